@@ -1,0 +1,3 @@
+//! IPsec transforms by IANA name, key contexts and the engine seam.
+
+pub mod iana;

@@ -1,0 +1,1 @@
+//! Configuration: swanctl.conf grammar, schema and loading.

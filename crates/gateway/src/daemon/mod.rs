@@ -1,0 +1,1 @@
+//! The daemon: joins IKE, the data plane and the control socket.

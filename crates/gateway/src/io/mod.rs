@@ -1,0 +1,3 @@
+//! Packet I/O: TUN, UDP and raw ESP sockets.
+
+#![allow(unsafe_code)]

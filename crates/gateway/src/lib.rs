@@ -1,0 +1,13 @@
+//! The Esplanade IPsec gateway: configuration, packet I/O, workers, control socket and command line.
+
+#![deny(unsafe_code)]
+
+pub mod cli;
+pub mod config;
+pub mod daemon;
+pub mod demo;
+pub mod io;
+pub mod log;
+pub mod net;
+pub mod vici;
+pub mod worker;

@@ -1,0 +1,3 @@
+//! `esplanade`, the gateway's one program.
+
+fn main() {}

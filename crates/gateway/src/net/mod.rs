@@ -1,0 +1,1 @@
+//! Interface, address and route set-up over netlink.

@@ -1,0 +1,1 @@
+//! The vici protocol (strongSwan's control protocol).

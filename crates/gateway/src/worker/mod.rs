@@ -1,0 +1,1 @@
+//! Data workers: plain threads that move packets.

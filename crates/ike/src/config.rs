@@ -1,0 +1,1 @@
+//! Connections, children, proposals and credentials as the state machines need them.

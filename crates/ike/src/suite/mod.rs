@@ -1,0 +1,1 @@
+//! Negotiated IKE suites: key exchange, PRF, key derivation and the Encrypted payload.

@@ -1,0 +1,1 @@
+//! Development only: vectors, network simulator, oracles.
