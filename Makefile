@@ -1,0 +1,28 @@
+# make demo    two gateways negotiate and carry traffic; needs no root and no configuration
+# make test    installs what the tests need, then runs every check and test
+# make bench   side-by-side measurements in namespaces; writes bench/records
+# make lint    format, clippy, documentation, licences
+# make fuzz    fuzzes each target for a minute (needs nightly and cargo-fuzz)
+
+.PHONY: demo test bench lint fuzz build clean
+
+build:
+	cargo build --locked --release --bin esplanade
+
+demo: build
+	@"$${CARGO_TARGET_DIR:-target}/release/esplanade" demo $(DEMO)
+
+test:
+	@tools/test.sh
+
+lint:
+	@tools/test.sh lint
+
+bench: build
+	@bench/run.sh
+
+fuzz:
+	@fuzz/run.sh
+
+clean:
+	cargo clean

@@ -1,0 +1,263 @@
+//! House rules that a compiler does not check. Each failure names the file, the line and the rule.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 100;
+
+/// Crates that take time and I/O from their caller.
+const PURE_CRATES: &[&str] = &["crypto", "ipsec", "ike"];
+const IMPURE: &[&str] = &[
+    "Instant::now",
+    "SystemTime::now",
+    "thread::sleep",
+    "UdpSocket",
+    "TcpStream",
+    "TcpListener",
+    "UnixStream",
+    "std::fs",
+    "tokio",
+];
+
+/// Where `unsafe` may appear at all.
+const UNSAFE_PLACES: &[&str] = &["crates/crypto/src/", "crates/gateway/src/io/"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("workspace root")
+}
+
+fn walk(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("readable directory") {
+        let path = entry.expect("directory entry").path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if path.is_dir() {
+            if !name.starts_with('.') && name != "target" && name != "corpus" {
+                walk(&path, extension, found);
+            }
+        } else if path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+}
+
+fn files(extension: &str) -> Vec<(String, String)> {
+    let root = root();
+    let mut paths = Vec::new();
+    walk(&root, extension, &mut paths);
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("UTF-8 text");
+            let relative = path.strip_prefix(&root).expect("below the root");
+            (relative.to_string_lossy().into_owned(), text)
+        })
+        .collect()
+}
+
+fn report(failures: &[String]) {
+    assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
+}
+
+/// The text before a `//` comment; good enough for code that rustfmt laid out.
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or(line)
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut failures = Vec::new();
+    for (file, text) in files("rs") {
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() > FILE_LINES_MAX {
+            failures.push(format!(
+                "{file}: {} lines, split it (at most {FILE_LINES_MAX})",
+                lines.len()
+            ));
+        }
+        for (start, line) in lines.iter().enumerate() {
+            if !code(line).contains("fn ") || line.trim_end().ends_with(';') {
+                continue;
+            }
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let close = format!("{indent}}}");
+            let Some(length) = lines[start..].iter().position(|line| *line == close) else {
+                continue;
+            };
+            if length + 1 > FUNCTION_LINES_MAX {
+                failures.push(format!(
+                    "{file}:{}: function of {} lines, split it (at most {FUNCTION_LINES_MAX})",
+                    start + 1,
+                    length + 1
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let failures: Vec<_> = files("rs")
+        .into_iter()
+        .filter(|(_, text)| !text.starts_with("//!"))
+        .map(|(file, _)| format!("{file}:1: no `//!` line that says what this module is"))
+        .collect();
+    report(&failures);
+}
+
+#[test]
+fn pure_crates_stay_pure() {
+    let mut failures = Vec::new();
+    for (file, text) in files("rs") {
+        let pure = PURE_CRATES
+            .iter()
+            .any(|name| file.starts_with(&format!("crates/{name}/src/")));
+        if !pure {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            for word in IMPURE {
+                if code(line).contains(word) {
+                    failures.push(format!(
+                        "{file}:{}: `{word}` in a pure crate; pass it in",
+                        number + 1
+                    ));
+                }
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn unsafe_stays_in_its_places() {
+    let mut failures = Vec::new();
+    for (file, text) in files("rs") {
+        if UNSAFE_PLACES.iter().any(|place| file.starts_with(place))
+            || file.ends_with("tests/tidy.rs")
+        {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = code(line);
+            if code.contains("unsafe {")
+                || code.contains("unsafe fn")
+                || code.contains("unsafe impl")
+            {
+                failures.push(format!(
+                    "{file}:{}: `unsafe` outside {UNSAFE_PLACES:?}",
+                    number + 1
+                ));
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn ike_and_ipsec_do_not_know_each_other() {
+    let root = root();
+    let manifest = |name: &str| {
+        fs::read_to_string(root.join(format!("crates/{name}/Cargo.toml"))).expect("manifest")
+    };
+    assert!(
+        !manifest("ike").contains("esplanade-ipsec"),
+        "crates/ike depends on ipsec"
+    );
+    assert!(
+        !manifest("ipsec").contains("esplanade-ike"),
+        "crates/ipsec depends on ike"
+    );
+}
+
+/// A source file that no `mod` line reaches is dead: the compiler never reads it.
+#[test]
+fn no_dead_files() {
+    let all = files("rs");
+    let mut failures = Vec::new();
+    for (file, _) in &all {
+        let Some((crate_dir, inner)) = file.split_once("/src/") else {
+            continue;
+        };
+        let stem = inner.trim_end_matches(".rs");
+        if matches!(stem, "lib" | "main") || stem.starts_with("bin/") {
+            continue;
+        }
+        let path = stem.strip_suffix("/mod").unwrap_or(stem);
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parents: BTreeSet<String> = if parent.is_empty() {
+            ["lib.rs", "main.rs"]
+                .iter()
+                .map(|name| format!("{crate_dir}/src/{name}"))
+                .collect()
+        } else {
+            [
+                format!("{crate_dir}/src/{parent}.rs"),
+                format!("{crate_dir}/src/{parent}/mod.rs"),
+            ]
+            .into()
+        };
+        let declared = all.iter().any(|(candidate, text)| {
+            parents.contains(candidate)
+                && text
+                    .lines()
+                    .any(|line| code(line).trim_end().ends_with(&format!("mod {name};")))
+        });
+        if !declared {
+            failures.push(format!("{file}: no `mod {name};` reaches this file"));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let root = root();
+    let mut failures = Vec::new();
+    for (file, text) in files("md") {
+        let folder = root.join(&file).parent().expect("parent").to_path_buf();
+        for (number, line) in text.lines().enumerate() {
+            for link in line.split("](").skip(1) {
+                let target = link.split(')').next().unwrap_or_default();
+                let path = target.split('#').next().unwrap_or_default();
+                if path.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                    continue;
+                }
+                if !folder.join(path).exists() {
+                    failures.push(format!("{file}:{}: `{target}` leads nowhere", number + 1));
+                }
+            }
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn text_is_clean() {
+    let mut failures = Vec::new();
+    for extension in ["rs", "md", "py", "sh", "toml"] {
+        for (file, text) in files(extension) {
+            for (number, line) in text.lines().enumerate() {
+                if line.ends_with(' ') || line.ends_with('\t') {
+                    failures.push(format!(
+                        "{file}:{}: white space at the end of the line",
+                        number + 1
+                    ));
+                }
+            }
+            if !text.is_empty() && !text.ends_with('\n') {
+                failures.push(format!("{file}: no newline at the end"));
+            }
+        }
+    }
+    report(&failures);
+}

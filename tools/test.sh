@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Runs every check and test, stage by stage, and ends with the totals.
+#   tools/test.sh            all stages
+#   tools/test.sh lint       only the named stages
+# A stage that fails does not stop the others. Skipped tests are named; with CI set, a skip that
+# tools/expected-skips.txt does not list is a failure.
+set -u -o pipefail
+cd "$(dirname "$0")/.."
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+logs=${CARGO_TARGET_DIR:-target}/test-logs
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+
+passed=0 failed=0 skipped=0 failures=()
+
+# stage NAME COMMAND...: runs it with its output on the terminal and in a log.
+stage() {
+  local name=$1; shift
+  local started=$SECONDS log=$logs/$name.log rc tests
+  printf '\n=== %s: %s\n' "$name" "$*"
+  "$@" 2>&1 | tee "$log"
+  rc=${PIPESTATUS[0]}
+  printf '=== %s: %s in %s s\n' "$name" "$([ "$rc" = 0 ] && echo ok || echo "FAILED ($rc)")" $((SECONDS - started))
+  tests=$(tally "$log")
+  read -r p f <<<"$tests"
+  passed=$((passed + p)) failed=$((failed + f))
+  if [ $((p + f)) = 0 ]; then
+    if [ "$rc" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then
+    failed=$((failed + 1))
+  fi
+  [ "$rc" = 0 ] || failures+=("$name (log: $log)")
+}
+
+# Sums the closing lines of cargo test and pytest in a log: "passed failed".
+tally() {
+  sed 's/\x1b\[[0-9;]*m//g' "$1" | awk '
+    /^test result:/ { for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^failed/) f += $i } }
+    /^=+ .*(passed|failed|error|skipped).* in [0-9.]+s.* =+$/ {
+      for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^(failed|errors?)/) f += $i } }
+    END { print p + 0, f + 0 }'
+}
+
+all="deps format clippy docs deny unit fuzz interop"
+names=${*:-$all}
+for name in ${names/lint/format clippy docs deny}; do
+  case $name in
+    deps) stage deps tools/deps.sh ;;
+    format) stage format cargo fmt --all --check ;;
+    clippy) stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings ;;
+    docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps ;;
+    deny) stage deny tools/deny.sh ;;
+    unit) stage unit cargo test --locked --workspace --no-fail-fast ;;
+    fuzz) stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" ;;
+    interop) stage interop interop/run.sh ;;
+    *) echo "unknown stage: $name (known: $all lint)" >&2; exit 2 ;;
+  esac
+done
+
+echo
+unexpected=0
+while IFS= read -r line; do
+  skipped=$((skipped + 1))
+  name=${line#SKIP }; name=${name%%:*}
+  if grep -qxF "$name" <(sed 's/[[:space:]]*#.*//' tools/expected-skips.txt); then
+    echo "$line (expected)"
+  else
+    echo "$line"; unexpected=$((unexpected + 1))
+  fi
+done < <(cat "$logs"/*.log 2>/dev/null | grep -a '^SKIP ' | sort -u)
+if [ "$unexpected" -gt 0 ] && [ -n "${CI:-}" ]; then
+  failed=$((failed + unexpected))
+  failures+=("$unexpected unexpected skips")
+fi
+for failure in "${failures[@]+"${failures[@]}"}"; do echo "FAILED: $failure"; done
+echo "took $SECONDS s"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ ${#failures[@]} = 0 ] && [ "$failed" = 0 ]
