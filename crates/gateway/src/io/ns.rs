@@ -1,0 +1,1 @@
+//! Namespaces of this process and its threads.
