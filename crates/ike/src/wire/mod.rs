@@ -1,1 +1,86 @@
 //! IKEv2 messages and payloads on the wire (RFC 7296 section 3).
+//!
+//! - [`Header::decode`] reads just enough of a datagram to find its IKE SA.
+//! - [`Message::decode`] and [`Message::encode`] handle what is not encrypted (IKE_SA_INIT). A message
+//!   with an Encrypted payload decodes too, but is opened by [`crate::suite::Opener::open`], which
+//!   needs the datagram itself, and made by [`crate::suite::Sealer::seal`].
+//! - [`decode_chain`] and [`encode_chain`] handle payloads alone.
+//!
+//! Bytes here exclude the non-ESP marker of UDP encapsulation. Everything decoded is bounded by
+//! the constants below, and a [`DecodeError`] says what is wrong where and which notification
+//! answers it ([`DecodeError::notification`]). Payload order is kept and is not checked: section 2.5
+//! asks to accept any order, and to ignore unknown payloads that are not critical.
+
+mod body;
+mod codes;
+mod header;
+mod payload;
+mod reader;
+mod sa;
+#[cfg(test)]
+mod tests;
+mod ts;
+
+pub use body::{
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify,
+};
+pub use codes::{
+    AuthMethod, CertEncoding, ConfigurationType, ExchangeType, HashAlgorithm, IdType, NotifyType,
+    PayloadType, ProtocolId, TransformType,
+};
+pub use header::{HEADER_LEN, Header, MAJOR_VERSION};
+pub use payload::{Payload, decode_chain, encode_chain};
+pub use reader::{DecodeError, EncodeError, Problem};
+pub use sa::{Proposal, Transform};
+pub use ts::TrafficSelector;
+
+/// The largest IKE message: what a UDP datagram over IPv4 can carry.
+pub const MESSAGE_LEN_MAX: usize = 65_507;
+pub const PAYLOADS_MAX: usize = 64;
+pub const PROPOSALS_MAX: usize = 64;
+pub const TRANSFORMS_MAX: usize = 128;
+pub const TRAFFIC_SELECTORS_MAX: usize = 128;
+pub const DELETE_SPIS_MAX: usize = 1024;
+pub const ATTRIBUTES_MAX: usize = 64;
+/// RFC 7296 section 3.9.
+pub const NONCE_LEN_MIN: usize = 16;
+pub const NONCE_LEN_MAX: usize = 256;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub header: Header,
+    pub payloads: Vec<Payload>,
+}
+
+impl Message {
+    pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
+        let (header, first) = Header::decode_with_next(datagram)?;
+        let mut reader = reader::Reader::new(datagram, "message");
+        reader.take(HEADER_LEN)?;
+        let payloads = payload::decode_from(first, reader)?;
+        Ok(Self { header, payloads })
+    }
+
+    pub fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        let mut chain = Vec::new();
+        let first = encode_chain(&self.payloads, &mut chain)?;
+        let mut message = Vec::with_capacity(HEADER_LEN + chain.len());
+        self.header.encode(first, &mut message);
+        message.extend_from_slice(&chain);
+        header::set_length(&mut message)?;
+        Ok(message)
+    }
+
+    /// All notifications, in order.
+    pub fn notifications(&self) -> impl Iterator<Item = &Notify> {
+        self.payloads.iter().filter_map(|payload| match payload {
+            Payload::Notify(notify) => Some(notify),
+            _ => None,
+        })
+    }
+
+    /// The first notification of one type.
+    pub fn notification(&self, kind: NotifyType) -> Option<&Notify> {
+        self.notifications().find(|notify| notify.kind == kind)
+    }
+}

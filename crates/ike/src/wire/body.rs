@@ -1,0 +1,353 @@
+//! The payloads that are a few fields and a run of bytes (RFC 7296 sections 3.4 to 3.12, 3.14, 3.15).
+
+use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
+use super::{
+    ATTRIBUTES_MAX, AuthMethod, CertEncoding, ConfigurationType, DELETE_SPIS_MAX, HashAlgorithm,
+    IdType, NONCE_LEN_MAX, NONCE_LEN_MIN, NotifyType, PayloadType, ProtocolId,
+};
+
+const CA_HASH_LEN: usize = 20;
+
+/// Key Exchange (section 3.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyExchange {
+    pub group: u16,
+    pub public: Vec<u8>,
+}
+
+/// Identification (section 3.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Id {
+    pub kind: IdType,
+    /// Kept because the AUTH payload signs it (section 2.15). Zero in what we send.
+    pub reserved: [u8; 3],
+    pub data: Vec<u8>,
+}
+
+impl Id {
+    pub fn new(kind: IdType, data: Vec<u8>) -> Self {
+        Self {
+            kind,
+            reserved: [0; 3],
+            data,
+        }
+    }
+
+    /// `RestOfIDPayload` of section 2.15: the payload without its generic header.
+    pub fn body(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(4 + self.data.len());
+        self.encode(&mut body);
+        body
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.kind.0);
+        out.extend_from_slice(&self.reserved);
+        out.extend_from_slice(&self.data);
+    }
+}
+
+/// Certificate (section 3.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cert {
+    pub encoding: CertEncoding,
+    pub data: Vec<u8>,
+}
+
+/// Certificate Request (section 3.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertReq {
+    pub encoding: CertEncoding,
+    pub data: Vec<u8>,
+}
+
+impl CertReq {
+    /// Asks for X.509 certificates below the authorities whose key hashes are given.
+    pub fn x509(ca_key_hashes: &[[u8; CA_HASH_LEN]]) -> Self {
+        Self {
+            encoding: CertEncoding::X509_SIGNATURE,
+            data: ca_key_hashes.concat(),
+        }
+    }
+
+    /// The SHA-1 hashes of trusted CA keys; a short rest is ignored.
+    pub fn ca_key_hashes(&self) -> impl Iterator<Item = &[u8]> {
+        self.data.chunks_exact(CA_HASH_LEN)
+    }
+}
+
+/// Authentication (section 3.8).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Auth {
+    pub method: AuthMethod,
+    pub data: Vec<u8>,
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A shared-key value would let a reader of the log try passwords against it.
+        write!(f, "Auth({}, {} bytes)", self.method, self.data.len())
+    }
+}
+
+/// Notify (section 3.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notify {
+    pub protocol: ProtocolId,
+    pub spi: Vec<u8>,
+    pub kind: NotifyType,
+    pub data: Vec<u8>,
+}
+
+impl Notify {
+    /// A notification about the IKE SA that carries it, or about none.
+    pub fn new(kind: NotifyType, data: Vec<u8>) -> Self {
+        Self {
+            protocol: ProtocolId::NONE,
+            spi: Vec::new(),
+            kind,
+            data,
+        }
+    }
+
+    /// A notification about one child SA.
+    pub fn about_child(kind: NotifyType, protocol: ProtocolId, spi: u32) -> Self {
+        Self {
+            protocol,
+            spi: spi.to_be_bytes().to_vec(),
+            kind,
+            data: Vec::new(),
+        }
+    }
+
+    /// SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
+    pub fn signature_hashes(algorithms: &[HashAlgorithm]) -> Self {
+        let data = algorithms.iter().flat_map(|a| a.0.to_be_bytes()).collect();
+        Self::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, data)
+    }
+
+    /// The data as a list of hash algorithms; a half entry at the end is ignored.
+    pub fn as_signature_hashes(&self) -> Vec<HashAlgorithm> {
+        let entries = self.data.as_chunks::<2>().0.iter();
+        entries
+            .map(|&entry| HashAlgorithm(u16::from_be_bytes(entry)))
+            .collect()
+    }
+
+    pub fn spi_u32(&self) -> Option<u32> {
+        Some(u32::from_be_bytes(self.spi.as_slice().try_into().ok()?))
+    }
+}
+
+/// Delete (section 3.11). An IKE SA deletes itself with an empty list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delete {
+    pub protocol: ProtocolId,
+    pub spis: Vec<u32>,
+}
+
+/// The Encrypted payload before it is opened (section 3.14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encrypted {
+    /// Type of the first payload inside.
+    pub first: PayloadType,
+    /// IV, ciphertext and integrity check value.
+    pub body: Vec<u8>,
+}
+
+/// Configuration (section 3.15); the attribute values are opaque.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    pub kind: ConfigurationType,
+    pub attributes: Vec<(u16, Vec<u8>)>,
+}
+
+pub(super) fn decode_ke(mut reader: Reader<'_>) -> Result<KeyExchange, DecodeError> {
+    let group = reader.u16()?;
+    let _reserved = reader.u16()?;
+    let public = reader.rest().to_vec();
+    Ok(KeyExchange { group, public })
+}
+
+pub(super) fn encode_ke(ke: &KeyExchange, out: &mut Vec<u8>) {
+    out.extend_from_slice(&ke.group.to_be_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&ke.public);
+}
+
+pub(super) fn decode_id(mut reader: Reader<'_>) -> Result<Id, DecodeError> {
+    Ok(Id {
+        kind: IdType(reader.u8()?),
+        reserved: reader.array()?,
+        data: reader.rest().to_vec(),
+    })
+}
+
+pub(super) fn encode_id(id: &Id, out: &mut Vec<u8>) {
+    id.encode(out);
+}
+
+pub(super) fn decode_cert(mut reader: Reader<'_>) -> Result<Cert, DecodeError> {
+    Ok(Cert {
+        encoding: CertEncoding(reader.u8()?),
+        data: reader.rest().to_vec(),
+    })
+}
+
+pub(super) fn decode_certreq(mut reader: Reader<'_>) -> Result<CertReq, DecodeError> {
+    Ok(CertReq {
+        encoding: CertEncoding(reader.u8()?),
+        data: reader.rest().to_vec(),
+    })
+}
+
+pub(super) fn decode_auth(mut reader: Reader<'_>) -> Result<Auth, DecodeError> {
+    let method = AuthMethod(reader.u8()?);
+    let _reserved = reader.take(3)?;
+    let data = reader.rest().to_vec();
+    Ok(Auth { method, data })
+}
+
+pub(super) fn encode_auth(auth: &Auth, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[auth.method.0, 0, 0, 0]);
+    out.extend_from_slice(&auth.data);
+}
+
+pub(super) fn decode_nonce(mut reader: Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+    let nonce = reader.rest();
+    if !(NONCE_LEN_MIN..=NONCE_LEN_MAX).contains(&nonce.len()) {
+        return Err(reader.invalid("nonce is not 16 to 256 bytes long"));
+    }
+    Ok(nonce.to_vec())
+}
+
+pub(super) fn encode_nonce(nonce: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    if !(NONCE_LEN_MIN..=NONCE_LEN_MAX).contains(&nonce.len()) {
+        return Err(EncodeError {
+            place: "nonce",
+            problem: "not 16 to 256 bytes long",
+        });
+    }
+    out.extend_from_slice(nonce);
+    Ok(())
+}
+
+pub(super) fn decode_notify(mut reader: Reader<'_>) -> Result<Notify, DecodeError> {
+    let protocol = ProtocolId(reader.u8()?);
+    let spi_len = usize::from(reader.u8()?);
+    let kind = NotifyType(reader.u16()?);
+    let spi = reader.take(spi_len)?.to_vec();
+    let data = reader.rest().to_vec();
+    Ok(Notify {
+        protocol,
+        spi,
+        kind,
+        data,
+    })
+}
+
+pub(super) fn encode_notify(notify: &Notify, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let spi_len = reader::byte(notify.spi.len(), "notify", "SPI too long")?;
+    out.extend_from_slice(&[notify.protocol.0, spi_len]);
+    out.extend_from_slice(&notify.kind.0.to_be_bytes());
+    out.extend_from_slice(&notify.spi);
+    out.extend_from_slice(&notify.data);
+    Ok(())
+}
+
+pub(super) fn decode_delete(mut reader: Reader<'_>) -> Result<Delete, DecodeError> {
+    let protocol = ProtocolId(reader.u8()?);
+    let spi_len = usize::from(reader.u8()?);
+    let count = usize::from(reader.u16()?);
+    let expected = if protocol == ProtocolId::IKE { 0 } else { 4 };
+    if spi_len != expected {
+        return Err(reader.invalid("SPI size does not suit the protocol"));
+    }
+    if protocol == ProtocolId::IKE && count != 0 {
+        return Err(reader.invalid("an IKE SA is deleted without an SPI"));
+    }
+    if count > DELETE_SPIS_MAX {
+        return Err(reader.error(Problem::TooMany {
+            limit: DELETE_SPIS_MAX,
+        }));
+    }
+    let mut spis = Vec::with_capacity(count.min(reader.left() / 4));
+    for _ in 0..count {
+        spis.push(reader.u32()?);
+    }
+    reader.finish()?;
+    Ok(Delete { protocol, spis })
+}
+
+pub(super) fn encode_delete(delete: &Delete, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let place = "delete";
+    if delete.spis.len() > DELETE_SPIS_MAX {
+        return Err(EncodeError {
+            place,
+            problem: "too many SPIs",
+        });
+    }
+    if delete.protocol == ProtocolId::IKE && !delete.spis.is_empty() {
+        return Err(EncodeError {
+            place,
+            problem: "an IKE SA is deleted without an SPI",
+        });
+    }
+    let spi_len = if delete.protocol == ProtocolId::IKE {
+        0
+    } else {
+        4
+    };
+    let count = u16::try_from(delete.spis.len()).map_err(|_| EncodeError {
+        place,
+        problem: "too many SPIs",
+    })?;
+    out.extend_from_slice(&[delete.protocol.0, spi_len]);
+    out.extend_from_slice(&count.to_be_bytes());
+    for spi in &delete.spis {
+        out.extend_from_slice(&spi.to_be_bytes());
+    }
+    Ok(())
+}
+
+pub(super) fn decode_configuration(mut reader: Reader<'_>) -> Result<Configuration, DecodeError> {
+    let kind = ConfigurationType(reader.u8()?);
+    let _reserved = reader.take(3)?;
+    let mut attributes = Vec::new();
+    while !reader.is_empty() {
+        if attributes.len() == ATTRIBUTES_MAX {
+            return Err(reader.error(Problem::TooMany {
+                limit: ATTRIBUTES_MAX,
+            }));
+        }
+        // The top bit is reserved and ignored (section 3.15.1).
+        let attribute = reader.u16()? & 0x7fff;
+        let length = reader.u16()?;
+        attributes.push((attribute, reader.take(length.into())?.to_vec()));
+    }
+    Ok(Configuration { kind, attributes })
+}
+
+pub(super) fn encode_configuration(
+    configuration: &Configuration,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let place = "configuration";
+    if configuration.attributes.len() > ATTRIBUTES_MAX {
+        return Err(EncodeError {
+            place,
+            problem: "too many attributes",
+        });
+    }
+    out.extend_from_slice(&[configuration.kind.0, 0, 0, 0]);
+    for (attribute, value) in &configuration.attributes {
+        let length = u16::try_from(value.len()).map_err(|_| EncodeError {
+            place,
+            problem: "attribute value too long",
+        })?;
+        out.extend_from_slice(&(attribute & 0x7fff).to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(value);
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The payload chain (RFC 7296 section 3.2).
+
+use super::body;
+use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
+use super::{
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify, PAYLOADS_MAX,
+    PayloadType, Proposal, TrafficSelector, sa, ts,
+};
+
+const GENERIC_HEADER_LEN: usize = 4;
+const CRITICAL: u8 = 0x80;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    Sa(Vec<Proposal>),
+    Ke(KeyExchange),
+    IdI(Id),
+    IdR(Id),
+    Cert(Cert),
+    CertReq(CertReq),
+    Auth(Auth),
+    Nonce(Vec<u8>),
+    Notify(Notify),
+    Delete(Delete),
+    Vendor(Vec<u8>),
+    TsI(Vec<TrafficSelector>),
+    TsR(Vec<TrafficSelector>),
+    /// Always the last payload of a message.
+    Encrypted(Encrypted),
+    Configuration(Configuration),
+    Eap(Vec<u8>),
+    /// A payload that is not known and not critical: to be ignored (section 2.5).
+    Unknown {
+        kind: PayloadType,
+        body: Vec<u8>,
+    },
+}
+
+impl Payload {
+    pub fn kind(&self) -> PayloadType {
+        match self {
+            Self::Sa(_) => PayloadType::SA,
+            Self::Ke(_) => PayloadType::KE,
+            Self::IdI(_) => PayloadType::IDI,
+            Self::IdR(_) => PayloadType::IDR,
+            Self::Cert(_) => PayloadType::CERT,
+            Self::CertReq(_) => PayloadType::CERTREQ,
+            Self::Auth(_) => PayloadType::AUTH,
+            Self::Nonce(_) => PayloadType::NONCE,
+            Self::Notify(_) => PayloadType::NOTIFY,
+            Self::Delete(_) => PayloadType::DELETE,
+            Self::Vendor(_) => PayloadType::VENDOR,
+            Self::TsI(_) => PayloadType::TSI,
+            Self::TsR(_) => PayloadType::TSR,
+            Self::Encrypted(_) => PayloadType::SK,
+            Self::Configuration(_) => PayloadType::CP,
+            Self::Eap(_) => PayloadType::EAP,
+            Self::Unknown { kind, .. } => *kind,
+        }
+    }
+
+    fn decode(kind: PayloadType, critical: bool, reader: Reader<'_>) -> Result<Self, DecodeError> {
+        let opaque = |mut reader: Reader<'_>| reader.rest().to_vec();
+        // The critical bit of a payload that is known is ignored (section 2.5).
+        Ok(match kind {
+            PayloadType::SA => Self::Sa(sa::decode(reader)?),
+            PayloadType::KE => Self::Ke(body::decode_ke(reader)?),
+            PayloadType::IDI => Self::IdI(body::decode_id(reader)?),
+            PayloadType::IDR => Self::IdR(body::decode_id(reader)?),
+            PayloadType::CERT => Self::Cert(body::decode_cert(reader)?),
+            PayloadType::CERTREQ => Self::CertReq(body::decode_certreq(reader)?),
+            PayloadType::AUTH => Self::Auth(body::decode_auth(reader)?),
+            PayloadType::NONCE => Self::Nonce(body::decode_nonce(reader)?),
+            PayloadType::NOTIFY => Self::Notify(body::decode_notify(reader)?),
+            PayloadType::DELETE => Self::Delete(body::decode_delete(reader)?),
+            PayloadType::VENDOR => Self::Vendor(opaque(reader)),
+            PayloadType::TSI => Self::TsI(ts::decode(reader)?),
+            PayloadType::TSR => Self::TsR(ts::decode(reader)?),
+            PayloadType::CP => Self::Configuration(body::decode_configuration(reader)?),
+            PayloadType::EAP => Self::Eap(opaque(reader)),
+            _ if critical => return Err(reader.error(Problem::UnsupportedCritical(kind.0))),
+            _ => Self::Unknown {
+                kind,
+                body: opaque(reader),
+            },
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Sa(proposals) => sa::encode(proposals, out)?,
+            Self::Ke(ke) => body::encode_ke(ke, out),
+            Self::IdI(id) | Self::IdR(id) => body::encode_id(id, out),
+            Self::Cert(Cert { encoding, data }) | Self::CertReq(CertReq { encoding, data }) => {
+                out.push(encoding.0);
+                out.extend_from_slice(data);
+            }
+            Self::Auth(auth) => body::encode_auth(auth, out),
+            Self::Nonce(nonce) => body::encode_nonce(nonce, out)?,
+            Self::Notify(notify) => body::encode_notify(notify, out)?,
+            Self::Delete(delete) => body::encode_delete(delete, out)?,
+            Self::TsI(selectors) | Self::TsR(selectors) => ts::encode(selectors, out)?,
+            Self::Configuration(configuration) => {
+                body::encode_configuration(configuration, out)?;
+            }
+            Self::Encrypted(Encrypted { body, .. })
+            | Self::Vendor(body)
+            | Self::Eap(body)
+            | Self::Unknown { body, .. } => out.extend_from_slice(body),
+        }
+        Ok(())
+    }
+}
+
+/// Decodes the payloads in `bytes`, of which the first has type `first`: the content of an
+/// Encrypted payload after it was opened.
+pub fn decode_chain(first: PayloadType, bytes: &[u8]) -> Result<Vec<Payload>, DecodeError> {
+    let chain = decode_from(first, Reader::new(bytes, "payload chain"))?;
+    if let Some(Payload::Encrypted(_)) = chain.last() {
+        return Err(DecodeError {
+            place: "payload chain",
+            offset: 0,
+            problem: Problem::Invalid("an Encrypted payload inside another"),
+        });
+    }
+    Ok(chain)
+}
+
+pub(super) fn decode_from(
+    first: PayloadType,
+    mut reader: Reader<'_>,
+) -> Result<Vec<Payload>, DecodeError> {
+    let mut payloads = Vec::new();
+    let mut kind = first;
+    while kind != PayloadType::NONE {
+        if payloads.len() == PAYLOADS_MAX {
+            return Err(reader.error(Problem::TooMany {
+                limit: PAYLOADS_MAX,
+            }));
+        }
+        let next = PayloadType(reader.u8()?);
+        let critical = reader.u8()? & CRITICAL != 0;
+        let stated = reader.u16()?.into();
+        let place = kind.name().unwrap_or("unknown payload");
+        let mut body = reader.sub(stated, GENERIC_HEADER_LEN, place)?;
+        // An Encrypted payload is the last one; its Next Payload field tells what is inside
+        // (section 3.14). Fragments (SKF, RFC 7383) end a chain in the same way and would be
+        // taken here.
+        if kind == PayloadType::SK {
+            payloads.push(Payload::Encrypted(Encrypted {
+                first: next,
+                body: body.rest().to_vec(),
+            }));
+            break;
+        }
+        payloads.push(Payload::decode(kind, critical, body)?);
+        kind = next;
+    }
+    reader.finish()?;
+    Ok(payloads)
+}
+
+/// Appends the payloads and returns the type of the first (`NONE` if there is none).
+pub fn encode_chain(payloads: &[Payload], out: &mut Vec<u8>) -> Result<PayloadType, EncodeError> {
+    if payloads.len() > PAYLOADS_MAX {
+        return Err(EncodeError {
+            place: "message",
+            problem: "too many payloads",
+        });
+    }
+    for (index, payload) in payloads.iter().enumerate() {
+        let next = payloads.get(index + 1).map(Payload::kind);
+        let next = match (payload, next) {
+            (Payload::Encrypted(encrypted), None) => encrypted.first,
+            (Payload::Encrypted(_), Some(_)) => {
+                return Err(EncodeError {
+                    place: "message",
+                    problem: "a payload after the Encrypted payload",
+                });
+            }
+            (_, next) => next.unwrap_or(PayloadType::NONE),
+        };
+        let start = out.len();
+        out.extend_from_slice(&[next.0, 0, 0, 0]);
+        reader::with_length(out, "payload", start, start + 2, |out| payload.encode(out))?;
+    }
+    Ok(payloads.first().map_or(PayloadType::NONE, Payload::kind))
+}

@@ -1,0 +1,134 @@
+//! Traffic Selector payloads (RFC 7296 section 3.13).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::TRAFFIC_SELECTORS_MAX;
+use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
+
+const TS_IPV4_ADDR_RANGE: u8 = 7;
+const TS_IPV6_ADDR_RANGE: u8 = 8;
+
+/// One range of addresses and ports; both addresses are of the same family and in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TrafficSelector {
+    /// 0 is any protocol.
+    pub protocol: u8,
+    /// For ICMP the type and code (section 3.13.1). 0 to 65535 is any; 65535 to 0 is OPAQUE.
+    pub start_port: u16,
+    pub end_port: u16,
+    pub start: IpAddr,
+    pub end: IpAddr,
+}
+
+impl TrafficSelector {
+    /// Every protocol and port between two addresses.
+    pub const fn addresses(start: IpAddr, end: IpAddr) -> Self {
+        Self {
+            protocol: 0,
+            start_port: 0,
+            end_port: u16::MAX,
+            start,
+            end,
+        }
+    }
+
+    pub const fn is_opaque_port(&self) -> bool {
+        self.start_port == u16::MAX && self.end_port == 0
+    }
+
+    fn is_valid(&self) -> bool {
+        let ports = self.start_port <= self.end_port || self.is_opaque_port();
+        let addresses = match (self.start, self.end) {
+            (IpAddr::V4(start), IpAddr::V4(end)) => start <= end,
+            (IpAddr::V6(start), IpAddr::V6(end)) => start <= end,
+            _ => false,
+        };
+        ports && addresses
+    }
+}
+
+/// Selectors of a type other than the two address ranges are left out: they can never be granted,
+/// and a responder that narrows (section 2.9) drops them.
+pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<TrafficSelector>, DecodeError> {
+    let count = usize::from(reader.u8()?);
+    let _reserved = reader.take(3)?;
+    if count == 0 {
+        return Err(reader.invalid("no traffic selector"));
+    }
+    if count > TRAFFIC_SELECTORS_MAX {
+        return Err(reader.error(Problem::TooMany {
+            limit: TRAFFIC_SELECTORS_MAX,
+        }));
+    }
+    let mut selectors = Vec::with_capacity(count);
+    for _ in 0..count {
+        let kind = reader.u8()?;
+        let protocol = reader.u8()?;
+        let stated = reader.u16()?.into();
+        let mut body = reader.sub(stated, 4, "traffic selector")?;
+        if !matches!(kind, TS_IPV4_ADDR_RANGE | TS_IPV6_ADDR_RANGE) {
+            continue;
+        }
+        let start_port = body.u16()?;
+        let end_port = body.u16()?;
+        let (start, end) = if kind == TS_IPV4_ADDR_RANGE {
+            (
+                Ipv4Addr::from(body.array::<4>()?).into(),
+                Ipv4Addr::from(body.array::<4>()?).into(),
+            )
+        } else {
+            (
+                Ipv6Addr::from(body.array::<16>()?).into(),
+                Ipv6Addr::from(body.array::<16>()?).into(),
+            )
+        };
+        body.finish()?;
+        let selector = TrafficSelector {
+            protocol,
+            start_port,
+            end_port,
+            start,
+            end,
+        };
+        if !selector.is_valid() {
+            return Err(body.invalid("range ends before it starts"));
+        }
+        selectors.push(selector);
+    }
+    reader.finish()?;
+    Ok(selectors)
+}
+
+pub(crate) fn encode(selectors: &[TrafficSelector], out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let place = "traffic selector payload";
+    if selectors.is_empty() || selectors.len() > TRAFFIC_SELECTORS_MAX {
+        return Err(EncodeError {
+            place,
+            problem: "no traffic selector, or too many",
+        });
+    }
+    let count = reader::byte(selectors.len(), place, "too many traffic selectors")?;
+    out.extend_from_slice(&[count, 0, 0, 0]);
+    for selector in selectors {
+        if !selector.is_valid() {
+            return Err(EncodeError {
+                place,
+                problem: "range ends before it starts, or mixes address families",
+            });
+        }
+        let (kind, length) = match selector.start {
+            IpAddr::V4(_) => (TS_IPV4_ADDR_RANGE, 16),
+            IpAddr::V6(_) => (TS_IPV6_ADDR_RANGE, 40),
+        };
+        out.extend_from_slice(&[kind, selector.protocol, 0, length]);
+        out.extend_from_slice(&selector.start_port.to_be_bytes());
+        out.extend_from_slice(&selector.end_port.to_be_bytes());
+        for address in [selector.start, selector.end] {
+            match address {
+                IpAddr::V4(address) => out.extend_from_slice(&address.octets()),
+                IpAddr::V6(address) => out.extend_from_slice(&address.octets()),
+            }
+        }
+    }
+    Ok(())
+}
