@@ -1,1 +1,432 @@
 //! Connections, children, proposals and credentials as the state machines need them.
+//!
+//! Plain data, filled by the configuration loader. Every type has a `Default` or a
+//! constructor with the values that apply where the administrator says nothing.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
+use rustls_pki_types::CertificateDer;
+use zeroize::Zeroizing;
+
+/// Placeholder until `auth` has its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    Ipv4(std::net::Ipv4Addr),
+    Ipv6(std::net::Ipv6Addr),
+    Fqdn(String),
+    Email(String),
+    /// DER.
+    Dn(Vec<u8>),
+    KeyId(Vec<u8>),
+}
+
+/// Placeholder until `auth` has its own.
+#[derive(Debug)]
+pub struct PrivateKey;
+
+/// Everything that an [`crate::Endpoint`] is configured with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// In the order of the configuration file: the first that matches is used.
+    pub connections: Vec<Arc<Connection>>,
+    /// Pre-shared keys.
+    pub secrets: Vec<Secret>,
+    pub ports: Ports,
+    pub limits: Limits,
+    /// Idle time after which a keepalive holds a NAT mapping open (RFC 3948 section 4). Zero: none.
+    pub nat_keepalive: Duration,
+    /// Emit [`crate::Event::KeyLog`]. Off unless the administrator asks for it.
+    pub key_log: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            connections: Vec::new(),
+            secrets: Vec::new(),
+            ports: Ports::default(),
+            limits: Limits::default(),
+            nat_keepalive: Duration::from_secs(20),
+            key_log: false,
+        }
+    }
+}
+
+/// The local UDP ports of IKE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Messages here have no non-ESP marker.
+    pub ike: u16,
+    /// Messages here have the four-byte non-ESP marker (RFC 3948 section 2.2).
+    pub nat_t: u16,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self {
+            ike: 500,
+            nat_t: 4500,
+        }
+    }
+}
+
+/// Bounds on what peers can make the endpoint hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Half-open responder SAs from which on a cookie is asked for (RFC 7296 section 2.6).
+    pub cookie_threshold: usize,
+    pub half_open_max: usize,
+    pub half_open_per_source_max: usize,
+    /// Time within which a responder SA must be authenticated.
+    pub half_open_timeout: Duration,
+    pub ike_sas_max: usize,
+    pub children_per_sa_max: usize,
+    /// Tasks that wait for the exchange in progress, per IKE SA.
+    pub queued_tasks_max: usize,
+    /// Unprotected error notifies sent per second, over all peers (RFC 7296 section 2.21.4).
+    pub error_notifies_per_second: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cookie_threshold: 30,
+            half_open_max: 1000,
+            half_open_per_source_max: 20,
+            half_open_timeout: Duration::from_secs(30),
+            ike_sas_max: 100_000,
+            children_per_sa_max: 64,
+            queued_tasks_max: 64,
+            error_notifies_per_second: 20,
+        }
+    }
+}
+
+/// One peer, or one kind of peer.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub name: String,
+    /// Own addresses; the first [`AddressMatch::Host`] is the source when initiating. Empty: any.
+    pub local_addrs: Vec<AddressMatch>,
+    /// Addresses of the peer; the first [`AddressMatch::Host`] is the destination when initiating.
+    /// Empty: any.
+    pub remote_addrs: Vec<AddressMatch>,
+    /// Own UDP port when initiating: [`Ports::ike`] or [`Ports::nat_t`]. None: [`Ports::ike`].
+    pub local_port: Option<u16>,
+    /// The port of the peer when initiating.
+    pub remote_port: u16,
+    pub proposals: Vec<IkeProposal>,
+    /// UDP-encapsulate ESP even without a NAT, by faking NAT detection.
+    pub encap: bool,
+    /// Soft lifetime of the IKE SA. Zero: never rekeyed.
+    pub rekey_time: Duration,
+    /// Hard lifetime of the IKE SA is the soft lifetime and this. Zero: a tenth of `rekey_time`.
+    pub over_time: Duration,
+    /// Up to this is subtracted at random from `rekey_time`.
+    pub rand_time: Duration,
+    /// Silence of the peer after which its liveness is checked. Zero: never.
+    pub dpd_delay: Duration,
+    /// Parsed; address changes are not acted on.
+    pub mobike: bool,
+    pub unique: Unique,
+    /// Attempts to establish the IKE SA; zero: without end.
+    pub keyingtries: u32,
+    pub retransmission: Retransmission,
+    pub local: LocalAuth,
+    pub remote: RemoteAuth,
+    pub children: Vec<Arc<Child>>,
+}
+
+/// What happens when the same peer identity establishes a second IKE SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Unique {
+    /// Keep both, and ignore INITIAL_CONTACT as well.
+    Never,
+    /// Keep both, but obey INITIAL_CONTACT.
+    #[default]
+    No,
+    /// Refuse the new one.
+    Keep,
+    /// Delete the old one.
+    Replace,
+}
+
+/// Retransmission timing (RFC 7296 section 2.4): the n-th time-out is `timeout * base^n`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retransmission {
+    /// Retransmissions before the peer is given up.
+    pub tries: u32,
+    pub timeout: Duration,
+    pub base: f64,
+}
+
+impl Default for Retransmission {
+    fn default() -> Self {
+        Self {
+            tries: 5,
+            timeout: Duration::from_secs(4),
+            base: 1.8,
+        }
+    }
+}
+
+/// How we prove who we are.
+#[derive(Clone, Debug)]
+pub struct LocalAuth {
+    /// None: the subject of the certificate, or the local address.
+    pub id: Option<Identity>,
+    pub method: LocalMethod,
+}
+
+#[derive(Clone, Debug)]
+pub enum LocalMethod {
+    /// The key comes from [`Config::secrets`].
+    Psk,
+    /// `chain[0]` is the end entity's.
+    Certificate {
+        chain: Vec<CertificateDer<'static>>,
+        key: Arc<PrivateKey>,
+    },
+}
+
+/// What the peer must prove.
+#[derive(Clone, Debug)]
+pub struct RemoteAuth {
+    pub id: IdentityMatch,
+    pub method: RemoteMethod,
+}
+
+#[derive(Clone, Debug)]
+pub enum RemoteMethod {
+    Psk,
+    /// A certificate path to one of these trust anchors.
+    Certificate {
+        cacerts: Vec<CertificateDer<'static>>,
+        /// Unix time of the check comes with the wall clock; see [`crate::Endpoint::set_wall_clock`].
+        intermediates: Vec<CertificateDer<'static>>,
+        /// If not empty, the end entity's certificate must be one of these.
+        pinned: Vec<CertificateDer<'static>>,
+    },
+}
+
+/// Which peer identities a connection accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityMatch {
+    /// `%any`.
+    Any,
+    Exactly(Identity),
+    /// `*.example.org`: any FQDN below the domain. Holds the domain without the asterisk and dot.
+    AnyBelow(String),
+}
+
+impl IdentityMatch {
+    pub fn matches(&self, id: &Identity) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exactly(own) => own == id,
+            Self::AnyBelow(domain) => match id {
+                Identity::Fqdn(name) => name
+                    .to_ascii_lowercase()
+                    .strip_suffix(&domain.to_ascii_lowercase())
+                    .and_then(|head| head.strip_suffix('.'))
+                    .is_some_and(|head| !head.is_empty()),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// One pre-shared key and whom it belongs to.
+#[derive(Clone)]
+pub struct Secret {
+    /// Identities that share the key. Empty: everybody.
+    pub owners: Vec<Identity>,
+    pub key: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret")
+            .field("owners", &self.owners)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An address, or a set of addresses, of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressMatch {
+    /// `%any`.
+    Any,
+    Host(IpAddr),
+    /// From and to, both included, of one IP version. A subnet is a range.
+    Range(IpAddr, IpAddr),
+}
+
+impl AddressMatch {
+    pub fn matches(&self, address: IpAddr) -> bool {
+        match *self {
+            Self::Any => true,
+            Self::Host(host) => host == address,
+            Self::Range(from, to) => {
+                from <= address && address <= to && from.is_ipv4() == address.is_ipv4()
+            }
+        }
+    }
+}
+
+/// One IKE proposal: an algorithm of each list. The PRF list is never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IkeProposal {
+    /// Algorithm and key length in bits.
+    pub encryption: Vec<(Encryption, u16)>,
+    /// Empty exactly if the encryption algorithms are AEADs.
+    pub integrity: Vec<Integrity>,
+    pub prf: Vec<Prf>,
+    pub groups: Vec<Group>,
+}
+
+/// One ESP proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EspProposal {
+    pub encryption: Vec<(Encryption, u16)>,
+    /// Empty exactly if the encryption algorithms are AEADs.
+    pub integrity: Vec<Integrity>,
+    /// Groups for a fresh key exchange in CREATE_CHILD_SA. Empty: none.
+    pub groups: Vec<Group>,
+    /// In order of preference.
+    pub sequence_numbers: Vec<SequenceNumbers>,
+}
+
+/// One pair of protected networks.
+#[derive(Clone, Debug)]
+pub struct Child {
+    pub name: String,
+    pub local_ts: Vec<Selector>,
+    pub remote_ts: Vec<Selector>,
+    pub esp_proposals: Vec<EspProposal>,
+    pub mode: Mode,
+    pub start_action: StartAction,
+    pub dpd_action: Action,
+    pub close_action: Action,
+    pub lifetime: Lifetime,
+    /// In packets; zero switches the anti-replay service off.
+    pub replay_window: u32,
+    /// Whether the data plane installs policies for it.
+    pub policies: bool,
+}
+
+impl Default for Child {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            local_ts: vec![Selector::DYNAMIC],
+            remote_ts: vec![Selector::DYNAMIC],
+            esp_proposals: Vec::new(),
+            mode: Mode::Tunnel,
+            start_action: StartAction::None,
+            dpd_action: Action::Clear,
+            close_action: Action::Clear,
+            lifetime: Lifetime::default(),
+            replay_window: 1024,
+            policies: true,
+        }
+    }
+}
+
+/// Lifetimes of a child SA; zero is without limit. `rekey_*` are soft (a rekey is started),
+/// `life_*` are hard (the SA is deleted), up to `rand_*` is subtracted at random from the soft ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    pub rekey_time: Duration,
+    pub life_time: Duration,
+    pub rand_time: Duration,
+    pub rekey_bytes: u64,
+    pub life_bytes: u64,
+    pub rand_bytes: u64,
+    pub rekey_packets: u64,
+    pub life_packets: u64,
+    pub rand_packets: u64,
+}
+
+impl Default for Lifetime {
+    /// swanctl's defaults: rekey after one hour, expire a tenth later.
+    fn default() -> Self {
+        Self {
+            rekey_time: Duration::from_secs(3600),
+            life_time: Duration::from_secs(3960),
+            rand_time: Duration::from_secs(360),
+            rekey_bytes: 0,
+            life_bytes: 0,
+            rand_bytes: 0,
+            rekey_packets: 0,
+            life_packets: 0,
+            rand_packets: 0,
+        }
+    }
+}
+
+/// A traffic selector as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selector {
+    pub addresses: SelectorAddresses,
+    /// Zero: any.
+    pub protocol: u8,
+    /// From and to, both included. `(0, 65535)`: any.
+    pub ports: (u16, u16),
+}
+
+impl Selector {
+    /// The outer address of that side, any protocol and port.
+    pub const DYNAMIC: Self = Self {
+        addresses: SelectorAddresses::Dynamic,
+        protocol: 0,
+        ports: (0, u16::MAX),
+    };
+
+    pub const fn range(from: IpAddr, to: IpAddr) -> Self {
+        Self {
+            addresses: SelectorAddresses::Range(from, to),
+            protocol: 0,
+            ports: (0, u16::MAX),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectorAddresses {
+    /// The outer address of that side.
+    Dynamic,
+    /// From and to, both included, of one IP version.
+    Range(IpAddr, IpAddr),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Tunnel,
+}
+
+/// What happens to a child when the configuration is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum StartAction {
+    #[default]
+    None,
+    /// The data plane asks for the SA with the first packet.
+    Trap,
+    Start,
+}
+
+/// What happens to a child whose peer is dead (`dpd_action`) or has closed it (`close_action`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Action {
+    #[default]
+    Clear,
+    /// The data plane asks for the SA with the next packet.
+    Trap,
+    /// Establish it again at once.
+    Start,
+}

@@ -3,5 +3,17 @@
 
 pub mod auth;
 pub mod config;
+pub mod endpoint;
+pub mod event;
+pub mod status;
 pub mod suite;
+pub mod ts;
 pub mod wire;
+
+pub use config::Config;
+pub use endpoint::{CommandError, Endpoint, EspSpiAllocator, Random, SystemRandom};
+pub use event::{
+    ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event, IkeSaId, IkeSaUp, KeyLog, Transmit,
+};
+pub use status::{Counters, IkeSaStatus, Refusal};
+pub use ts::TrafficSelector;

@@ -1,0 +1,322 @@
+//! What comes out of an [`crate::Endpoint`]: datagrams to send and events for the data plane.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use esplanade_crypto::iana::SequenceNumbers;
+use esplanade_crypto::transform::Transform;
+use zeroize::Zeroizing;
+
+use crate::config::{Action, Identity, Mode};
+use crate::wire::TrafficSelector;
+
+/// Names one IKE SA for the life of the endpoint; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IkeSaId(pub u64);
+
+/// Names one child SA for the life of the endpoint; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChildSaId(pub u64);
+
+impl fmt::Display for IkeSaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Display for ChildSaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// One UDP payload to send.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Transmit {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// With the non-ESP marker where the port asks for it.
+    pub payload: Vec<u8>,
+}
+
+impl fmt::Debug for Transmit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} -> {}: {} bytes",
+            self.local,
+            self.remote,
+            self.payload.len()
+        )
+    }
+}
+
+/// What has happened. Events are complete and in order: acting on each one in turn keeps the data plane right.
+///
+/// The life of one child SA is `ChildSaInstalled`, `ChildSaUseOutbound`, `ChildSaDeleted`, each exactly once, but
+/// that an SA can be deleted before its outbound half was used.
+///
+/// A rekey loses no packet when the data plane follows this order (RFC 7296 section 2.8):
+/// - The responder of the rekey gets `ChildSaInstalled` before its answer leaves: it can receive on the new SA,
+///   and still sends on the old one.
+/// - The initiator gets `ChildSaInstalled` and `ChildSaUseOutbound` with the answer.
+/// - The responder gets `ChildSaUseOutbound` when the initiator deletes the old SA, or when the data plane reports
+///   traffic on the new one by [`crate::Endpoint::note_inbound_traffic`].
+/// - `ChildSaDeleted` of the old SA stops its outbound half at once; its inbound half stays for `linger`, for the
+///   packets in flight.
+#[derive(Clone, Debug)]
+pub enum Event {
+    IkeSaUp(IkeSaUp),
+    /// `new` takes over the children and the name of `old`; `old` has no `IkeSaDown`.
+    IkeSaRekeyed {
+        old: IkeSaId,
+        new: IkeSaId,
+        connection: String,
+    },
+    /// An IKE SA that was up has ended. Its children were deleted before.
+    IkeSaDown {
+        ike_sa: IkeSaId,
+        connection: String,
+        reason: DownReason,
+    },
+    /// The SA can receive. It must not send before `ChildSaUseOutbound`.
+    ChildSaInstalled(Box<ChildSaInstalled>),
+    /// The SA is the one to send with from now on.
+    ChildSaUseOutbound {
+        child: ChildSaId,
+    },
+    ChildSaDeleted(ChildSaDeleted),
+    /// The peer's address or port behind its NAT has changed (RFC 7296 section 2.23). All children of the IKE SA
+    /// send to the new place.
+    PeerMoved {
+        ike_sa: IkeSaId,
+        children: Vec<ChildSaId>,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// Nothing was sent to the peer for a while: send the one-octet keepalive (RFC 3948 section 4) from the IKE
+    /// socket unless ESP went that way within the interval.
+    NatKeepalive {
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// An attempt to establish an IKE SA as initiator has failed.
+    ConnectFailed {
+        connection: String,
+        reason: DownReason,
+        retry_in: Option<Duration>,
+    },
+    /// A child SA could not be established or rekeyed; the IKE SA stays.
+    ChildFailed {
+        ike_sa: IkeSaId,
+        connection: String,
+        child: String,
+        reason: ChildFailure,
+    },
+    /// One message was sent or accepted: for a readable trace of the negotiation.
+    Message(MessageTrace),
+    KeyLog(KeyLog),
+}
+
+#[derive(Clone, Debug)]
+pub struct IkeSaUp {
+    pub ike_sa: IkeSaId,
+    pub connection: String,
+    /// Whether this end has initiated.
+    pub initiator: bool,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub local_id: Identity,
+    pub remote_id: Identity,
+    pub nat_local: bool,
+    pub nat_remote: bool,
+    /// Readable, for example `AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519`.
+    pub suite: String,
+}
+
+/// What ESP is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EspSuite {
+    pub transform: Transform,
+    pub sequence_numbers: SequenceNumbers,
+}
+
+impl fmt::Display for EspSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}-{}",
+            self.transform.encryption(),
+            self.transform.aes_key_length().bits()
+        )?;
+        if let Some(integrity) = self.transform.integrity() {
+            write!(f, "/{integrity}")?;
+        }
+        write!(f, "/{}", self.sequence_numbers)
+    }
+}
+
+/// All that the data plane needs for one pair of ESP SAs.
+#[derive(Clone)]
+pub struct ChildSaInstalled {
+    pub ike_sa: IkeSaId,
+    pub child: ChildSaId,
+    pub connection: String,
+    /// The name of the child in the configuration, and of its policy.
+    pub name: String,
+    /// Whether this end has initiated the exchange that made it.
+    pub initiator: bool,
+    pub mode: Mode,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    pub spi_in: u32,
+    pub spi_out: u32,
+    pub esp: EspSuite,
+    /// Keys of the SA that receives, in the order of RFC 7296 section 2.17: cipher key (and salt), integrity key.
+    pub key_in: Zeroizing<Vec<u8>>,
+    pub key_out: Zeroizing<Vec<u8>>,
+    /// The port counts only with `udp_encap`.
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub udp_encap: bool,
+    /// Randomised soft and fixed hard limits; zero: none. Time limits are watched by the endpoint; the data plane
+    /// counts bytes and packets and calls [`crate::Endpoint::rekey_child`] or `terminate_child`.
+    pub soft_bytes: u64,
+    pub hard_bytes: u64,
+    pub soft_packets: u64,
+    pub hard_packets: u64,
+    pub replay_window: u32,
+    pub policies: bool,
+    /// The SA that this one replaces.
+    pub rekeyed_from: Option<ChildSaId>,
+}
+
+impl fmt::Debug for ChildSaInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildSaInstalled")
+            .field("ike_sa", &self.ike_sa)
+            .field("child", &self.child)
+            .field("connection", &self.connection)
+            .field("name", &self.name)
+            .field("spi_in", &format_args!("{:08x}", self.spi_in))
+            .field("spi_out", &format_args!("{:08x}", self.spi_out))
+            .field("esp", &format_args!("{}", self.esp))
+            .field("local_ts", &self.local_ts)
+            .field("remote_ts", &self.remote_ts)
+            .field("rekeyed_from", &self.rekeyed_from)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ChildSaDeleted {
+    pub ike_sa: IkeSaId,
+    pub child: ChildSaId,
+    pub connection: String,
+    pub name: String,
+    pub spi_in: u32,
+    pub spi_out: u32,
+    /// How long the inbound half stays for packets in flight. The data plane frees `spi_in` after it.
+    pub linger: Duration,
+    /// The SA that took its place, or redundantly had it already.
+    pub replaced: bool,
+    pub reason: DownReason,
+    /// `Trap`: keep the policy so that traffic can ask for a new SA. `Start`: the endpoint is about to.
+    pub then: Action,
+}
+
+/// Why an SA ended or did not come up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DownReason {
+    #[error("terminated by the administrator")]
+    Terminated,
+    #[error("deleted by the peer")]
+    PeerDeleted,
+    #[error("the peer does not answer")]
+    Timeout,
+    #[error("replaced by a rekey")]
+    Rekeyed,
+    #[error("lifetime expired before it was rekeyed")]
+    Expired,
+    #[error("the peer has connected anew")]
+    Superseded,
+    #[error("the peer started afresh (INITIAL_CONTACT)")]
+    InitialContact,
+    #[error("a second IKE SA of the same peer is not wanted (unique = keep)")]
+    Duplicate,
+    #[error("the IKE SA has ended")]
+    IkeSaGone,
+    #[error("the peer refuses: {0}")]
+    PeerRefused(String),
+    #[error("no proposal of ours was chosen")]
+    NoProposalChosen,
+    #[error("authentication failed: {0}")]
+    AuthenticationFailed(String),
+    #[error("protocol error of the peer: {0}")]
+    PeerMisbehaved(&'static str),
+    #[error("configuration: {0}")]
+    Configuration(String),
+    #[error("out of resources: {0}")]
+    Resources(&'static str),
+    #[error("message was our own: the peer's address leads back here")]
+    Reflected,
+}
+
+/// Why a child SA was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChildFailure {
+    #[error("no ESP proposal in common (NO_PROPOSAL_CHOSEN)")]
+    NoProposalChosen,
+    #[error("traffic selectors do not meet (TS_UNACCEPTABLE)")]
+    TsUnacceptable,
+    #[error("the peer refuses: {0}")]
+    PeerRefused(String),
+    #[error("protocol error of the peer: {0}")]
+    PeerMisbehaved(&'static str),
+    #[error("out of resources: {0}")]
+    Resources(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Sent,
+    Received,
+}
+
+/// One message of a negotiation; says what it carried, never a value that must stay secret.
+#[derive(Clone, Debug)]
+pub struct MessageTrace {
+    pub ike_sa: IkeSaId,
+    pub connection: String,
+    pub direction: Direction,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub exchange: &'static str,
+    pub response: bool,
+    pub message_id: u32,
+    /// Names of payloads and notifies, for example `SA KE No N(NAT_DETECTION_SOURCE_IP)`.
+    pub payloads: String,
+    pub len: usize,
+}
+
+/// One line for Wireshark's `ikev2_decryption_table`. Exists only with [`crate::config::Config::key_log`].
+#[derive(Clone)]
+pub struct KeyLog {
+    pub ike_sa: IkeSaId,
+    pub spi_i: u64,
+    pub spi_r: u64,
+    pub sk_ei: Zeroizing<Vec<u8>>,
+    pub sk_er: Zeroizing<Vec<u8>>,
+    pub sk_ai: Zeroizing<Vec<u8>>,
+    pub sk_ar: Zeroizing<Vec<u8>>,
+    /// As Wireshark names it, for example `AES-GCM-256 with 16 octet ICV [RFC5282]`.
+    pub encryption: &'static str,
+    pub integrity: &'static str,
+}
+
+impl fmt::Debug for KeyLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyLog({}, keys withheld)", self.ike_sa)
+    }
+}

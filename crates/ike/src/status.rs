@@ -1,0 +1,209 @@
+//! Snapshots for `status` and the control socket, and the counters of what was refused.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::config::Identity;
+use crate::event::{ChildSaId, EspSuite, IkeSaId};
+use crate::wire::TrafficSelector;
+
+/// One IKE SA at one moment.
+#[derive(Clone, Debug)]
+pub struct IkeSaStatus {
+    pub id: IkeSaId,
+    /// None for a half-open SA whose peer has not yet said who it is.
+    pub connection: Option<String>,
+    pub state: IkeSaState,
+    pub initiator: bool,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub local_id: Option<Identity>,
+    pub remote_id: Option<Identity>,
+    pub spi_i: u64,
+    pub spi_r: u64,
+    pub nat_local: bool,
+    pub nat_remote: bool,
+    /// Readable; None before one is chosen.
+    pub suite: Option<String>,
+    pub established: Option<Instant>,
+    pub rekey_at: Option<Instant>,
+    pub expires_at: Option<Instant>,
+    /// The exchange that waits for the peer.
+    pub task_active: Option<&'static str>,
+    pub tasks_queued: Vec<&'static str>,
+    pub children: Vec<ChildSaStatus>,
+}
+
+/// The phase of an IKE SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IkeSaState {
+    /// IKE_SA_INIT or IKE_AUTH is under way.
+    Connecting,
+    Established,
+    /// A rekey is under way.
+    Rekeying,
+    /// Replaced by a rekey, not yet deleted.
+    Rekeyed,
+    Deleting,
+}
+
+impl IkeSaState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "CONNECTING",
+            Self::Established => "ESTABLISHED",
+            Self::Rekeying => "REKEYING",
+            Self::Rekeyed => "REKEYED",
+            Self::Deleting => "DELETING",
+        }
+    }
+}
+
+/// One child SA at one moment. Byte and packet counts are the data plane's.
+#[derive(Clone, Debug)]
+pub struct ChildSaStatus {
+    pub id: ChildSaId,
+    pub name: String,
+    pub state: ChildSaState,
+    pub spi_in: u32,
+    pub spi_out: u32,
+    pub esp: EspSuite,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    pub udp_encap: bool,
+    pub installed: Instant,
+    pub rekey_at: Option<Instant>,
+    pub expires_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildSaState {
+    Installed,
+    Rekeying,
+    /// Replaced, not yet deleted.
+    Rekeyed,
+    Deleting,
+}
+
+impl ChildSaState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Installed => "INSTALLED",
+            Self::Rekeying => "REKEYING",
+            Self::Rekeyed => "REKEYED",
+            Self::Deleting => "DELETING",
+        }
+    }
+}
+
+macro_rules! refusals {
+    ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
+        /// Why a message was refused, wholly or in part. Each has one counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Refusal { $($(#[$meta])* $variant,)* }
+
+        impl Refusal {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Stable name for metrics and `status`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// Not an IKE header, or lengths that do not add up.
+    Malformed = "malformed";
+    /// No non-ESP marker on the NAT-T port.
+    NoMarker = "no_marker";
+    /// A major version above 2 (RFC 7296 section 2.5).
+    Version = "version";
+    /// An exchange type that this endpoint does not speak.
+    ExchangeType = "exchange_type";
+    /// No IKE SA with these SPIs (RFC 7296 section 2.21.4).
+    UnknownSpi = "unknown_spi";
+    /// Our own message came back.
+    Reflected = "reflected";
+    /// The Encrypted payload failed its integrity check.
+    Integrity = "integrity";
+    /// The decrypted payloads could not be parsed.
+    InvalidSyntax = "invalid_syntax";
+    UnsupportedCriticalPayload = "unsupported_critical_payload";
+    /// A request outside the window (RFC 7296 section 2.3).
+    MessageId = "message_id";
+    /// A response that nobody waits for.
+    UnexpectedResponse = "unexpected_response";
+    /// The exchange does not fit the state of the SA.
+    UnexpectedExchange = "unexpected_exchange";
+    /// An identical request that was answered again from the cache.
+    Retransmission = "retransmission";
+    /// A different message under a message ID that was already answered.
+    MessageIdReuse = "message_id_reuse";
+    /// An unauthenticated error notify in IKE_SA_INIT, noted and not acted upon at once.
+    UnauthenticatedNotify = "unauthenticated_notify";
+    /// IKE_SA_INIT answered by a request for a cookie.
+    CookieRequired = "cookie_required";
+    CookieInvalid = "cookie_invalid";
+    HalfOpenLimit = "half_open_limit";
+    HalfOpenPerSource = "half_open_per_source";
+    IkeSaLimit = "ike_sa_limit";
+    /// No connection for this pair of addresses, or for these identities.
+    NoConnection = "no_connection";
+    NoProposalChosen = "no_proposal_chosen";
+    InvalidKePayload = "invalid_ke_payload";
+    AuthenticationFailed = "authentication_failed";
+    TsUnacceptable = "ts_unacceptable";
+    /// A second IKE SA of the same peer (unique = keep).
+    Duplicate = "duplicate";
+    TemporaryFailure = "temporary_failure";
+    ChildSaNotFound = "child_sa_not_found";
+    ChildSaLimit = "child_sa_limit";
+    /// No ESP SPI was to be had.
+    SpiExhausted = "spi_exhausted";
+    /// An error notify of our own that the rate limit kept back.
+    RateLimited = "rate_limited";
+}
+
+/// Counts of the endpoint since its start.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    refused: [u64; Refusal::ALL.len()],
+    pub messages_received: u64,
+    pub messages_sent: u64,
+    pub retransmissions_sent: u64,
+    pub ike_sas_established: u64,
+    pub child_sas_installed: u64,
+    pub ike_rekeys: u64,
+    pub child_rekeys: u64,
+    pub connect_failures: u64,
+    pub peers_timed_out: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            refused: [0; Refusal::ALL.len()],
+            messages_received: 0,
+            messages_sent: 0,
+            retransmissions_sent: 0,
+            ike_sas_established: 0,
+            child_sas_installed: 0,
+            ike_rekeys: 0,
+            child_rekeys: 0,
+            connect_failures: 0,
+            peers_timed_out: 0,
+        }
+    }
+}
+
+impl Counters {
+    pub fn refused(&self, reason: Refusal) -> u64 {
+        self.refused[reason as usize]
+    }
+
+    pub(crate) fn refuse(&mut self, reason: Refusal) {
+        self.refused[reason as usize] += 1;
+    }
+}

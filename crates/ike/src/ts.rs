@@ -1,0 +1,154 @@
+//! Traffic selectors: from configuration to proposal, and narrowing (RFC 7296 section 2.9).
+
+use std::net::IpAddr;
+
+use crate::config::{Selector, SelectorAddresses};
+pub use crate::wire::TrafficSelector;
+
+/// Selectors in one payload that we send; narrowing stops there.
+const SELECTORS_MAX: usize = 64;
+
+/// The configured selectors with `dynamic` replaced by the outer address of that side.
+pub(crate) fn resolve(selectors: &[Selector], outer: IpAddr) -> Vec<TrafficSelector> {
+    selectors
+        .iter()
+        .map(|selector| {
+            let (start, end) = match selector.addresses {
+                SelectorAddresses::Dynamic => (outer, outer),
+                SelectorAddresses::Range(start, end) => (start, end),
+            };
+            TrafficSelector {
+                protocol: selector.protocol,
+                start_port: selector.ports.0,
+                end_port: selector.ports.1,
+                start,
+                end,
+            }
+        })
+        .take(SELECTORS_MAX)
+        .collect()
+}
+
+/// What two selectors have in common.
+pub(crate) fn intersect(a: &TrafficSelector, b: &TrafficSelector) -> Option<TrafficSelector> {
+    if a.start.is_ipv4() != b.start.is_ipv4() {
+        return None;
+    }
+    let protocol = match (a.protocol, b.protocol) {
+        (0, protocol) | (protocol, 0) => protocol,
+        (x, y) if x == y => x,
+        _ => return None,
+    };
+    let (start, end) = (a.start.max(b.start), a.end.min(b.end));
+    // OPAQUE (65535 to 0) stands for packets without visible ports: it meets itself and "any".
+    let (start_port, end_port) = match (a.is_opaque_port(), b.is_opaque_port()) {
+        (true, true) => (u16::MAX, 0),
+        (true, false) if is_any_port(b) => (u16::MAX, 0),
+        (false, true) if is_any_port(a) => (u16::MAX, 0),
+        (false, false) => {
+            let ports = (a.start_port.max(b.start_port), a.end_port.min(b.end_port));
+            if ports.0 > ports.1 {
+                return None;
+            }
+            ports
+        }
+        _ => return None,
+    };
+    (start <= end).then_some(TrafficSelector {
+        protocol,
+        start_port,
+        end_port,
+        start,
+        end,
+    })
+}
+
+fn is_any_port(selector: &TrafficSelector) -> bool {
+    (selector.start_port, selector.end_port) == (0, u16::MAX)
+}
+
+/// Whether all that `inner` selects is selected by `outer`.
+pub(crate) fn contains(outer: &TrafficSelector, inner: &TrafficSelector) -> bool {
+    intersect(outer, inner).is_some_and(|common| common == *inner)
+}
+
+/// The subset of `proposed` that `own` allows, in the order of the proposal, without selectors that another
+/// one already contains. Empty: TS_UNACCEPTABLE.
+pub(crate) fn narrow(
+    proposed: &[TrafficSelector],
+    own: &[TrafficSelector],
+) -> Vec<TrafficSelector> {
+    let mut narrowed: Vec<TrafficSelector> = Vec::new();
+    for theirs in proposed {
+        for ours in own {
+            let Some(common) = intersect(theirs, ours) else {
+                continue;
+            };
+            if narrowed.iter().any(|earlier| contains(earlier, &common)) {
+                continue;
+            }
+            narrowed.retain(|earlier| !contains(&common, earlier));
+            if narrowed.len() < SELECTORS_MAX {
+                narrowed.push(common);
+            }
+        }
+    }
+    narrowed
+}
+
+/// Whether a responder has only narrowed what was proposed, as it must.
+pub(crate) fn is_narrowing(answer: &[TrafficSelector], proposed: &[TrafficSelector]) -> bool {
+    !answer.is_empty()
+        && answer
+            .iter()
+            .all(|theirs| proposed.iter().any(|ours| contains(ours, theirs)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ts(start: &str, end: &str) -> TrafficSelector {
+        TrafficSelector::addresses(start.parse().unwrap(), end.parse().unwrap())
+    }
+
+    fn tcp(mut ts: TrafficSelector, port: u16) -> TrafficSelector {
+        (ts.protocol, ts.start_port, ts.end_port) = (6, port, port);
+        ts
+    }
+
+    #[test]
+    fn narrowing_keeps_the_common_part() {
+        let any = ts("0.0.0.0", "255.255.255.255");
+        let net = ts("10.1.0.0", "10.1.255.255");
+        let host = ts("10.1.2.3", "10.1.2.3");
+        assert_eq!(narrow(&[any], &[net]), [net]);
+        assert_eq!(narrow(&[net], &[any]), [net]);
+        // The triggering packet's selector comes first and is swallowed by the network's.
+        assert_eq!(narrow(&[host, net], &[any]), [net]);
+        assert_eq!(narrow(&[tcp(any, 80)], &[net]), [tcp(net, 80)]);
+        assert!(narrow(&[tcp(any, 80)], &[tcp(net, 443)]).is_empty());
+        assert!(narrow(&[ts("::", "::ffff")], &[any]).is_empty());
+        assert!(narrow(&[ts("10.2.0.0", "10.2.0.255")], &[net]).is_empty());
+    }
+
+    #[test]
+    fn an_answer_may_not_widen() {
+        let net = ts("10.1.0.0", "10.1.255.255");
+        let host = ts("10.1.2.3", "10.1.2.3");
+        assert!(is_narrowing(&[host], &[net]));
+        assert!(!is_narrowing(&[net], &[host]));
+        assert!(!is_narrowing(&[host, ts("10.2.0.0", "10.2.0.1")], &[net]));
+        assert!(!is_narrowing(&[], &[net]));
+    }
+
+    #[test]
+    fn opaque_ports_meet_any_ports_only() {
+        let mut opaque = ts("10.0.0.0", "10.0.0.255");
+        (opaque.start_port, opaque.end_port) = (u16::MAX, 0);
+        let any = ts("10.0.0.0", "10.0.0.255");
+        assert_eq!(intersect(&opaque, &any), Some(opaque));
+        assert_eq!(intersect(&opaque, &opaque), Some(opaque));
+        assert_eq!(intersect(&opaque, &tcp(any, 80)), None);
+    }
+}
