@@ -1,1 +1,391 @@
-//! Interface, address and route set-up over netlink.
+//! Links, addresses, routes and rules over rtnetlink, as far as a gateway and its test networks need them.
+//!
+//! A [`Net`] speaks to the network namespace that its thread was in when it connected. It needs a tokio runtime.
+
+mod prefix;
+mod routing;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::route::{RouteMessage, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use tokio::task::JoinHandle;
+
+pub use prefix::{Prefix, prefixes_of_range};
+pub use routing::{AddressRange, Routing, RoutingConfig};
+
+/// What the kernel refused, and its error number where it gave one.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct NetError {
+    what: String,
+    source: io::Error,
+}
+
+impl NetError {
+    fn new(what: impl Into<String>, error: rtnetlink::Error) -> Self {
+        let source = match error {
+            rtnetlink::Error::NetlinkError(message) => message.to_io(),
+            other => io::Error::other(other.to_string()),
+        };
+        Self {
+            what: what.into(),
+            source,
+        }
+    }
+
+    fn not_found(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            source: io::Error::from_raw_os_error(libc::ENODEV),
+        }
+    }
+
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+pub type Result<T> = std::result::Result<T, NetError>;
+
+/// An interface address with its prefix length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkAddress {
+    pub link: u32,
+    pub address: IpAddr,
+    pub prefix_len: u8,
+}
+
+/// Where a route leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RouteTarget {
+    /// Out of a link, through a gateway or straight.
+    Link {
+        index: u32,
+        gateway: Option<IpAddr>,
+        source: Option<IpAddr>,
+    },
+    /// Back to the next rule, as if the table had no such route.
+    Throw,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Route {
+    pub destination: Prefix,
+    pub target: RouteTarget,
+    pub table: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+/// The main routing table.
+pub const TABLE_MAIN: u32 = 254;
+
+#[derive(Debug)]
+pub struct Net {
+    handle: Handle,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Net {
+    /// Connects to the network namespace of the calling thread.
+    pub fn connect() -> Result<Self> {
+        let (connection, handle, _) = rtnetlink::new_connection().map_err(|source| NetError {
+            what: "cannot open a netlink socket".into(),
+            source,
+        })?;
+        Ok(Self {
+            handle,
+            task: tokio::spawn(connection),
+        })
+    }
+
+    pub async fn link_index(&self, name: &str) -> Result<u32> {
+        Ok(self.link(name).await?.header.index)
+    }
+
+    async fn link(&self, name: &str) -> Result<LinkMessage> {
+        let what = || format!("cannot find the interface {name}");
+        let mut links = Box::pin(
+            self.handle
+                .link()
+                .get()
+                .match_name(name.to_owned())
+                .execute(),
+        );
+        links
+            .try_next()
+            .await
+            .map_err(|e| NetError::new(what(), e))?
+            .ok_or_else(|| NetError::not_found(what()))
+    }
+
+    pub async fn link_mtu(&self, name: &str) -> Result<u32> {
+        let link = self.link(name).await?;
+        let mtu = link
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                LinkAttribute::Mtu(mtu) => Some(*mtu),
+                _ => None,
+            });
+        mtu.ok_or_else(|| NetError::not_found(format!("the interface {name} has no MTU")))
+    }
+
+    pub async fn link_add_veth(&self, name: &str, peer: &str) -> Result<()> {
+        let message = LinkVeth::new(name, peer).build();
+        let result = self.handle.link().add(message).execute().await;
+        result.map_err(|e| NetError::new(format!("cannot make the veth pair {name}–{peer}"), e))
+    }
+
+    pub async fn link_delete(&self, index: u32) -> Result<()> {
+        let result = self.handle.link().del(index).execute().await;
+        result.map_err(|e| NetError::new(format!("cannot delete interface {index}"), e))
+    }
+
+    pub async fn link_set_up(&self, index: u32) -> Result<()> {
+        self.link_set("set up", LinkUnspec::new_with_index(index).up())
+            .await
+    }
+
+    pub async fn link_set_mtu(&self, index: u32, mtu: u32) -> Result<()> {
+        self.link_set("set the MTU of", LinkUnspec::new_with_index(index).mtu(mtu))
+            .await
+    }
+
+    pub async fn link_set_tx_queue_len(&self, index: u32, packets: u32) -> Result<()> {
+        self.link_set(
+            "set the queue length of",
+            LinkUnspec::new_with_index(index).txqueuelen(packets),
+        )
+        .await
+    }
+
+    /// Bounds the super-segments that the stack hands to the link.
+    pub async fn link_set_gso_max_size(&self, index: u32, bytes: u32) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index)
+            .append_extra_attribute(LinkAttribute::GsoMaxSize(bytes))
+            .append_extra_attribute(LinkAttribute::GsoIpv4MaxSize(bytes));
+        self.link_set("set the GSO size of", message).await
+    }
+
+    /// Moves the link into the namespace that `netns` is open on.
+    pub async fn link_move_to_netns(&self, index: u32, netns: BorrowedFd<'_>) -> Result<()> {
+        self.link_set(
+            "move",
+            LinkUnspec::new_with_index(index).setns_by_fd(netns.as_raw_fd()),
+        )
+        .await
+    }
+
+    async fn link_set(&self, verb: &str, message: LinkMessageBuilder<LinkUnspec>) -> Result<()> {
+        let message = message.build();
+        let what = format!("cannot {verb} interface {}", message.header.index);
+        self.handle
+            .link()
+            .set(message)
+            .execute()
+            .await
+            .map_err(|e| NetError::new(what, e))
+    }
+
+    /// Adds an address, without duplicate address detection: a gateway's IPv6 address must work at once.
+    pub async fn address_add(&self, index: u32, address: IpAddr, prefix_len: u8) -> Result<()> {
+        let mut request = self
+            .handle
+            .address()
+            .add(index, address, prefix_len)
+            .replace();
+        if address.is_ipv6() {
+            let message = request.message_mut();
+            message.header.flags |= AddressHeaderFlags::Nodad;
+            message
+                .attributes
+                .push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        let result = request.execute().await;
+        result
+            .map_err(|e| NetError::new(format!("cannot add the address {address}/{prefix_len}"), e))
+    }
+
+    /// Every address of this namespace.
+    pub async fn addresses(&self) -> Result<Vec<LinkAddress>> {
+        let messages: Vec<AddressMessage> = Box::pin(self.handle.address().get().execute())
+            .try_collect()
+            .await
+            .map_err(|e| NetError::new("cannot list the addresses", e))?;
+        Ok(messages.iter().filter_map(link_address).collect())
+    }
+
+    /// Adds the route, or replaces the one with the same destination.
+    pub async fn route_add(&self, route: &Route) -> Result<()> {
+        let result = self
+            .handle
+            .route()
+            .add(route_message(route))
+            .replace()
+            .execute()
+            .await;
+        result
+            .map_err(|e| NetError::new(format!("cannot add the route to {}", route.destination), e))
+    }
+
+    /// Deletes the route; one that is already gone is no error.
+    pub async fn route_delete(&self, route: &Route) -> Result<()> {
+        let result = self
+            .handle
+            .route()
+            .del(route_message(route))
+            .execute()
+            .await;
+        let result = result.map_err(|e| {
+            NetError::new(
+                format!("cannot delete the route to {}", route.destination),
+                e,
+            )
+        });
+        ignore(result, &[libc::ESRCH, libc::ENODEV])
+    }
+
+    /// `ip rule add not fwmark MARK lookup TABLE priority PRIORITY`: everything but packets with the mark.
+    pub async fn rule_add_unmarked(
+        &self,
+        family: Family,
+        mark: u32,
+        table: u32,
+        priority: u32,
+    ) -> Result<()> {
+        let mut request = self.handle.rule().add();
+        *request.message_mut() = unmarked_rule(family, mark, table, priority);
+        let result = request.execute().await;
+        let result =
+            result.map_err(|e| NetError::new(format!("cannot add the rule for table {table}"), e));
+        ignore(result, &[libc::EEXIST])
+    }
+
+    pub async fn rule_delete_unmarked(
+        &self,
+        family: Family,
+        mark: u32,
+        table: u32,
+        priority: u32,
+    ) -> Result<()> {
+        let result = self
+            .handle
+            .rule()
+            .del(unmarked_rule(family, mark, table, priority))
+            .execute()
+            .await;
+        let result = result
+            .map_err(|e| NetError::new(format!("cannot delete the rule for table {table}"), e));
+        ignore(result, &[libc::ENOENT])
+    }
+}
+
+fn ignore(result: Result<()>, errors: &[i32]) -> Result<()> {
+    match result {
+        Err(error)
+            if error
+                .raw_os_error()
+                .is_some_and(|number| errors.contains(&number)) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn link_address(message: &AddressMessage) -> Option<LinkAddress> {
+    // IFA_LOCAL is the own end of a point-to-point link, where IFA_ADDRESS is the other end.
+    let local = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        });
+    let address = local.or_else(|| {
+        message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Address(address) => Some(*address),
+                _ => None,
+            })
+    })?;
+    Some(LinkAddress {
+        link: message.header.index,
+        address,
+        prefix_len: message.header.prefix_len,
+    })
+}
+
+fn route_message(route: &Route) -> RouteMessage {
+    let length = route.destination.length();
+    let kind = match route.target {
+        RouteTarget::Link { .. } => RouteType::Unicast,
+        RouteTarget::Throw => RouteType::Throw,
+    };
+    macro_rules! build {
+        ($family:ty, $destination:expr, $variant:path) => {{
+            let mut builder = RouteMessageBuilder::<$family>::new()
+                .table_id(route.table)
+                .kind(kind)
+                .destination_prefix($destination, length);
+            if let RouteTarget::Link {
+                index,
+                gateway,
+                source,
+            } = route.target
+            {
+                builder = builder.output_interface(index);
+                if let Some($variant(gateway)) = gateway {
+                    builder = builder.gateway(gateway);
+                }
+                if let Some($variant(source)) = source {
+                    builder = builder.pref_source(source);
+                }
+            }
+            builder.build()
+        }};
+    }
+    match route.destination.address() {
+        IpAddr::V4(address) => build!(std::net::Ipv4Addr, address, IpAddr::V4),
+        IpAddr::V6(address) => build!(std::net::Ipv6Addr, address, IpAddr::V6),
+    }
+}
+
+fn unmarked_rule(family: Family, mark: u32, table: u32, priority: u32) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    message.header.action = RuleAction::ToTable;
+    message.header.flags = RuleFlags::Invert;
+    message.attributes = vec![
+        RuleAttribute::Table(table),
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::Priority(priority),
+    ];
+    message
+}
