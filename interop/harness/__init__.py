@@ -1,0 +1,1 @@
+"""Drives real IKE daemons in network namespaces."""

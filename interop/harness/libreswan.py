@@ -1,0 +1,79 @@
+"""libreswan's pluto as a second peer for the IKE exchanges; this kernel has no ESP for it.
+
+The package conflicts with strongSwan's, so it is unpacked, not installed, and laid over
+/usr/libexec in a mount namespace of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from .namespaces import Namespace
+from .process import HarnessError, Process, run, wait_until
+
+ROOT = Path(os.environ.get("ESPLANADE_LIBRESWAN", Path(__file__).parents[2] / "target/tools/libreswan"))
+
+
+def missing() -> str | None:
+    """Why pluto cannot be the peer here, or None."""
+    pluto = ROOT / "usr/libexec/ipsec/pluto"
+    if not pluto.exists():
+        return f"libreswan is not unpacked in {ROOT} (tools/deps.sh)"
+    lacking = re.findall(r"(\S+) => not found", run(["ldd", pluto], check=False).stdout)
+    return f"pluto lacks {', '.join(lacking)} (tools/deps.sh)" if lacking else None
+
+
+class Pluto:
+    kind = "libreswan"
+
+    def __init__(self, name: str, space: Namespace, folder: Path):
+        self.name, self.space, self.folder = f"{name} (pluto)", space, folder
+        (folder / "nss").mkdir(parents=True, exist_ok=True)
+        self.log = folder / "pluto.log"
+        self._control = folder / "pluto.ctl"
+        self._process: Process | None = None
+
+    def start(self, connections: dict[str, dict[str, str]], secrets: str) -> None:
+        """`connections` hold ipsec.conf's keys, `secrets` is ipsec.secrets' text."""
+        text = f"config setup\n    logfile={self.log}\n    dnssec-enable=no\n"
+        for name, keys in connections.items():
+            text += f"\nconn {name}\n" + "".join(f"    {key}={value}\n" for key, value in keys.items())
+        (self.folder / "ipsec.conf").write_text(text)
+        (self.folder / "ipsec.secrets").write_text(secrets)
+        run(["certutil", "-N", "--empty-password", "-d", f"sql:{self.folder}/nss"])
+        pluto = (f"mount -t tmpfs none /run && mkdir /run/pluto && mount --bind {ROOT}/usr/libexec /usr/libexec && "
+                 f"exec /usr/libexec/ipsec/pluto --nofork --config {self.folder}/ipsec.conf "
+                 f"--nssdir {self.folder}/nss --rundir {self.folder} --secretsfile {self.folder}/ipsec.secrets")
+        self._process = Process(self.space.wrap(["unshare", "-m", "sh", "-c", pluto]), log=self.folder / "output.log")
+        wait_until(f"{self.name} listens",
+                   lambda: self._process.returncode is not None
+                   or "loading secrets" in self.logs(), timeout=15)
+        if self._process.returncode is not None:
+            raise HarnessError(f"{self.name} ended at start\n{self.logs()}")
+        for name in connections:
+            self._ipsec("addconn", "--ctlsocket", str(self._control), "--config", f"{self.folder}/ipsec.conf", name)
+        self.whack("--listen")
+
+    def _ipsec(self, tool: str, *arguments: str, check: bool = True, timeout: float = 20):
+        return run(self.space.wrap([f"{ROOT}/usr/libexec/ipsec/{tool}", *arguments]), check=check, timeout=timeout)
+
+    def whack(self, *arguments: str, check: bool = False, timeout: float = 20):
+        return self._ipsec("whack", "--ctlsocket", str(self._control), *arguments, check=check, timeout=timeout)
+
+    def status(self) -> str:
+        return self.whack("--status").stdout
+
+    def up(self, connection: str = "site") -> None:
+        self.whack("--initiate", "--asynchronous", "--name", connection)
+
+    def down(self, connection: str = "site") -> None:
+        self.whack("--terminate", "--name", connection)
+
+    def stop(self) -> int | None:
+        return self._process.stop() if self._process else None
+
+    def logs(self) -> str:
+        return "".join(file.read_text(errors="replace") for file in (self.folder / "output.log", self.log)
+                       if file.exists())

@@ -1,0 +1,195 @@
+"""Two sites and an "internet" out of network namespaces.
+
+    host_a --- gw_a --- wan --- [nat] --- gw_b --- host_b
+
+Every address is private and lives only inside the namespaces; their names are unique per run, so
+runs can go side by side. `wan` routes between the two outer networks and is where captures are
+taken and packets are injected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .process import HarnessError, Process, run
+
+_serial = itertools.count()
+_live: set[Topology] = set()
+
+
+@dataclass(frozen=True)
+class Site:
+    """What one end knows of itself."""
+    wan4: str
+    wan6: str
+    lan4: str
+    lan6: str
+    host4: str
+    host6: str
+    gw4: str
+    gw6: str
+
+    def wan(self, version: int) -> str:
+        return self.wan4 if version == 4 else self.wan6
+
+    def lan(self, version: int) -> str:
+        return self.lan4 if version == 4 else self.lan6
+
+    def host(self, version: int) -> str:
+        return self.host4 if version == 4 else self.host6
+
+
+A = Site("172.16.1.2", "fd00:1::2", "10.1.0.0/16", "fd00:a::/64", "10.1.0.2", "fd00:a::2", "10.1.0.1", "fd00:a::1")
+B = Site("172.16.2.2", "fd00:2::2", "10.2.0.0/16", "fd00:b::/64", "10.2.0.2", "fd00:b::2", "10.2.0.1", "fd00:b::1")
+# Second addresses of the hosts, for a second tunnel between the same gateways.
+SECOND_A4, SECOND_B4 = "10.11.0.2", "10.12.0.2"
+SECOND_LAN_A4, SECOND_LAN_B4 = "10.11.0.0/16", "10.12.0.0/16"
+# The NAT box's two sides; gw_b then lives behind 172.16.3.1.
+NAT_OUTSIDE4, NAT_OUTSIDE6 = "172.16.2.2", "fd00:2::2"
+NAT_B = Site("172.16.3.2", "fd00:3::2", B.lan4, B.lan6, B.host4, B.host6, B.gw4, B.gw6)
+
+
+class Namespace:
+    def __init__(self, name: str):
+        self.name = name
+        self.path = f"/run/netns/{name}"
+
+    def wrap(self, argv: Sequence[str]) -> list[str]:
+        # Not `ip netns exec`: it remounts /sys, which a user namespace may not.
+        return ["nsenter", f"--net={self.path}", "--", *map(str, argv)]
+
+    def run(self, argv: Sequence[str], **options):
+        return run(self.wrap(argv), **options)
+
+    def start(self, argv: Sequence[str], **options) -> Process:
+        return Process(self.wrap(argv), **options)
+
+    def sysctl(self, **values: object) -> None:
+        script = "".join(f"echo {value} > /proc/sys/net/{key.replace('__', '/')}; " for key, value in values.items())
+        self.run(["sh", "-c", script])
+
+
+class Topology:
+    """Built on construction; `close()` kills what still runs inside and removes it."""
+
+    def __init__(self, *, nat: bool = False, mtu: int = 1500):
+        prefix = f"esp{os.getpid():x}-{next(_serial)}"
+        roles = ["host_a", "gw_a", "wan", "gw_b", "host_b"] + (["nat"] if nat else [])
+        self.spaces = {role: Namespace(f"{prefix}-{role}") for role in roles}
+        self.nat = nat
+        self.a, self.b = A, NAT_B if nat else B
+        # The address at which A reaches B and that A sees.
+        self.b_seen_by_a = B
+        self.processes: list[Process] = []
+        _live.add(self)
+        try:
+            self._build(mtu)
+        except BaseException:
+            self.close()
+            raise
+
+    def __getattr__(self, role: str) -> Namespace:
+        try:
+            return self.__dict__["spaces"][role]
+        except KeyError:
+            raise AttributeError(role) from None
+
+    def _build(self, mtu: int) -> None:
+        name = {role: space.name for role, space in self.spaces.items()}
+        Path("/run/netns").mkdir(exist_ok=True)
+        links = [("host_a", "lan", "gw_a", "lan"), ("gw_a", "wan", "wan", "to_a"),
+                 ("gw_b", "lan", "host_b", "lan")]
+        if self.nat:
+            links += [("wan", "to_b", "nat", "outside"), ("nat", "inside", "gw_b", "wan")]
+        else:
+            links += [("wan", "to_b", "gw_b", "wan")]
+        batch = [f"netns add {n}" for n in name.values()]
+        for left, left_if, right, right_if in links:
+            batch.append(f"link add {left_if} netns {name[left]} mtu {mtu} type veth "
+                         f"peer name {right_if} netns {name[right]} mtu {mtu}")
+        run(["ip", "-batch", "-"], stdin="\n".join(batch) + "\n")
+
+        addresses = {
+            "host_a": [("lan", A.host4 + "/16"), ("lan", SECOND_A4 + "/16"), ("lan", A.host6 + "/64")],
+            "gw_a": [("lan", A.gw4 + "/16"), ("lan", "10.11.0.1/16"), ("lan", A.gw6 + "/64"),
+                     ("wan", A.wan4 + "/24"), ("wan", A.wan6 + "/64")],
+            "wan": [("to_a", "172.16.1.1/24"), ("to_a", "fd00:1::1/64"),
+                    ("to_b", "172.16.2.1/24"), ("to_b", "fd00:2::1/64")],
+            "gw_b": [("lan", B.gw4 + "/16"), ("lan", "10.12.0.1/16"), ("lan", B.gw6 + "/64"),
+                     ("wan", self.b.wan4 + "/24"), ("wan", self.b.wan6 + "/64")],
+            "host_b": [("lan", B.host4 + "/16"), ("lan", SECOND_B4 + "/16"), ("lan", B.host6 + "/64")],
+        }
+        routes = {"host_a": [A.gw4, A.gw6], "host_b": [B.gw4, B.gw6],
+                  "gw_a": ["172.16.1.1", "fd00:1::1"], "gw_b": ["172.16.2.1", "fd00:2::1"]}
+        if self.nat:
+            addresses["nat"] = [("outside", NAT_OUTSIDE4 + "/24"), ("outside", NAT_OUTSIDE6 + "/64"),
+                                ("inside", "172.16.3.1/24"), ("inside", "fd00:3::1/64")]
+            routes["nat"] = ["172.16.2.1", "fd00:2::1"]
+            routes["gw_b"] = ["172.16.3.1", "fd00:3::1"]
+        for role, space in self.spaces.items():
+            space.sysctl(ipv4__ip_forward=1, ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0,
+                         ipv6__conf__all__forwarding=1, ipv6__conf__all__accept_dad=0,
+                         ipv6__conf__default__accept_dad=0)
+            lines = ["link set lo up"]
+            for device in dict.fromkeys(d for d, _ in addresses[role]):
+                lines.append(f"link set {device} up")
+            for device, address in addresses[role]:
+                lines.append(f"address add {address} dev {device}" + (" nodad" if ":" in address else ""))
+            lines += [f"route add default via {via}" for via in routes.get(role, [])]
+            run(["ip", "-n", space.name, "-batch", "-"], stdin="\n".join(lines) + "\n")
+        if self.nat:
+            self._masquerade()
+
+    def _masquerade(self) -> None:
+        for family in ("ip", "ip6"):
+            self.spaces["nat"].run(["nft", "-f", "-"], stdin=(
+                f"table {family} nat {{ chain post {{ type nat hook postrouting priority 100; "
+                f"oifname \"outside\" masquerade random; }} }}\n"))
+
+    def forget_nat_mappings(self) -> None:
+        """The NAT box loses its outer link: the kernel drops every mapping and gives out new ports."""
+        nat = self.spaces["nat"]
+        run(["ip", "-n", nat.name, "-batch", "-"], stdin=(
+            "link set outside down\nlink set outside up\n"
+            f"address replace {NAT_OUTSIDE6}/64 dev outside nodad\n"
+            "route replace default via 172.16.2.1\nroute replace default via fd00:2::1\n"))
+
+    def start(self, role: str, argv: Sequence[str], **options) -> Process:
+        process = self.spaces[role].start(argv, **options)
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.stop(signal.SIGTERM, grace=2)
+        for space in self.spaces.values():
+            left = run(["ip", "netns", "pids", space.name], check=False).stdout.split()
+            for pid in left:
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            run(["ip", "netns", "del", space.name], check=False)
+        _live.discard(self)
+
+
+def close_all() -> None:
+    """For exits that skip fixture teardown."""
+    for topology in list(_live):
+        topology.close()
+
+
+def missing_privilege() -> str | None:
+    """Why namespaces cannot be made here, or None."""
+    name = f"esp{os.getpid():x}-probe"
+    try:
+        run(["ip", "netns", "add", name])
+        run(["ip", "netns", "del", name])
+    except (HarnessError, OSError) as error:
+        return f"cannot make network namespaces: {error}"
+    return None

@@ -1,0 +1,72 @@
+"""Child processes that never outlive the test, inside network namespaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+class HarnessError(AssertionError):
+    """A step of the harness failed; the message holds what the tool said."""
+
+
+def run(argv: Sequence[str], *, stdin: str | None = None, check: bool = True, timeout: float = 30,
+        env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([str(a) for a in argv], input=stdin, text=True, capture_output=True, timeout=timeout,
+                          env=None if env is None else {**os.environ, **env}, cwd=cwd, errors="replace")
+    if check and done.returncode != 0:
+        raise HarnessError(f"{' '.join(map(str, argv))}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+class Process:
+    """A background process in its own session, so that its whole group can be ended."""
+
+    def __init__(self, argv: Sequence[str], *, log: Path | None = None, env: dict[str, str] | None = None,
+                 stdin: int | None = subprocess.DEVNULL, stdout: int | None = None, cwd: Path | None = None):
+        self.argv = [str(a) for a in argv]
+        self._log = open(log, "ab") if log else None
+        out = stdout if stdout is not None else (self._log or subprocess.DEVNULL)
+        self.popen = subprocess.Popen(self.argv, stdin=stdin, stdout=out, stderr=self._log or subprocess.DEVNULL,
+                                      env=None if env is None else {**os.environ, **env}, cwd=cwd,
+                                      start_new_session=True)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.popen.poll()
+
+    def send_signal(self, number: int) -> None:
+        try:
+            os.killpg(self.popen.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def stop(self, number: int = signal.SIGTERM, grace: float = 5) -> int:
+        if self.popen.poll() is None:
+            self.send_signal(number)
+            try:
+                self.popen.wait(grace)
+            except subprocess.TimeoutExpired:
+                self.send_signal(signal.SIGKILL)
+                self.popen.wait(5)
+        # Children that the leader left behind.
+        self.send_signal(signal.SIGKILL)
+        if self._log:
+            self._log.close()
+        return self.popen.returncode
+
+
+def wait_until(what: str, condition: Callable[[], object], timeout: float = 10, step: float = 0.05):
+    """Polls until the condition is true and returns its value; the error names what was awaited."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise HarnessError(f"not within {timeout} s: {what} (last: {value!r})")
+        time.sleep(step)

@@ -1,0 +1,115 @@
+"""Traffic between the hosts behind the gateways."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .namespaces import Namespace, Topology
+from .process import HarnessError, Process, wait_until
+
+AGENT = Path(__file__).with_name("agent.py")
+
+
+def ping(space: Namespace, target: str, *, count: int = 3, size: int = 56, interval: float = 0.05,
+         source: str | None = None, timeout: float = 2) -> int:
+    """How many of the echoes came back."""
+    argv = ["ping", "-q", "-n", "-c", count, "-i", interval, "-s", size, "-W", timeout, target]
+    if source:
+        argv[1:1] = ["-I", source]
+    done = space.run(argv, check=False, timeout=count * interval + timeout + 10)
+    match = re.search(r"(\d+) received", done.stdout)
+    if not match:
+        raise HarnessError(f"ping {target}: {done.stdout}{done.stderr}")
+    return int(match[1])
+
+
+def assert_ping(space: Namespace, target: str, **options) -> None:
+    count = options.setdefault("count", 3)
+    received = ping(space, target, **options)
+    assert received == count, f"ping {target}: {received} of {count} came back"
+
+
+def agent(space: Namespace, *arguments: object) -> Process:
+    import subprocess
+    return space.start([sys.executable, AGENT, *arguments], stdout=subprocess.PIPE)
+
+
+def finish(process: Process, timeout: float = 30) -> str:
+    try:
+        out, _ = process.popen.communicate(timeout=timeout)
+    finally:
+        process.stop()
+    if process.returncode != 0:
+        raise HarnessError(f"{' '.join(process.argv[3:])}: exit {process.returncode}: {out!r}")
+    return out.decode()
+
+
+def transfer(sender: Namespace, receiver: Namespace, address: str, *, size: int = 2_000_000, port: int = 7000) -> None:
+    """A file of random bytes over TCP; both ends must have seen the same SHA-256."""
+    server = agent(receiver, "receive", address, port)
+    assert server.popen.stdout.readline() == b"ready\n"
+    client = agent(sender, "send", address, port, size)
+    try:
+        sent = finish(client).split()
+        got = finish(server).split()
+    finally:
+        client.stop()
+        server.stop()
+    assert sent == got, f"the file changed on its way: sent {sent}, got {got}"
+
+
+@dataclass
+class FlowReport:
+    sent: int
+    received: int
+    duplicates: int
+    reordered: int
+    corrupt: int
+
+    @property
+    def lost(self) -> int:
+        return self.sent - self.received
+
+
+class Flow:
+    """Numbered, checksummed UDP datagrams at a steady rate, counted at the far end."""
+
+    def __init__(self, sender: Namespace, receiver: Namespace, address: str, *, rate: int = 200, size: int = 200,
+                 port: int = 7100, seconds: float = 60):
+        self._receiver = agent(receiver, "count", address, port)
+        assert self._receiver.popen.stdout.readline() == b"ready\n"
+        self._sender = agent(sender, "stream", address, port, rate, size, seconds)
+
+    def stop(self) -> FlowReport:
+        import signal
+        import time
+        self._sender.send_signal(signal.SIGINT)
+        sent = int(finish(self._sender))
+        time.sleep(0.5)
+        self._receiver.send_signal(signal.SIGINT)
+        received, duplicates, reordered, corrupt = map(int, finish(self._receiver).split())
+        return FlowReport(sent, received, duplicates, reordered, corrupt)
+
+    def abandon(self) -> None:
+        self._sender.stop(9)
+        self._receiver.stop(9)
+
+
+def exercise(topology: Topology, versions=(4, 6), *, size: int = 1_000_000) -> None:
+    """What every established tunnel must carry: pings of several sizes and a file, both ways."""
+    a, b = topology.host_a, topology.host_b
+    for version in versions:
+        to_b, to_a = topology.b.host(version), topology.a.host(version)
+        wait_until(f"first ping to {to_b}", lambda: ping(a, to_b, count=1, timeout=1), timeout=5)
+        assert_ping(a, to_b, count=5)
+        assert_ping(b, to_a, count=5)
+        for large in (1400, 4000):
+            # The first ones may be spent on path MTU discovery, of the echo and of the reply.
+            wait_until(f"ping of {large} bytes to {to_b}",
+                       lambda: ping(a, to_b, count=1, size=large, timeout=0.3), timeout=5)
+            assert_ping(a, to_b, count=2, size=large)
+        transfer(a, b, to_b, size=size)
+        transfer(b, a, to_a, size=size)

@@ -1,0 +1,108 @@
+#!/bin/bash
+# Installs what the tests need: Debian packages (only those missing), libreswan unpacked beside
+# strongSwan, and a Python environment. What cannot be installed is named and the tests that need
+# it report themselves as skipped, so this script only fails on a real mistake of its own.
+#
+# Usage: tools/deps.sh [--bench] [--list]
+set -u
+cd "$(dirname "$0")/.."
+
+# package                          reason
+packages() {
+  cat <<'LIST'
+strongswan-charon                  the peer IKE daemon, with its ESP in user space (kernel-libipsec)
+strongswan-swanctl                 loads the peer's configuration; also a stock client for our control socket
+libcharon-extra-plugins            charon plugins
+libstrongswan-extra-plugins        Curve25519 and kernel-libipsec
+libstrongswan-standard-plugins     openssl plugin: ECDSA, elliptic curve groups, AES-GCM
+libldns3                           library that libreswan's pluto links
+libevent-pthreads-2.1-7            library that libreswan's pluto links
+libevent-core-2.1-7                library that libreswan's pluto links
+libnss3-tools                      certutil and pk12util: libreswan keeps its keys in an NSS database
+libcurl3-nss                       library that libreswan's pluto links
+libunbound8                        library that libreswan's pluto links
+tshark                             decrypts captures with the exported keys
+tcpdump                            takes the captures
+iperf3                             throughput
+iproute2                           network namespaces, veth
+iputils-ping                       ping
+nftables                           the NAT box between two gateways
+openssl                            certificate authority made at run time
+util-linux                         nsenter, unshare
+python3                            the interop suite
+python3-venv                       its environment
+LIST
+}
+
+bench_packages() {
+  cat <<'LIST'
+wireguard-go                       comparison in the benchmark
+wireguard-tools                    sets up wireguard-go and boringtun
+LIST
+}
+
+want=$(packages)
+for arg in "$@"; do
+  case $arg in
+    --bench) want+=$'\n'$(bench_packages) ;;
+    --list) packages; bench_packages; exit 0 ;;
+    *) echo "usage: tools/deps.sh [--bench] [--list]" >&2; exit 2 ;;
+  esac
+done
+
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+missing=()
+if command -v dpkg-query >/dev/null; then
+  while read -r package _; do
+    [ -n "$package" ] && ! installed "$package" && missing+=("$package")
+  done <<<"$want"
+else
+  echo "deps: not a Debian system: install what tools/deps.sh --list names by hand" >&2
+fi
+
+root=()
+if [ "$(id -u)" != 0 ]; then
+  if sudo -n true 2>/dev/null; then root=(sudo -n); else root=(false); fi
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "deps: installing ${missing[*]}"
+  log=$(mktemp)
+  # The lists may be absent or old on a fresh machine.
+  if ! "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      sh -c 'apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' sh "${missing[@]}" >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    echo "deps: could not install (no root, or no package source): ${missing[*]}" >&2
+    echo "deps: the tests that need them will be reported as skipped" >&2
+  fi
+  rm -f "$log"
+fi
+
+# libreswan's package conflicts with strongSwan's: unpack it instead of installing it.
+libreswan=target/tools/libreswan
+if [ ! -x "$libreswan/usr/libexec/ipsec/pluto" ] && command -v dpkg >/dev/null; then
+  work=$(mktemp -d)
+  if (cd "$work" && apt-get -q download libreswan >/dev/null 2>&1) && mkdir -p "$libreswan" &&
+      dpkg -x "$work"/libreswan_*.deb "$libreswan"; then
+    echo "deps: libreswan unpacked into $libreswan"
+  else
+    rm -rf "$libreswan"
+    echo "deps: could not fetch libreswan: its tests will be reported as skipped" >&2
+  fi
+  rm -rf "$work"
+fi
+
+# The environment is complete only once the stamp equals the requirements.
+stamp=.venv/.requirements
+if ! cmp -s interop/requirements.txt "$stamp"; then
+  python=/usr/bin/python3
+  [ -x "$python" ] || python=python3
+  echo "deps: python environment .venv"
+  if "$python" -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r interop/requirements.txt; then
+    cp interop/requirements.txt "$stamp"
+  else
+    echo "deps: could not make .venv: the interop suite will be reported as skipped" >&2
+  fi
+fi
+exit 0
