@@ -1,0 +1,116 @@
+//! A packet socket that sees every frame of one interface, in both directions.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+// <linux/if_packet.h>
+const PACKET_STATISTICS: libc::c_int = 6;
+const EVERY_PROTOCOL: u16 = libc::ETH_P_ALL as u16;
+
+/// One instruction of a classic BPF filter.
+pub type Instruction = socket2::SockFilter;
+
+/// The socket; frames come with their Ethernet header, as they stand before segmentation and
+/// checksum offloads are carried out.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Socket,
+}
+
+impl Watch {
+    /// Opens on an interface of the calling thread's network namespace. Frames queue from the moment
+    /// of the bind; the filter is in force before it.
+    pub fn open(interface: &str, filter: &[Instruction]) -> io::Result<Self> {
+        // Protocol 0 receives nothing until the bind names the interface.
+        let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
+        socket.attach_filter(filter)?;
+        // The forced size needs a privilege that a user namespace does not give.
+        let _ = socket.set_recv_buffer_size(32 << 20);
+        force_receive_buffer(&socket, 32 << 20);
+        socket.bind(&link_address(interface)?)?;
+        Ok(Self { socket })
+    }
+
+    /// Replaces the filter.
+    pub fn filter(&self, filter: &[Instruction]) -> io::Result<()> {
+        self.socket.attach_filter(filter)
+    }
+
+    /// How long `receive` waits.
+    pub fn set_timeout(&self, timeout: std::time::Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(timeout))
+    }
+
+    /// The next frame, cut to the buffer; `None` when the time-out passed.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        match io::Read::read(&mut &self.socket, buffer) {
+            Ok(len) => Ok(buffer.get(..len)),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Frames that passed the filter and found the socket's queue full, since the last call.
+    pub fn missed(&self) -> io::Result<u64> {
+        let mut statistics = MaybeUninit::<[u32; 2]>::zeroed();
+        let mut len = size_of::<[u32; 2]>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, struct tpacket_stats, which is two u32.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_STATISTICS,
+                statistics.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        if result == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: zeroed above, and every bit pattern is a valid u32.
+        let [_packets, drops] = unsafe { statistics.assume_init() };
+        Ok(drops.into())
+    }
+}
+
+fn link_address(interface: &str) -> io::Result<SockAddr> {
+    let name = std::ffi::CString::new(interface)?;
+    // SAFETY: the name is a terminated string that outlives the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the closure writes a sockaddr_ll, which fits the storage and is valid zero-filled, and
+    // sets the length to its size.
+    let ((), address) = unsafe {
+        SockAddr::try_init(|storage, len| {
+            let link = &mut *storage.cast::<libc::sockaddr_ll>();
+            link.sll_family = libc::AF_PACKET as libc::sa_family_t;
+            link.sll_protocol = EVERY_PROTOCOL.to_be();
+            link.sll_ifindex = index as libc::c_int;
+            *len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            Ok(())
+        })?
+    };
+    Ok(address)
+}
+
+fn force_receive_buffer(socket: &Socket, size: libc::c_int) {
+    // SAFETY: the option value is a c_int that outlives the call. Failure leaves the size as it was.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            (&raw const size).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
