@@ -4,12 +4,13 @@ set -eu
 cd "$(dirname "$0")/.."
 version=0.20.2
 tools=${CARGO_TARGET_DIR:-target}/tools
+mkdir -p "$tools"
 export PATH="$tools/bin:$PATH"
 if ! cargo deny --version 2>/dev/null | grep -q "$version"; then
   echo "installing cargo-deny $version into $tools"
   cargo install --locked --quiet --root "$tools" "cargo-deny@$version" --no-default-features
 fi
-cargo deny --locked --offline check --hide-inclusion-graph bans licenses sources
+cargo deny --locked check --hide-inclusion-graph bans licenses sources
 # The advisory database is a git repository: without a way to it there is nothing to check against.
 if ! cargo deny --locked check advisories >"$tools/advisories.log" 2>&1; then
   if grep -qE "failed to (fetch|clone)|fetch advisory database|advisory database" "$tools/advisories.log"; then
