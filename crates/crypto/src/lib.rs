@@ -1,3 +1,23 @@
 //! IPsec transforms by IANA name, key contexts and the engine seam.
+//!
+//! A [`Batch`] of [`Job`]s, all of one direction, goes to an [`Engine`] and comes back with a status
+//! per job. [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] works with aws-lc.
 
+mod cbc;
+pub mod cpu;
+pub mod dh;
+pub mod engine;
 pub mod iana;
+pub mod job;
+pub mod key;
+pub mod random;
+pub mod secret;
+pub mod self_test;
+pub mod sk;
+pub mod transform;
+
+pub use cpu::CpuEngine;
+pub use engine::{Engine, RejectReason, Rejected};
+pub use job::{Batch, Direction, Job, JobStatus};
+pub use key::{KeyContext, KeyError};
+pub use transform::{AesKeyLength, Transform};

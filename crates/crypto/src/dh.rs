@@ -1,0 +1,225 @@
+//! Key exchange for IKE: Curve25519 (RFC 8031), ECP groups (RFC 5903) and MODP groups (RFC 3526).
+//!
+//! The curves go through `aws_lc_rs::agreement`. It has no finite-field groups, so these call the
+//! constant-time exponentiation of `aws_lc_sys`.
+
+mod modp;
+
+use aws_lc_rs::agreement;
+
+use crate::iana::Group;
+use crate::secret::Secret;
+
+/// First byte of an uncompressed point in SEC 1, which IKE leaves out (RFC 5903 section 7).
+const UNCOMPRESSED: u8 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DhError {
+    #[error("the peer's {group} public value is {actual} bytes long, not {expected}")]
+    Length {
+        group: Group,
+        expected: usize,
+        actual: usize,
+    },
+    #[error("the peer's {0} public value is not a valid element of the group")]
+    InvalidPublic(Group),
+    #[error("key generation for {0} failed")]
+    Generate(Group),
+}
+
+/// An ephemeral private key and its public value. It may serve several calls of
+/// [`KeyPair::agree`], as an IKE_SA_INIT that is retried with a cookie needs.
+pub struct KeyPair {
+    group: Group,
+    private: Private,
+    public: Vec<u8>,
+}
+
+enum Private {
+    Curve(agreement::PrivateKey),
+    Modp(Secret),
+}
+
+/// Length of a public value in the KE payload.
+pub const fn public_len(group: Group) -> usize {
+    match group {
+        Group::Modp2048 => 256,
+        Group::Modp3072 => 384,
+        Group::Modp4096 => 512,
+        Group::Ecp256 => 64,
+        Group::Ecp384 => 96,
+        Group::Curve25519 => 32,
+    }
+}
+
+const fn curve(group: Group) -> Option<&'static agreement::Algorithm> {
+    match group {
+        Group::Ecp256 => Some(&agreement::ECDH_P256),
+        Group::Ecp384 => Some(&agreement::ECDH_P384),
+        Group::Curve25519 => Some(&agreement::X25519),
+        Group::Modp2048 | Group::Modp3072 | Group::Modp4096 => None,
+    }
+}
+
+impl KeyPair {
+    pub fn generate(group: Group) -> Result<Self, DhError> {
+        let failed = DhError::Generate(group);
+        match curve(group) {
+            Some(algorithm) => {
+                let private = agreement::PrivateKey::generate(algorithm).map_err(|_| failed)?;
+                Self::from_curve(group, private).ok_or(failed)
+            }
+            None => {
+                let private = modp::generate().ok_or(failed)?;
+                Self::from_modp(group, private).ok_or(failed)
+            }
+        }
+    }
+
+    /// A key pair with a known private key (big-endian scalar or exponent; little-endian for
+    /// Curve25519), for known-answer tests.
+    pub fn from_private(group: Group, private: &[u8]) -> Result<Self, DhError> {
+        let failed = DhError::Generate(group);
+        match curve(group) {
+            Some(algorithm) => {
+                let private = agreement::PrivateKey::from_private_key(algorithm, private)
+                    .map_err(|_| failed)?;
+                Self::from_curve(group, private).ok_or(failed)
+            }
+            None => Self::from_modp(group, Secret::from(private)).ok_or(failed),
+        }
+    }
+
+    fn from_curve(group: Group, private: agreement::PrivateKey) -> Option<Self> {
+        let encoded = private.compute_public_key().ok()?;
+        let public = match group {
+            Group::Curve25519 => encoded.as_ref(),
+            _ => encoded.as_ref().strip_prefix(&[UNCOMPRESSED])?,
+        }
+        .to_vec();
+        Some(Self {
+            group,
+            private: Private::Curve(private),
+            public,
+        })
+    }
+
+    fn from_modp(group: Group, private: Secret) -> Option<Self> {
+        let public = modp::public(group, &private)?;
+        Some(Self {
+            group,
+            private: Private::Modp(private),
+            public,
+        })
+    }
+
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Our public value as the KE payload carries it.
+    pub fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// The shared secret g^ir: an x coordinate, or a MODP value padded to the modulus
+    /// (RFC 7296 section 2.14).
+    ///
+    /// Refuses public values off the curve, of small order, and MODP values outside 1 < y < p - 1
+    /// (RFC 6989 section 2, RFC 8031 section 2.3).
+    pub fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
+        let group = self.group;
+        let expected = public_len(group);
+        if peer_public.len() != expected {
+            return Err(DhError::Length {
+                group,
+                expected,
+                actual: peer_public.len(),
+            });
+        }
+        let invalid = DhError::InvalidPublic(group);
+        let private = match &self.private {
+            Private::Modp(private) => {
+                return modp::agree(group, private, peer_public).ok_or(invalid);
+            }
+            Private::Curve(private) => private,
+        };
+        let mut encoded = Vec::with_capacity(1 + expected);
+        if group != Group::Curve25519 {
+            encoded.push(UNCOMPRESSED);
+        }
+        encoded.extend_from_slice(peer_public);
+        let peer = agreement::UnparsedPublicKey::new(private.algorithm(), &encoded);
+        agreement::agree(private, peer, invalid, |secret| Ok(Secret::from(secret)))
+    }
+}
+
+impl std::fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyPair")
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_agree_in_every_group() {
+        for &group in Group::ALL {
+            let ours = KeyPair::generate(group).unwrap();
+            let theirs = KeyPair::generate(group).unwrap();
+            assert_eq!(ours.public().len(), public_len(group));
+            assert_eq!(
+                ours.agree(theirs.public()).unwrap(),
+                theirs.agree(ours.public()).unwrap(),
+                "{group}"
+            );
+        }
+    }
+
+    #[test]
+    fn wrong_length_is_refused() {
+        for &group in Group::ALL {
+            let ours = KeyPair::generate(group).unwrap();
+            let mut public = ours.public().to_vec();
+            public.pop();
+            assert!(matches!(ours.agree(&public), Err(DhError::Length { .. })));
+            assert!(matches!(ours.agree(&[]), Err(DhError::Length { .. })));
+        }
+    }
+
+    #[test]
+    fn invalid_elements_are_refused() {
+        for &group in Group::ALL {
+            let ours = KeyPair::generate(group).unwrap();
+            // Zero: off every ECP curve, of small order on Curve25519, outside every MODP range.
+            let mut public = vec![0; public_len(group)];
+            assert_eq!(ours.agree(&public), Err(DhError::InvalidPublic(group)));
+            // One.
+            let place = if group == Group::Curve25519 {
+                0
+            } else {
+                public.len() - 1
+            };
+            public[place] = 1;
+            assert_eq!(ours.agree(&public), Err(DhError::InvalidPublic(group)));
+        }
+    }
+
+    #[test]
+    fn modp_values_at_the_modulus_are_refused() {
+        for group in [Group::Modp2048, Group::Modp3072, Group::Modp4096] {
+            let ours = KeyPair::generate(group).unwrap();
+            let mut p = modp::modulus(group).unwrap();
+            assert_eq!(p.len(), public_len(group));
+            assert_eq!(ours.agree(&p), Err(DhError::InvalidPublic(group)), "p");
+            *p.last_mut().unwrap() -= 1;
+            assert_eq!(ours.agree(&p), Err(DhError::InvalidPublic(group)), "p - 1");
+            *p.last_mut().unwrap() -= 1;
+            assert!(ours.agree(&p).is_ok(), "p - 2");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The MODP groups of RFC 3526: p is a safe prime and the generator is 2.
+
+use std::ptr::NonNull;
+
+use aws_lc_sys as lc;
+use zeroize::Zeroize;
+
+use super::public_len;
+use crate::iana::Group;
+use crate::secret::Secret;
+
+/// Private exponents have 512 bits, more than twice the strength of the largest group; for a safe
+/// prime a short exponent loses nothing (RFC 3526 section 8).
+const EXPONENT_LEN: usize = 64;
+const GENERATOR: [u8; 1] = [2];
+
+/// A BIGNUM that is wiped when freed.
+struct Bignum(NonNull<lc::BIGNUM>);
+
+impl Bignum {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: the pointer is valid for `bytes.len()` bytes; a null result is a new number.
+        let number = unsafe { lc::BN_bin2bn(bytes.as_ptr(), bytes.len(), std::ptr::null_mut()) };
+        NonNull::new(number).map(Self)
+    }
+
+    fn new() -> Option<Self> {
+        // SAFETY: no preconditions.
+        NonNull::new(unsafe { lc::BN_new() }).map(Self)
+    }
+
+    fn modulus(group: Group) -> Option<Self> {
+        // SAFETY: with a null argument each call allocates a new number.
+        let number = unsafe {
+            match group {
+                Group::Modp2048 => lc::BN_get_rfc3526_prime_2048(std::ptr::null_mut()),
+                Group::Modp3072 => lc::BN_get_rfc3526_prime_3072(std::ptr::null_mut()),
+                Group::Modp4096 => lc::BN_get_rfc3526_prime_4096(std::ptr::null_mut()),
+                Group::Ecp256 | Group::Ecp384 | Group::Curve25519 => return None,
+            }
+        };
+        NonNull::new(number).map(Self)
+    }
+
+    fn as_ptr(&self) -> *const lc::BIGNUM {
+        self.0.as_ptr()
+    }
+
+    /// Big-endian, padded with zeros to `len`, without a branch on the value.
+    fn to_bytes(&self, len: usize) -> Option<Secret> {
+        let mut bytes = vec![0; len];
+        // SAFETY: `bytes` is writable for `len` bytes and the number is initialised.
+        let written = unsafe { lc::BN_bn2bin_padded(bytes.as_mut_ptr(), len, self.as_ptr()) };
+        (written == 1).then(|| Secret::from(bytes))
+    }
+}
+
+impl Drop for Bignum {
+    fn drop(&mut self) {
+        // SAFETY: we own the number and nothing refers to it any more.
+        unsafe { lc::BN_clear_free(self.0.as_ptr()) }
+    }
+}
+
+/// Temporary numbers and the Montgomery form of one modulus.
+struct Field {
+    modulus: Bignum,
+    context: NonNull<lc::BN_CTX>,
+    montgomery: NonNull<lc::BN_MONT_CTX>,
+}
+
+impl Field {
+    fn new(group: Group) -> Option<Self> {
+        let modulus = Bignum::modulus(group)?;
+        // SAFETY: no preconditions.
+        let context = NonNull::new(unsafe { lc::BN_CTX_new() })?;
+        // SAFETY: the modulus, odd and positive, and the context are initialised.
+        let montgomery = NonNull::new(unsafe {
+            lc::BN_MONT_CTX_new_for_modulus(modulus.as_ptr(), context.as_ptr())
+        });
+        let Some(montgomery) = montgomery else {
+            // SAFETY: we own the context.
+            unsafe { lc::BN_CTX_free(context.as_ptr()) };
+            return None;
+        };
+        Some(Self {
+            modulus,
+            context,
+            montgomery,
+        })
+    }
+
+    /// `base ^ exponent mod p` in time that does not depend on the exponent's value.
+    fn power(&self, base: &Bignum, exponent: &Bignum) -> Option<Bignum> {
+        let result = Bignum::new()?;
+        // SAFETY: all numbers are initialised, the Montgomery form belongs to the modulus, and
+        // base < p was checked or base is the generator.
+        let ok = unsafe {
+            lc::BN_mod_exp_mont_consttime(
+                result.0.as_ptr(),
+                base.as_ptr(),
+                exponent.as_ptr(),
+                self.modulus.as_ptr(),
+                self.context.as_ptr(),
+                self.montgomery.as_ptr(),
+            )
+        };
+        (ok == 1).then_some(result)
+    }
+
+    /// 1 < y < p - 1. The value is public, so the comparison need not be constant in time.
+    fn is_valid_public(&self, y: &Bignum) -> bool {
+        let (Some(one), Some(limit)) = (Bignum::from_bytes(&[1]), Bignum::new()) else {
+            return false;
+        };
+        // SAFETY: all numbers are initialised.
+        let ok = unsafe { lc::BN_sub(limit.0.as_ptr(), self.modulus.as_ptr(), one.as_ptr()) };
+        if ok != 1 {
+            return false;
+        }
+        // SAFETY: all numbers are initialised.
+        unsafe {
+            lc::BN_cmp(y.as_ptr(), one.as_ptr()) > 0 && lc::BN_cmp(y.as_ptr(), limit.as_ptr()) < 0
+        }
+    }
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        // SAFETY: we own both and nothing refers to them any more.
+        unsafe {
+            lc::BN_MONT_CTX_free(self.montgomery.as_ptr());
+            lc::BN_CTX_free(self.context.as_ptr());
+        }
+    }
+}
+
+/// A private exponent; the top bit is set so that all have one length.
+pub(super) fn generate() -> Option<Secret> {
+    let mut exponent = [0; EXPONENT_LEN];
+    crate::random::fill(&mut exponent).ok()?;
+    exponent[0] |= 0x80;
+    let secret = Secret::from(exponent.as_slice());
+    exponent.zeroize();
+    Some(secret)
+}
+
+pub(super) fn public(group: Group, private: &Secret) -> Option<Vec<u8>> {
+    let field = Field::new(group)?;
+    let generator = Bignum::from_bytes(&GENERATOR)?;
+    let exponent = Bignum::from_bytes(private.expose())?;
+    let public = field.power(&generator, &exponent)?;
+    Some(public.to_bytes(public_len(group))?.expose().to_vec())
+}
+
+pub(super) fn agree(group: Group, private: &Secret, peer_public: &[u8]) -> Option<Secret> {
+    let field = Field::new(group)?;
+    let y = Bignum::from_bytes(peer_public)?;
+    if !field.is_valid_public(&y) {
+        return None;
+    }
+    let exponent = Bignum::from_bytes(private.expose())?;
+    field.power(&y, &exponent)?.to_bytes(public_len(group))
+}
+
+#[cfg(test)]
+pub(super) fn modulus(group: Group) -> Option<Vec<u8>> {
+    let bytes = Bignum::modulus(group)?.to_bytes(public_len(group))?;
+    Some(bytes.expose().to_vec())
+}

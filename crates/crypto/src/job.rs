@@ -1,0 +1,111 @@
+//! What an engine works on: jobs, collected in batches.
+
+use std::sync::Arc;
+
+use crate::key::KeyContext;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Seal,
+    Open,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobStatus {
+    /// Not yet seen by an engine.
+    #[default]
+    Pending,
+    Done,
+    /// The ICV is wrong; the engine has zeroed the payload.
+    AuthFailed,
+    /// The lengths do not fit the transform or the buffer; nothing was touched.
+    Malformed,
+}
+
+/// One ESP packet. IV, payload and ICV places, AAD and nonce follow from the key's transform.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    /// Index into [`Batch::keys`].
+    pub key: u32,
+    /// Offset of the SPI in [`Batch::buffer`].
+    pub esp: u32,
+    /// From the SPI to the end of the ICV.
+    pub len: u32,
+    /// The full 64 bits; the high half is part of the ICV's input if the SA uses ESN.
+    pub sequence: u64,
+    /// Priority, for engines that have several queues.
+    pub class: u8,
+    pub status: JobStatus,
+}
+
+/// Jobs of one direction over one arena.
+pub struct Batch {
+    pub direction: Direction,
+    /// The arena. Its length is fixed for the batch's life, so that filling it costs no zeroing.
+    pub buffer: Vec<u8>,
+    pub jobs: Vec<Job>,
+    pub keys: Vec<Arc<KeyContext>>,
+    used: usize,
+}
+
+impl Batch {
+    /// A batch whose arena holds `buffer_len` bytes; at most 4 GiB, the reach of [`Job::esp`].
+    pub fn new(direction: Direction, buffer_len: usize, jobs: usize) -> Self {
+        let buffer_len = buffer_len.min(u32::MAX as usize);
+        Self {
+            direction,
+            buffer: vec![0; buffer_len],
+            jobs: Vec::with_capacity(jobs),
+            keys: Vec::with_capacity(16),
+            used: 0,
+        }
+    }
+
+    /// Takes `len` bytes of the arena and gives their offset.
+    pub fn reserve(&mut self, len: usize) -> Option<usize> {
+        let offset = self.used;
+        let end = offset.checked_add(len)?;
+        if end > self.buffer.len() {
+            return None;
+        }
+        self.used = end;
+        Some(offset)
+    }
+
+    /// Bytes of the arena taken by [`Batch::reserve`].
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes of the arena still free.
+    pub fn free(&self) -> usize {
+        self.buffer.len() - self.used
+    }
+
+    /// The index of `key`; consecutive packets of one SA share an entry and no reference is counted.
+    pub fn add_key(&mut self, key: &Arc<KeyContext>) -> u32 {
+        let same = self.keys.last().is_some_and(|last| Arc::ptr_eq(last, key));
+        if !same {
+            self.keys.push(Arc::clone(key));
+        }
+        (self.keys.len() - 1) as u32
+    }
+
+    /// Empties the batch for its next use; the arena keeps its memory.
+    pub fn clear(&mut self) {
+        self.jobs.clear();
+        self.keys.clear();
+        self.used = 0;
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch")
+            .field("direction", &self.direction)
+            .field("jobs", &self.jobs.len())
+            .field("keys", &self.keys.len())
+            .field("used", &self.used)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! Key material on the heap that is overwritten when dropped and never printed.
+
+use zeroize::Zeroizing;
+
+/// Bytes that nobody may see by accident. Comparison is in constant time.
+#[derive(Clone, Default)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// An empty secret that takes `capacity` bytes without moving: memory left behind by a move is
+    /// not overwritten.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self(Zeroizing::new(Vec::with_capacity(capacity)))
+    }
+
+    /// The bytes themselves; the name marks the place in a review.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Appends within the capacity given at the start.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        debug_assert!(
+            self.0.len() + bytes.len() <= self.0.capacity(),
+            "a secret moved"
+        );
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    /// Splits off a copy of the first `len` bytes after `offset`; None if there are fewer.
+    pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        self.0.get(offset..end).map(Self::from)
+    }
+}
+
+impl From<&[u8]> for Secret {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.to_vec()))
+    }
+}
+
+impl From<Vec<u8>> for Secret {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        subtle::ConstantTimeEq::ct_eq(self.expose(), other.expose()).into()
+    }
+}
+
+impl Eq for Secret {}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secret({} bytes)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_only_the_length() {
+        assert_eq!(
+            format!("{:?}", Secret::from(vec![0x41; 5])),
+            "Secret(5 bytes)"
+        );
+    }
+
+    #[test]
+    fn part_is_bounded() {
+        let secret = Secret::from(vec![1, 2, 3, 4]);
+        assert_eq!(secret.part(1, 2), Some(Secret::from(vec![2, 3])));
+        assert_eq!(secret.part(2, 3), None);
+        assert_eq!(secret.part(usize::MAX, 2), None);
+    }
+}
