@@ -2,6 +2,7 @@
 
 use aws_lc_rs::aead;
 use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
 
 use crate::cbc::CbcHmac;
 use crate::iana::{Encryption, Integrity};
@@ -47,7 +48,7 @@ pub struct SkKey(Kind);
 enum Kind {
     Gcm {
         key: Box<aead::LessSafeKey>,
-        salt: [u8; GCM_SALT_LEN],
+        salt: Zeroizing<[u8; GCM_SALT_LEN]>,
     },
     Cbc {
         keys: Box<CbcHmac>,
@@ -75,7 +76,7 @@ impl SkKey {
                 let key = aead::UnboundKey::new(algorithm, key).ok()?;
                 Some(Self(Kind::Gcm {
                     key: Box::new(aead::LessSafeKey::new(key)),
-                    salt: *salt,
+                    salt: Zeroizing::new(*salt),
                 }))
             }
             (Encryption::AesCbc, Some(integrity)) => {

@@ -1,0 +1,248 @@
+//! PRF, prf+ and the keys of an IKE SA and its children (RFC 7296 sections 2.13 to 2.18).
+
+use std::net::SocketAddr;
+
+use aws_lc_rs::{digest, hmac};
+use esplanade_crypto::iana::Prf;
+use esplanade_crypto::sk::{self, SkKey};
+
+use super::{Opener, Role, Sealer, Secret, Suite};
+use crate::wire::Id;
+
+/// Section 2.15.
+const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
+
+const fn algorithm(prf: Prf) -> hmac::Algorithm {
+    match prf {
+        Prf::HmacSha2_256 => hmac::HMAC_SHA256,
+        Prf::HmacSha2_384 => hmac::HMAC_SHA384,
+        Prf::HmacSha2_512 => hmac::HMAC_SHA512,
+    }
+}
+
+/// Key and output length; an HMAC PRF prefers a key as long as its output (section 2.13).
+const fn prf_len(prf: Prf) -> usize {
+    match prf {
+        Prf::HmacSha2_256 => 32,
+        Prf::HmacSha2_384 => 48,
+        Prf::HmacSha2_512 => 64,
+    }
+}
+
+/// `prf(key, data)`, the data given in parts.
+pub fn prf(prf: Prf, key: &[u8], data: &[&[u8]]) -> Secret {
+    let key = hmac::Key::new(algorithm(prf), key);
+    Secret::from(sign(&key, data).as_ref())
+}
+
+fn sign(key: &hmac::Key, data: &[&[u8]]) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(key);
+    for part in data {
+        context.update(part);
+    }
+    context.sign()
+}
+
+/// `prf+(key, seed)` of section 2.13; None if more than its 255 blocks are asked for.
+pub fn prf_plus(prf: Prf, key: &[u8], seed: &Secret, len: usize) -> Option<Secret> {
+    let key = hmac::Key::new(algorithm(prf), key);
+    let blocks = u8::try_from(len.div_ceil(prf_len(prf))).ok()?;
+    let mut out = Secret::with_capacity(usize::from(blocks) * prf_len(prf));
+    let mut previous = Secret::default();
+    for counter in 1..=blocks {
+        let block = sign(&key, &[previous.expose(), seed.expose(), &[counter]]);
+        previous = Secret::from(block.as_ref());
+        out.extend(previous.expose());
+    }
+    out.truncate(len);
+    Some(out)
+}
+
+/// The data of NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP (section 2.23): SHA-1, as the
+/// RFC fixes it; it authenticates nothing.
+pub fn nat_detection_hash(initiator_spi: u64, responder_spi: u64, address: SocketAddr) -> [u8; 20] {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(&initiator_spi.to_be_bytes());
+    context.update(&responder_spi.to_be_bytes());
+    match address.ip().to_canonical() {
+        std::net::IpAddr::V4(ip) => context.update(&ip.octets()),
+        std::net::IpAddr::V6(ip) => context.update(&ip.octets()),
+    }
+    context.update(&address.port().to_be_bytes());
+    let mut hash = [0; 20];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
+}
+
+/// The nonces of an exchange; "initiator" is who began this exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Nonces<'a> {
+    pub initiator: &'a [u8],
+    pub responder: &'a [u8],
+}
+
+/// SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr of one IKE SA.
+#[derive(Debug)]
+pub struct Keys {
+    suite: Suite,
+    d: Secret,
+    a: Directional,
+    e: Directional,
+    p: Directional,
+}
+
+#[derive(Debug)]
+struct Directional {
+    initiator: Secret,
+    responder: Secret,
+}
+
+impl Directional {
+    fn of(&self, role: Role) -> &Secret {
+        match role {
+            Role::Initiator => &self.initiator,
+            Role::Responder => &self.responder,
+        }
+    }
+}
+
+impl Keys {
+    /// The keys after IKE_SA_INIT (section 2.14).
+    pub fn derive(
+        suite: Suite,
+        shared: &Secret,
+        nonces: Nonces<'_>,
+        initiator_spi: u64,
+        responder_spi: u64,
+    ) -> Self {
+        let key = [nonces.initiator, nonces.responder].concat();
+        let skeyseed = prf(suite.prf, &key, &[shared.expose()]);
+        Self::expand(suite, &skeyseed, nonces, initiator_spi, responder_spi)
+    }
+
+    /// The keys of the IKE SA that replaces this one (section 2.18). `suite` is the new one's;
+    /// SKEYSEED is made with the old one's PRF.
+    pub fn rekey(
+        &self,
+        suite: Suite,
+        shared: &Secret,
+        nonces: Nonces<'_>,
+        initiator_spi: u64,
+        responder_spi: u64,
+    ) -> Self {
+        let data = [shared.expose(), nonces.initiator, nonces.responder];
+        let skeyseed = prf(self.suite.prf, self.d.expose(), &data);
+        Self::expand(suite, &skeyseed, nonces, initiator_spi, responder_spi)
+    }
+
+    fn expand(
+        suite: Suite,
+        skeyseed: &Secret,
+        nonces: Nonces<'_>,
+        initiator_spi: u64,
+        responder_spi: u64,
+    ) -> Self {
+        let (e_len, a_len) = sk::key_lens(suite.encryption, suite.key_bits, suite.integrity);
+        let p_len = prf_len(suite.prf);
+        let lens = [p_len, a_len, a_len, e_len, e_len, p_len, p_len];
+        let seed = [
+            nonces.initiator,
+            nonces.responder,
+            &initiator_spi.to_be_bytes(),
+            &responder_spi.to_be_bytes(),
+        ];
+        let seed = Secret::from(seed.concat());
+        let all = prf_plus(suite.prf, skeyseed.expose(), &seed, lens.iter().sum())
+            .expect("the longest suite needs 8 of the 255 blocks");
+        let mut offset = 0;
+        let [d, ai, ar, ei, er, pi, pr] = lens.map(|len| {
+            let part = all.part(offset, len).expect("the lengths add up");
+            offset += len;
+            part
+        });
+        let directional = |initiator, responder| Directional {
+            initiator,
+            responder,
+        };
+        Self {
+            suite,
+            d,
+            a: directional(ai, ar),
+            e: directional(ei, er),
+            p: directional(pi, pr),
+        }
+    }
+
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// KEYMAT for a child SA (section 2.17), with g^ir of the exchange if it had a KE payload. The
+    /// first half is for traffic from the exchange's initiator to its responder. None if `len` is
+    /// more than prf+ can give.
+    pub fn child_keymat(
+        &self,
+        shared: Option<&Secret>,
+        nonces: Nonces<'_>,
+        len: usize,
+    ) -> Option<Secret> {
+        let shared = shared.map_or(&[][..], Secret::expose);
+        // The seed has the secret in it, so it is kept in zeroising memory.
+        let parts = [shared, nonces.initiator, nonces.responder];
+        let mut seed = Secret::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| seed.extend(part));
+        prf_plus(self.suite.prf, self.d.expose(), &seed, len)
+    }
+
+    /// What the party with this role signs (section 2.15): its first message, the other's nonce and
+    /// `prf(SK_p, RestOfIDPayload)`. `message` is the datagram as it was sent, without non-ESP marker.
+    pub fn signed_octets(
+        &self,
+        signer: Role,
+        message: &[u8],
+        peer_nonce: &[u8],
+        id: &Id,
+    ) -> Vec<u8> {
+        let maced_id = prf(self.suite.prf, self.p.of(signer).expose(), &[&id.body()]);
+        [message, peer_nonce, maced_id.expose()].concat()
+    }
+
+    /// The AUTH value of a pre-shared key over [`Keys::signed_octets`] (section 2.15). Compare it as
+    /// [`Secret`]s, which is constant in time.
+    pub fn psk_auth(&self, psk: &Secret, signed_octets: &[u8]) -> Secret {
+        let key = prf(self.suite.prf, psk.expose(), &[KEY_PAD]);
+        prf(self.suite.prf, key.expose(), &[signed_octets])
+    }
+
+    /// Protects what we send; `role` is ours.
+    pub fn sealer(&self, role: Role) -> Sealer {
+        Sealer::new(self.sk_key(role))
+    }
+
+    /// Opens what the peer sends; `role` is ours.
+    pub fn opener(&self, role: Role) -> Opener {
+        Opener::new(self.sk_key(role.peer()))
+    }
+
+    fn sk_key(&self, from: Role) -> SkKey {
+        SkKey::new(
+            self.suite.encryption,
+            self.suite.integrity,
+            self.e.of(from).expose(),
+            self.a.of(from).expose(),
+        )
+        .expect("a suite's keys have the suite's lengths")
+    }
+
+    /// SK_e of the messages that `from` sends, for an explicitly asked key export only. An AEAD's
+    /// salt is at the end.
+    pub fn export_encryption(&self, from: Role) -> &Secret {
+        self.e.of(from)
+    }
+
+    /// SK_a of the messages that `from` sends, for an explicitly asked key export only; empty with
+    /// an AEAD.
+    pub fn export_integrity(&self, from: Role) -> &Secret {
+        self.a.of(from)
+    }
+}
