@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
-from collections import OrderedDict
 from pathlib import Path
 
-import vici
-
+from .control import Control
 from .namespaces import Namespace
-from .process import HarnessError, Process, run, wait_until
+from .process import HarnessError, Process, wait_until
 from .settings import Settings
 
 CHARON = Path("/usr/lib/ipsec/charon")
@@ -55,47 +52,7 @@ def missing() -> str | None:
     return None
 
 
-class ViciControl:
-    """What both kinds of daemon answer on their control socket, in one shape."""
-
-    socket: Path
-
-    def session(self) -> vici.Session:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(20)
-        connection.connect(str(self.socket))
-        return vici.Session(connection)
-
-    def sas(self) -> dict[str, list[dict]]:
-        """IKE SAs by connection name, as vici's list-sas tells them, decoded."""
-        found: dict[str, list[dict]] = {}
-        for entry in self.session().list_sas():
-            for name, sa in _decode(entry).items():
-                found.setdefault(name, []).append(sa)
-        return found
-
-    def children(self, connection: str = "site") -> list[dict]:
-        return [child for sa in self.sas().get(connection, []) for child in sa.get("child-sas", {}).values()]
-
-    def installed(self, connection: str = "site") -> list[dict]:
-        return [child for child in self.children(connection) if child["state"] == "INSTALLED"]
-
-    def wait_installed(self, connection: str = "site", timeout: float = 15) -> dict:
-        return wait_until(f"{connection} up at {self.name}", lambda: self.installed(connection), timeout)[0]
-
-    def wait_gone(self, connection: str = "site", timeout: float = 15) -> None:
-        wait_until(f"{connection} gone at {self.name}", lambda: not self.sas().get(connection), timeout)
-
-
-def _decode(value):
-    if isinstance(value, (dict, OrderedDict)):
-        return {key: _decode(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-class Charon(ViciControl):
+class Charon(Control):
     kind = "charon"
 
     def __init__(self, name: str, space: Namespace, folder: Path, *, dump_keys: bool = False,
@@ -104,8 +61,10 @@ class Charon(ViciControl):
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "vici"
         self.log = folder / "charon.log"
-        self._settings = folder / "swanctl.conf"
+        # Certificates and keys are looked for beside it.
+        self._settings = folder / "swanctl" / "swanctl.conf"
         self._config = folder / "strongswan.conf"
+        self.swanctl_env = {"STRONGSWAN_CONF": str(self._config)}
         self._config.write_text(CONFIG.format(plugins=PLUGINS, log=self.log, socket=self.socket, extra=extra,
                                               retransmit_timeout=retransmit_timeout,
                                               retransmit_tries=retransmit_tries, key_level=4 if dump_keys else 1))
@@ -125,32 +84,22 @@ class Charon(ViciControl):
     def load(self, settings: Settings) -> None:
         for name, files in (("x509", settings.certificates), ("x509ca", settings.authorities),
                             ("private", settings.keys)):
-            target = self.folder / "swanctl" / name
+            target = self._settings.parent / name
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
             for file in files:
                 shutil.copy(file, target)
         self._settings.write_text(settings.text())
-        self._swanctl("--load-all", "--clear", "--file", str(self._settings))
-
-    def _swanctl(self, command: str, *arguments: str, check: bool = True):
-        return run(["swanctl", command, *arguments, "--uri", f"unix://{self.socket}"], check=check, timeout=30,
-                   env={"SWANCTL_DIR": str(self.folder / "swanctl"), "STRONGSWAN_CONF": str(self._config)})
+        self.swanctl("--load-all", "--clear", "--file", str(self._settings))
 
     def up(self, child: str = "net", *, check: bool = True, timeout: int = 12):
-        return self._swanctl("--initiate", "--child", child, "--timeout", str(timeout), check=check)
+        return self.swanctl("--initiate", "--child", child, "--timeout", str(timeout), check=check)
 
     def down(self, connection: str = "site") -> None:
-        self._swanctl("--terminate", "--ike", connection, "--timeout", "8")
+        self.swanctl("--terminate", "--ike", connection, "--timeout", "8")
 
     def down_child(self, child: str = "net") -> None:
-        self._swanctl("--terminate", "--child", child, "--timeout", "8")
-
-    def rekey_child(self, child: str = "net") -> None:
-        self._swanctl("--rekey", "--child", child)
-
-    def rekey_ike(self, connection: str = "site") -> None:
-        self._swanctl("--rekey", "--ike", connection)
+        self.swanctl("--terminate", "--child", child, "--timeout", "8")
 
     def kill(self) -> None:
         """Dies without a word to its peer."""

@@ -141,6 +141,11 @@ class Topology:
             for device, address in addresses[role]:
                 lines.append(f"address add {address} dev {device}" + (" nodad" if ":" in address else ""))
             lines += [f"route add default via {via}" for via in routes.get(role, [])]
+            # What goes to the second network comes from the second address.
+            if role == "host_a":
+                lines.append(f"route add {SECOND_LAN_B4} via 10.11.0.1 src {SECOND_A4}")
+            elif role == "host_b":
+                lines.append(f"route add {SECOND_LAN_A4} via 10.12.0.1 src {SECOND_B4}")
             run(["ip", "-n", space.name, "-batch", "-"], stdin="\n".join(lines) + "\n")
         if self.nat:
             self._masquerade()
@@ -148,8 +153,8 @@ class Topology:
     def _masquerade(self) -> None:
         for family in ("ip", "ip6"):
             self.spaces["nat"].run(["nft", "-f", "-"], stdin=(
-                f"table {family} nat {{ chain post {{ type nat hook postrouting priority 100; "
-                f"oifname \"outside\" masquerade random; }} }}\n"))
+                f"table {family} nat {{\nchain post {{\ntype nat hook postrouting priority 100;\n"
+                f"oifname \"outside\" masquerade random;\n}}\n}}\n"))
 
     def forget_nat_mappings(self) -> None:
         """The NAT box loses its outer link: the kernel drops every mapping and gives out new ports."""

@@ -1,0 +1,153 @@
+"""Fixtures: every test builds its own namespaces and daemons and takes them down again."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness import capture, charon, libreswan
+from harness.charon import Charon
+from harness.esplanade import Esplanade, binary
+from harness.namespaces import Topology, close_all, missing_privilege
+from harness.pki import Authority
+
+ESPLANADE, CHARON = "esplanade", "charon"
+_FIRST = (ESPLANADE, CHARON)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--peers-only", action="store_true",
+                     help="strongSwan at both ends: shows that the harness itself passes")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "esplanade_only: means nothing with another program in Esplanade's place")
+    config.addinivalue_line("markers", "alone: measures time, or loads the machine")
+    if (reason := missing_privilege()) is not None:
+        config.stash[_NO_PRIVILEGE] = f"{reason}; run interop/run, which uses a user namespace"
+    elif not config.getoption("--peers-only") and not binary().exists():
+        raise pytest.UsageError(f"no program at {binary()}: build it, or set ESPLANADE_BIN")
+    # A killed run must not leave namespaces behind.
+    atexit.register(close_all)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(_close_and(143)))
+
+
+_NO_PRIVILEGE = pytest.StashKey[str]()
+
+
+def _close_and(status: int) -> int:
+    close_all()
+    return status
+
+
+def pytest_collection_modifyitems(config, items):
+    reason = config.stash.get(_NO_PRIVILEGE, None)
+    peers_only = config.getoption("--peers-only")
+    if peers_only:
+        # The pairs differ only in where Esplanade stands: one of them is enough.
+        same = [item for item in items if hasattr(item, "callspec") and item.callspec.params.get("ends", _FIRST) != _FIRST]
+        config.hook.pytest_deselected(items=same)
+        items[:] = [item for item in items if item not in same]
+    for item in items:
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+        elif peers_only and item.get_closest_marker("esplanade_only"):
+            item.add_marker(pytest.mark.skip(reason="needs Esplanade (--peers-only)"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.write_line(f"SKIP {report.nodeid}: {reason.removeprefix('Skipped: ')}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+        for daemon in item.stash.get(_DAEMONS, []):
+            text = daemon.logs()
+            report.sections.append((f"log of {daemon.name}", text[-12000:]))
+    return report
+
+
+_FAILED = pytest.StashKey[bool]()
+_DAEMONS = pytest.StashKey[list]()
+
+
+@pytest.fixture
+def folder(request):
+    """Short, for the sockets in it; kept when the test fails."""
+    path = Path(tempfile.mkdtemp(prefix="esp-"))
+    yield path
+    if request.node.stash.get(_FAILED, False):
+        print(f"files kept in {path}")
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def topology(request):
+    built = Topology(**getattr(request, "param", {}))
+    yield built
+    built.close()
+
+
+@pytest.fixture
+def daemon(request, topology, folder):
+    """Makes a daemon of a kind at one end: `daemon("charon", "a")`."""
+    made = request.node.stash.setdefault(_DAEMONS, [])
+
+    def make(kind: str, end: str, **options):
+        if kind == ESPLANADE and request.config.getoption("--peers-only"):
+            kind = CHARON
+            options = {key: value for key, value in options.items() if key != "export_keys"}
+        space = topology.gw_a if end == "a" else topology.gw_b
+        if kind == CHARON:
+            if reason := charon.missing():
+                pytest.skip(reason)
+            new = Charon(end, space, folder / end, **options)
+        else:
+            new = Esplanade(end, space, folder / end, **options)
+        made.append(new)
+        return new
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def pluto(request, topology, folder):
+    """libreswan at end B."""
+    if reason := libreswan.missing():
+        pytest.skip(reason)
+    peer = libreswan.Pluto("b", topology.gw_b, folder / "b")
+    request.node.stash.setdefault(_DAEMONS, []).append(peer)
+    yield peer
+    peer.stop()
+
+
+@pytest.fixture
+def needs_capture():
+    if reason := capture.missing():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def authorities(tmp_path_factory):
+    """One certificate authority per kind of key, made when first asked for."""
+    folder, made = tmp_path_factory.mktemp("pki"), {}
+
+    def get(kind: str, name: str = "Interop CA") -> Authority:
+        if (kind, name) not in made:
+            made[kind, name] = Authority(folder / kind, kind, name.replace(" ", "-"))
+        return made[kind, name]
+
+    return get

@@ -1,0 +1,87 @@
+"""Captures on the wire and what tshark makes of them with the exported keys."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .namespaces import Namespace
+from .process import Process, run
+
+PREFERENCES = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
+# One line a packet: every layer's name, then the fields below.
+FIELDS = ["frame.number", "frame.protocols", "esp.spi", "esp.icv_good", "esp.icv_bad", "_ws.malformed",
+          "isakmp.exchangetype", "isakmp.enc.decrypted", "ip.proto"]
+
+
+def missing() -> str | None:
+    for tool in ("tcpdump", "tshark"):
+        if not shutil.which(tool):
+            return f"{tool} is not installed (tools/deps.sh)"
+    return None
+
+
+class Capture:
+    def __init__(self, space: Namespace, interface: str, file: Path, expression: str = ""):
+        self.file = file
+        self._process: Process = space.start(
+            ["tcpdump", "-i", interface, "-n", "-U", "--immediate-mode", "-s", "0", "-Z", "root", "-w", file, *expression.split()])
+        # A capture has begun once its file has the header.
+        from .process import wait_until
+        wait_until(f"tcpdump on {interface}", lambda: file.exists() and file.stat().st_size >= 24)
+
+    def stop(self) -> Path:
+        # tcpdump takes packets from the kernel in blocks: the last ones need a moment.
+        import time
+        time.sleep(0.3)
+        self._process.stop(signal.SIGINT)
+        return self.file
+
+
+@dataclass
+class Packet:
+    number: int
+    protocols: list[str]
+    esp: bool
+    # None: tshark had no key for it.
+    icv_good: bool | None
+    malformed: bool
+    exchange: int | None
+    decrypted: bool
+    raw: dict[str, str] = field(repr=False, default_factory=dict)
+
+
+def tshark_version() -> tuple[int, int]:
+    found = re.search(r"(\d+)\.(\d+)\.\d+", run(["tshark", "--version"]).stdout)
+    return int(found[1]), int(found[2])
+
+
+def dissect(file: Path, key_lines: list[str] = ()) -> list[Packet]:
+    """`key_lines` are the lines of an exported key file, each `TABLE:RECORD`."""
+    argv = ["tshark", "-n", "-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=a"]
+    for preference in PREFERENCES:
+        argv += ["-o", preference]
+    for line in key_lines:
+        argv += ["-o", f"uat:{line}"]
+    for name in FIELDS:
+        argv += ["-e", name]
+    done = run(argv, timeout=120)
+    refused = [line for line in done.stderr.splitlines() if "uat" in line.lower() or "invalid" in line.lower()]
+    if refused:
+        raise AssertionError(f"tshark refused the key file: {refused}")
+    packets = []
+    for line in done.stdout.splitlines():
+        raw = dict(zip(FIELDS, line.split("|")))
+        protocols = raw["frame.protocols"].split(":")
+        icv = None
+        if raw["esp.icv_good"] or raw["esp.icv_bad"]:
+            icv = raw["esp.icv_good"].split(",")[0] in ("1", "True")
+        packets.append(Packet(int(raw["frame.number"]), protocols, "esp" in protocols, icv,
+                              bool(raw["_ws.malformed"]) or "_ws.malformed" in protocols,
+                              int(raw["isakmp.exchangetype"].split(",")[0]) if raw["isakmp.exchangetype"] else None,
+                              bool(raw["isakmp.enc.decrypted"]), raw))
+    return packets

@@ -1,0 +1,66 @@
+"""The control socket of a daemon, whichever it is."""
+
+from __future__ import annotations
+
+import socket
+from collections import OrderedDict
+from pathlib import Path
+
+import vici
+
+from .process import run, wait_until
+
+
+class Control:
+    """What both kinds of daemon answer on their control socket: vici, strongSwan's protocol."""
+
+    name: str
+
+    socket: Path
+
+    swanctl_env: dict[str, str] = {}
+
+    def swanctl(self, command: str, *arguments: str, check: bool = True):
+        """The stock client."""
+        return run(["swanctl", command, *arguments, "--uri", f"unix://{self.socket}"], check=check, timeout=30,
+                   env=self.swanctl_env)
+
+    def rekey_child(self, child: str = "net") -> None:
+        self.swanctl("--rekey", "--child", child)
+
+    def rekey_ike(self, connection: str = "site") -> None:
+        self.swanctl("--rekey", "--ike", connection)
+
+    def session(self) -> vici.Session:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(20)
+        connection.connect(str(self.socket))
+        return vici.Session(connection)
+
+    def sas(self) -> dict[str, list[dict]]:
+        """IKE SAs by connection name, as vici's list-sas tells them, decoded."""
+        found: dict[str, list[dict]] = {}
+        for entry in self.session().list_sas():
+            for name, sa in _decode(entry).items():
+                found.setdefault(name, []).append(sa)
+        return found
+
+    def children(self, connection: str = "site") -> list[dict]:
+        return [child for sa in self.sas().get(connection, []) for child in sa.get("child-sas", {}).values()]
+
+    def installed(self, connection: str = "site") -> list[dict]:
+        return [child for child in self.children(connection) if child["state"] == "INSTALLED"]
+
+    def wait_installed(self, connection: str = "site", timeout: float = 15) -> dict:
+        return wait_until(f"{connection} up at {self.name}", lambda: self.installed(connection), timeout)[0]
+
+    def wait_gone(self, connection: str = "site", timeout: float = 15) -> None:
+        wait_until(f"{connection} gone at {self.name}", lambda: not self.sas().get(connection), timeout)
+
+
+def _decode(value):
+    if isinstance(value, (dict, OrderedDict)):
+        return {key: _decode(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

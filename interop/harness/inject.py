@@ -1,0 +1,17 @@
+"""Sends one IP packet, given in hex on standard input, out of the namespace that this runs in.
+
+The source address may be anybody's: the packet goes into a raw socket whose header is ours.
+"""
+
+import socket
+import sys
+
+for line in sys.stdin:
+    packet = bytes.fromhex(line)
+    if packet[0] >> 4 == 4:
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as out:
+            out.sendto(packet, (socket.inet_ntop(socket.AF_INET, packet[16:20]), 0))
+    else:
+        with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW) as out:
+            out.setsockopt(socket.IPPROTO_IPV6, 36, 1)  # IPV6_HDRINCL
+            out.sendto(packet, (socket.inet_ntop(socket.AF_INET6, packet[24:40]), 0))

@@ -1,0 +1,216 @@
+"""What happens to tunnels that are up: rekeying under load, dead peers, deletes."""
+
+import time
+
+import pytest
+from ends import ENDS, establish, every_end, ids, start
+from harness.namespaces import SECOND_A4, SECOND_B4
+from harness.process import wait_until
+from harness.settings import add_second, pair
+from harness.traffic import Flow, assert_ping, ping
+
+
+def both_ways(topology, **options):
+    a, b = topology.host_a, topology.host_b
+    return [Flow(a, b, topology.b.host4, **options), Flow(b, a, topology.a.host4, **options)]
+
+
+def assert_undisturbed(flows):
+    for report in [flow.stop() for flow in flows]:
+        assert report.sent > 100
+        assert (report.lost, report.duplicates, report.corrupt) == (0, 0, 0), report
+
+
+def spis(end):
+    return {child["spi-in"] for child in end.children()}
+
+
+def one_new_child(end, old):
+    """Only one child SA is left, and it is none of the old ones."""
+    children = end.children()
+    return len(children) == 1 and children[0]["state"] == "INSTALLED" and children[0]["spi-in"] not in old
+
+
+@pytest.mark.parametrize("by", ["initiator", "responder"])
+@pytest.mark.parametrize("pfs", [False, True], ids=["no-pfs", "pfs"])
+@every_end
+def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
+    settings = pair(topology, esp="aes128gcm16-x25519" if pfs else "aes128gcm16", inner=4)
+    a, b = establish(daemon, ends, settings)
+    flows = both_ways(topology)
+    rekeying = a if by == "initiator" else b
+    for _ in range(3):
+        old = spis(a), spis(b)
+        rekeying.rekey_child()
+        wait_until("the new child SA at A", lambda: one_new_child(a, old[0]))
+        wait_until("the new child SA at B", lambda: one_new_child(b, old[1]))
+    assert_undisturbed(flows)
+
+
+@pytest.mark.parametrize("by", ["initiator", "responder"])
+@every_end
+def test_rekey_ike_under_load(ends, by, topology, daemon):
+    a, b = establish(daemon, ends, pair(topology, inner=4))
+    flows = both_ways(topology)
+    rekeying = a if by == "initiator" else b
+    for _ in range(2):
+        old = a.sas()["site"][0]["initiator-spi"]
+        children = spis(a)
+        rekeying.rekey_ike()
+        for end in (a, b):
+            wait_until(f"the new IKE SA at {end.name}", lambda: len(end.sas().get("site", [])) == 1
+                       and end.sas()["site"][0]["state"] == "ESTABLISHED"
+                       and end.sas()["site"][0]["initiator-spi"] != old)
+        assert spis(a) == children, "rekeying the IKE SA must not touch the child SA"
+    # The child now lives under the new IKE SA and can be rekeyed there.
+    old = spis(a)
+    rekeying.rekey_child()
+    wait_until("the new child SA", lambda: one_new_child(a, old))
+    assert_undisturbed(flows)
+
+
+@every_end
+def test_rekey_by_time_at_both_ends(ends, topology, daemon):
+    """Both ends' timers are due at the same moment, again and again: simultaneous rekeys."""
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.connections["site"] |= {"rekey_time": "4s", "over_time": "20s", "rand_time": "0s"}
+        one.child().update(rekey_time="3s", life_time="20s", rand_time="0s")
+    a, b = establish(daemon, ends, settings)
+    first = spis(a)
+    flows = both_ways(topology)
+    seen = set(first)
+    end = time.monotonic() + 9
+    while time.monotonic() < end:
+        seen |= spis(a)
+        time.sleep(0.2)
+    assert len(seen) >= 3, f"rekeyed too seldom: {seen}"
+    assert_undisturbed(flows)
+    # Left-overs of simultaneous rekeys must have been deleted again.
+    assert len(a.installed()) <= 2 and len(b.installed()) <= 2
+
+
+@every_end
+def test_rekey_by_packets(ends, topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[0].child().update(rekey_packets=500, life_packets=100000, rand_packets=0)
+    a, b = establish(daemon, ends, settings)
+    first = spis(a)
+    flows = both_ways(topology)
+    wait_until("a rekey after 500 packets", lambda: not first & {c["spi-in"] for c in a.installed()}, timeout=15)
+    assert_undisturbed(flows)
+    wait_until("one child SA left", lambda: len(a.children()) == 1 and len(b.children()) == 1)
+
+
+@pytest.mark.parametrize("dead", ["initiator", "responder"])
+@every_end
+def test_dead_peer_is_noticed(ends, dead, topology, daemon):
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.connections["site"]["dpd_delay"] = "1s"
+        one.child()["dpd_action"] = "clear"
+    a, b = establish(daemon, ends, settings, retransmit_timeout=0.3, retransmit_tries=2)
+    killed, alive = (a, b) if dead == "initiator" else (b, a)
+    killed.kill()
+    alive.wait_gone(timeout=15)
+
+
+@every_end
+def test_dead_peer_comes_back(ends, topology, daemon):
+    """dpd_action = restart: negotiated again as soon as the peer answers."""
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"]["dpd_delay"] = "1s"
+    settings[0].connections["site"]["keyingtries"] = 0
+    settings[0].child()["dpd_action"] = "restart"
+    a, b = establish(daemon, ends, settings, retransmit_timeout=0.3, retransmit_tries=2)
+    b.kill()
+    wait_until("A gives the peer up", lambda: not a.installed(), timeout=15)
+    b.start(settings[1])
+    a.wait_installed(timeout=20)
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@every_end
+def test_liveness_check_is_answered(ends, topology, daemon):
+    """An idle tunnel with a living peer stays."""
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.connections["site"]["dpd_delay"] = "1s"
+    a, b = establish(daemon, ends, settings, retransmit_timeout=0.3, retransmit_tries=2)
+    old = a.sas()["site"][0]["initiator-spi"]
+    time.sleep(4)
+    assert [sa["initiator-spi"] for sa in a.sas()["site"]] == [old]
+    assert [sa["initiator-spi"] for sa in b.sas()["site"]] == [old]
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.parametrize("by", ["initiator", "responder"])
+@every_end
+def test_delete_child(ends, by, topology, daemon):
+    a, b = establish(daemon, ends, pair(topology, inner=4))
+    (a if by == "initiator" else b).down_child()
+    for end in (a, b):
+        wait_until(f"the child SA gone at {end.name}", lambda: not end.children())
+        assert [sa["state"] for sa in end.sas()["site"]] == ["ESTABLISHED"]
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    # The IKE SA is still good for a new child.
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.parametrize("by", ["initiator", "responder"])
+@every_end
+def test_delete_ike(ends, by, topology, daemon):
+    settings = pair(topology, inner=4)
+    add_second(*settings)
+    a, b = establish(daemon, ends, settings)
+    a.up("second-net")
+    b.wait_installed("second")
+    flow = Flow(topology.host_a, topology.host_b, SECOND_B4)
+    (a if by == "initiator" else b).down()
+    a.wait_gone()
+    b.wait_gone()
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4)
+    assert_ping(topology.host_b, SECOND_A4)
+    assert_undisturbed([flow])
+
+
+@pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
+@pytest.mark.esplanade_only
+def test_shutdown_tells_the_peer(ends, topology, daemon):
+    """SIGTERM deletes the SAs: the peer does not wait for its liveness check."""
+    a, b = establish(daemon, ends, pair(topology, inner=4))
+    assert a.stop() == 0
+    b.wait_gone(timeout=5)
+
+
+@every_end
+def test_restarted_peer_replaces_its_old_sas(ends, topology, daemon):
+    """INITIAL_CONTACT: the reborn initiator's old SAs go at once."""
+    settings = pair(topology, inner=4)
+    a, b = establish(daemon, ends, settings)
+    old = b.sas()["site"][0]["initiator-spi"]
+    a.kill()
+    a.start(settings[0])
+    a.up()
+    wait_until("one new IKE SA at B", lambda: [sa["initiator-spi"] for sa in b.sas()["site"]] not in ([old], [])
+               and len(b.sas()["site"]) == 1)
+    assert_ping(topology.host_b, topology.a.host4)
+
+
+@pytest.mark.esplanade_only
+def test_both_ends_initiate_at_once(topology, daemon):
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.child()["start_action"] = "start"
+    a, b = start(daemon, ("esplanade", "esplanade"), settings)
+    a.wait_installed()
+    b.wait_installed()
+    wait_until("ping", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=0.5))
+    flows = both_ways(topology)
+    time.sleep(2)
+    assert_undisturbed(flows)

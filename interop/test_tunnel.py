@@ -1,0 +1,166 @@
+"""Tunnels come up and carry traffic: who initiates, how they authenticate, which suites, over what."""
+
+import pytest
+from ends import ENDS, esplanade_pair, establish, every_end, ids, start
+from harness.capture import Capture, dissect
+from harness.oracle import esp_packets
+from harness.settings import ID_A, ID_B, pair
+from harness.process import wait_until
+from harness.traffic import Flow, assert_ping, exercise, ping, transfer
+
+
+@pytest.mark.parametrize("encap", [False, True], ids=["encap-off", "encap-on"])
+@pytest.mark.parametrize("outer", [4, 6], ids=["outer-v4", "outer-v6"])
+@every_end
+def test_psk(ends, outer, encap, topology, daemon, folder, needs_capture):
+    """Both inner versions in both outer ones, through one child SA."""
+    wire = Capture(topology.wan, "to_b", folder / "wire.pcap")
+    a, b = establish(daemon, ends, pair(topology, outer=outer, encap=encap))
+    exercise(topology)
+    packets = esp_packets(wire.stop())
+    assert packets, "no ESP on the wire"
+    # charon's ESP in user space only knows UDP, so it always claims to be behind a NAT.
+    expect_udp = encap or {a.kind, b.kind} != {"esplanade"}
+    assert {packet.udp is not None for packet in packets} == {expect_udp}
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ed25519"])
+@every_end
+def test_certificates(ends, kind, topology, daemon, authorities):
+    authority = authorities(kind)
+    identities = authority.identity(ID_A), authority.identity(ID_B)
+    establish(daemon, ends, pair(topology, inner=4, identities=identities, authority=authority.certificate))
+    assert_ping(topology.host_a, topology.b.host4, count=5)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
+    transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
+
+
+SUITES = [
+    # IKE proposal, ESP proposal, then what list-sas must call the ESP suite.
+    ("aes128gcm16-prfsha256-x25519", "aes128gcm16", ("AES_GCM_16", "128", None)),
+    ("aes256gcm16-prfsha384-ecp256", "aes256gcm16", ("AES_GCM_16", "256", None)),
+    ("aes128-sha256-ecp384", "aes128-sha256", ("AES_CBC", "128", "HMAC_SHA2_256_128")),
+    ("aes256-sha384-modp2048", "aes256-sha256", ("AES_CBC", "256", "HMAC_SHA2_256_128")),
+    ("aes256-sha512-modp3072", "aes256gcm16-ecp256", ("AES_GCM_16", "256", None)),
+    ("aes128gcm16-prfsha512-modp4096", "aes128-sha256-x25519", ("AES_CBC", "128", "HMAC_SHA2_256_128")),
+]
+
+
+@pytest.mark.parametrize("ike, esp, expected", SUITES, ids=[f"{ike}--{esp}" for ike, esp, _ in SUITES])
+@every_end
+def test_suites(ends, ike, esp, expected, topology, daemon):
+    """Every group and every suite once; a group in the ESP proposal is used when the child is rekeyed."""
+    a, b = establish(daemon, ends, pair(topology, ike=ike, esp=esp, inner=4))
+    for end in (a, b):
+        child = end.installed()[0]
+        assert (child["encr-alg"], child["encr-keysize"], child.get("integ-alg")) == expected
+    assert_ping(topology.host_a, topology.b.host4, count=5)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
+    transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
+    old = {child["spi-in"] for child in a.children()}
+    a.rekey_child()
+    wait_until("the new child SA alone", lambda: len(a.installed()) == 1 and len(a.children()) == 1
+               and a.installed()[0]["spi-in"] not in old)
+    assert_ping(topology.host_a, topology.b.host4, count=5)
+
+
+@every_end
+def test_choice_among_several_proposals(ends, topology, daemon):
+    """The initiator offers much, the responder accepts little: the common suite is taken."""
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"]["proposals"] = "aes256-sha512-modp2048,aes256gcm16-aes128gcm16-prfsha256-ecp256-x25519"
+    settings[0].child()["esp_proposals"] = "aes256-sha512,aes256gcm16-aes128gcm16"
+    a, _ = establish(daemon, ends, settings)
+    child = a.installed()[0]
+    assert (child["encr-alg"], child["encr-keysize"]) == ("AES_GCM_16", "128")
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@every_end
+def test_invalid_ke_retry(ends, topology, daemon, folder, needs_capture):
+    """The initiator guesses x25519, the responder insists on ecp256: one more round trip."""
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"]["proposals"] = "aes128gcm16-prfsha256-x25519-ecp256"
+    settings[1].connections["site"]["proposals"] = "aes128gcm16-prfsha256-ecp256"
+    wire = Capture(topology.wan, "to_b", folder / "wire.pcap", "udp port 500")
+    establish(daemon, ends, settings)
+    assert_ping(topology.host_a, topology.b.host4)
+    exchanges = [packet.exchange for packet in dissect(wire.stop()) if packet.exchange]
+    assert exchanges[:4] == [34] * 4, "a second IKE_SA_INIT was to follow INVALID_KE_PAYLOAD"
+
+
+@every_end
+def test_narrowed_selectors(ends, topology, daemon):
+    """The initiator asks for the whole network, the responder grants a part of it."""
+    settings = pair(topology, inner=4)
+    settings[1].child()["local_ts"] = "10.2.0.0/24"
+    a, _ = establish(daemon, ends, settings)
+    assert a.installed()[0]["remote-ts"] == ["10.2.0.0/24"]
+    assert_ping(topology.host_a, topology.b.host4)
+    outside = "10.2.99.2"
+    topology.host_b.run(["ip", "address", "add", f"{outside}/16", "dev", "lan"])
+    assert ping(topology.host_a, outside, count=1, timeout=0.5) == 0, "traffic outside the selectors went through"
+
+
+@pytest.mark.parametrize("topology", [{"nat": True}], indirect=True, ids=["nat"])
+@every_end
+def test_behind_a_nat(ends, topology, daemon, folder, needs_capture):
+    """B lives behind a masquerading router and initiates."""
+    wire = Capture(topology.wan, "to_b", folder / "wire.pcap")
+    settings = pair(topology)
+    a, b = start(daemon, ends, settings)
+    b.up()
+    a.wait_installed()
+    b.wait_installed()
+    exercise(topology)
+    packets = esp_packets(wire.stop())
+    assert packets and all(packet.udp for packet in packets)
+    assert b.sas()["site"][0].get("nat-local") == "yes"
+    assert a.sas()["site"][0].get("nat-remote") == "yes"
+
+
+@pytest.mark.parametrize("topology", [{"nat": True}], indirect=True, ids=["nat"])
+@every_end
+def test_nat_gives_out_a_new_port(ends, topology, daemon):
+    """The NAT box forgets its mappings: traffic from behind it re-opens the path and A follows."""
+    settings = pair(topology, inner=4)
+    if ends[0] == "charon":
+        # Its ESP in user space does not tell it that packets come from elsewhere; an IKE message does.
+        settings[1].connections["site"]["dpd_delay"] = "1s"
+    a, b = start(daemon, ends, settings)
+    b.up()
+    a.wait_installed()
+    b.wait_installed()
+    assert_ping(topology.host_b, topology.a.host4)
+    before = a.sas()["site"][0]["remote-port"]
+    topology.forget_nat_mappings()
+    wait_until("the tunnel works again", lambda: ping(topology.host_b, topology.a.host4, count=1, timeout=0.5))
+    assert_ping(topology.host_a, topology.b.host4)
+    wait_until("A saw the new port", lambda: a.sas()["site"][0]["remote-port"] != before, timeout=5)
+
+
+@pytest.mark.esplanade_only
+def test_two_workers(topology, daemon):
+    """Flows spread over two workers, each in order."""
+    settings = pair(topology)
+    for one in settings:
+        one.gateway["workers"] = 2
+    establish(daemon, esplanade_pair, settings)
+    flows = [Flow(topology.host_a, topology.host_b, topology.b.host4, port=7100 + n, rate=300) for n in range(4)]
+    exercise(topology)
+    for flow in flows:
+        report = flow.stop()
+        assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0), report
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
+def test_started_by_traffic(ends, topology, daemon):
+    """start_action = trap: the first packet brings the tunnel up."""
+    settings = pair(topology, inner=4)
+    settings[0].child()["start_action"] = "trap"
+    a, b = start(daemon, ends, settings)
+    assert not a.sas()
+    wait_until("ping through the trap", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1))
+    b.wait_installed()
+    assert_ping(topology.host_b, topology.a.host4)
