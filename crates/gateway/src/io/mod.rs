@@ -1,6 +1,22 @@
-//! Packet I/O: TUN, UDP and raw ESP sockets.
+//! Packet I/O: TUN, UDP and raw ESP sockets, and the splitting and coalescing of super-segments.
+//!
+//! The only module of the gateway with unsafe code: system calls whose buffers the safe types here own.
 
 #![allow(unsafe_code)]
 
-pub mod ns;
-pub mod watch;
+pub mod checksum;
+pub mod gro;
+pub mod gso;
+pub mod netns;
+pub mod raw;
+pub mod sys;
+pub mod tun;
+pub mod udp;
+pub mod virtio;
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+/// Largest UDP payload over IPv4, and so the largest send with segmentation.
+pub const UDP_PAYLOAD_MAX: usize = 65_507;

@@ -1,0 +1,369 @@
+//! Coalesces what a burst delivered: consecutive TCP segments of a flow, and equal UDP datagrams of a flow, become one
+//! super-segment that the kernel's stack handles once. Payloads stay where they are; the write gathers them.
+//!
+//! The kernel gets a super-segment with its checksum "still to be completed", so every packet that enters one has its
+//! own checksum verified first: a damaged inner packet is written alone and unrepaired, for the receiver to reject.
+//! The rules for what may be merged are those of the kernel's GRO (net/ipv4/tcp_offload.c, udp_offload.c): splitting
+//! the super-segment again gives the packets that went in.
+
+use std::io::IoSlice;
+
+use super::checksum::{fold, length_term, pseudo_header, sum};
+use super::virtio::{GsoKind, HEADER_LEN, VnetHeader};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+const UDP_HEADER: usize = 8;
+const TCP_ACK: u8 = 0x10;
+const TCP_PSH: u8 = 0x08;
+const TCP_ECE: u8 = 0x40;
+
+/// Segments of a super-segment: the kernel's limit for UDP (UDP_MAX_SEGMENTS of older kernels).
+const SEGMENTS_MAX: u16 = 64;
+/// A super-segment is one IP packet.
+const LENGTH_MAX: usize = 65_535;
+/// How many of the newest groups are looked at for a packet's flow.
+const OPEN_GROUPS: usize = 8;
+const NONE: u32 = u32::MAX;
+
+/// A packet that could join others.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    v4: bool,
+    protocol: u8,
+    transport: usize,
+    headers: usize,
+    sequence: u32,
+    push: bool,
+    /// Whether it may be appended to, or start, a super-segment at all.
+    mergeable: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    offset: usize,
+    len: usize,
+    next: u32,
+}
+
+/// Packets that are written together, in order of arrival.
+#[derive(Debug)]
+struct Group {
+    first: u32,
+    last: u32,
+    count: u16,
+    view: Option<View>,
+    /// Payload length of every segment but the last.
+    segment: usize,
+    /// Length of the super-segment.
+    length: usize,
+    next_sequence: u32,
+    /// The first packet's checksum was found right.
+    verified: bool,
+    closed: bool,
+}
+
+/// Collects the packets of a burst; [`Coalescer::flush`] writes them.
+#[derive(Debug, Default)]
+pub struct Coalescer {
+    packets: Vec<Packet>,
+    groups: Vec<Group>,
+}
+
+impl Coalescer {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Takes the packet at `arena[offset..offset + len]`, an IP packet without padding.
+    pub fn push(&mut self, arena: &[u8], offset: usize, len: usize) {
+        let bytes = &arena[offset..offset + len];
+        let view = parse(bytes);
+        if let Some(view) = view
+            && let Some(found) = self.find(arena, bytes, &view)
+        {
+            if self.append(arena, found, bytes, &view, offset) {
+                return;
+            }
+            // Nothing may overtake this packet, so the flow's older group takes no more.
+            self.groups[found].closed = true;
+        }
+        if view.is_none() {
+            // A fragment, say: its flow is not known, so nothing later may join what came before it.
+            let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
+            self.groups[newest..]
+                .iter_mut()
+                .for_each(|group| group.closed = true);
+        }
+        let index = self.packets.len() as u32;
+        self.packets.push(Packet {
+            offset,
+            len,
+            next: NONE,
+        });
+        let segment = view.map_or(0, |view| len - view.headers);
+        self.groups.push(Group {
+            first: index,
+            last: index,
+            count: 1,
+            view,
+            segment,
+            length: len,
+            next_sequence: view.map_or(0, |view| view.sequence.wrapping_add(segment as u32)),
+            verified: false,
+            closed: view.is_none_or(|view| !view.mergeable || view.push),
+        });
+    }
+
+    /// The newest group of the packet's flow. Older ones behind it stay closed to the flow, which keeps its order.
+    fn find(&self, arena: &[u8], bytes: &[u8], view: &View) -> Option<usize> {
+        let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
+        (newest..self.groups.len()).rev().find(|&index| {
+            let group = &self.groups[index];
+            let Some(other) = group.view else {
+                return false;
+            };
+            let first = &self.packets[group.first as usize];
+            other.v4 == view.v4
+                && other.protocol == view.protocol
+                && other.transport == view.transport
+                && same_flow(&arena[first.offset..first.offset + first.len], bytes, view)
+        })
+    }
+
+    fn append(
+        &mut self,
+        arena: &[u8],
+        found: usize,
+        bytes: &[u8],
+        view: &View,
+        offset: usize,
+    ) -> bool {
+        let group = &mut self.groups[found];
+        let (Some(first_view), payload) = (group.view, bytes.len() - view.headers) else {
+            return false;
+        };
+        let first = self.packets[group.first as usize];
+        let first_bytes = &arena[first.offset..first.offset + first.len];
+        if group.closed
+            || !view.mergeable
+            || view.headers != first_view.headers
+            || payload > group.segment
+            || group.count >= SEGMENTS_MAX
+            || group.length + payload > LENGTH_MAX
+            || (view.protocol == TCP && view.sequence != group.next_sequence)
+            || !headers_agree(first_bytes, bytes, view, group.count)
+            || !checksum_holds(bytes, view)
+        {
+            return false;
+        }
+        if !group.verified {
+            if !checksum_holds(first_bytes, &first_view) {
+                return false;
+            }
+            group.verified = true;
+        }
+        let index = self.packets.len() as u32;
+        self.packets.push(Packet {
+            offset,
+            len: bytes.len(),
+            next: NONE,
+        });
+        self.packets[group.last as usize].next = index;
+        group.last = index;
+        group.count += 1;
+        group.length += payload;
+        group.next_sequence = view.sequence.wrapping_add(payload as u32);
+        // A short segment is the last one, and PSH stays on the last one.
+        group.closed = payload < group.segment || view.push;
+        true
+    }
+
+    /// Hands every packet or super-segment to `write`, as a virtio header and slices of the arena, in the order in
+    /// which their first packets came. The arena's packets are rewritten and must not be used afterwards.
+    pub fn flush(&mut self, arena: &mut [u8], mut write: impl FnMut(&[IoSlice<'_>])) {
+        for group in &self.groups {
+            let first = self.packets[group.first as usize];
+            let header = match group.view {
+                Some(view) if group.count > 1 => {
+                    let push = {
+                        let last = self.packets[group.last as usize];
+                        view.protocol == TCP
+                            && arena[last.offset + view.transport + 13] & TCP_PSH != 0
+                    };
+                    merge_headers(
+                        &mut arena[first.offset..first.offset + first.len],
+                        &view,
+                        group,
+                        push,
+                    )
+                }
+                _ => VnetHeader::default(),
+            }
+            .encode();
+            debug_assert_eq!(header.len(), HEADER_LEN);
+            let mut slices = [IoSlice::new(&[]); SEGMENTS_MAX as usize + 1];
+            slices[0] = IoSlice::new(&header);
+            slices[1] = IoSlice::new(&arena[first.offset..first.offset + first.len]);
+            let mut used = 2;
+            let mut next = first.next;
+            while let Some(packet) = self.packets.get(next as usize) {
+                let headers = group.view.map_or(0, |view| view.headers);
+                slices[used] =
+                    IoSlice::new(&arena[packet.offset + headers..packet.offset + packet.len]);
+                used += 1;
+                next = packet.next;
+            }
+            write(&slices[..used]);
+        }
+        self.groups.clear();
+        self.packets.clear();
+    }
+}
+
+/// None: not TCP or UDP in a form that could ever be merged; such packets have no flow here.
+fn parse(bytes: &[u8]) -> Option<View> {
+    let (v4, protocol, transport) = match bytes.first()? >> 4 {
+        4 if bytes.len() >= IPV4_HEADER => {
+            let length = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+            // No options, no fragment (DF and the reserved bit aside), no padding.
+            if bytes[0] & 15 != 5 || length != bytes.len() || (bytes[6] & 0x3f) | bytes[7] != 0 {
+                return None;
+            }
+            (true, bytes[9], IPV4_HEADER)
+        }
+        6 if bytes.len() >= IPV6_HEADER => {
+            let length = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
+            if length != bytes.len() - IPV6_HEADER {
+                return None;
+            }
+            (false, bytes[6], IPV6_HEADER)
+        }
+        _ => return None,
+    };
+    let header = &bytes[transport..];
+    match protocol {
+        TCP if header.len() >= 20 => {
+            let headers = transport + usize::from(header[12] >> 4) * 4;
+            if headers < transport + 20 || headers > bytes.len() {
+                return None;
+            }
+            let flags = header[13];
+            let plain = flags & !(TCP_ACK | TCP_PSH | TCP_ECE) == 0
+                && flags & TCP_ACK != 0
+                && header[12] & 15 == 0;
+            Some(View {
+                v4,
+                protocol,
+                transport,
+                headers,
+                sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                push: flags & TCP_PSH != 0,
+                mergeable: plain && headers < bytes.len(),
+            })
+        }
+        UDP if header.len() >= UDP_HEADER => {
+            let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            let checksummed = header[6] | header[7] != 0;
+            Some(View {
+                v4,
+                protocol,
+                transport,
+                headers: transport + UDP_HEADER,
+                sequence: 0,
+                push: false,
+                mergeable: length == header.len() && length > UDP_HEADER && checksummed,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Same addresses and ports; the views agree on versions and protocol already.
+fn same_flow(first: &[u8], other: &[u8], view: &View) -> bool {
+    let addresses = if view.v4 { 12..20 } else { 8..40 };
+    let ports = view.transport..view.transport + 4;
+    first[ports.clone()] == other[ports] && first[addresses.clone()] == other[addresses]
+}
+
+/// Whether segmentation of a super-segment under the first packet's headers would give the other's headers.
+fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
+    let ip = if view.v4 {
+        let identification = |bytes: &[u8]| u16::from_be_bytes([bytes[4], bytes[5]]);
+        // With DF set the identification means nothing (RFC 6864 §4.1).
+        let in_sequence = first[6] & 0x40 != 0
+            || identification(other) == identification(first).wrapping_add(count);
+        // TOS; flags; TTL
+        first[1] == other[1] && first[6] == other[6] && first[8] == other[8] && in_sequence
+    } else {
+        // traffic class and flow label; hop limit
+        first[..4] == other[..4] && first[7] == other[7]
+    };
+    if view.protocol == UDP {
+        return ip;
+    }
+    let (a, b) = (
+        &first[view.transport..view.headers],
+        &other[view.transport..view.headers],
+    );
+    // Acknowledgement, data offset, flags (PSH aside), window, urgent pointer, options.
+    ip && a[8..13] == b[8..13]
+        && (a[13] ^ b[13]) & !TCP_PSH == 0
+        && a[14..16] == b[14..16]
+        && a[18..] == b[18..]
+}
+
+fn checksum_holds(bytes: &[u8], view: &View) -> bool {
+    let addresses = if view.v4 {
+        &bytes[12..20]
+    } else {
+        &bytes[8..40]
+    };
+    let transport = &bytes[view.transport..];
+    let total =
+        pseudo_header(addresses, view.protocol) + length_term(transport.len()) + sum(transport);
+    // The kernel writes a fresh IPv4 header checksum on segmentation, so that one must be right too.
+    fold(total) == 0xffff && (!view.v4 || fold(sum(&bytes[..IPV4_HEADER])) == 0xffff)
+}
+
+fn merge_headers(bytes: &mut [u8], view: &View, group: &Group, push: bool) -> VnetHeader {
+    if view.v4 {
+        bytes[2..4].copy_from_slice(&(group.length as u16).to_be_bytes());
+        bytes[10..12].fill(0);
+        let checksum = !fold(sum(&bytes[..IPV4_HEADER]));
+        bytes[10..12].copy_from_slice(&checksum.to_ne_bytes());
+    } else {
+        bytes[4..6].copy_from_slice(&((group.length - IPV6_HEADER) as u16).to_be_bytes());
+    }
+    let addresses = if view.v4 {
+        &bytes[12..20]
+    } else {
+        &bytes[8..40]
+    };
+    let length = group.length - view.transport;
+    let partial = fold(pseudo_header(addresses, view.protocol) + length_term(length));
+    let field = if view.protocol == TCP { 16 } else { 6 };
+    let transport = &mut bytes[view.transport..];
+    transport[field..field + 2].copy_from_slice(&partial.to_ne_bytes());
+    let kind = match (view.protocol, view.v4) {
+        (TCP, true) => GsoKind::TcpV4,
+        (TCP, false) => GsoKind::TcpV6,
+        _ => GsoKind::UdpL4,
+    };
+    if kind == GsoKind::UdpL4 {
+        transport[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+    } else if push {
+        transport[13] |= TCP_PSH;
+    }
+    VnetHeader {
+        gso: Some((kind, group.segment as u16)),
+        checksum: Some((view.transport as u16, field as u16)),
+        header_len: view.headers as u16,
+    }
+}

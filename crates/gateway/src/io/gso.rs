@@ -1,0 +1,249 @@
+//! Splits what one TUN read gave (a TCP or UDP super-segment, or one packet with an unfinished checksum) into complete
+//! packets, each written once, straight into the place where it will be sealed.
+
+use super::checksum::{copy_and_sum, fold, length_term, pseudo_header, sum};
+use super::virtio::{GsoKind, VnetHeader};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const IPV4_HEADER_MIN: usize = 20;
+const IPV6_HEADER: usize = 40;
+const TCP_HEADER_MIN: usize = 20;
+const UDP_HEADER: usize = 8;
+
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+
+/// Why a packet cannot be split. The kernel never sends such a packet; it is dropped and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GsoError {
+    #[error("the packet is shorter than its headers")]
+    Truncated,
+    #[error("the checksum lies outside the packet")]
+    ChecksumOutside,
+    #[error("a super-segment without a checksum to complete")]
+    NoChecksum,
+    #[error("a super-segment with segments of no bytes")]
+    SegmentSize,
+    #[error("the segmentation does not fit the packet's protocol")]
+    Protocol,
+}
+
+/// A TUN read, ready to be written out packet by packet.
+#[derive(Debug)]
+pub struct Segments<'a> {
+    packet: &'a [u8],
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// One packet, with the place of a checksum to complete.
+    Whole {
+        checksum: Option<(usize, usize)>,
+    },
+    Split(Split),
+}
+
+#[derive(Debug)]
+struct Split {
+    tcp: bool,
+    v4: bool,
+    transport: usize,
+    /// Length of all headers, repeated before each segment's payload.
+    headers: usize,
+    segment: usize,
+    count: usize,
+    /// Sum over the pseudo-header without its length.
+    pseudo: u64,
+    sequence: u32,
+    identification: u16,
+}
+
+impl<'a> Segments<'a> {
+    pub fn new(header: &VnetHeader, packet: &'a [u8]) -> Result<Self, GsoError> {
+        let kind = match header.gso {
+            None => Kind::Whole {
+                checksum: whole_checksum(header, packet)?,
+            },
+            Some((kind, size)) => Kind::Split(Split::new(kind, size, header, packet)?),
+        };
+        Ok(Self { packet, kind })
+    }
+
+    /// Number of packets, at least 1.
+    pub fn count(&self) -> usize {
+        match &self.kind {
+            Kind::Whole { .. } => 1,
+            Kind::Split(split) => split.count,
+        }
+    }
+
+    /// Length of packet `index`. All but the last are equally long.
+    pub fn len(&self, index: usize) -> usize {
+        match &self.kind {
+            Kind::Whole { .. } => self.packet.len(),
+            Kind::Split(split) => split.headers + split.payload(self.packet, index).len(),
+        }
+    }
+
+    /// Always false; here because there is a `len`.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes packet `index` (less than [`Segments::count`]) into `out`, which is [`Segments::len`] bytes long.
+    pub fn write(&self, index: usize, out: &mut [u8]) {
+        debug_assert_eq!(out.len(), self.len(index));
+        match &self.kind {
+            Kind::Whole { checksum: None } => out.copy_from_slice(self.packet),
+            Kind::Whole {
+                checksum: Some((start, field)),
+            } => {
+                let (before, after) = self.packet.split_at(*start);
+                out[..*start].copy_from_slice(before);
+                // The field holds the pseudo-header's sum already.
+                let total = copy_and_sum(&mut out[*start..], after);
+                let udp = *field == *start + 6;
+                out[*field..*field + 2].copy_from_slice(&finish(total, udp).to_ne_bytes());
+            }
+            Kind::Split(split) => split.write(self.packet, index, out),
+        }
+    }
+}
+
+fn whole_checksum(header: &VnetHeader, packet: &[u8]) -> Result<Option<(usize, usize)>, GsoError> {
+    let Some((start, offset)) = header.checksum else {
+        return Ok(None);
+    };
+    let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
+    if field + 2 > packet.len() {
+        return Err(GsoError::ChecksumOutside);
+    }
+    Ok(Some((start, field)))
+}
+
+/// The checksum for a sum. UDP sends all ones for zero, which there means "none" (RFC 768).
+fn finish(sum: u64, udp: bool) -> u16 {
+    match !fold(sum) {
+        0 if udp => 0xffff,
+        checksum => checksum,
+    }
+}
+
+impl Split {
+    fn new(kind: GsoKind, size: u16, header: &VnetHeader, packet: &[u8]) -> Result<Self, GsoError> {
+        let (start, offset) = header.checksum.ok_or(GsoError::NoChecksum)?;
+        let transport = usize::from(start);
+        if size == 0 {
+            return Err(GsoError::SegmentSize);
+        }
+        let v4 = match (packet.first().map(|byte| byte >> 4), kind) {
+            (Some(4), GsoKind::TcpV4 | GsoKind::UdpL4) => true,
+            (Some(6), GsoKind::TcpV6 | GsoKind::UdpL4) => false,
+            _ => return Err(GsoError::Protocol),
+        };
+        let tcp = kind != GsoKind::UdpL4;
+        let (protocol, addresses) = if v4 {
+            let ihl = usize::from(packet[0] & 15) * 4;
+            if packet.len() < IPV4_HEADER_MIN || ihl < IPV4_HEADER_MIN || ihl != transport {
+                return Err(GsoError::Truncated);
+            }
+            (packet[9], &packet[12..20])
+        } else {
+            if packet.len() < IPV6_HEADER || transport < IPV6_HEADER {
+                return Err(GsoError::Truncated);
+            }
+            // With extension headers the last of the chain names the protocol; the kernel vouches for it.
+            let protocol = if transport == IPV6_HEADER {
+                packet[6]
+            } else {
+                expected(tcp)
+            };
+            (protocol, &packet[8..40])
+        };
+        let (field, minimum) = if tcp {
+            (16, TCP_HEADER_MIN)
+        } else {
+            (6, UDP_HEADER)
+        };
+        if protocol != expected(tcp) || usize::from(offset) != field {
+            return Err(GsoError::Protocol);
+        }
+        if packet.len() < transport + minimum {
+            return Err(GsoError::Truncated);
+        }
+        let headers = transport
+            + if tcp {
+                usize::from(packet[transport + 12] >> 4) * 4
+            } else {
+                UDP_HEADER
+            };
+        if headers < transport + minimum || headers >= packet.len() {
+            return Err(GsoError::Truncated);
+        }
+        let segment = usize::from(size);
+        if headers + segment > usize::from(u16::MAX) {
+            return Err(GsoError::SegmentSize);
+        }
+        let sequence = &packet[transport + 4..transport + 8];
+        Ok(Self {
+            tcp,
+            v4,
+            transport,
+            headers,
+            segment,
+            count: (packet.len() - headers).div_ceil(segment),
+            pseudo: pseudo_header(addresses, protocol),
+            sequence: u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]),
+            identification: u16::from_be_bytes([packet[4], packet[5]]),
+        })
+    }
+
+    fn payload<'a>(&self, packet: &'a [u8], index: usize) -> &'a [u8] {
+        let start = self.headers + index * self.segment;
+        &packet[start..packet.len().min(start + self.segment)]
+    }
+
+    fn write(&self, packet: &[u8], index: usize, out: &mut [u8]) {
+        let length = out.len();
+        let (headers, payload) = out.split_at_mut(self.headers);
+        headers.copy_from_slice(&packet[..self.headers]);
+        if self.v4 {
+            headers[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+            headers[4..6]
+                .copy_from_slice(&self.identification.wrapping_add(index as u16).to_be_bytes());
+            headers[10..12].fill(0);
+            let checksum = !fold(sum(&headers[..self.transport]));
+            headers[10..12].copy_from_slice(&checksum.to_ne_bytes());
+        } else {
+            headers[4..6].copy_from_slice(&((length - IPV6_HEADER) as u16).to_be_bytes());
+        }
+        let transport = &mut headers[self.transport..];
+        let field = if self.tcp {
+            let sequence = self.sequence.wrapping_add((index * self.segment) as u32);
+            transport[4..8].copy_from_slice(&sequence.to_be_bytes());
+            if index > 0 {
+                transport[13] &= !TCP_CWR;
+            }
+            if index + 1 < self.count {
+                transport[13] &= !(TCP_FIN | TCP_PSH);
+            }
+            16
+        } else {
+            transport[4..6].copy_from_slice(&((length - self.transport) as u16).to_be_bytes());
+            6
+        };
+        transport[field..field + 2].fill(0);
+        let total = self.pseudo
+            + length_term(length - self.transport)
+            + sum(transport)
+            + copy_and_sum(payload, self.payload(packet, index));
+        transport[field..field + 2].copy_from_slice(&finish(total, !self.tcp).to_ne_bytes());
+    }
+}
+
+fn expected(tcp: bool) -> u8 {
+    if tcp { TCP } else { UDP }
+}

@@ -1,0 +1,184 @@
+//! Raw sockets: ESP without UDP (protocol 50), and packets that bypass IPsec.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::message::{self, Outgoing, SEND_MAX};
+use super::sys::set_option;
+use super::udp::{Destination, SendReport, SocketOptions, open, send_items, set_df};
+
+const PROTOCOL_ESP: i32 = 50;
+
+/// A raw socket for protocol 50 of one IP version. The kernel writes the outer IP header on send. On receive an IPv4
+/// packet comes with its header, an IPv6 one without; [`EspSocket::payload`] hides that.
+#[derive(Debug)]
+pub struct EspSocket {
+    socket: Socket,
+    v4: bool,
+}
+
+impl EspSocket {
+    /// For one local address, or for all of its family if it is unspecified. Every socket of a protocol gets a copy of
+    /// each packet, so there is one for all workers.
+    pub fn open(local: IpAddr, options: &SocketOptions) -> io::Result<Self> {
+        let v4 = local.is_ipv4();
+        let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+        let socket = open(domain, Type::RAW, Protocol::from(PROTOCOL_ESP), options)?;
+        socket.bind(&SocketAddr::new(local, 0).into())?;
+        Ok(Self { socket, v4 })
+    }
+
+    pub fn is_v4(&self) -> bool {
+        self.v4
+    }
+
+    /// The range of the ESP packet in a datagram that was received.
+    pub fn payload(&self, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
+        if !self.v4 {
+            return Some(0..datagram.len());
+        }
+        let header = usize::from(datagram.first()? & 15) * 4;
+        (header >= 20 && header <= datagram.len()).then_some(header..datagram.len())
+    }
+}
+
+impl AsFd for EspSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// ESP packets of one arena on their way to a raw socket.
+#[derive(Debug, Default)]
+pub struct RawSendQueue {
+    items: Vec<Outgoing>,
+    df: bool,
+}
+
+impl RawSendQueue {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub fn push(&mut self, destination: &Destination, offset: usize, len: usize) {
+        let Destination {
+            remote,
+            local,
+            tos,
+            df,
+        } = *destination;
+        // A raw socket's address has no port; IPv6 refuses any but zero.
+        let remote = SocketAddr::new(remote.ip(), 0);
+        self.items.push(Outgoing {
+            remote,
+            local,
+            tos,
+            df,
+            offset,
+            len,
+            segment: 0,
+        });
+    }
+
+    pub fn flush(&mut self, socket: &EspSocket, arena: &[u8]) -> SendReport {
+        let mut report = SendReport::default();
+        let mut start = 0;
+        while let Some(first) = self.items.get(start) {
+            if first.df != self.df {
+                self.df = first.df;
+                if let Err(error) = set_df(socket.as_fd(), socket.v4, first.df) {
+                    tracing::trace!("cannot change DF: {error}");
+                }
+            }
+            let run = self.items[start..]
+                .iter()
+                .take(SEND_MAX)
+                .take_while(|item| item.df == first.df)
+                .count();
+            start += send_items(
+                socket.as_fd(),
+                arena,
+                &self.items[start..start + run],
+                &mut report,
+                |_| {},
+            );
+        }
+        self.items.clear();
+        report
+    }
+}
+
+/// Sends whole IP packets that a Bypass policy lets pass, headers and all.
+#[derive(Debug)]
+pub struct BypassSocket {
+    v4: Socket,
+    v6: Option<Socket>,
+}
+
+impl BypassSocket {
+    pub fn open(options: &SocketOptions) -> io::Result<Self> {
+        let v4 = open(
+            Domain::IPV4,
+            Type::RAW,
+            Protocol::from(libc::IPPROTO_RAW),
+            options,
+        )?;
+        let v6 = match open(
+            Domain::IPV6,
+            Type::RAW,
+            Protocol::from(libc::IPPROTO_RAW),
+            options,
+        ) {
+            Ok(socket) => {
+                set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_HDRINCL, 1)?;
+                Some(socket)
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { v4, v6 })
+    }
+
+    /// Sends one IP packet to the destination in its header.
+    pub fn send(&self, packet: &[u8]) -> io::Result<()> {
+        let no_route = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+        let (fd, remote): (_, IpAddr) = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => {
+                let address: [u8; 4] = packet
+                    .get(16..20)
+                    .and_then(|b| b.try_into().ok())
+                    .ok_or_else(no_route)?;
+                (self.v4.as_fd(), Ipv4Addr::from(address).into())
+            }
+            Some(6) => {
+                let address: [u8; 16] = packet
+                    .get(24..40)
+                    .and_then(|b| b.try_into().ok())
+                    .ok_or_else(no_route)?;
+                (
+                    self.v6.as_ref().ok_or_else(no_route)?.as_fd(),
+                    Ipv6Addr::from(address).into(),
+                )
+            }
+            _ => return Err(no_route()),
+        };
+        let remote = SocketAddr::new(remote, 0);
+        let item = Outgoing {
+            remote,
+            local: None,
+            tos: 0,
+            df: false,
+            offset: 0,
+            len: packet.len(),
+            segment: 0,
+        };
+        message::send(fd, packet, &[item]).map(drop)
+    }
+}

@@ -1,0 +1,145 @@
+//! Small safe wrappers of system calls: epoll, eventfd, thread affinity.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The result of a system call that returns −1 and sets `errno` on failure.
+pub(super) fn check(result: impl Into<i64>) -> io::Result<usize> {
+    let result = result.into();
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// A new descriptor returned by a system call.
+pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
+    check(descriptor)?;
+    // SAFETY: the kernel just made this descriptor for us and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `value`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// True for the errors that mean "try later".
+pub fn would_block(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR))
+}
+
+/// A level-triggered epoll instance whose events carry a token.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+/// Most events returned by one wait.
+pub const EVENTS_MAX: usize = 16;
+
+impl Epoll {
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        Ok(Self { fd: owned(fd)? })
+    }
+
+    /// Reports `token` while `fd` is readable.
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: token,
+        };
+        // SAFETY: `event` outlives the call.
+        let result = unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                fd.as_raw_fd(),
+                &raw mut event,
+            )
+        };
+        check(result).map(drop)
+    }
+
+    /// Waits at most `timeout_ms` (forever if negative) and returns the tokens that are ready.
+    pub fn wait(&self, tokens: &mut [u64; EVENTS_MAX], timeout_ms: i32) -> io::Result<usize> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        // SAFETY: `events` has room for EVENTS_MAX entries.
+        let result = unsafe {
+            libc::epoll_wait(
+                self.fd.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS_MAX as i32,
+                timeout_ms,
+            )
+        };
+        let count = match check(result) {
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
+            other => other?,
+        };
+        for (token, event) in tokens.iter_mut().zip(&events[..count]) {
+            *token = event.u64;
+        }
+        Ok(count)
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Wakes a thread out of its epoll wait.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        Ok(Self { fd: owned(fd)? })
+    }
+
+    pub fn notify(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes of `one`. A full counter means that the reader is already awake.
+        let _ = unsafe { libc::write(self.fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    pub fn clear(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight bytes into `count`. Nothing to read is fine.
+        let _ = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Binds the calling thread to one processor.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: an all-zero cpu_set_t is an empty set; `cpu` was checked against its size.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    check(result).map(drop)
+}

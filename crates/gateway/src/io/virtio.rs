@@ -1,0 +1,72 @@
+//! `struct virtio_net_hdr`, which the kernel puts before every packet of a TUN opened with IFF_VNET_HDR.
+
+/// Length of the header; its fields are in the machine's byte order.
+pub const HEADER_LEN: usize = 10;
+
+const NEEDS_CSUM: u8 = 1;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GsoKind {
+    TcpV4,
+    TcpV6,
+    UdpL4,
+}
+
+/// What the header says about its packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VnetHeader {
+    /// Segmentation that the packet still needs, with the payload bytes of a segment.
+    pub gso: Option<(GsoKind, u16)>,
+    /// Where the checksummed part starts, if the checksum is still to be completed, and where in it the checksum lies.
+    pub checksum: Option<(u16, u16)>,
+    /// Length of all headers, a hint for the kernel's copy.
+    pub header_len: u16,
+}
+
+/// The header asks for something that we never offered the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownGso(pub u8);
+
+impl VnetHeader {
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self, UnknownGso> {
+        let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        // The ECN bit says that only the first segment carries CWR; that is how every segment run is written here.
+        let kind = match bytes[1] & !GSO_ECN {
+            GSO_NONE => None,
+            GSO_TCPV4 => Some(GsoKind::TcpV4),
+            GSO_TCPV6 => Some(GsoKind::TcpV6),
+            GSO_UDP_L4 => Some(GsoKind::UdpL4),
+            _ => return Err(UnknownGso(bytes[1])),
+        };
+        Ok(Self {
+            gso: kind.map(|kind| (kind, word(4))),
+            checksum: (bytes[0] & NEEDS_CSUM != 0).then(|| (word(6), word(8))),
+            header_len: word(2),
+        })
+    }
+
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        if let Some((start, offset)) = self.checksum {
+            bytes[0] = NEEDS_CSUM;
+            bytes[6..8].copy_from_slice(&start.to_ne_bytes());
+            bytes[8..10].copy_from_slice(&offset.to_ne_bytes());
+        }
+        if let Some((kind, size)) = self.gso {
+            bytes[1] = match kind {
+                GsoKind::TcpV4 => GSO_TCPV4,
+                GsoKind::TcpV6 => GSO_TCPV6,
+                GsoKind::UdpL4 => GSO_UDP_L4,
+            };
+            bytes[4..6].copy_from_slice(&size.to_ne_bytes());
+        }
+        bytes[2..4].copy_from_slice(&self.header_len.to_ne_bytes());
+        bytes
+    }
+}
