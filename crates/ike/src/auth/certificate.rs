@@ -1,0 +1,356 @@
+//! Certificates: loading, the trusted authorities, the peer's path and its identity.
+
+use std::net::IpAddr;
+
+use aws_lc_rs::{digest, signature};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{EndEntityCert, Error, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::{Decode, Encode};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::spki::SubjectPublicKeyInfoOwned;
+
+use super::scheme::{KeyType, Scheme};
+use super::{CredentialError, Identity, Name, PeerAuthError};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq};
+
+/// An end-entity certificate and its intermediates; no sane path is longer.
+const CERTIFICATES_MAX: usize = 8;
+
+/// Key purposes that allow IKE; see the module's documentation.
+const KEY_PURPOSES: &[&[usize]] = &[
+    &[1, 3, 6, 1, 5, 5, 7, 3, 17], // id-kp-ipsecIKE
+    &[2, 5, 29, 37, 0],            // anyExtendedKeyUsage
+    &[1, 3, 6, 1, 5, 5, 8, 2, 2],  // iKEIntermediate
+];
+
+/// A parsed certificate; nothing is known about its trustworthiness.
+#[derive(Clone)]
+pub struct Certificate {
+    der: CertificateDer<'static>,
+    subject: Name,
+    alternative_names: Vec<Identity>,
+    key: PublicKey,
+    key_hash: [u8; 20],
+}
+
+#[derive(Clone)]
+pub(super) struct PublicKey {
+    /// None for a kind of key that cannot sign here.
+    pub(super) kind: Option<KeyType>,
+    /// What stands in the BIT STRING of SubjectPublicKeyInfo.
+    pub(super) bytes: Vec<u8>,
+    algorithm: ObjectIdentifier,
+}
+
+impl Certificate {
+    pub fn from_der(der: &[u8]) -> Result<Self, CredentialError> {
+        Self::parse(der).map_err(CredentialError::Certificate)
+    }
+
+    /// All certificates of a file in PEM, or the one of a file in DER.
+    pub fn from_file_content(content: &[u8]) -> Result<Vec<Self>, CredentialError> {
+        if content.first() == Some(&0x30) {
+            return Ok(vec![Self::from_der(content)?]);
+        }
+        let mut certificates = Vec::new();
+        for der in CertificateDer::pem_slice_iter(content) {
+            let der = der.map_err(|error| CredentialError::Pem(error.to_string()))?;
+            certificates.push(Self::from_der(&der)?);
+        }
+        if certificates.is_empty() {
+            return Err(CredentialError::NoCertificate);
+        }
+        Ok(certificates)
+    }
+
+    fn parse(der: &[u8]) -> Result<Self, String> {
+        let text = |error: x509_cert::der::Error| error.to_string();
+        let parsed = x509_cert::Certificate::from_der(der).map_err(text)?;
+        let tbs = &parsed.tbs_certificate;
+        let subject = Name::from_der(&tbs.subject.to_der().map_err(text)?).ok_or("subject")?;
+        let alternative_names = match tbs.get::<SubjectAltName>().map_err(text)? {
+            Some((_, names)) => names.0.iter().filter_map(alternative_name).collect(),
+            None => Vec::new(),
+        };
+        let spki = tbs.subject_public_key_info.to_der().map_err(text)?;
+        let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &spki);
+        let mut key_hash = [0; 20];
+        key_hash.copy_from_slice(hash.as_ref());
+        Ok(Self {
+            der: CertificateDer::from(der.to_vec()),
+            subject,
+            alternative_names,
+            key: public_key(&tbs.subject_public_key_info),
+            key_hash,
+        })
+    }
+
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    pub fn subject(&self) -> &Name {
+        &self.subject
+    }
+
+    /// SHA-1 of the SubjectPublicKeyInfo, as CERTREQ names an authority (RFC 7296 section 3.7).
+    pub fn key_hash(&self) -> [u8; 20] {
+        self.key_hash
+    }
+
+    /// Whether the certificate names this identity: the subject for a distinguished name, a
+    /// subjectAltName of the same kind for the others (RFC 4945 section 3.1). No wildcards: a name in a
+    /// certificate stands for itself.
+    pub fn names(&self, identity: &Identity) -> bool {
+        match identity {
+            Identity::Dn(name) if *name == self.subject => true,
+            Identity::Any | Identity::KeyId(_) => false,
+            _ => self
+                .alternative_names
+                .iter()
+                .any(|name| match (name, identity) {
+                    (Identity::Fqdn(a), Identity::Fqdn(b))
+                    | (Identity::Email(a), Identity::Email(b)) => a.eq_ignore_ascii_case(b),
+                    (a, b) => a == b,
+                }),
+        }
+    }
+
+    pub(super) fn public_key(&self) -> &PublicKey {
+        &self.key
+    }
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Certificate({})", self.subject)
+    }
+}
+
+impl PublicKey {
+    pub(super) fn describe(&self) -> String {
+        match self.kind {
+            Some(kind) => kind.to_string(),
+            None => self.algorithm.to_string(),
+        }
+    }
+}
+
+fn public_key(spki: &SubjectPublicKeyInfoOwned) -> PublicKey {
+    const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+    const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+    const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+    const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+    const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+    let algorithm = spki.algorithm.oid;
+    let curve =
+        || -> Option<ObjectIdentifier> { spki.algorithm.parameters.as_ref()?.decode_as().ok() };
+    let kind = match algorithm {
+        RSA => Some(KeyType::Rsa),
+        ED25519 => Some(KeyType::Ed25519),
+        EC if curve() == Some(P256) => Some(KeyType::P256),
+        EC if curve() == Some(P384) => Some(KeyType::P384),
+        _ => None,
+    };
+    PublicKey {
+        kind,
+        bytes: spki.subject_public_key.raw_bytes().to_vec(),
+        algorithm,
+    }
+}
+
+fn alternative_name(name: &GeneralName) -> Option<Identity> {
+    match name {
+        GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),
+        GeneralName::Rfc822Name(address) => Some(Identity::Email(address.to_string())),
+        GeneralName::DirectoryName(name) => Name::from_der(&name.to_der().ok()?).map(Identity::Dn),
+        GeneralName::IpAddress(octets) => {
+            let octets = octets.as_bytes();
+            let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+            let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
+            v4.or(v6).ok().map(Identity::Ip)
+        }
+        _ => None,
+    }
+}
+
+/// The certification authorities that a connection trusts.
+#[derive(Clone)]
+pub struct Authorities {
+    anchors: Vec<TrustAnchor<'static>>,
+    key_hashes: Vec<[u8; 20]>,
+}
+
+impl Authorities {
+    pub fn new(certificates: &[Certificate]) -> Result<Self, CredentialError> {
+        let anchors = certificates.iter().map(|certificate| {
+            webpki::anchor_from_trusted_cert(&certificate.der)
+                .map(|anchor| anchor.to_owned())
+                .map_err(|error| CredentialError::Certificate(error.to_string()))
+        });
+        Ok(Self {
+            anchors: anchors.collect::<Result<_, _>>()?,
+            key_hashes: certificates.iter().map(Certificate::key_hash).collect(),
+        })
+    }
+
+    /// Asks the peer for a certificate below one of these authorities.
+    pub fn certreq(&self) -> CertReq {
+        CertReq::x509(&self.key_hashes)
+    }
+
+    /// Whether a CERTREQ payload of the peer names one of these authorities.
+    pub fn is_requested_by(&self, request: &CertReq) -> bool {
+        request.encoding == CertEncoding::X509_SIGNATURE
+            && request
+                .ca_key_hashes()
+                .any(|hash| self.key_hashes.iter().any(|ours| ours == hash))
+    }
+
+    /// Checks the peer's certificates, the end entity's first (RFC 7296 section 3.6): a valid path to one of the
+    /// authorities at `now`, and that the end entity is `identity`.
+    pub fn verify(
+        &self,
+        payloads: &[&Cert],
+        identity: &Identity,
+        now: UnixTime,
+    ) -> Result<VerifiedPeer, PeerAuthError> {
+        let certificates: Vec<CertificateDer<'_>> = payloads
+            .iter()
+            .filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE)
+            .map(|cert| CertificateDer::from(cert.data.as_slice()))
+            .collect();
+        if certificates.len() > CERTIFICATES_MAX {
+            return Err(PeerAuthError::TooManyCertificates {
+                limit: CERTIFICATES_MAX,
+            });
+        }
+        let (end_entity, intermediates) = certificates
+            .split_first()
+            .ok_or(PeerAuthError::NoCertificate)?;
+        let certificate = Certificate::parse(end_entity).map_err(PeerAuthError::Malformed)?;
+        EndEntityCert::try_from(end_entity)
+            .map_err(path_error)?
+            .verify_for_usage(
+                webpki::ALL_VERIFICATION_ALGS,
+                &self.anchors,
+                intermediates,
+                now,
+                IkeUsage,
+                None,
+                None,
+            )
+            .map_err(path_error)?;
+        if let Some(kind) = identity.to_payload().map(|id| id.kind)
+            && matches!(identity, Identity::KeyId(_))
+        {
+            return Err(PeerAuthError::IdentityType(kind));
+        }
+        if !certificate.names(identity) {
+            return Err(PeerAuthError::IdentityMismatch {
+                subject: certificate.subject.to_string(),
+                identity: identity.clone(),
+            });
+        }
+        Ok(VerifiedPeer { certificate })
+    }
+}
+
+impl std::fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Authorities({})", self.anchors.len())
+    }
+}
+
+struct IkeUsage;
+
+impl ExtendedKeyUsageValidator for IkeUsage {
+    /// Called only for certificates that have the extension.
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), Error> {
+        for purpose in purposes {
+            if KEY_PURPOSES.contains(&purpose?.to_decoded_oid().as_slice()) {
+                return Ok(());
+            }
+        }
+        Err(Error::EmptyEkuExtension)
+    }
+}
+
+fn path_error(error: Error) -> PeerAuthError {
+    match error {
+        Error::CertExpired { not_after, .. } => PeerAuthError::Expired {
+            not_after: not_after.as_secs(),
+        },
+        Error::CertNotValidYet { not_before, .. } => PeerAuthError::NotYetValid {
+            not_before: not_before.as_secs(),
+        },
+        Error::UnknownIssuer => PeerAuthError::UnknownIssuer,
+        Error::EmptyEkuExtension | Error::RequiredEkuNotFoundContext(_) => {
+            PeerAuthError::ExtendedKeyUsage
+        }
+        other => PeerAuthError::Path(other.to_string()),
+    }
+}
+
+/// A certificate whose path and identity were checked.
+#[derive(Clone, Debug)]
+pub struct VerifiedPeer {
+    certificate: Certificate,
+}
+
+impl VerifiedPeer {
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// Checks the peer's AUTH payload over its signed octets: digital signatures (RFC 7427) and ECDSA
+    /// by RFC 4754.
+    pub fn check_auth(&self, auth: &Auth, signed_octets: &[u8]) -> Result<(), PeerAuthError> {
+        let key = &self.certificate.key;
+        let unsuitable = || PeerAuthError::KeyType(key.describe());
+        let kind = key.kind.ok_or_else(unsuitable)?;
+        let (algorithm, value): (&dyn signature::VerificationAlgorithm, &[u8]) =
+            match (auth.method, kind) {
+                (AuthMethod::DIGITAL_SIGNATURE, _) => {
+                    let (scheme, value) = split_digital_signature(&auth.data)?;
+                    (scheme.verification(kind).ok_or_else(unsuitable)?, value)
+                }
+                (AuthMethod::ECDSA_SHA2_256_P256, KeyType::P256) => {
+                    (&signature::ECDSA_P256_SHA256_FIXED, &auth.data)
+                }
+                (AuthMethod::ECDSA_SHA2_384_P384, KeyType::P384) => {
+                    (&signature::ECDSA_P384_SHA384_FIXED, &auth.data)
+                }
+                (AuthMethod::ECDSA_SHA2_256_P256 | AuthMethod::ECDSA_SHA2_384_P384, _) => {
+                    return Err(unsuitable());
+                }
+                (other, _) => return Err(PeerAuthError::Method(other)),
+            };
+        signature::UnparsedPublicKey::new(algorithm, &key.bytes)
+            .verify(signed_octets, value)
+            .map_err(|_| PeerAuthError::BadSignature)
+    }
+}
+
+/// One byte of length, the AlgorithmIdentifier, the signature (RFC 7427 section 3).
+fn split_digital_signature(data: &[u8]) -> Result<(Scheme, &[u8]), PeerAuthError> {
+    let (&len, rest) = data.split_first().ok_or(PeerAuthError::SignatureSyntax)?;
+    let (identifier, value) = rest
+        .split_at_checked(len.into())
+        .ok_or(PeerAuthError::SignatureSyntax)?;
+    match Scheme::from_identifier(identifier) {
+        Some(scheme) => Ok((scheme, value)),
+        None => Err(PeerAuthError::SignatureAlgorithm(describe(identifier))),
+    }
+}
+
+fn describe(identifier: &[u8]) -> String {
+    use x509_cert::spki::AlgorithmIdentifierOwned;
+    match AlgorithmIdentifierOwned::from_der(identifier) {
+        Ok(algorithm) => algorithm.oid.to_string(),
+        Err(_) => "(malformed)".to_owned(),
+    }
+}

@@ -1,0 +1,204 @@
+//! Our private key with its certificates.
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaEncoding, RsaKeyPair,
+};
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::CredentialError;
+use super::certificate::Certificate;
+use super::scheme::{Hash, KeyType, Scheme};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
+
+/// A private key and the certificate chain that belongs to it, end entity first.
+pub struct Credential {
+    key: PrivateKey,
+    chain: Vec<Certificate>,
+}
+
+enum PrivateKey {
+    Rsa(RsaKeyPair),
+    Ecdsa {
+        kind: KeyType,
+        /// For digital signatures (RFC 7427).
+        asn1: EcdsaKeyPair,
+        /// For the fixed-length values of RFC 4754.
+        fixed: EcdsaKeyPair,
+    },
+    Ed25519(Ed25519KeyPair),
+}
+
+impl Credential {
+    /// `key` is a file in PEM (PKCS#8, PKCS#1 or SEC 1) or PKCS#8 in DER. The first certificate must be
+    /// the key's.
+    pub fn new(key: &[u8], chain: Vec<Certificate>) -> Result<Self, CredentialError> {
+        let end_entity = chain.first().ok_or(CredentialError::NoCertificate)?;
+        let public = end_entity.public_key();
+        let kind = public
+            .kind
+            .ok_or_else(|| CredentialError::KeyType(public.describe()))?;
+        let der = if key.first() == Some(&0x30) {
+            PrivateKeyDer::Pkcs8(key.into())
+        } else {
+            PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+                rustls_pki_types::pem::Error::NoItemsFound => CredentialError::NoPrivateKey,
+                error => CredentialError::Pem(error.to_string()),
+            })?
+        };
+        let mismatch = || CredentialError::Mismatch {
+            subject: end_entity.subject().to_string(),
+        };
+        let key = PrivateKey::load(kind, &der, &public.bytes)?.ok_or_else(mismatch)?;
+        Ok(Self { key, chain })
+    }
+
+    pub fn certificate(&self) -> &Certificate {
+        // `new` refuses an empty chain.
+        &self.chain[0]
+    }
+
+    /// The CERT payloads to send, ours first.
+    pub fn certificates(&self) -> impl Iterator<Item = Cert> {
+        self.chain.iter().map(|certificate| Cert {
+            encoding: CertEncoding::X509_SIGNATURE,
+            data: certificate.der().to_vec(),
+        })
+    }
+
+    /// Signs for a peer that announced these hashes with SIGNATURE_HASH_ALGORITHMS. An empty list means that it
+    /// did not, and then only ECDSA by RFC 4754 is possible: RSA would need SHA-1.
+    pub fn sign(
+        &self,
+        announced: &[HashAlgorithm],
+        signed_octets: &[u8],
+    ) -> Result<Auth, CredentialError> {
+        if let (PrivateKey::Ecdsa { kind, fixed, .. }, []) = (&self.key, announced) {
+            let method = match kind {
+                KeyType::P384 => AuthMethod::ECDSA_SHA2_384_P384,
+                _ => AuthMethod::ECDSA_SHA2_256_P256,
+            };
+            let value = fixed
+                .sign(&SystemRandom::new(), signed_octets)
+                .map_err(|_| CredentialError::Signing)?;
+            return Ok(Auth {
+                method,
+                data: value.as_ref().to_vec(),
+            });
+        }
+        let scheme = Scheme::choose(self.key.kind(), announced).ok_or_else(|| {
+            CredentialError::NoCommonHash {
+                announced: announced.to_vec(),
+            }
+        })?;
+        let identifier = scheme.identifier();
+        let len = u8::try_from(identifier.len()).map_err(|_| CredentialError::Signing)?;
+        let mut data = vec![len];
+        data.extend_from_slice(identifier);
+        data.extend_from_slice(&self.key.sign(scheme, signed_octets)?);
+        Ok(Auth {
+            method: AuthMethod::DIGITAL_SIGNATURE,
+            data,
+        })
+    }
+}
+
+impl std::fmt::Debug for Credential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credential({})", self.certificate().subject())
+    }
+}
+
+impl PrivateKey {
+    /// None if the key is usable but not the certificate's.
+    fn load(
+        kind: KeyType,
+        der: &PrivateKeyDer<'_>,
+        public: &[u8],
+    ) -> Result<Option<Self>, CredentialError> {
+        let rejected =
+            |error: aws_lc_rs::error::KeyRejected| CredentialError::PrivateKey(error.to_string());
+        let key = match kind {
+            KeyType::Rsa => {
+                let pair = match der {
+                    PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
+                    der => RsaKeyPair::from_pkcs8(der.secret_der()),
+                };
+                Self::Rsa(pair.map_err(rejected)?)
+            }
+            KeyType::P256 => Self::load_ecdsa(
+                kind,
+                der.secret_der(),
+                &signature::ECDSA_P256_SHA256_ASN1_SIGNING,
+                &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+            )?,
+            KeyType::P384 => Self::load_ecdsa(
+                kind,
+                der.secret_der(),
+                &signature::ECDSA_P384_SHA384_ASN1_SIGNING,
+                &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+            )?,
+            KeyType::Ed25519 => Self::Ed25519(
+                Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_der()).map_err(rejected)?,
+            ),
+        };
+        let ours = match &key {
+            Self::Rsa(pair) => pair.public_key().as_ref(),
+            Self::Ecdsa { asn1, .. } => asn1.public_key().as_ref(),
+            Self::Ed25519(pair) => pair.public_key().as_ref(),
+        };
+        let belongs = ours == public;
+        Ok(belongs.then_some(key))
+    }
+
+    fn load_ecdsa(
+        kind: KeyType,
+        der: &[u8],
+        asn1: &'static EcdsaSigningAlgorithm,
+        fixed: &'static EcdsaSigningAlgorithm,
+    ) -> Result<Self, CredentialError> {
+        let load = |algorithm| {
+            EcdsaKeyPair::from_private_key_der(algorithm, der)
+                .map_err(|error| CredentialError::PrivateKey(error.to_string()))
+        };
+        Ok(Self::Ecdsa {
+            kind,
+            asn1: load(asn1)?,
+            fixed: load(fixed)?,
+        })
+    }
+
+    fn kind(&self) -> KeyType {
+        match self {
+            Self::Rsa(_) => KeyType::Rsa,
+            Self::Ecdsa { kind, .. } => *kind,
+            Self::Ed25519(_) => KeyType::Ed25519,
+        }
+    }
+
+    fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, CredentialError> {
+        let failed = |_| CredentialError::Signing;
+        match (self, scheme) {
+            (Self::Rsa(pair), Scheme::RsaPss(hash)) => {
+                let encoding: &dyn RsaEncoding = match hash {
+                    Hash::Sha256 => &signature::RSA_PSS_SHA256,
+                    Hash::Sha384 => &signature::RSA_PSS_SHA384,
+                    Hash::Sha512 => &signature::RSA_PSS_SHA512,
+                };
+                let mut value = vec![0; pair.public_modulus_len()];
+                pair.sign(encoding, &SystemRandom::new(), message, &mut value)
+                    .map_err(failed)?;
+                Ok(value)
+            }
+            (Self::Ecdsa { asn1, .. }, Scheme::Ecdsa(_)) => {
+                let value = asn1.sign(&SystemRandom::new(), message).map_err(failed)?;
+                Ok(value.as_ref().to_vec())
+            }
+            (Self::Ed25519(pair), Scheme::Ed25519) => {
+                Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec())
+            }
+            _ => Err(CredentialError::Signing),
+        }
+    }
+}

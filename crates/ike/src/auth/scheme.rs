@@ -1,0 +1,170 @@
+//! Signature schemes: the AlgorithmIdentifier of RFC 7427 and what aws-lc makes of it.
+
+use aws_lc_rs::signature::{self, VerificationAlgorithm};
+
+use crate::wire::HashAlgorithm;
+
+/// The hashes to announce with SIGNATURE_HASH_ALGORITHMS, best first. SHA-1 is refused (RFC 8247 section 4.2).
+pub const SIGNATURE_HASHES: &[HashAlgorithm] = &[
+    HashAlgorithm::SHA2_256,
+    HashAlgorithm::SHA2_384,
+    HashAlgorithm::SHA2_512,
+    HashAlgorithm::IDENTITY,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyType {
+    Rsa,
+    P256,
+    P384,
+    Ed25519,
+}
+
+impl std::fmt::Display for KeyType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Rsa => "RSA",
+            Self::P256 => "ECDSA P-256",
+            Self::P384 => "ECDSA P-384",
+            Self::Ed25519 => "Ed25519",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hash {
+    Sha256,
+    Sha384,
+    Sha512,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    RsaPkcs1(Hash),
+    RsaPss(Hash),
+    Ecdsa(Hash),
+    Ed25519,
+}
+
+/// AlgorithmIdentifier in DER (RFC 7427 appendix A, RFC 8420 appendix A). The first entry of a scheme is the
+/// one that we send; PSS comes with and without NULL as the hash's parameters, as RFC 4055
+/// section 2.1 asks to accept.
+const IDENTIFIERS: &[(Scheme, &[u8])] = &[
+    (
+        Scheme::RsaPkcs1(Hash::Sha256),
+        b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0b\x05\x00",
+    ),
+    (
+        Scheme::RsaPkcs1(Hash::Sha384),
+        b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0c\x05\x00",
+    ),
+    (
+        Scheme::RsaPkcs1(Hash::Sha512),
+        b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0d\x05\x00",
+    ),
+    (Scheme::RsaPss(Hash::Sha256), &pss_with_null(1, 32)),
+    (Scheme::RsaPss(Hash::Sha384), &pss_with_null(2, 48)),
+    (Scheme::RsaPss(Hash::Sha512), &pss_with_null(3, 64)),
+    (Scheme::RsaPss(Hash::Sha256), &pss_without_null(1, 32)),
+    (Scheme::RsaPss(Hash::Sha384), &pss_without_null(2, 48)),
+    (Scheme::RsaPss(Hash::Sha512), &pss_without_null(3, 64)),
+    (
+        Scheme::Ecdsa(Hash::Sha256),
+        b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02",
+    ),
+    (
+        Scheme::Ecdsa(Hash::Sha384),
+        b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x03",
+    ),
+    (
+        Scheme::Ecdsa(Hash::Sha512),
+        b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x04",
+    ),
+    (Scheme::Ed25519, b"\x30\x05\x06\x03\x2b\x65\x70"),
+];
+
+/// id-RSASSA-PSS with SHA-2 number `hash` (2.16.840.1.101.3.4.2.x), MGF1 with the same and `salt` bytes of salt.
+const fn pss_with_null(hash: u8, salt: u8) -> [u8; 67] {
+    let mut der = *b"\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\
+        \xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x00\x05\x00\
+        \xa1\x1c\x30\x1a\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\
+        \x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x00\x05\x00\
+        \xa2\x03\x02\x01\x00";
+    der[29] = hash;
+    der[59] = hash;
+    der[66] = salt;
+    der
+}
+
+const fn pss_without_null(hash: u8, salt: u8) -> [u8; 63] {
+    let mut der = *b"\x30\x3d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x30\
+        \xa0\x0d\x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x00\
+        \xa1\x1a\x30\x18\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x08\
+        \x30\x0b\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x00\
+        \xa2\x03\x02\x01\x00";
+    der[29] = hash;
+    der[57] = hash;
+    der[62] = salt;
+    der
+}
+
+impl Hash {
+    const fn number(self) -> HashAlgorithm {
+        match self {
+            Self::Sha256 => HashAlgorithm::SHA2_256,
+            Self::Sha384 => HashAlgorithm::SHA2_384,
+            Self::Sha512 => HashAlgorithm::SHA2_512,
+        }
+    }
+}
+
+impl Scheme {
+    pub(super) fn from_identifier(der: &[u8]) -> Option<Self> {
+        let (scheme, _) = IDENTIFIERS.iter().find(|(_, known)| *known == der)?;
+        Some(*scheme)
+    }
+
+    pub(super) fn identifier(self) -> &'static [u8] {
+        let entry = IDENTIFIERS.iter().find(|(scheme, _)| *scheme == self);
+        entry.map_or(&[], |(_, der)| der)
+    }
+
+    /// The scheme that a key of ours signs with, given the hashes that the peer announced. RSA signs
+    /// with PSS, as RFC 8247 section 4.2 requires.
+    pub(super) fn choose(key: KeyType, announced: &[HashAlgorithm]) -> Option<Self> {
+        let candidates: &[(Self, HashAlgorithm)] = match key {
+            KeyType::Rsa => &[
+                (Self::RsaPss(Hash::Sha256), Hash::Sha256.number()),
+                (Self::RsaPss(Hash::Sha384), Hash::Sha384.number()),
+                (Self::RsaPss(Hash::Sha512), Hash::Sha512.number()),
+            ],
+            KeyType::P256 => &[(Self::Ecdsa(Hash::Sha256), Hash::Sha256.number())],
+            KeyType::P384 => &[(Self::Ecdsa(Hash::Sha384), Hash::Sha384.number())],
+            KeyType::Ed25519 => &[(Self::Ed25519, HashAlgorithm::IDENTITY)],
+        };
+        let (scheme, _) = candidates
+            .iter()
+            .find(|(_, hash)| announced.contains(hash))?;
+        Some(*scheme)
+    }
+
+    /// How to verify with a key of this type; None if they do not go together.
+    pub(super) fn verification(self, key: KeyType) -> Option<&'static dyn VerificationAlgorithm> {
+        Some(match (self, key) {
+            (Self::RsaPkcs1(Hash::Sha256), KeyType::Rsa) => &signature::RSA_PKCS1_2048_8192_SHA256,
+            (Self::RsaPkcs1(Hash::Sha384), KeyType::Rsa) => &signature::RSA_PKCS1_2048_8192_SHA384,
+            (Self::RsaPkcs1(Hash::Sha512), KeyType::Rsa) => &signature::RSA_PKCS1_2048_8192_SHA512,
+            (Self::RsaPss(Hash::Sha256), KeyType::Rsa) => &signature::RSA_PSS_2048_8192_SHA256,
+            (Self::RsaPss(Hash::Sha384), KeyType::Rsa) => &signature::RSA_PSS_2048_8192_SHA384,
+            (Self::RsaPss(Hash::Sha512), KeyType::Rsa) => &signature::RSA_PSS_2048_8192_SHA512,
+            (Self::Ecdsa(Hash::Sha256), KeyType::P256) => &signature::ECDSA_P256_SHA256_ASN1,
+            (Self::Ecdsa(Hash::Sha384), KeyType::P256) => &signature::ECDSA_P256_SHA384_ASN1,
+            (Self::Ecdsa(Hash::Sha512), KeyType::P256) => &signature::ECDSA_P256_SHA512_ASN1,
+            (Self::Ecdsa(Hash::Sha256), KeyType::P384) => &signature::ECDSA_P384_SHA256_ASN1,
+            (Self::Ecdsa(Hash::Sha384), KeyType::P384) => &signature::ECDSA_P384_SHA384_ASN1,
+            (Self::Ecdsa(Hash::Sha512), KeyType::P384) => &signature::ECDSA_P384_SHA512_ASN1,
+            (Self::Ed25519, KeyType::Ed25519) => &signature::ED25519,
+            _ => return None,
+        })
+    }
+}
