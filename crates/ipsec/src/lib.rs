@@ -1,2 +1,63 @@
 //! The IPsec packet path: SPD, SAD, anti-replay, ESP (RFC 4301, RFC 4303).
+//!
+//! Pure: no sockets, no clock, no threads of its own. A [`Database`] is shared by all; every worker
+//! owns an [`outbound::Outbound`], an [`inbound::Inbound`] and an engine for each.
+//!
+//! Outbound, once per burst (`max` bounds a GSO send):
+//!
+//! ```ignore
+//! let spd = database.spd();                                // one snapshot per burst
+//! outbound.set_now_ms(now_ms);
+//! for (packet, segments) in burst {                        // one TUN read each
+//!     let Ok(view) = IpView::parse(packet) else { outbound.drop_malformed(packet.len()); continue };
+//!     let Outcome::Protect(sa) = outbound.decide(&spd, &view, &segments) else { continue };
+//!     let mut slots = match outbound.reserve(&sa, &view, &segments) {
+//!         Err(Refused::BatchFull) => { /* submit, poll and send, then reserve again */ }
+//!         Err(Refused::Dropped(_)) => continue,
+//!         Ok(slots) => slots,
+//!     };
+//!     while let Some(slot) = slots.next_slot() { /* write one whole inner packet */ }
+//! }
+//! outbound.submit(&mut engine)?;                           // Full: poll, then try again
+//! while let Some(sealed) = outbound.poll(&mut engine) {
+//!     for train in sealed.trains(max) { /* send train.esp to train.meta.path.remote */ }
+//!     outbound.recycle(sealed);
+//! }
+//! ```
+//!
+//! Inbound, once per burst:
+//!
+//! ```ignore
+//! let buffer = inbound.receive_buffer();                   // receive into buffer.bytes
+//! inbound.commit_received(bytes_used);
+//! for (offset, len, facts) in packets {                    // ESP by udp_encap::classify
+//!     let _ = inbound.push(database.sad(), offset, len, &facts);   // drops are counted
+//! }
+//! inbound.submit(&mut engine)?;
+//! while let Some(opened) = inbound.poll(&mut engine) {
+//!     for packet in opened.delivered() { /* write opened.packet(packet) to the TUN */ }
+//!     inbound.recycle(opened);
+//! }
+//! for event in inbound.drain_events() { /* to the control plane */ }
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod database;
+pub mod drop_reason;
+pub mod event;
+pub mod inbound;
+mod iv;
+pub mod lifetime;
+pub mod outbound;
+pub mod replay;
+pub mod sa;
+pub mod sad;
+pub mod selector;
+pub mod sequence;
+pub mod spd;
+pub mod tunnel;
+pub mod wire;
+
+pub use database::Database;
+pub use drop_reason::{DropCounters, DropReason, WalkCounters};
+pub use event::Event;

@@ -1,0 +1,126 @@
+//! Why packets are dropped: one list, one counter each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! drop_reasons {
+    ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
+        /// Every reason for which the packet path gives up a packet.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum DropReason { $($(#[$meta])* $variant,)* }
+
+        impl DropReason {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in logs, status and metrics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Outbound, or inside a tunnel: not a well-formed IPv4 or IPv6 packet.
+    MalformedInner = "malformed-inner";
+    /// Outbound: the SPD says Discard.
+    PolicyDiscard = "policy-discard";
+    /// Outbound: no SPD entry matches (RFC 4301 §5.1: the default is to discard).
+    NoPolicy = "no-policy";
+    /// Outbound: the policy has no SA yet; an acquire was raised.
+    NoSa = "no-sa";
+    /// Outbound: the policy's SA was negotiated for narrower selectors than this packet's.
+    OutsideSaSelectors = "outside-sa-selectors";
+    /// Outbound: sequence numbers are used up and must not cycle (RFC 4303 §3.3.3).
+    SequenceExhausted = "sequence-exhausted";
+    /// A hard limit of the SA's lifetime is reached (RFC 4301 §4.4.2.1).
+    LifetimeExpired = "lifetime-expired";
+    /// Outbound: the packet does not fit into the batch or into an outer packet.
+    TooLong = "too-long";
+    /// The engine is full, out of service, or refused a job.
+    EngineFailed = "engine-failed";
+    /// The random generator gave no IV.
+    NoRandomness = "no-randomness";
+    /// Inbound: too short for an ESP packet of its SA, or not a whole number of blocks.
+    MalformedEsp = "malformed-esp";
+    /// Inbound: no SA has this SPI (RFC 4303 §3.4.2).
+    UnknownSpi = "unknown-spi";
+    /// Inbound: the sequence number was seen before (RFC 4303 §3.4.3).
+    Replayed = "replayed";
+    /// Inbound: the sequence number lies left of the replay window.
+    BeforeWindow = "before-window";
+    /// Inbound: the ICV is wrong (RFC 4303 §3.4.4).
+    AuthenticationFailed = "authentication-failed";
+    /// Inbound: the padding is longer than the payload or has the wrong bytes (RFC 4303 §2.4).
+    BadPadding = "bad-padding";
+    /// Inbound: the next header is neither IPv4, IPv6 nor a dummy.
+    BadNextHeader = "bad-next-header";
+    /// Inbound: a dummy packet, discarded without notice (RFC 4303 §2.6).
+    Dummy = "dummy";
+    /// Inbound: the inner packet does not match the SA's selectors (RFC 4301 §5.2).
+    SelectorMismatch = "selector-mismatch";
+    /// Inbound: the outer header says congestion, the inner one cannot (RFC 6040 §4.2).
+    EcnNotCapable = "ecn-not-capable";
+    /// Inbound: an unprotected packet that no Bypass entry admits (RFC 4301 §5.2).
+    NotProtected = "not-protected";
+}
+
+const COUNT: usize = DropReason::ALL.len();
+
+impl std::fmt::Display for DropReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One counter per [`DropReason`].
+#[derive(Debug)]
+pub struct DropCounters([AtomicU64; COUNT]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; COUNT])
+    }
+}
+
+impl DropCounters {
+    pub fn add(&self, reason: DropReason, packets: u64) {
+        self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|c| c.load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&r| (r, self.get(r)))
+    }
+}
+
+/// What one walk (one direction of one worker) has done. `packets_in` is `packets_out` plus
+/// `packets_bypassed` plus the drops plus what is still in the engine.
+#[derive(Debug, Default)]
+pub struct WalkCounters {
+    pub packets_in: AtomicU64,
+    pub bytes_in: AtomicU64,
+    pub packets_out: AtomicU64,
+    pub bytes_out: AtomicU64,
+    pub packets_bypassed: AtomicU64,
+    pub drops: DropCounters,
+}
+
+impl WalkCounters {
+    pub(crate) fn count_in(&self, packets: u64, bytes: u64) {
+        self.packets_in.fetch_add(packets, Ordering::Relaxed);
+        self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_out(&self, packets: u64, bytes: u64) {
+        self.packets_out.fetch_add(packets, Ordering::Relaxed);
+        self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,197 @@
+//! Security associations: what one direction of a child SA is made of.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use esplanade_crypto::{KeyContext, KeyError, Transform};
+
+use crate::drop_reason::DropCounters;
+use crate::lifetime::{Lifetime, LifetimeLimits};
+use crate::replay::ReplayWindow;
+use crate::selector::SelectorSet;
+use crate::sequence::SequenceAllocator;
+use crate::spd::PolicyId;
+use crate::tunnel::{DfPolicy, DscpPolicy};
+use crate::wire::IpVersion;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaDirection {
+    Outbound,
+    Inbound,
+}
+
+/// The two ends of the tunnel on the outer network. Ports count only with UDP encapsulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub udp_encap: bool,
+}
+
+impl Path {
+    pub fn version(&self) -> IpVersion {
+        IpVersion::of(self.remote.ip())
+    }
+}
+
+/// How the outer header is derived from the inner one (RFC 4301 §5.1.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelOptions {
+    pub df: DfPolicy,
+    pub dscp: DscpPolicy,
+}
+
+/// What IKE negotiated for one direction.
+pub struct SaParameters<'a> {
+    pub spi: u32,
+    pub policy: PolicyId,
+    pub transform: Transform,
+    pub esn: bool,
+    /// Laid out as [`Transform::key_material_len`] says; not kept.
+    pub key_material: &'a [u8],
+    pub selectors: SelectorSet,
+    pub path: Path,
+    pub tunnel: TunnelOptions,
+    pub lifetime: LifetimeLimits,
+    /// Inbound only; 0 switches anti-replay off.
+    pub replay_window: u32,
+}
+
+impl std::fmt::Debug for SaParameters<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SaParameters")
+            .field("spi", &self.spi)
+            .field("policy", &self.policy)
+            .field("transform", &self.transform)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What both directions have in common.
+#[derive(Debug)]
+pub struct SaCommon {
+    pub spi: u32,
+    pub policy: PolicyId,
+    pub selectors: SelectorSet,
+    pub tunnel: TunnelOptions,
+    pub lifetime: Lifetime,
+    pub drops: DropCounters,
+    pub(crate) key: Arc<KeyContext>,
+    path: ArcSwap<Path>,
+    last_used_ms: AtomicU64,
+}
+
+impl SaCommon {
+    fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
+        let SaParameters {
+            transform,
+            esn,
+            key_material,
+            ..
+        } = parameters;
+        Ok(Self {
+            spi: parameters.spi,
+            policy: parameters.policy,
+            selectors: parameters.selectors,
+            tunnel: parameters.tunnel,
+            lifetime: Lifetime::new(parameters.lifetime),
+            drops: DropCounters::default(),
+            key: Arc::new(KeyContext::new(transform, esn, key_material)?),
+            path: ArcSwap::from_pointee(parameters.path),
+            last_used_ms: AtomicU64::new(0),
+        })
+    }
+
+    pub fn transform(&self) -> Transform {
+        self.key.transform()
+    }
+
+    pub fn esn(&self) -> bool {
+        self.key.esn()
+    }
+
+    pub fn path(&self) -> Path {
+        **self.path.load()
+    }
+
+    /// Follows a peer (or this end) to another address; takes effect with the next burst.
+    pub fn set_path(&self, path: Path) {
+        self.path.store(Arc::new(path));
+    }
+
+    /// The caller's monotonic time, in milliseconds, of the last packet; 0 before the first.
+    pub fn last_used_ms(&self) -> u64 {
+        self.last_used_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn touch(&self, now_ms: u64) {
+        self.last_used_ms.store(now_ms, Ordering::Relaxed);
+    }
+}
+
+/// Seals packets.
+#[derive(Debug)]
+pub struct OutboundSa {
+    pub common: SaCommon,
+    pub sequence: SequenceAllocator,
+}
+
+impl OutboundSa {
+    pub fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
+        let sequence = SequenceAllocator::new(parameters.esn);
+        Self::with_sequence(parameters, sequence)
+    }
+
+    /// With sequence numbers that do not begin at 1.
+    pub fn with_sequence(
+        parameters: SaParameters<'_>,
+        sequence: SequenceAllocator,
+    ) -> Result<Self, KeyError> {
+        Ok(Self {
+            common: SaCommon::new(parameters)?,
+            sequence,
+        })
+    }
+}
+
+/// Opens packets.
+#[derive(Debug)]
+pub struct InboundSa {
+    pub common: SaCommon,
+    pub replay: ReplayWindow,
+    /// Where authenticated packets come from, as last reported.
+    observed_remote: ArcSwap<SocketAddr>,
+}
+
+impl InboundSa {
+    pub fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
+        let replay = ReplayWindow::new(parameters.replay_window, parameters.esn);
+        Self::with_replay(parameters, replay)
+    }
+
+    /// With a window that does not begin at 0.
+    pub fn with_replay(
+        parameters: SaParameters<'_>,
+        replay: ReplayWindow,
+    ) -> Result<Self, KeyError> {
+        let remote = parameters.path.remote;
+        Ok(Self {
+            common: SaCommon::new(parameters)?,
+            replay,
+            observed_remote: ArcSwap::from_pointee(remote),
+        })
+    }
+
+    /// Remembers where the newest packet came from; the former address if that has changed.
+    pub(crate) fn observe(&self, remote: SocketAddr) -> Option<SocketAddr> {
+        let former = **self.observed_remote.load();
+        if former == remote {
+            return None;
+        }
+        self.observed_remote.store(Arc::new(remote));
+        Some(former)
+    }
+}

@@ -1,0 +1,205 @@
+//! Tunnel mode: the outer header (RFC 4301 §5.1.2) and ECN across the tunnel (RFC 6040).
+
+use std::net::{IpAddr, SocketAddr};
+
+use esplanade_crypto::Transform;
+
+use crate::sa::{Path, TunnelOptions};
+use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
+use crate::wire::udp_encap::UDP_HEADER_LEN;
+use crate::wire::{IpVersion, IpView, be16, checksum, esp};
+
+/// TTL or hop limit of outer headers. The inner TTL is not touched: the tunnel is one hop, and the
+/// host that routes into and out of it counts that hop (RFC 4301 §5.1.2.1, note 2).
+pub const OUTER_TTL: u8 = 64;
+
+const ECN_MASK: u8 = 0b11;
+const NOT_ECT: u8 = 0b00;
+const ECT_1: u8 = 0b01;
+const CE: u8 = 0b11;
+
+/// Don't Fragment in an outer IPv4 header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DfPolicy {
+    #[default]
+    Copy,
+    Set,
+    Clear,
+}
+
+/// DSCP in the outer header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DscpPolicy {
+    #[default]
+    Copy,
+    /// Always this code point, 0 to 63.
+    Fixed(u8),
+}
+
+/// The outer header of a sealed packet. Back ends with sockets hand these to the kernel; others call
+/// [`write_outer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterMeta {
+    pub path: Path,
+    pub tos: u8,
+    pub dont_fragment: bool,
+}
+
+impl OuterMeta {
+    pub fn new(path: Path, options: &TunnelOptions, inner: &IpView) -> Self {
+        let dscp = match options.dscp {
+            DscpPolicy::Copy => inner.tos & !ECN_MASK,
+            DscpPolicy::Fixed(code_point) => code_point << 2,
+        };
+        let dont_fragment = match options.df {
+            DfPolicy::Copy => inner.dont_fragment,
+            DfPolicy::Set => true,
+            DfPolicy::Clear => false,
+        };
+        Self {
+            path,
+            // RFC 6040 §4.1, normal mode: the ECN field is copied.
+            tos: dscp | inner.tos & ECN_MASK,
+            dont_fragment,
+        }
+    }
+
+    /// Length of the headers in front of the ESP packet.
+    pub fn header_len(&self) -> usize {
+        header_len(self.path.version(), self.path.udp_encap)
+    }
+}
+
+/// What is known about the outer header of a received ESP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterFacts {
+    /// Port 0 without UDP encapsulation.
+    pub remote: SocketAddr,
+    pub udp_encap: bool,
+    /// 0 where the back end cannot tell.
+    pub tos: u8,
+}
+
+const fn header_len(version: IpVersion, udp_encap: bool) -> usize {
+    let ip = match version {
+        IpVersion::V4 => IPV4_HEADER_LEN,
+        IpVersion::V6 => IPV6_HEADER_LEN,
+    };
+    if udp_encap { ip + UDP_HEADER_LEN } else { ip }
+}
+
+/// The longest inner packet whose outer packet fits into `path_mtu`.
+pub const fn inner_mtu(
+    path_mtu: usize,
+    transform: Transform,
+    version: IpVersion,
+    udp_encap: bool,
+) -> usize {
+    transform.payload_len_max(path_mtu.saturating_sub(header_len(version, udp_encap)))
+}
+
+/// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`, whose rest is the
+/// sealed ESP packet. None if the frame is too short or too long, or mixes IP versions.
+pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
+    let path = &meta.path;
+    let frame_len = frame.len();
+    let (ip_len, protocol) = match path.udp_encap {
+        true => (meta.header_len() - UDP_HEADER_LEN, PROTOCOL_UDP),
+        false => (meta.header_len(), esp::PROTOCOL),
+    };
+    let (ip, rest) = frame.split_at_mut_checked(ip_len)?;
+    match (path.local.ip(), path.remote.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(remote)) => {
+            let flags = if meta.dont_fragment { 0x4000u16 } else { 0 };
+            ip.fill(0);
+            *ip.get_mut(..2)?.first_chunk_mut()? = [0x45, meta.tos];
+            put(ip, 2, &u16::try_from(frame_len).ok()?.to_be_bytes())?;
+            put(ip, 4, &identification.to_be_bytes())?;
+            put(ip, 6, &flags.to_be_bytes())?;
+            put(ip, 8, &[OUTER_TTL, protocol])?;
+            put(ip, 12, &local.octets())?;
+            put(ip, 16, &remote.octets())?;
+            let checksum = checksum::fold(checksum::sum(0, ip));
+            put(ip, 10, &checksum.to_be_bytes())?;
+        }
+        (IpAddr::V6(local), IpAddr::V6(remote)) => {
+            let payload_len = u16::try_from(rest.len()).ok()?;
+            put(ip, 0, &[0x60 | meta.tos >> 4, meta.tos << 4, 0, 0])?;
+            put(ip, 4, &payload_len.to_be_bytes())?;
+            put(ip, 6, &[protocol, OUTER_TTL])?;
+            put(ip, 8, &local.octets())?;
+            put(ip, 24, &remote.octets())?;
+        }
+        _ => return None,
+    }
+    if path.udp_encap {
+        write_udp(path, rest)?;
+    }
+    Some(())
+}
+
+fn write_udp(path: &Path, datagram: &mut [u8]) -> Option<()> {
+    let len = u16::try_from(datagram.len()).ok()?;
+    put(datagram, 0, &path.local.port().to_be_bytes())?;
+    put(datagram, 2, &path.remote.port().to_be_bytes())?;
+    put(datagram, 4, &len.to_be_bytes())?;
+    put(datagram, 6, &[0, 0])?;
+    // Over IPv4 the checksum stays zero (RFC 3948 §2.1); over IPv6 zero means "discard" (RFC 8200 §8.1).
+    if let (IpAddr::V6(local), IpAddr::V6(remote)) = (path.local.ip(), path.remote.ip()) {
+        let pseudo = checksum::sum(u64::from(len) + u64::from(PROTOCOL_UDP), &local.octets());
+        let pseudo = checksum::sum(pseudo, &remote.octets());
+        let checksum = match checksum::fold(checksum::sum(pseudo, datagram)) {
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        put(datagram, 6, &checksum.to_be_bytes())?;
+    }
+    Some(())
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
+    let end = at.checked_add(value.len())?;
+    bytes.get_mut(at..end)?.copy_from_slice(value);
+    Some(())
+}
+
+/// The inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4); none means drop.
+pub fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
+    let (inner, outer) = (inner & ECN_MASK, outer & ECN_MASK);
+    match (inner, outer) {
+        (NOT_ECT, CE) => None,
+        (NOT_ECT, _) => Some(NOT_ECT),
+        (CE, _) | (_, CE) => Some(CE),
+        // ECT(1) may mean a lesser degree of congestion and is carried over.
+        (_, ECT_1) => Some(ECT_1),
+        _ => Some(inner),
+    }
+}
+
+/// Brings the outer ECN into an inner packet that `view` was parsed from. False means drop.
+pub(crate) fn decapsulate_ecn(packet: &mut [u8], view: &mut IpView, outer_tos: u8) -> bool {
+    let Some(ecn) = decapsulated_ecn(view.tos, outer_tos) else {
+        return false;
+    };
+    let tos = view.tos & !ECN_MASK | ecn;
+    if tos != view.tos && set_tos(packet, view.version, tos).is_some() {
+        view.tos = tos;
+    }
+    true
+}
+
+fn set_tos(packet: &mut [u8], version: IpVersion, tos: u8) -> Option<()> {
+    let old = be16(packet, 0)?;
+    match version {
+        IpVersion::V4 => {
+            let new = old & 0xff00 | u16::from(tos);
+            let checksum = checksum::update(be16(packet, 10)?, old, new);
+            put(packet, 0, &new.to_be_bytes())?;
+            put(packet, 10, &checksum.to_be_bytes())
+        }
+        IpVersion::V6 => {
+            let new = old & 0xf00f | u16::from(tos) << 4;
+            put(packet, 0, &new.to_be_bytes())
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The Internet checksum (RFC 1071).
+
+/// The sum of 16-bit big-endian words, to be continued or [`fold`]ed.
+pub fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(4);
+    for word in &mut words {
+        sum += u64::from(u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    let mut last = [0; 4];
+    let rest = words.remainder();
+    last[..rest.len()].copy_from_slice(rest);
+    sum + u64::from(u32::from_be_bytes(last))
+}
+
+/// The one's complement of the folded sum.
+pub fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// The checksum after one 16-bit word changed (RFC 1624 equation 3).
+pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
+    fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc1071_example() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(fold(sum(0, &bytes)), !0xddf2);
+        assert_eq!(fold(sum(0, &bytes[..7])), !0xddf2u16.wrapping_sub(0xf7));
+    }
+
+    #[test]
+    fn update_equals_recomputing() {
+        let mut bytes = [0x45, 0x02, 0x12, 0x34, 0xff, 0xff, 0x00, 0x01];
+        let before = fold(sum(0, &bytes));
+        bytes[1] = 0x03;
+        assert_eq!(fold(sum(0, &bytes)), update(before, 0x4502, 0x4503));
+    }
+}

@@ -1,0 +1,222 @@
+//! IPv4 and IPv6 headers, as far as the packet path looks at them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{be16, checksum};
+use crate::selector::Flow;
+
+pub const PROTOCOL_ICMP: u8 = 1;
+pub const PROTOCOL_IPV4: u8 = 4;
+pub const PROTOCOL_TCP: u8 = 6;
+pub const PROTOCOL_UDP: u8 = 17;
+pub const PROTOCOL_IPV6: u8 = 41;
+pub const PROTOCOL_ICMPV6: u8 = 58;
+pub const PROTOCOL_NONE: u8 = 59;
+const PROTOCOL_DCCP: u8 = 33;
+const PROTOCOL_SCTP: u8 = 132;
+const PROTOCOL_UDP_LITE: u8 = 136;
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DESTINATION_OPTIONS: u8 = 60;
+/// More extension headers than this is an attack on the parser, not a packet.
+const EXTENSION_HEADERS_MAX: usize = 16;
+
+pub const IPV4_HEADER_LEN: usize = 20;
+pub const IPV6_HEADER_LEN: usize = 40;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    V4,
+    V6,
+}
+
+impl IpVersion {
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() {
+            Self::V4
+        } else {
+            Self::V6
+        }
+    }
+
+    /// The ESP next header of a tunnelled packet.
+    pub const fn next_header(self) -> u8 {
+        match self {
+            Self::V4 => PROTOCOL_IPV4,
+            Self::V6 => PROTOCOL_IPV6,
+        }
+    }
+}
+
+/// The bytes are not a well-formed IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a well-formed IP packet")]
+pub struct Malformed;
+
+/// A checked look at an IP packet: every length in it has been compared with the bytes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpView {
+    pub version: IpVersion,
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    /// IPv4 TOS or IPv6 traffic class: DSCP and ECN.
+    pub tos: u8,
+    pub ttl: u8,
+    /// IPv4 Don't Fragment; IPv6 routers never fragment, so always true there.
+    pub dont_fragment: bool,
+    /// From the IP header to the end of the packet; bytes behind it are not part of it.
+    pub total_len: usize,
+    /// IPv4 header with options, or the fixed IPv6 header.
+    pub header_len: usize,
+    /// The upper-layer protocol, behind any IPv6 extension headers.
+    pub protocol: u8,
+    /// Where the upper-layer header begins.
+    pub upper: usize,
+    /// A fragment that is not the first has no upper-layer header.
+    pub later_fragment: bool,
+    /// Source and destination port; ICMP type and code stand in both (RFC 7296 §3.13.1).
+    pub ports: Option<(u16, u16)>,
+}
+
+impl IpView {
+    pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
+        let view = match packet.first().map(|b| b >> 4) {
+            Some(4) => Self::parse_v4(packet),
+            Some(6) => Self::parse_v6(packet),
+            _ => None,
+        };
+        view.ok_or(Malformed)
+    }
+
+    fn parse_v4(packet: &[u8]) -> Option<Self> {
+        let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
+        let header_len = usize::from(fixed[0] & 0x0f) * 4;
+        let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if header_len < IPV4_HEADER_LEN || total_len < header_len || total_len > packet.len() {
+            return None;
+        }
+        if checksum::fold(checksum::sum(0, packet.get(..header_len)?)) != 0 {
+            return None;
+        }
+        let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+        let source = Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]);
+        let destination = Ipv4Addr::new(fixed[16], fixed[17], fixed[18], fixed[19]);
+        let later_fragment = fragment & 0x1fff != 0;
+        let protocol = fixed[9];
+        let upper = packet.get(header_len..total_len)?;
+        Some(Self {
+            version: IpVersion::V4,
+            source: source.into(),
+            destination: destination.into(),
+            tos: fixed[1],
+            ttl: fixed[8],
+            dont_fragment: fragment & 0x4000 != 0,
+            total_len,
+            header_len,
+            protocol,
+            upper: header_len,
+            later_fragment,
+            ports: ports(protocol, later_fragment, upper),
+        })
+    }
+
+    fn parse_v6(packet: &[u8]) -> Option<Self> {
+        let fixed = packet.first_chunk::<IPV6_HEADER_LEN>()?;
+        let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        let total_len = IPV6_HEADER_LEN + payload_len;
+        let packet = packet.get(..total_len)?;
+        let chain = ExtensionChain::walk(packet, fixed[6])?;
+        let upper = packet.get(chain.upper..)?;
+        let address = |at: usize| -> Option<Ipv6Addr> {
+            Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?))
+        };
+        Some(Self {
+            version: IpVersion::V6,
+            source: address(8)?.into(),
+            destination: address(24)?.into(),
+            tos: (fixed[0] << 4) | (fixed[1] >> 4),
+            ttl: fixed[7],
+            dont_fragment: true,
+            total_len,
+            header_len: IPV6_HEADER_LEN,
+            protocol: chain.protocol,
+            upper: chain.upper,
+            later_fragment: chain.later_fragment,
+            ports: ports(chain.protocol, chain.later_fragment, upper),
+        })
+    }
+
+    /// The selector fields of a packet that leaves the protected side.
+    pub fn outbound_flow(&self) -> Flow {
+        Flow {
+            local: self.source,
+            remote: self.destination,
+            protocol: self.protocol,
+            ports: self.ports,
+        }
+    }
+
+    /// The selector fields of a packet that enters the protected side.
+    pub fn inbound_flow(&self) -> Flow {
+        Flow {
+            local: self.destination,
+            remote: self.source,
+            protocol: self.protocol,
+            ports: self
+                .ports
+                .map(|(source, destination)| (destination, source)),
+        }
+    }
+}
+
+/// Where the IPv6 extension headers end.
+struct ExtensionChain {
+    protocol: u8,
+    upper: usize,
+    later_fragment: bool,
+}
+
+impl ExtensionChain {
+    /// Skips the headers that RFC 4301 §4.4.1.1 wants skipped by default.
+    fn walk(packet: &[u8], first: u8) -> Option<Self> {
+        let mut chain = Self {
+            protocol: first,
+            upper: IPV6_HEADER_LEN,
+            later_fragment: false,
+        };
+        for _ in 0..EXTENSION_HEADERS_MAX {
+            let len = match chain.protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
+                    8 + usize::from(*packet.get(chain.upper + 1)?) * 8
+                }
+                FRAGMENT => {
+                    chain.later_fragment = be16(packet, chain.upper + 2)? & 0xfff8 != 0;
+                    8
+                }
+                _ => return Some(chain),
+            };
+            let at = chain.upper;
+            chain.upper = at.checked_add(len).filter(|&end| end <= packet.len())?;
+            chain.protocol = *packet.get(at)?;
+            if chain.later_fragment {
+                return Some(chain);
+            }
+        }
+        None
+    }
+}
+
+fn ports(protocol: u8, later_fragment: bool, upper: &[u8]) -> Option<(u16, u16)> {
+    if later_fragment {
+        return None;
+    }
+    match protocol {
+        PROTOCOL_TCP | PROTOCOL_UDP | PROTOCOL_SCTP | PROTOCOL_DCCP | PROTOCOL_UDP_LITE => {
+            Some((be16(upper, 0)?, be16(upper, 2)?))
+        }
+        PROTOCOL_ICMP | PROTOCOL_ICMPV6 => be16(upper, 0).map(|type_code| (type_code, type_code)),
+        _ => None,
+    }
+}

@@ -1,0 +1,16 @@
+//! Checked views of bytes from outside. Nothing here indexes without a length test before it.
+
+pub mod checksum;
+pub mod esp;
+pub mod ip;
+pub mod udp_encap;
+
+pub use ip::{IpVersion, IpView, Malformed};
+
+pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk::<2>()?))
+}
+
+pub(crate) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
+}
