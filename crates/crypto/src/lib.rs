@@ -7,6 +7,7 @@ mod cbc;
 pub mod cpu;
 pub mod dh;
 pub mod engine;
+mod hmac;
 pub mod iana;
 pub mod job;
 pub mod key;
