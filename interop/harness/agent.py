@@ -66,6 +66,17 @@ def stream(address, port, rate, size, seconds):
     print(sent)
 
 
+def listen(address, port):
+    with socket.socket(family(address), socket.SOCK_DGRAM) as inbound:
+        inbound.bind((address, int(port)))
+        print("ready", flush=True)
+        try:
+            while True:
+                print(inbound.recv(65536).hex(), flush=True)
+        except Stop:
+            pass
+
+
 def count(address, port):
     seen, duplicates, reordered, corrupt, highest = set(), 0, 0, 0, -1
     with socket.socket(family(address), socket.SOCK_DGRAM) as inbound:
@@ -89,4 +100,4 @@ def count(address, port):
 
 
 signal.signal(signal.SIGINT, stop)
-{"send": send, "receive": receive, "stream": stream, "count": count}[sys.argv[1]](*sys.argv[2:])
+{"send": send, "receive": receive, "stream": stream, "count": count, "listen": listen}[sys.argv[1]](*sys.argv[2:])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .namespaces import Namespace
-from .process import Process, run
+from .process import Process, run, wait_until
 
 PREFERENCES = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
 # One line a packet: every layer's name, then the fields below.
@@ -31,12 +31,10 @@ class Capture:
         self._process: Process = space.start(
             ["tcpdump", "-i", interface, "-n", "-U", "--immediate-mode", "-s", "0", "-Z", "root", "-w", file, *expression.split()])
         # A capture has begun once its file has the header.
-        from .process import wait_until
         wait_until(f"tcpdump on {interface}", lambda: file.exists() and file.stat().st_size >= 24)
 
     def stop(self) -> Path:
         # tcpdump takes packets from the kernel in blocks: the last ones need a moment.
-        import time
         time.sleep(0.3)
         self._process.stop(signal.SIGINT)
         return self.file

@@ -29,7 +29,7 @@ charon {{
   {extra}
   filelog {{ log {{ path = {log}
     default = 1
-    ike = 2
+    ike = {ike_level}
     chd = {key_level}
     time_format = %H:%M:%S
     flush_line = yes }} }}
@@ -67,7 +67,8 @@ class Charon(Control):
         self.swanctl_env = {"STRONGSWAN_CONF": str(self._config)}
         self._config.write_text(CONFIG.format(plugins=PLUGINS, log=self.log, socket=self.socket, extra=extra,
                                               retransmit_timeout=retransmit_timeout,
-                                              retransmit_tries=retransmit_tries, key_level=4 if dump_keys else 1))
+                                              retransmit_tries=retransmit_tries, key_level=4 if dump_keys else 1,
+                                              ike_level=4 if dump_keys else 1))
         self._process: Process | None = None
 
     def start(self, settings: Settings) -> None:
@@ -112,22 +113,37 @@ class Charon(Control):
         return "".join(file.read_text(errors="replace") for file in (self.folder / "output.log", self.log)
                        if file.exists())
 
-    def dumped_keys(self) -> list[dict[str, bytes]]:
-        """The child SAs' keys, in order of derivation, from a log taken with `dump_keys`."""
-        sets, current = [], {}
-        lines = iter(self.log.read_text(errors="replace").splitlines())
-        for line in lines:
-            match = re.search(r"(encryption|integrity) (initiator|responder) key => (\d+) bytes", line)
-            if not match:
-                continue
-            wanted = int(match[3])
-            data = b""
-            while len(data) < wanted:
-                dump = re.search(r"\d+: ((?:[0-9A-F]{2} )+)", next(lines))
-                data += bytes.fromhex(dump[1])
-            label = f"{match[1]} {match[2]}"
-            if label in current:
-                sets.append(current)
-                current = {}
-            current[label] = data[:wanted]
-        return sets + [current] if current else sets
+    def key_lines(self) -> list[str]:
+        """Like Esplanade's exported keys, out of a log taken with `dump_keys`.
+
+        For an end that has initiated every exchange itself, and whose only IKE SA is up.
+        """
+        lines, secrets, child = [], {}, {}
+        log = iter(self.log.read_text(errors="replace").splitlines())
+        for line in log:
+            if match := re.search(r"(Sk_\w+|encryption \w+|integrity \w+) (?:secret|key) => (\d+) bytes", line):
+                data = b""
+                while len(data) < int(match[2]):
+                    data += bytes.fromhex(re.search(r"\d+: ((?:[0-9A-F]{2} )+)", next(log))[1])
+                (secrets if match[1].startswith("Sk") else child)[match[1]] = data[:int(match[2])]
+            elif match := re.search(r"SPI 0x(\w+), src (\S+) dst (\S+)", line):
+                to_peer = match[2] in self._own_addresses()
+                whose = "initiator" if to_peer else "responder"
+                aead = f"integrity {whose}" not in child
+                lines.append(
+                    f'esp_sa:"IPv{6 if ":" in match[2] else 4}","{match[2]}","{match[3]}","0x{match[1]}",'
+                    f'"{"AES-GCM with 16 octet ICV [RFC4106]" if aead else "AES-CBC [RFC3602]"}",'
+                    f'"0x{child[f"encryption {whose}"].hex()}",'
+                    + ('"NULL",""' if aead else
+                       f'"HMAC-SHA-256-128 [RFC4868]","0x{child[f"integrity {whose}"].hex()}"'))
+        for sas in self.sas().values():
+            sa = sas[0]
+            cipher = ("AES-GCM-{} with 16 octet ICV [RFC5282]" if "GCM" in sa["encr-alg"] else "AES-CBC-{} [RFC3602]")
+            integrity = "NONE [RFC4306]" if "GCM" in sa["encr-alg"] else "HMAC_SHA2_256_128 [RFC4868]"
+            sk = {name: secrets.get(f"Sk_{name}", b"").hex() for name in ("ei", "er", "ai", "ar")}
+            lines.append(f'ikev2_decryption_table:{sa["initiator-spi"]},{sa["responder-spi"]},{sk["ei"]},{sk["er"]},'
+                         f'"{cipher.format(sa["encr-keysize"])}",{sk["ai"]},{sk["ar"]},"{integrity}"')
+        return lines
+
+    def _own_addresses(self) -> str:
+        return self.space.run(["ip", "-o", "address"]).stdout

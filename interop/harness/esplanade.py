@@ -73,6 +73,10 @@ class Esplanade(Control):
     def status(self) -> dict:
         return json.loads(self.command("status", "--json").stdout)
 
+    def drops(self, reason: str) -> int:
+        """How many packets were dropped for this reason since the start."""
+        return _sum_of(self.status(), reason)
+
     def load(self, settings: Settings) -> None:
         self.write(settings)
         self.command("reload")
@@ -98,3 +102,14 @@ class Esplanade(Control):
 
     def logs(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+def _sum_of(value, key: str) -> int:
+    """The number under `key` wherever it stands in the status; the outermost one counts."""
+    if isinstance(value, dict):
+        if key in value:
+            return int(value[key])
+        return sum(_sum_of(item, key) for item in value.values())
+    if isinstance(value, list):
+        return sum(_sum_of(item, key) for item in value)
+    return 0

@@ -1,6 +1,6 @@
-"""Sends one IP packet, given in hex on standard input, out of the namespace that this runs in.
+"""Sends IP packets, one a line in hex on standard input, out of the namespace that this runs in.
 
-The source address may be anybody's: the packet goes into a raw socket whose header is ours.
+The source address may be anybody's: raw sockets take our header as it is.
 """
 
 import socket

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from .namespaces import Namespace, Topology
 from .process import HarnessError, Process, wait_until
 
 AGENT = Path(__file__).with_name("agent.py")
+INJECT = Path(__file__).with_name("inject.py")
 
 
 def ping(space: Namespace, target: str, *, count: int = 3, size: int = 56, interval: float = 0.05,
@@ -26,6 +30,24 @@ def ping(space: Namespace, target: str, *, count: int = 3, size: int = 56, inter
     return int(match[1])
 
 
+class Listener:
+    """Collects the UDP datagrams that reach a host."""
+
+    def __init__(self, space: Namespace, address: str, port: int = 7200):
+        self._process = agent(space, "listen", address, port)
+        assert self._process.popen.stdout.readline() == b"ready\n"
+
+    def stop(self) -> list[bytes]:
+        time.sleep(0.5)
+        self._process.send_signal(signal.SIGINT)
+        return [bytes.fromhex(line) for line in finish(self._process).split()]
+
+
+def inject(space: Namespace, packets: list[bytes]) -> None:
+    """Sends whole IP packets out of a namespace, whatever their source address."""
+    space.run([sys.executable, INJECT], stdin="".join(f"{packet.hex()}\n" for packet in packets))
+
+
 def assert_ping(space: Namespace, target: str, **options) -> None:
     count = options.setdefault("count", 3)
     received = ping(space, target, **options)
@@ -33,7 +55,6 @@ def assert_ping(space: Namespace, target: str, **options) -> None:
 
 
 def agent(space: Namespace, *arguments: object) -> Process:
-    import subprocess
     return space.start([sys.executable, AGENT, *arguments], stdout=subprocess.PIPE)
 
 
@@ -84,8 +105,6 @@ class Flow:
         self._sender = agent(sender, "stream", address, port, rate, size, seconds)
 
     def stop(self) -> FlowReport:
-        import signal
-        import time
         self._sender.send_signal(signal.SIGINT)
         sent = int(finish(self._sender))
         time.sleep(0.5)
