@@ -1,5 +1,22 @@
 //! `esplanade demo`: two sites, an internet between them, and the proof that only ESP crosses it.
+//!
+//! Everything happens in network namespaces of this one process, so that it needs no other program, leaves the
+//! machine's own network alone, and leaves nothing behind however it ends.
 
+mod capture;
+mod files;
+mod frame;
+mod gateway;
+mod lab;
+mod pcap;
+mod ping;
+mod sequence;
+mod steps;
+mod system;
+mod traffic;
+mod ui;
+
+use std::io;
 use std::path::PathBuf;
 
 /// What the command line offers.
@@ -9,11 +26,11 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub duration: u64,
 
-    /// Keep every file (logs, configuration, sockets), also when interrupted
+    /// Keep the logs too, and every file also when interrupted
     #[arg(long)]
     pub keep: bool,
 
-    /// Write the files here instead of a new directory under the temporary directory
+    /// Write the files into DIR and keep them all, instead of a new directory under the temporary one
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
@@ -37,25 +54,52 @@ pub enum Error {
     #[error("{0}")]
     Forbidden(String),
     #[error("{doing}: {source}")]
-    System {
-        doing: String,
-        source: std::io::Error,
-    },
+    System { doing: String, source: io::Error },
     /// A gateway process did not do its part; the text ends with its last log lines.
     #[error("{0}")]
     Gateway(String),
     #[error("interrupted")]
     Interrupted,
     /// The demo ran to its end and these checks failed.
-    #[error("{} of the checks failed: {}", .0.len(), .0.join("; "))]
+    #[error("these checks failed: {}", .0.join("; "))]
     Checks(Vec<String>),
+}
+
+impl Error {
+    fn system(doing: impl Into<String>, source: io::Error) -> Self {
+        Self::System {
+            doing: doing.into(),
+            source,
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(source: io::Error) -> Self {
+        Self::system("a system call failed", source)
+    }
 }
 
 /// Runs the demo; `Ok` only when every check passed.
 ///
-/// Call it before the process has started any thread: a user namespace can only be entered by a
-/// process with a single thread.
+/// Call it before the process has started any thread: the kernel gives a user namespace only to a process with
+/// a single thread.
 pub fn run(options: Options) -> Result<(), Error> {
-    let _ = options;
-    Err(Error::Forbidden("the demo is not built yet".into()))
+    let isolation = system::isolate(!options.without_tunnel)?;
+    let interrupt = system::Interrupt::install()?;
+    let mut output = files::Output::create(&options)?;
+    let mut ui = ui::Ui::new(options.plain);
+    let result = steps::run(&options, isolation, &interrupt, &output, &mut ui);
+    match &result {
+        Ok(()) => output.keep_results(),
+        Err(Error::Interrupted) => {}
+        Err(_) => {
+            output.keep_all();
+            ui.text(format_args!(
+                "\nFiles for a closer look: {}",
+                output.path().display()
+            ));
+        }
+    }
+    result
 }

@@ -49,7 +49,10 @@ impl Watch {
         match io::Read::read(&mut &self.socket, buffer) {
             Ok(len) => Ok(buffer.get(..len)),
             Err(error)
-                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
             {
                 Ok(None)
             }

@@ -1,0 +1,204 @@
+//! The network of the demo: two sites behind gateways, and a router between them that knows neither site.
+//!
+//! ```text
+//!  host-a ------- gw-a ------- internet ------- gw-b ------- host-b
+//!     10.1.0.0/24    192.0.2.0/24   198.51.100.0/24   10.2.0.0/24
+//! ```
+//!
+//! Every name is a network namespace. Nothing has a name outside this process: the namespaces end with it.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::Error;
+use crate::io::ns;
+use crate::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
+
+pub const HOST_A: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+pub const HOST_B: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
+pub const GATEWAY_A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+pub const GATEWAY_B: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+pub const SITE_A: &str = "10.1.0.0/24";
+pub const SITE_B: &str = "10.2.0.0/24";
+const INSIDE_A: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
+const INSIDE_B: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
+const INTERNET_A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const INTERNET_B: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+const PREFIX_LEN: u8 = 24;
+
+/// The interface of the internet router on which every packet between the sites passes.
+pub const WIRE: &str = "to-a";
+/// The interface of a gateway to the internet.
+const OUTSIDE: &str = "outside";
+/// The interface of a gateway to its site; in the host, `lan`.
+const INSIDE: &str = "inside";
+pub const LAN: &str = "lan";
+
+#[derive(Debug)]
+pub struct Namespace {
+    pub name: &'static str,
+    pub network: OwnedFd,
+}
+
+impl Namespace {
+    fn new(name: &'static str) -> Result<Self, Error> {
+        let network = ns::new_network()
+            .map_err(|source| Error::system(format!("cannot make the namespace {name}"), source))?;
+        let namespace = Self { name, network };
+        namespace
+            .run(|| block_on(async |net| net.link_set_up(net.link_index("lo").await?).await))?;
+        Ok(namespace)
+    }
+
+    /// Runs a closure in a thread inside the namespace. Sockets that it opens stay in the namespace.
+    pub fn run<T: Send, E: Send + From<io::Error>>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<T, E> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                ns::enter(self.network.as_fd())?;
+                work()
+            });
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn forward(&self) -> Result<(), Error> {
+        let path = "/proc/sys/net/ipv4/ip_forward";
+        self.run(|| std::fs::write(path, "1")).map_err(|source| match source.raw_os_error() {
+            Some(libc::EROFS) => Error::Forbidden(format!(
+                "{path} is read-only here, so no namespace can forward packets.\n\
+                 In a container, start it with --security-opt systempaths=unconfined or --privileged."
+            )),
+            _ => Error::system(format!("cannot write {path} in {}", self.name), source),
+        })
+    }
+}
+
+#[derive(Debug)]
+pub struct Lab {
+    pub host_a: Namespace,
+    pub gw_a: Namespace,
+    pub internet: Namespace,
+    pub gw_b: Namespace,
+    pub host_b: Namespace,
+}
+
+impl Lab {
+    pub fn build() -> Result<Self, Error> {
+        let lab = Self {
+            host_a: Namespace::new("host-a")?,
+            gw_a: Namespace::new("gw-a")?,
+            internet: Namespace::new("internet")?,
+            gw_b: Namespace::new("gw-b")?,
+            host_b: Namespace::new("host-b")?,
+        };
+        join((&lab.host_a, LAN, HOST_A), (&lab.gw_a, INSIDE, INSIDE_A))?;
+        join((&lab.host_b, LAN, HOST_B), (&lab.gw_b, INSIDE, INSIDE_B))?;
+        join(
+            (&lab.gw_a, OUTSIDE, GATEWAY_A),
+            (&lab.internet, WIRE, INTERNET_A),
+        )?;
+        join(
+            (&lab.gw_b, OUTSIDE, GATEWAY_B),
+            (&lab.internet, "to-b", INTERNET_B),
+        )?;
+        for router in [&lab.gw_a, &lab.internet, &lab.gw_b] {
+            router.forward()?;
+        }
+        add_route(&lab.host_a, LAN, Ipv4Addr::UNSPECIFIED, 0, INSIDE_A)?;
+        add_route(&lab.host_b, LAN, Ipv4Addr::UNSPECIFIED, 0, INSIDE_B)?;
+        add_route(&lab.gw_a, OUTSIDE, Ipv4Addr::UNSPECIFIED, 0, INTERNET_A)?;
+        add_route(&lab.gw_b, OUTSIDE, Ipv4Addr::UNSPECIFIED, 0, INTERNET_B)?;
+        Ok(lab)
+    }
+
+    /// Makes the internet know the sites: packets cross it in clear.
+    pub fn route_in_clear(&self) -> Result<(), Error> {
+        add_route(
+            &self.internet,
+            WIRE,
+            Ipv4Addr::new(10, 1, 0, 0),
+            PREFIX_LEN,
+            GATEWAY_A,
+        )?;
+        add_route(
+            &self.internet,
+            "to-b",
+            Ipv4Addr::new(10, 2, 0, 0),
+            PREFIX_LEN,
+            GATEWAY_B,
+        )
+    }
+}
+
+type End<'a> = (&'a Namespace, &'a str, Ipv4Addr);
+
+/// Joins two namespaces by a veth pair. The pair is made in the first and its other end moved.
+fn join(first: End<'_>, second: End<'_>) -> Result<(), Error> {
+    first.0.run(|| {
+        block_on(async |net| {
+            net.link_add_veth(first.1, second.1).await?;
+            let moving = net.link_index(second.1).await?;
+            net.link_move_to_netns(moving, second.0.network.as_fd())
+                .await
+        })
+    })?;
+    for (namespace, interface, address) in [first, second] {
+        namespace.run(|| {
+            block_on(async |net| {
+                let index = net.link_index(interface).await?;
+                net.address_add(index, IpAddr::V4(address), PREFIX_LEN)
+                    .await?;
+                net.link_set_up(index).await
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn add_route(
+    at: &Namespace,
+    interface: &str,
+    destination: Ipv4Addr,
+    length: u8,
+    gateway: Ipv4Addr,
+) -> Result<(), Error> {
+    let Some(destination) = Prefix::new(IpAddr::V4(destination), length) else {
+        return Err(Error::system(
+            "cannot add a route",
+            io::ErrorKind::InvalidInput.into(),
+        ));
+    };
+    at.run(|| {
+        block_on(async |net| {
+            let index = net.link_index(interface).await?;
+            let target = RouteTarget::Link {
+                index,
+                gateway: Some(IpAddr::V4(gateway)),
+                source: None,
+            };
+            net.route_add(&Route {
+                destination,
+                target,
+                table: TABLE_MAIN,
+            })
+            .await
+        })
+    })
+}
+
+/// Speaks netlink in the calling thread's namespace.
+fn block_on<T>(work: impl AsyncFnOnce(&Net) -> crate::net::Result<T>) -> Result<T, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::system("cannot start the netlink runtime", source))?;
+    runtime
+        .block_on(async { work(&Net::connect()?).await })
+        .map_err(|error| Error::system("cannot build the network", io::Error::other(error)))
+}

@@ -1,0 +1,679 @@
+//! The demo step by step.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use esplanade_ike::wire::ExchangeType;
+
+use super::capture::{Recorder, Sample, Scope, Totals};
+use super::files::{INSIDE_CAPTURE, Output, WIRE_CAPTURE};
+use super::gateway::{self, Files, Gateway, SaNames, Side};
+use super::lab::{GATEWAY_A, HOST_A, HOST_B, LAN, Lab, Namespace, WIRE};
+use super::ping::ping;
+use super::sequence::{self, Keys};
+use super::system::Interrupt;
+use super::traffic::{TcpFlow, TcpResult, UdpFlow, UdpResult};
+use super::ui::{Ui, bits_per_second, hex_dump};
+use super::{Error, Options};
+use crate::io::ns::Isolation;
+
+const PINGS: u16 = 4;
+const PING_INTERVAL: Duration = Duration::from_millis(200);
+const UDP_PACKETS_PER_SECOND: u32 = 10_000;
+const UDP_PAYLOAD_LEN: usize = 1200;
+/// Bytes of whole frames that each part of the demo may add to the capture file.
+const CAPTURE_TCP: usize = 4 << 20;
+const CAPTURE_UDP: usize = 1 << 20;
+const CAPTURE_REKEY: usize = 2 << 20;
+/// The streams under which the SAs are rekeyed. TCP is held back, so that no queue is full and any loss is
+/// the rekeying's own.
+const REKEY_UDP_PACKETS_PER_SECOND: u32 = 2_000;
+const REKEY_UDP_PAYLOAD_LEN: usize = 256;
+const REKEY_TCP_SHARE: f64 = 0.25;
+const REKEY_TIMEOUT: Duration = Duration::from_secs(10);
+const REKEY_PAUSE: Duration = Duration::from_millis(600);
+const POLL: Duration = Duration::from_millis(20);
+/// What the summary compares: the loss that a paced UDP stream without rekeying may have, in percent.
+const UDP_LOSS_MAX_PERCENT: f64 = 1.0;
+
+/// What the summary says.
+#[derive(Debug, Default)]
+struct Results {
+    suite: Option<String>,
+    esp_suite: Option<String>,
+    rtts: Vec<Duration>,
+    tcp: Option<TcpResult>,
+    udp: Option<UdpResult>,
+    rekeys: Vec<(&'static str, Duration)>,
+    rekey_udp: Option<UdpResult>,
+}
+
+struct Demo<'a> {
+    options: &'a Options,
+    interrupt: &'a Interrupt,
+    output: &'a Output,
+    ui: &'a mut Ui,
+    lab: &'a Lab,
+    results: Results,
+}
+
+pub fn run(
+    options: &Options,
+    isolation: Isolation,
+    interrupt: &Interrupt,
+    output: &Output,
+    ui: &mut Ui,
+) -> Result<(), Error> {
+    ui.line("Esplanade demo: two sites, an internet between them, and ESP on the wire.");
+    ui.step("Two sites and an internet");
+    let lab = Lab::build()?;
+    ui.text(match isolation {
+        Isolation::Privileged => {
+            "Network namespaces, made as root; the machine's own network is untouched."
+        }
+        Isolation::UserNamespace => {
+            "Network namespaces in a user namespace: no privilege was needed."
+        }
+    });
+    ui.text(DRAWING);
+    let mut demo = Demo {
+        options,
+        interrupt,
+        output,
+        ui,
+        lab: &lab,
+        results: Results::default(),
+    };
+    let recorder = watch(&lab.internet, WIRE, Scope::Wire, &output.file(WIRE_CAPTURE))?;
+    if options.without_tunnel {
+        lab.route_in_clear()?;
+        demo.ping_and_look(&recorder)?;
+        demo.bulk(&recorder, &mut [])?;
+    } else {
+        let mut gateways = demo.start_gateways()?;
+        demo.negotiate(&recorder, &gateways)?;
+        demo.ping_and_look(&recorder)?;
+        demo.bulk(&recorder, &mut gateways)?;
+        demo.rekey(&recorder, &mut gateways)?;
+        demo.stop(&recorder, &mut gateways)?;
+    }
+    let totals = recorder
+        .finish()
+        .map_err(|source| Error::system("the capture failed", source))?;
+    demo.summary(&totals)
+}
+
+const DRAWING: &str = "
+    site A                        internet                        site B
+  +--------+    +------+        +----------+        +------+    +--------+
+  | host-a |----| gw-a |--------|  router  |--------| gw-b |----| host-b |
+  +--------+    +------+   ^    +----------+        +------+    +--------+
+   10.1.0.2     192.0.2.2  |                    198.51.100.2     10.2.0.2
+                           every packet here is watched
+";
+
+fn watch(place: &Namespace, interface: &str, scope: Scope, path: &Path) -> Result<Recorder, Error> {
+    Recorder::start(place, interface, scope, path).map_err(|source| {
+        Error::system(
+            format!("cannot watch {interface} in {}", place.name),
+            source,
+        )
+    })
+}
+
+impl Demo<'_> {
+    fn start_gateways(&mut self) -> Result<[Gateway; 2], Error> {
+        self.ui.step("Two gateways");
+        let psk = gateway::random_psk()?;
+        let log_level = if self.options.verbose {
+            "debug"
+        } else {
+            "info"
+        };
+        let start = |demo: &mut Self, side, place| {
+            let files = Files::of(side, demo.output.path());
+            let text = gateway::configuration(side, &files.socket, &psk);
+            gateway::write_private(&files.config, &text)?;
+            if demo.options.verbose {
+                demo.ui.faint(text.replace(&psk, "(random)"));
+            }
+            Gateway::start(side, place, files, log_level)
+        };
+        let mut gateways = [
+            start(self, Side::A, &self.lab.gw_a)?,
+            start(self, Side::B, &self.lab.gw_b)?,
+        ];
+        for gateway in &mut gateways {
+            gateway.wait_ready(|| self.interrupt.pause(POLL))?;
+            self.ui.check(
+                true,
+                format_args!(
+                    "{} runs with {}",
+                    gateway.side.name(),
+                    gateway.files.config.display()
+                ),
+            );
+        }
+        Ok(gateways)
+    }
+
+    fn negotiate(&mut self, recorder: &Recorder, gateways: &[Gateway; 2]) -> Result<(), Error> {
+        self.ui
+            .step("The negotiation, as captured between the gateways");
+        let [gw_a, gw_b] = gateways;
+        gw_a.initiate()?;
+        // The responder has what the initiator has once it is listed there, too.
+        self.until(REKEY_TIMEOUT, || {
+            Ok(!gw_b.associations()?.children.is_empty())
+        })?
+        .ok_or_else(|| gw_b.failure("gw-b has no child SA"))?;
+        self.interrupt.pause(Duration::from_millis(200))?;
+        let messages = recorder.ike_messages(0);
+        let keys = Keys::read(&gw_a.files.keys).unwrap_or_default();
+        sequence::draw(self.ui, &messages, &keys, IpAddr::V4(GATEWAY_A));
+        for message in &messages {
+            let reading = sequence::read(&message.bytes, &keys);
+            match reading.exchange {
+                Some(ExchangeType::IKE_SA_INIT) => {
+                    self.results.suite = reading.chosen.or(self.results.suite.take())
+                }
+                Some(ExchangeType::IKE_AUTH) => {
+                    self.results.esp_suite = reading.chosen.or(self.results.esp_suite.take());
+                }
+                _ => {}
+            }
+        }
+        self.ui.line("");
+        self.ui
+            .faint("What stands in SK { } was opened with the exported keys.");
+        self.ui.check(true, "IKE SA and child SA are established");
+        if self.options.verbose {
+            self.show_logs(gateways);
+        }
+        Ok(())
+    }
+
+    fn show_logs(&mut self, gateways: &[Gateway]) {
+        for gateway in gateways {
+            self.ui
+                .text(format_args!("\n{} logs:", gateway.side.name()));
+            for line in std::fs::read_to_string(&gateway.files.log)
+                .unwrap_or_default()
+                .lines()
+            {
+                self.ui.faint(gateway::readable(line));
+            }
+        }
+    }
+
+    fn ping_and_look(&mut self, recorder: &Recorder) -> Result<(), Error> {
+        self.ui.step("Ping across");
+        let inside = watch(
+            &self.lab.host_a,
+            LAN,
+            Scope::Pings,
+            &self.output.file(INSIDE_CAPTURE),
+        )?;
+        recorder.clear_samples();
+        let lab = self.lab;
+        self.ping_from(&lab.host_a, HOST_B)?;
+        self.ping_from(&lab.host_b, HOST_A)?;
+        self.interrupt.pause(Duration::from_millis(100))?;
+
+        self.ui.step("The same ping before and after gw-a");
+        self.ui
+            .text("Before, on the link of host-a, in clear (inside.pcap):");
+        self.show_samples(&inside.samples(), 1);
+        self.ui
+            .text("After, on the link between the gateways (wire.pcap):");
+        self.show_samples(&recorder.samples(), 2);
+        inside
+            .finish()
+            .map_err(|source| Error::system("the capture at host-a failed", source))?;
+        Ok(())
+    }
+
+    fn ping_from(&mut self, from: &Namespace, to: std::net::Ipv4Addr) -> Result<(), Error> {
+        self.ui.text(format_args!("{} pings {to}", from.name));
+        let (ui, results) = (&mut *self.ui, &mut self.results);
+        let mut answered = 0;
+        ping(
+            from,
+            to,
+            PINGS,
+            PING_INTERVAL,
+            |sequence, reply| match reply {
+                Some(reply) => {
+                    answered += 1;
+                    results.rtts.push(reply.rtt);
+                    ui.text(format_args!(
+                        "  {} bytes from {to}: icmp_seq={} ttl={} time={:.3} ms",
+                        reply.len,
+                        reply.sequence,
+                        reply.ttl,
+                        reply.rtt.as_secs_f64() * 1e3
+                    ));
+                }
+                None => ui.text(format_args!("  no answer to icmp_seq={sequence}")),
+            },
+        )
+        .map_err(|source| Error::system(format!("cannot ping from {}", from.name), source))?;
+        self.interrupt.check()?;
+        self.ui.check(
+            answered == PINGS,
+            format_args!("{answered} of {PINGS} pings from {} answered", from.name),
+        );
+        Ok(())
+    }
+
+    fn show_samples(&mut self, samples: &[Sample], count: usize) {
+        for sample in samples.iter().take(count) {
+            self.ui.text(format_args!("  {}", sample.summary));
+            for line in hex_dump(&sample.excerpt).lines() {
+                self.ui.faint(format_args!("    {line}"));
+            }
+        }
+        if samples.is_empty() {
+            self.ui.check(false, "packets were captured");
+        }
+    }
+
+    fn bulk(&mut self, recorder: &Recorder, gateways: &mut [Gateway]) -> Result<(), Error> {
+        self.ui.step("Bulk TCP and UDP");
+        let lab = self.lab;
+        let allow = |bytes| {
+            recorder
+                .allow(bytes)
+                .map_err(|source| Error::system("the capture failed", source))
+        };
+        allow(CAPTURE_TCP)?;
+        let flow = TcpFlow::start(&lab.host_a, &lab.host_b, HOST_B, None).map_err(|source| {
+            Error::system("cannot connect from host-a to host-b over TCP", source)
+        })?;
+        self.follow(
+            self.options.duration as f64,
+            gateways,
+            "TCP host-a > host-b",
+            || (!flow.is_finished()).then(|| flow.received()),
+        )?;
+        match flow.finish() {
+            Ok(result) => {
+                self.ui.check(
+                    true,
+                    format_args!(
+                        "TCP: {:.2} GB in {:.1} s, {}, every byte compared",
+                        result.bytes as f64 / 1e9,
+                        result.elapsed.as_secs_f64(),
+                        bits_per_second(result.bits_per_second())
+                    ),
+                );
+                self.results.tcp = Some(result);
+            }
+            Err(error) => self
+                .ui
+                .check(false, format_args!("TCP from host-a to host-b: {error}")),
+        }
+
+        allow(CAPTURE_UDP)?;
+        let flow = UdpFlow::start(
+            &lab.host_a,
+            &lab.host_b,
+            HOST_B,
+            UDP_PACKETS_PER_SECOND,
+            UDP_PAYLOAD_LEN,
+        )?;
+        self.follow(1.0, gateways, "UDP host-a > host-b", || {
+            (!flow.is_finished()).then(|| flow.received() * UDP_PAYLOAD_LEN as u64)
+        })?;
+        match flow.finish() {
+            Ok(result) => {
+                let lost_percent = result.lost() as f64 * 100.0 / result.sent.max(1) as f64;
+                self.ui.check(
+                    result.corrupt == 0
+                        && result.received > 0
+                        && lost_percent <= UDP_LOSS_MAX_PERCENT,
+                    format_args!("UDP: {}", udp_text(&result)),
+                );
+                self.results.udp = Some(result);
+            }
+            Err(error) => self
+                .ui
+                .check(false, format_args!("UDP from host-a to host-b: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Shows the rate of a flow for some seconds; `received` gives `None` when the flow has ended early.
+    fn follow(
+        &mut self,
+        seconds: f64,
+        gateways: &mut [Gateway],
+        name: &str,
+        received: impl Fn() -> Option<u64>,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        let interval = Duration::from_millis(if self.ui.is_live() { 200 } else { 1000 });
+        let (mut last_at, mut last_bytes) = (started, 0);
+        while started.elapsed().as_secs_f64() < seconds {
+            let left = seconds - started.elapsed().as_secs_f64();
+            self.interrupt
+                .pause(interval.min(Duration::from_secs_f64(left.max(0.0))))?;
+            for gateway in &mut *gateways {
+                gateway.check_alive()?;
+            }
+            let Some(bytes) = received() else { break };
+            let rate = bytes.saturating_sub(last_bytes) as f64 * 8.0
+                / last_at.elapsed().as_secs_f64().max(1e-3);
+            (last_at, last_bytes) = (Instant::now(), bytes);
+            let line = format!(
+                "{name}  {:4.1} s  {:>12}  {:9.1} MB",
+                started.elapsed().as_secs_f64(),
+                bits_per_second(rate),
+                bytes as f64 / 1e6
+            );
+            if self.ui.is_live() {
+                self.ui.live(line);
+            } else {
+                self.ui.text(line);
+            }
+        }
+        Ok(())
+    }
+
+    fn rekey(&mut self, recorder: &Recorder, gateways: &mut [Gateway; 2]) -> Result<(), Error> {
+        self.ui.step("Fresh keys under load");
+        let lab = self.lab;
+        let before = recorder.ike_messages(0).len();
+        let bulk = self
+            .results
+            .tcp
+            .map_or(0.0, |tcp| tcp.bits_per_second() / 8.0);
+        let tcp_rate = (bulk * REKEY_TCP_SHARE).max(1e6);
+        self.ui.text(format_args!(
+            "Numbered UDP datagrams ({REKEY_UDP_PACKETS_PER_SECOND} a second) and TCP at {} run meanwhile.",
+            bits_per_second(tcp_rate * 8.0)
+        ));
+        let tcp =
+            TcpFlow::start(&lab.host_a, &lab.host_b, HOST_B, Some(tcp_rate)).map_err(|source| {
+                Error::system("cannot connect from host-a to host-b over TCP", source)
+            })?;
+        let udp = UdpFlow::start(
+            &lab.host_a,
+            &lab.host_b,
+            HOST_B,
+            REKEY_UDP_PACKETS_PER_SECOND,
+            REKEY_UDP_PAYLOAD_LEN,
+        )?;
+        let [gw_a, gw_b] = &*gateways;
+        type Ask = fn(&Gateway) -> Result<(), Error>;
+        let exchanges: [(&'static str, &Gateway, Ask, bool); 4] = [
+            ("child SA, by gw-a", gw_a, Gateway::rekey_child, false),
+            ("IKE SA, by gw-a", gw_a, Gateway::rekey_ike, true),
+            ("child SA, by gw-b", gw_b, Gateway::rekey_child, false),
+            ("IKE SA, by gw-b", gw_b, Gateway::rekey_ike, true),
+        ];
+        for (name, gateway, ask, ike) in exchanges {
+            self.interrupt.pause(REKEY_PAUSE)?;
+            recorder.allow(CAPTURE_REKEY)?;
+            let old = gateway.associations()?;
+            let asked = Instant::now();
+            ask(gateway)?;
+            let replaced = self.until(REKEY_TIMEOUT, || {
+                Ok(is_replaced(&old, &gateway.associations()?, ike))
+            })?;
+            self.ui.check(
+                replaced.is_some(),
+                format_args!("{name}: replaced within {} ms", asked.elapsed().as_millis()),
+            );
+            if replaced.is_some() {
+                self.results.rekeys.push((name, asked.elapsed()));
+            }
+        }
+        self.interrupt.pause(REKEY_PAUSE)?;
+        let (tcp, udp) = (tcp.finish(), udp.finish()?);
+        for gateway in &mut *gateways {
+            gateway.check_alive()?;
+        }
+        self.ui.line("");
+        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        sequence::draw(
+            self.ui,
+            &recorder.ike_messages(before),
+            &keys,
+            IpAddr::V4(GATEWAY_A),
+        );
+        self.ui.line("");
+        self.ui.check(
+            udp.lost() == 0 && udp.corrupt == 0 && udp.received > 0,
+            format_args!("UDP while rekeying: {}", udp_text(&udp)),
+        );
+        if udp.lost() > 0 {
+            self.ui.text("Datagrams were lost although no queue should have been full: a rekeying must not lose any.");
+        }
+        match tcp {
+            Ok(result) => self.ui.check(
+                true,
+                format_args!(
+                    "TCP while rekeying: {:.2} GB, every byte compared",
+                    result.bytes as f64 / 1e9
+                ),
+            ),
+            Err(error) => self
+                .ui
+                .check(false, format_args!("TCP while rekeying: {error}")),
+        }
+        self.results.rekey_udp = Some(udp);
+        Ok(())
+    }
+
+    fn stop(&mut self, recorder: &Recorder, gateways: &mut [Gateway; 2]) -> Result<(), Error> {
+        self.ui.step("The end");
+        let before = recorder.ike_messages(0).len();
+        for gateway in &mut *gateways {
+            let in_order = gateway.stop();
+            self.ui.check(
+                in_order,
+                format_args!("{} ended in order", gateway.side.name()),
+            );
+        }
+        self.interrupt.pause(Duration::from_millis(100))?;
+        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        sequence::draw(
+            self.ui,
+            &recorder.ike_messages(before),
+            &keys,
+            IpAddr::V4(GATEWAY_A),
+        );
+        Ok(())
+    }
+
+    fn summary(&mut self, totals: &Totals) -> Result<(), Error> {
+        self.ui.step("Summary");
+        self.check_wire(totals);
+        let tshark = match self.options.without_tunnel {
+            true => None,
+            false => Some(self.output.write_wireshark_tables()?),
+        };
+        self.ui.line("");
+        let rows = self.summary_rows(totals);
+        self.ui.table(&rows);
+        self.ui.line("");
+        let path = self.output.path().display();
+        let mut files = vec![("files", format!("{path} (kept; remove them when done)"))];
+        files.push((
+            "captures",
+            "wire.pcap (between the gateways), inside.pcap (at host-a)".into(),
+        ));
+        if tshark.is_some() {
+            files.push((
+                "keys",
+                "wireshark/ikev2_decryption_table, wireshark/esp_sa".into(),
+            ));
+            files.push(("configuration", "gw-a.conf, gw-b.conf".into()));
+        }
+        self.ui.table(&files);
+        if let Some(command) = tshark {
+            self.ui.text("\nTo read the capture with the keys:");
+            self.ui.line(format_args!("  {command}"));
+        }
+        self.ui.line("");
+        if self.ui.failures().is_empty() {
+            let verdict = self.ui.paint("1;32", "All checks passed.");
+            self.ui.text(verdict);
+            return Ok(());
+        }
+        Err(Error::Checks(self.ui.failures().to_vec()))
+    }
+
+    fn check_wire(&mut self, totals: &Totals) {
+        let esp = totals.esp_frames > 0;
+        self.ui.check(
+            esp && totals.clear == 0 && totals.sentry_missed == 0,
+            format_args!(
+                "only ESP and IKE between the gateways: {} ESP, {} IKE, {} in clear",
+                totals.esp_packets(),
+                totals.ike,
+                totals.clear
+            ),
+        );
+        for sample in &totals.clear_samples {
+            self.ui
+                .text(format_args!("    in clear: {}", sample.summary));
+        }
+        if totals.sentry_missed > 0 {
+            self.ui.text(format_args!(
+                "    the watch missed {} packets and proves nothing",
+                totals.sentry_missed
+            ));
+        }
+        self.ui.check(
+            totals.marked == 0,
+            format_args!(
+                "the hosts' marker is in {} of {} recorded packets",
+                totals.marked, totals.recorded
+            ),
+        );
+        if let Some(error) = &totals.write_error {
+            self.ui
+                .check(false, format_args!("the capture file is complete: {error}"));
+        }
+    }
+
+    fn summary_rows(&self, totals: &Totals) -> Vec<(&'static str, String)> {
+        let results = &self.results;
+        let mut rows = Vec::new();
+        if !self.options.without_tunnel {
+            let unknown = || "not seen".to_owned();
+            rows.push(("IKE suite", results.suite.clone().unwrap_or_else(unknown)));
+            rows.push((
+                "ESP suite",
+                results.esp_suite.clone().unwrap_or_else(unknown),
+            ));
+        }
+        if let Some(rtt) = rtt_text(&results.rtts) {
+            rows.push(("round trip", rtt));
+        }
+        if let Some(tcp) = &results.tcp {
+            rows.push(("TCP", bits_per_second(tcp.bits_per_second())));
+        }
+        if let Some(udp) = &results.udp {
+            rows.push(("UDP", udp_text(udp)));
+        }
+        if let Some(udp) = &results.rekey_udp {
+            let slowest = results
+                .rekeys
+                .iter()
+                .map(|(_, time)| time.as_millis())
+                .max()
+                .unwrap_or_default();
+            rows.push((
+                "rekeyed",
+                format!(
+                    "{} SAs under load, the slowest in {slowest} ms; {} of {} datagrams lost",
+                    results.rekeys.len(),
+                    udp.lost(),
+                    udp.sent
+                ),
+            ));
+        }
+        rows.push((
+            "wire",
+            format!(
+                "{} ESP packets on {} SAs, {} IKE messages, {} of the link itself, {} in clear",
+                totals.esp_packets(),
+                totals.esp_sas(),
+                totals.ike,
+                totals.link,
+                totals.clear
+            ),
+        ));
+        rows.push((
+            "capture",
+            format!(
+                "{} packets recorded, {} frames missed under load",
+                totals.recorded, totals.missed
+            ),
+        ));
+        rows
+    }
+
+    /// Asks again and again until the answer is yes; `None` after the time.
+    fn until(
+        &self,
+        time: Duration,
+        mut question: impl FnMut() -> Result<bool, Error>,
+    ) -> Result<Option<()>, Error> {
+        let end = Instant::now() + time;
+        loop {
+            if question()? {
+                return Ok(Some(()));
+            }
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            self.interrupt.pause(POLL)?;
+        }
+    }
+}
+
+/// Whether none of the old SAs is left and there is a new one.
+fn is_replaced(old: &SaNames, new: &SaNames, ike: bool) -> bool {
+    let (old, new) = if ike {
+        (&old.ike, &new.ike)
+    } else {
+        (&old.children, &new.children)
+    };
+    !new.is_empty() && new.is_disjoint(old)
+}
+
+fn udp_text(result: &UdpResult) -> String {
+    let mut text = format!(
+        "{} datagrams, {}, {} lost",
+        result.sent,
+        bits_per_second(result.bits_per_second()),
+        result.lost()
+    );
+    for (count, what) in [
+        (result.late, "late"),
+        (result.duplicates, "doubled"),
+        (result.corrupt, "changed"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text
+}
+
+fn rtt_text(rtts: &[Duration]) -> Option<String> {
+    let (min, max) = (rtts.iter().min()?, rtts.iter().max()?);
+    let mean = rtts.iter().sum::<Duration>() / u32::try_from(rtts.len()).ok()?;
+    let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+    Some(format!(
+        "min/avg/max {:.3}/{:.3}/{:.3} ms",
+        ms(min),
+        ms(&mean),
+        ms(max)
+    ))
+}
