@@ -1,3 +1,7 @@
 //! `esplanade`, the gateway's one program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    esplanade::cli::main()
+}

@@ -1,1 +1,154 @@
-//! Command line.
+//! The command line: definitions, dispatch, and the client of the control socket.
+
+mod args;
+mod control;
+mod failure;
+mod status;
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+pub use args::{Cli, Command, Control, Run};
+pub use failure::{Exit, Failure};
+pub use status::{human_bytes, human_duration, render_sa};
+
+use crate::config::{self, Loaded};
+use crate::{daemon, demo, log};
+
+/// Parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    // Bad usage ends here with code 2, help and version with 0.
+    let cli = Cli::parse();
+    match dispatch(cli.command) {
+        Ok(()) => Exit::Success.into(),
+        Err(failure) => {
+            if !failure.what.is_empty() {
+                eprintln!("{failure}");
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(options) => run(options),
+        Command::Check { file } => check(&file),
+        Command::Status { control, json } => control::status(&control, json),
+        Command::Up { control, name } => control::up(&control, &name),
+        Command::Down { control, name } => control::down(&control, &name),
+        Command::Rekey { control, name } => control::rekey(&control, name.as_deref()),
+        Command::Reload { control } => control::reload(&control),
+        Command::Demo(options) => run_demo(options),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "esplanade", &mut script);
+            print(&script)
+        }
+        Command::Man { command } => man(command.as_deref()),
+    }
+}
+
+fn run(options: Run) -> Result<(), Failure> {
+    let loaded = load(&options.config)?;
+    let filter = options
+        .log_level
+        .as_deref()
+        .unwrap_or(&loaded.gateway.log_level);
+    log::init(options.log_format, filter).map_err(|error| {
+        Failure::new(Exit::Usage, format!("--log-level: {error}"))
+            .help("write a level, such as `debug`")
+    })?;
+    if let Some(path) = &options.export_keys {
+        tracing::warn!(
+            file = %path.display(),
+            "session keys are written to a file: whoever reads it can decrypt the traffic"
+        );
+    }
+    daemon::run(
+        loaded,
+        daemon::Options {
+            config: options.config,
+            export_keys: options.export_keys,
+        },
+    )
+}
+
+fn check(file: &Path) -> Result<(), Failure> {
+    let loaded = load(file)?;
+    let connections = loaded.ike.connections.len();
+    let policies = loaded.policies.len();
+    let text = format!(
+        "{}: valid, {connections} connections, {policies} policies\n",
+        file.display()
+    );
+    print(text.as_bytes())
+}
+
+/// Loads the configuration; errors and warnings go to standard error.
+fn load(file: &Path) -> Result<Loaded, Failure> {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match config::load(file) {
+        Ok(loaded) => {
+            eprint!("{}", loaded.warnings.render(colour));
+            Ok(loaded)
+        }
+        Err(diagnostics) => {
+            eprint!("{}", diagnostics.render(colour));
+            let errors = match diagnostics.errors() {
+                1 => "1 error".to_owned(),
+                count => format!("{count} errors"),
+            };
+            Err(Failure::new(
+                Exit::Configuration,
+                format!("{errors} in {}", file.display()),
+            ))
+        }
+    }
+}
+
+fn run_demo(options: demo::Options) -> Result<(), Failure> {
+    demo::run(options).map_err(|error| {
+        let exit = match error {
+            demo::Error::Forbidden(_) => Exit::Forbidden,
+            demo::Error::Interrupted => Exit::Interrupted,
+            _ => Exit::Failure,
+        };
+        Failure::new(exit, error)
+    })
+}
+
+fn man(command: Option<&str>) -> Result<(), Failure> {
+    let mut page = Cli::command();
+    page.build();
+    if let Some(name) = command {
+        let Some(sub) = page.find_subcommand(name) else {
+            let names: Vec<&str> = page
+                .get_subcommands()
+                .map(clap::Command::get_name)
+                .collect();
+            let failure = Failure::new(Exit::Usage, format!("there is no command `{name}`"));
+            return Err(failure.help(format!("the commands are {}", names.join(", "))));
+        };
+        page = sub.clone();
+    }
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page)
+        .render(&mut text)
+        .map_err(Failure::runtime)?;
+    print(&text)
+}
+
+/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::runtime(
+            format!("cannot write to standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,1 +1,136 @@
-//! Configuration: swanctl.conf grammar, schema and loading.
+//! Configuration: swanctl.conf's grammar and keys, read into what the gateway runs on.
+//!
+//! [`load`] reads the file and its includes ([`syntax`]), carries out inheritance ([`tree`]), checks
+//! every key ([`schema`]) and maps the rest; it reports all errors at once ([`Diagnostics`]).
+
+mod child;
+mod connection;
+mod credentials;
+mod diagnostics;
+mod diff;
+mod gateway;
+mod identity;
+mod include;
+mod proposal;
+pub mod schema;
+mod secret;
+mod selector;
+mod source;
+mod syntax;
+mod tree;
+mod value;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use esplanade_ike::config::{Config, Limits};
+
+pub use child::{CopyDscp, Outer, Policy, PolicyAction};
+pub use diagnostics::{Diagnostic, Diagnostics, Severity};
+pub use diff::Diff;
+pub use gateway::GatewayConfig;
+pub use source::Location;
+
+use tree::Node;
+
+/// Read if the command line names no other file.
+pub const DEFAULT_PATH: &str = "/etc/esplanade/esplanade.conf";
+/// The control socket if neither the configuration nor the command line names another.
+pub const DEFAULT_SOCKET: &str = "/run/esplanade/esplanade.vici";
+
+/// A configuration without errors.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub ike: Config,
+    /// In the order in which the policy database looks at them.
+    pub policies: Vec<Policy>,
+    pub gateway: GatewayConfig,
+    pub warnings: Diagnostics,
+    fingerprints: Vec<diff::Fingerprint>,
+}
+
+/// Reads the configuration at `path`.
+pub fn load(path: &Path) -> Result<Loaded, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let root = syntax::read(path, &mut diagnostics);
+    // Certificates and keys lie beside the configuration, where the link to it points.
+    let file = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    build(&root, file.parent().unwrap_or(Path::new(".")), diagnostics)
+}
+
+/// Reads `text` as if it were the content of `path`.
+pub fn load_text(path: &Path, text: &str) -> Result<Loaded, Diagnostics> {
+    let mut diagnostics = Diagnostics::default();
+    let root = syntax::read_text(path, text, &mut diagnostics);
+    build(&root, path.parent().unwrap_or(Path::new(".")), diagnostics)
+}
+
+fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loaded, Diagnostics> {
+    let d = &mut diagnostics;
+    let resolved = tree::resolve(root, d);
+    check_top(root, &resolved, d);
+
+    let nothing = Node::new(root.name.clone());
+    let gateway = gateway::gateway(resolved.section("gateway").unwrap_or(&nothing), d);
+    let secrets = secret::secrets(resolved.section("secrets").unwrap_or(&nothing), d);
+
+    let connections = resolved.section("connections").unwrap_or(&nothing);
+    schema::check(connections, &schema::CONNECTIONS, false, d);
+    let store = credentials::Store::new(base, secrets.private);
+    let mut context = connection::Context {
+        gateway: &gateway,
+        secrets: &secrets.psk,
+        store,
+        diagnostics: d,
+    };
+    let mut ike = Config {
+        ports: gateway.ports,
+        limits: Limits {
+            cookie_threshold: gateway.cookie_threshold,
+            ..Limits::default()
+        },
+        nat_keepalive: gateway.nat_keepalive,
+        ..Config::default()
+    };
+    let mut policies = Vec::new();
+    let mut fingerprints = Vec::new();
+    for node in connections.sections() {
+        if let Some((connection, fingerprint)) =
+            connection::connection(node, &mut context, &mut policies)
+        {
+            fingerprints.push(fingerprint);
+            ike.connections.push(Arc::new(connection));
+        }
+    }
+    child::sort(&mut policies);
+    ike.secrets = secrets.psk;
+
+    diagnostics.sort();
+    if diagnostics.errors() > 0 {
+        return Err(diagnostics);
+    }
+    Ok(Loaded {
+        ike,
+        policies,
+        gateway,
+        warnings: diagnostics,
+        fingerprints,
+    })
+}
+
+/// Sections of the top level that others inherit from are templates: their keys count where they
+/// are inherited.
+fn check_top(root: &Node, resolved: &Node, d: &mut Diagnostics) {
+    let templates = tree::referenced_roots(root);
+    let mut rest = Node::new(resolved.name.clone());
+    for entry in resolved.values() {
+        rest.set(entry.clone());
+    }
+    for section in resolved.sections() {
+        let name = section.name.value.as_str();
+        if !templates.contains(name) || schema::TOP.sections.contains(&name) {
+            rest.open(section.name.clone());
+        }
+    }
+    schema::check(&rest, &schema::TOP, false, d);
+}

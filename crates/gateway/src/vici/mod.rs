@@ -1,1 +1,33 @@
-//! The vici protocol (strongSwan's control protocol).
+//! The vici protocol: strongSwan's control protocol, spoken by `swanctl` and by `esplanade status`.
+//!
+//! A packet is a 32-bit length, a type and, for most types, a name; then a message: a tree of
+//! sections with key/value pairs and lists.
+
+pub mod client;
+mod message;
+mod packet;
+pub mod server;
+
+pub use message::{Message, Value};
+pub use packet::{PACKET_BYTES_MAX, Packet};
+
+/// A packet or message that is not well-formed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    #[error("the packet is empty")]
+    Empty,
+    #[error("the packet is cut off")]
+    Truncated,
+    #[error("the packet of {0} bytes is too long")]
+    TooLong(usize),
+    #[error("the packet type {0} is not known")]
+    PacketType(u8),
+    #[error("the element type {0} is not known here")]
+    Element(u8),
+    #[error("a name is not text")]
+    Name,
+    #[error("sections are nested too deep")]
+    Depth,
+    #[error("a section or list is not closed, or closed twice")]
+    Nesting,
+}

@@ -1,0 +1,115 @@
+//! The command line, from which help, man pages and completions are made.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{config, demo, log};
+
+/// An IPsec gateway: IKEv2 and ESP
+#[derive(Debug, Parser)]
+#[command(name = "esplanade", version, about, propagate_version = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  success
+    1  something failed while running
+    2  wrong command line
+    3  the configuration has errors
+    4  no gateway answers at the control socket
+    5  the system forbids what is needed
+  130  interrupted";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the gateway in the foreground
+    Run(Run),
+    /// Check a configuration and print every error
+    Check {
+        /// The configuration
+        #[arg(default_value = config::DEFAULT_PATH)]
+        file: PathBuf,
+    },
+    /// Show the security associations of the running gateway
+    Status {
+        #[command(flatten)]
+        control: Control,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Establish a connection, or one child of it
+    Up {
+        #[command(flatten)]
+        control: Control,
+        /// A connection, a child, or CONNECTION/CHILD
+        name: String,
+    },
+    /// Close a connection, or one child of it
+    Down {
+        #[command(flatten)]
+        control: Control,
+        /// A connection, a child, or CONNECTION/CHILD
+        name: String,
+    },
+    /// Fetch fresh keys for a connection, one child of it, or all connections
+    Rekey {
+        #[command(flatten)]
+        control: Control,
+        /// A connection, a child, or CONNECTION/CHILD; all connections and children if left out
+        name: Option<String>,
+    },
+    /// Read the configuration again; unchanged connections stay up
+    Reload {
+        #[command(flatten)]
+        control: Control,
+    },
+    /// Show a tunnel at work between two gateways in network namespaces
+    Demo(demo::Options),
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Print the man page of the program, or of one of its commands
+    Man { command: Option<String> },
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = config::DEFAULT_PATH)]
+    pub config: PathBuf,
+    /// Append the session keys to FILE, for Wireshark: whoever has it can read the traffic
+    #[arg(long, value_name = "FILE")]
+    pub export_keys: Option<PathBuf>,
+    /// How log lines look
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log_format: log::Format,
+    /// A level (error, warn, info, debug, trace), also for single parts: info,esplanade_ike=debug
+    #[arg(long, value_name = "FILTER")]
+    pub log_level: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Control {
+    /// The control socket of the gateway
+    #[arg(long, value_name = "PATH", default_value = config::DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+    /// How many seconds to wait for an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn definitions_are_sound() {
+        Cli::command().debug_assert();
+    }
+}

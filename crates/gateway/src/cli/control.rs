@@ -1,0 +1,240 @@
+//! The commands that talk to a running gateway.
+
+use std::time::Duration;
+
+use super::args::Control;
+use super::{Exit, Failure, print, status};
+use crate::vici::Message;
+use crate::vici::client::{Client, Error};
+
+pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
+    let mut client = connect(control)?;
+    let sas = list(&mut client, "list-sas", "list-sa")?;
+    let text = if json {
+        let mut text = serde_json::to_string_pretty(&sas).map_err(Failure::runtime)?;
+        text.push('\n');
+        text
+    } else if sas.is_empty() {
+        "no security associations\n".to_owned()
+    } else {
+        sas.iter()
+            .flat_map(Message::sections)
+            .map(|(name, sa)| status::render_sa(name, sa))
+            .collect()
+    };
+    print(text.as_bytes())
+}
+
+pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {
+    let mut client = connect(control)?;
+    let targets = configured(&mut client, name)?;
+    for target in targets {
+        if target.child.is_none() {
+            return Err(Failure::runtime(format!(
+                "connection `{name}` has no children to establish"
+            )));
+        }
+        let mut message = target.message();
+        message.set("timeout", control.timeout * 1000);
+        command(&mut client, "initiate", message)?;
+        print(format!("{target} is up\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+pub(super) fn down(control: &Control, name: &str) -> Result<(), Failure> {
+    let mut client = connect(control)?;
+    for target in active(&mut client, name)? {
+        let mut message = target.message();
+        message.set("timeout", control.timeout * 1000);
+        command(&mut client, "terminate", message)?;
+        print(format!("{target} is down\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+pub(super) fn rekey(control: &Control, name: Option<&str>) -> Result<(), Failure> {
+    let mut client = connect(control)?;
+    let targets = match name {
+        Some(name) => active(&mut client, name)?,
+        None => list(&mut client, "list-sas", "list-sa")?
+            .iter()
+            .flat_map(all_of)
+            .collect(),
+    };
+    for target in targets {
+        command(&mut client, "rekey", target.message())?;
+        print(format!("{target}: rekeying\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+pub(super) fn reload(control: &Control) -> Result<(), Failure> {
+    let mut client = connect(control)?;
+    let answer = command(&mut client, "reload", Message::new())?;
+    let mut text = String::new();
+    for what in ["added", "changed", "removed"] {
+        let names: Vec<&str> = answer.items(what).collect();
+        if !names.is_empty() {
+            text += &format!("{what}: {}\n", names.join(", "));
+        }
+    }
+    if text.is_empty() {
+        text += "no connection has changed\n";
+    }
+    print(text.as_bytes())
+}
+
+/// A connection, or one child of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    connection: String,
+    child: Option<String>,
+}
+
+impl Target {
+    fn message(&self) -> Message {
+        let mut message = Message::new();
+        message.set("ike", &self.connection);
+        if let Some(child) = &self.child {
+            message.set("child", child);
+        }
+        message
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.connection)?;
+        match &self.child {
+            Some(child) => write!(f, "/{child}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The configured children that `name` stands for.
+fn configured(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
+    let connections = list(client, "list-conns", "list-conn")?;
+    let mut found = Vec::new();
+    for (connection, content) in connections.iter().flat_map(Message::sections) {
+        let children = content
+            .sub("children")
+            .into_iter()
+            .flat_map(Message::sections);
+        let mut children = children
+            .map(|(child, _)| Target {
+                connection: connection.to_owned(),
+                child: Some(child.to_owned()),
+            })
+            .filter(|target| selected(target, name))
+            .peekable();
+        if connection == name && children.peek().is_none() {
+            found.push(Target {
+                connection: connection.to_owned(),
+                child: None,
+            });
+        }
+        found.extend(children);
+    }
+    if found.is_empty() {
+        let known: Vec<&str> = connections
+            .iter()
+            .flat_map(Message::sections)
+            .map(|(name, _)| name)
+            .collect();
+        let failure = Failure::runtime(format!("no connection or child is called `{name}`"));
+        return Err(match known.as_slice() {
+            [] => failure.help("the gateway has no connections; check its configuration"),
+            known => failure.help(format!("the connections are {}", known.join(", "))),
+        });
+    }
+    Ok(found)
+}
+
+/// The security associations that `name` stands for; a whole connection is one target.
+fn active(client: &mut Client, name: &str) -> Result<Vec<Target>, Failure> {
+    let sas = list(client, "list-sas", "list-sa")?;
+    let mut found: Vec<Target> = Vec::new();
+    for target in sas.iter().flat_map(all_of) {
+        let whole = target.child.is_none() && target.connection == name;
+        if (whole || target.child.is_some() && target.connection != name && selected(&target, name))
+            && !found.contains(&target)
+        {
+            found.push(target);
+        }
+    }
+    if found.is_empty() {
+        let failure = Failure::runtime(format!("no security association is called `{name}`"));
+        return Err(failure.help("`esplanade status` lists them"));
+    }
+    Ok(found)
+}
+
+/// The IKE SA of one `list-sa` event and its children.
+fn all_of(event: &Message) -> Vec<Target> {
+    let mut found = Vec::new();
+    for (connection, sa) in event.sections() {
+        found.push(Target {
+            connection: connection.to_owned(),
+            child: None,
+        });
+        for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Message::sections) {
+            let child = child.text("name").unwrap_or(unique);
+            found.push(Target {
+                connection: connection.to_owned(),
+                child: Some(child.to_owned()),
+            });
+        }
+    }
+    found
+}
+
+fn selected(target: &Target, name: &str) -> bool {
+    match (name.split_once('/'), &target.child) {
+        (Some((connection, child)), Some(own)) => target.connection == connection && own == child,
+        (None, Some(own)) => own == name || target.connection == name,
+        _ => false,
+    }
+}
+
+fn connect(control: &Control) -> Result<Client, Failure> {
+    Client::connect(&control.socket, Duration::from_secs(control.timeout)).map_err(|error| {
+        let what = format!("{error} ({})", control.socket.display());
+        let help = "start one with `esplanade run`, or name its socket with --socket";
+        Failure::new(Exit::Unreachable, what).help(help)
+    })
+}
+
+fn list(client: &mut Client, name: &str, event: &str) -> Result<Vec<Message>, Failure> {
+    let mut events = Vec::new();
+    client
+        .streamed(name, Message::new(), Some(event), |message| {
+            events.push(message)
+        })
+        .map_err(failed)?;
+    Ok(events)
+}
+
+/// Gives a command and looks at its `success`.
+fn command(client: &mut Client, name: &str, message: Message) -> Result<Message, Failure> {
+    let answer = client.command(name, message).map_err(failed)?;
+    match answer.text("success") {
+        Some("no") => Err(Failure::runtime(
+            answer
+                .text("errmsg")
+                .unwrap_or("the gateway refused without a reason"),
+        )),
+        _ => Ok(answer),
+    }
+}
+
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Unreachable(_) => Failure::new(Exit::Unreachable, error),
+        Error::TimedOut(_) => {
+            Failure::runtime(error).help("wait longer with --timeout; the gateway goes on trying")
+        }
+        _ => Failure::runtime(error),
+    }
+}

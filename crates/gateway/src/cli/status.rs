@@ -1,0 +1,169 @@
+//! Security associations as readable text.
+
+use std::fmt::Write;
+
+use crate::vici::Message;
+
+/// One IKE SA and its children, from a `list-sa` event.
+pub fn render_sa(name: &str, sa: &Message) -> String {
+    let mut out = String::new();
+    let text = |key: &str| printable(sa.text(key).unwrap_or("-"));
+    // Writing to a String does not fail.
+    let _ = write!(
+        out,
+        "{}: {}, IKEv{}",
+        printable(name),
+        text("state"),
+        text("version")
+    );
+    times(&mut out, sa, "established", "up");
+    out.push('\n');
+    for side in ["local", "remote"] {
+        let part = |what: &str| text(&format!("{side}-{what}"));
+        let _ = writeln!(
+            out,
+            "  {side:<8}'{}' @ {}[{}]",
+            part("id"),
+            part("host"),
+            part("port")
+        );
+    }
+    if let Some(suite) = suite(sa) {
+        let _ = writeln!(out, "  {:<8}{suite}", "suite");
+    }
+    for (unique, child) in sa.sub("child-sas").into_iter().flat_map(Message::sections) {
+        render_child(&mut out, unique, child);
+    }
+    out
+}
+
+fn render_child(out: &mut String, unique: &str, child: &Message) {
+    let text = |key: &str| printable(child.text(key).unwrap_or("-"));
+    let name = printable(child.text("name").unwrap_or(unique));
+    let encap = if child.text("encap") == Some("yes") {
+        " in UDP"
+    } else {
+        ""
+    };
+    let _ = write!(out, "  {name}: {}, {}{encap}", text("state"), text("mode"));
+    times(out, child, "install-time", "up");
+    out.push('\n');
+    let selectors = |key: &str| printable(&child.items(key).collect::<Vec<_>>().join(" "));
+    let _ = writeln!(
+        out,
+        "    {:<8}{} <-> {}",
+        "traffic",
+        selectors("local-ts"),
+        selectors("remote-ts")
+    );
+    if let Some(suite) = suite(child) {
+        let _ = writeln!(out, "    {:<8}{} {suite}", "suite", text("protocol"));
+    }
+    for (label, side) in [("in", "in"), ("out", "out")] {
+        let number = |what: &str| {
+            child
+                .text(&format!("{what}-{side}"))
+                .and_then(|text| text.parse::<u64>().ok())
+        };
+        let spi = text(&format!("spi-{side}"));
+        let bytes = human_bytes(number("bytes").unwrap_or(0));
+        let packets = number("packets").unwrap_or(0);
+        let _ = write!(
+            out,
+            "    {label:<8}{spi:<8} {bytes:>10} {packets:>12} packets"
+        );
+        if let Some(seconds) = number("use") {
+            let _ = write!(out, ", last {} ago", human_duration(seconds));
+        }
+        out.push('\n');
+    }
+}
+
+fn times(out: &mut String, message: &Message, since: &str, word: &str) {
+    let seconds = |key: &str| {
+        message
+            .text(key)
+            .and_then(|text| text.parse().ok())
+            .map(human_duration)
+    };
+    if let Some(time) = seconds(since) {
+        let _ = write!(out, ", {word} {time}");
+    }
+    if let Some(time) = seconds("rekey-time") {
+        let _ = write!(out, ", rekey in {time}");
+    }
+    if let Some(time) = seconds("life-time") {
+        let _ = write!(out, ", expires in {time}");
+    }
+}
+
+fn suite(message: &Message) -> Option<String> {
+    let text = |key: &str| message.text(key).map(printable);
+    let sized = |algorithm: &str, size: &str| match (text(algorithm), text(size)) {
+        (Some(algorithm), Some(size)) => Some(format!("{algorithm}-{size}")),
+        (algorithm, _) => algorithm,
+    };
+    let mut parts: Vec<String> = [
+        sized("encr-alg", "encr-keysize"),
+        sized("integ-alg", "integ-keysize"),
+        text("prf-alg"),
+        text("dh-group"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if matches!(message.text("esn"), Some("1" | "yes")) {
+        parts.push("ESN".to_owned());
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// The two largest units: `2h 05m`.
+pub fn human_duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// In units of 1024 with one decimal: `1.5 MiB`.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    match unit {
+        "B" => format!("{bytes} B"),
+        _ => format!("{value:.1} {unit}"),
+    }
+}
+
+/// Identities come from peers: nothing in them may steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn human_units() {
+        assert_eq!(human_duration(59), "59s");
+        assert_eq!(human_duration(3725), "1h 02m");
+        assert_eq!(human_duration(90_000), "1d 01h");
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(u64::MAX), "16.0 EiB");
+    }
+}

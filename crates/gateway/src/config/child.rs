@@ -1,0 +1,391 @@
+//! One section of `children`: selectors, lifetimes, actions; and the policy that comes from it.
+
+use std::time::Duration;
+
+use esplanade_ike::config::{
+    Action, Child, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
+};
+
+use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::selector::{selector, specificity};
+use super::source::Location;
+use super::tree::Node;
+use super::value::{
+    Bad, Parsed, bytes, count, number, read, read_list, report, switch, time, word,
+};
+use super::{proposal, schema};
+
+/// An entry for the security policy database, in the order of [`super::Loaded::policies`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    pub connection: String,
+    pub child: String,
+    pub action: PolicyAction,
+    pub local_ts: Vec<Selector>,
+    pub remote_ts: Vec<Selector>,
+    /// From `priority`; zero is none.
+    pub priority: u32,
+    /// A matching packet starts the negotiation (`start_action` has `trap`).
+    pub trap: bool,
+    pub outer: Outer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyAction {
+    Protect,
+    Bypass,
+    Discard,
+}
+
+/// What goes from the inner header to the outer one and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outer {
+    pub copy_df: bool,
+    pub copy_ecn: bool,
+    pub copy_dscp: CopyDscp,
+}
+
+/// Directions in which the DSCP is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CopyDscp {
+    #[default]
+    Out,
+    In,
+    Both,
+    No,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum ChildMode {
+    Tunnel,
+    Pass,
+    Drop,
+}
+
+/// Adds the policy; gives the child if it needs IKE. `reachable`: the peer's address is known.
+pub(super) fn child(
+    node: &Node,
+    connection: &str,
+    reachable: bool,
+    d: &mut Diagnostics,
+    policies: &mut Vec<Policy>,
+) -> Option<Child> {
+    schema::check(node, &schema::CHILD, false, d);
+    let name = node.name.value.clone();
+    let mode = read(node, "mode", d, mode).unwrap_or(ChildMode::Tunnel);
+    let start = read(node, "start_action", d, start_action).unwrap_or_default();
+    let local_ts = selectors(node, "local_ts", d);
+    let remote_ts = selectors(node, "remote_ts", d);
+    let policy = Policy {
+        connection: connection.to_owned(),
+        child: name.clone(),
+        action: match mode {
+            ChildMode::Tunnel => PolicyAction::Protect,
+            ChildMode::Pass => PolicyAction::Bypass,
+            ChildMode::Drop => PolicyAction::Discard,
+        },
+        local_ts: local_ts.clone(),
+        remote_ts: remote_ts.clone(),
+        priority: read(node, "priority", d, |text| {
+            number(text, 0..=u32::MAX.into())
+        })
+        .map_or(0, |n| n as u32),
+        trap: start.trap,
+        outer: Outer {
+            copy_df: read(node, "copy_df", d, switch).unwrap_or(true),
+            copy_ecn: read(node, "copy_ecn", d, switch).unwrap_or(true),
+            copy_dscp: read(node, "copy_dscp", d, copy_dscp).unwrap_or_default(),
+        },
+    };
+    let installed = read(node, "policies", d, switch).unwrap_or(true);
+    // Reading them also checks them, whatever the mode.
+    let child = Child {
+        name,
+        local_ts,
+        remote_ts,
+        esp_proposals: read_list(node, "esp_proposals", d, proposal::esp)
+            .map(|lists| lists.concat())
+            .filter(|list| !list.is_empty())
+            .unwrap_or_else(proposal::esp_default),
+        mode: Mode::Tunnel,
+        start_action: match (start.start, start.trap) {
+            (true, _) => StartAction::Start,
+            (false, true) => StartAction::Trap,
+            (false, false) => StartAction::None,
+        },
+        dpd_action: read(node, "dpd_action", d, action).unwrap_or_default(),
+        close_action: read(node, "close_action", d, action).unwrap_or_default(),
+        lifetime: lifetime(node, d),
+        replay_window: read(node, "replay_window", d, |text| {
+            number(text, 0..=REPLAY_WINDOW_MAX)
+        })
+        .map_or(REPLAY_WINDOW, |window| window as u32),
+        policies: installed,
+    };
+    if mode != ChildMode::Tunnel {
+        check_shunt(node, &policy, start, d);
+        policies.push(policy);
+        return None;
+    }
+    if (start.start || start.trap) && !reachable {
+        let at = node
+            .value("start_action")
+            .map_or(node.name.at, |entry| entry.value.at);
+        let bad = Bad::new(
+            "the peer has no single address to connect to",
+            "put an address into remote_addrs, or set start_action to none",
+        );
+        report("start_action", bad, at, d);
+    }
+    if installed {
+        policies.push(policy);
+    }
+    Some(child)
+}
+
+/// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder.
+const REPLAY_WINDOW: u32 = 1024;
+const REPLAY_WINDOW_MAX: u64 = 65_536;
+
+fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
+    let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
+    if policy.local_ts.iter().chain(&policy.remote_ts).any(dynamic) {
+        let at = node
+            .value("mode")
+            .map_or(node.name.at, |entry| entry.value.at);
+        let bad = Bad::new(
+            "pass and drop have no peer that `dynamic` could stand for",
+            "write the addresses in local_ts and remote_ts, such as 0.0.0.0/0",
+        );
+        report("mode", bad, at, d);
+    }
+    if !start.trap {
+        let at = node
+            .value("mode")
+            .map_or(node.name.at, |entry| entry.value.at);
+        let what = "`mode`: pass and drop take effect at once, also without `start_action = trap`";
+        d.push(
+            Diagnostic::warning(what)
+                .at(at)
+                .help("add `start_action = trap` to say so"),
+        );
+    }
+}
+
+fn mode(text: &str) -> Parsed<ChildMode> {
+    match text {
+        "transport" | "transport_proxy" | "beet" => {
+            let what = format!("the mode {} is not supported yet", quoted(text));
+            Err(Bad::new(what, "use `tunnel`"))
+        }
+        _ => word(
+            text,
+            &[
+                ("tunnel", ChildMode::Tunnel),
+                ("pass", ChildMode::Pass),
+                ("drop", ChildMode::Drop),
+            ],
+        ),
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Start {
+    start: bool,
+    trap: bool,
+}
+
+fn start_action(text: &str) -> Parsed<Start> {
+    let both = Start {
+        start: true,
+        trap: true,
+    };
+    word(
+        text,
+        &[
+            ("none", Start::default()),
+            (
+                "trap",
+                Start {
+                    trap: true,
+                    start: false,
+                },
+            ),
+            (
+                "route",
+                Start {
+                    trap: true,
+                    start: false,
+                },
+            ),
+            (
+                "start",
+                Start {
+                    start: true,
+                    trap: false,
+                },
+            ),
+            ("trap|start", both),
+            ("start|trap", both),
+        ],
+    )
+}
+
+/// With the older words `hold` and `restart`.
+fn action(text: &str) -> Parsed<Action> {
+    word(
+        text,
+        &[
+            ("none", Action::Clear),
+            ("clear", Action::Clear),
+            ("trap", Action::Trap),
+            ("start", Action::Start),
+            ("hold", Action::Trap),
+            ("restart", Action::Start),
+        ],
+    )
+}
+
+fn copy_dscp(text: &str) -> Parsed<CopyDscp> {
+    word(
+        text,
+        &[
+            ("out", CopyDscp::Out),
+            ("in", CopyDscp::In),
+            ("yes", CopyDscp::Both),
+            ("no", CopyDscp::No),
+        ],
+    )
+}
+
+fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
+    read_list(node, key, d, selector)
+        .filter(|list| !list.is_empty())
+        .unwrap_or_else(|| vec![Selector::DYNAMIC])
+}
+
+fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
+    const HOUR: u64 = 3600;
+    let mut seconds =
+        |key: &str, d: &mut Diagnostics| read(node, key, d, time).map(|time| time.as_secs());
+    let (rekey_time, life_time, rand_time) = (
+        seconds("rekey_time", d),
+        seconds("life_time", d),
+        seconds("rand_time", d),
+    );
+    let mut amounts = |keys: [&str; 3], parse: fn(&str) -> Parsed<u64>| {
+        let [rekey, life, rand] = keys.map(|key| read(node, key, d, parse));
+        (rekey, life, rand)
+    };
+    let in_bytes = amounts(["rekey_bytes", "life_bytes", "rand_bytes"], bytes);
+    let in_packets = amounts(["rekey_packets", "life_packets", "rand_packets"], count);
+    let mut limits = |unit: &str, given: Given, standard: u64| {
+        let limits = limits(given, standard);
+        let place = |key: &str| {
+            node.value(&format!("{key}_{unit}"))
+                .map(|entry| entry.value.at)
+        };
+        check_limits(unit, limits, place, d);
+        limits
+    };
+    let (rekey_time, life_time, rand_time) =
+        limits("time", (rekey_time, life_time, rand_time), HOUR);
+    let (rekey_bytes, life_bytes, rand_bytes) = limits("bytes", in_bytes, 0);
+    let (rekey_packets, life_packets, rand_packets) = limits("packets", in_packets, 0);
+    Lifetime {
+        rekey_time: Duration::from_secs(rekey_time),
+        life_time: Duration::from_secs(life_time),
+        rand_time: Duration::from_secs(rand_time),
+        rekey_bytes,
+        life_bytes,
+        rand_bytes,
+        rekey_packets,
+        life_packets,
+        rand_packets,
+    }
+}
+
+/// Soft limit, hard limit, and what is subtracted at random from the soft one.
+type Given = (Option<u64>, Option<u64>, Option<u64>);
+
+/// Fills in swanctl's defaults: the hard limit is a tenth above the soft one.
+fn limits((rekey, life, rand): Given, standard: u64) -> (u64, u64, u64) {
+    let rekey = rekey.unwrap_or(match life {
+        Some(life) if life > 0 => life - life / 11,
+        _ => standard,
+    });
+    let life = life.unwrap_or(rekey + rekey / 10);
+    let rand = rand.unwrap_or(life.saturating_sub(rekey).min(rekey / 2));
+    (rekey, life, rand)
+}
+
+fn check_limits(
+    unit: &str,
+    (rekey, life, rand): (u64, u64, u64),
+    place: impl Fn(&str) -> Option<Location>,
+    d: &mut Diagnostics,
+) {
+    if life != 0
+        && rekey >= life
+        && let Some(at) = place("life").or(place("rekey"))
+    {
+        let key = format!("life_{unit}");
+        let bad = Bad::new(
+            format!(
+                "it is not larger than `rekey_{unit}`, so the tunnel would end before it is rekeyed"
+            ),
+            format!("make it larger, or leave it out (a tenth more than rekey_{unit})"),
+        );
+        report(&key, bad, at, d);
+    }
+    if rekey != 0
+        && rand >= rekey
+        && let Some(at) = place("rand")
+    {
+        let help = format!("make it smaller: it is subtracted from rekey_{unit}");
+        report(
+            &format!("rand_{unit}"),
+            Bad::new(format!("it is not smaller than `rekey_{unit}`"), help),
+            at,
+            d,
+        );
+    }
+}
+
+/// The order of the database: explicit priorities first, then pass before protect before drop, then
+/// narrower selectors before wider ones, then the order of the file.
+pub(super) fn sort(policies: &mut [Policy]) {
+    policies.sort_by_cached_key(|policy| {
+        let narrow = |list: &[Selector]| list.iter().map(specificity).min().unwrap_or(0);
+        let class = match policy.action {
+            PolicyAction::Bypass => 0,
+            PolicyAction::Protect => 1,
+            PolicyAction::Discard => 2,
+        };
+        let priority = if policy.priority == 0 {
+            u32::MAX
+        } else {
+            policy.priority
+        };
+        let specificity = narrow(&policy.local_ts) + narrow(&policy.remote_ts);
+        (priority, class, std::cmp::Reverse(specificity))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_fill_in() {
+        assert_eq!(limits((None, None, None), 3600), (3600, 3960, 360));
+        assert_eq!(limits((None, None, None), 0), (0, 0, 0));
+        assert_eq!(limits((Some(1000), None, None), 0), (1000, 1100, 100));
+        assert_eq!(limits((None, Some(1100), None), 3600), (1000, 1100, 100));
+        assert_eq!(
+            limits((Some(3600), Some(86_400), None), 3600),
+            (3600, 86_400, 1800)
+        );
+        assert_eq!(limits((Some(0), Some(0), None), 3600), (0, 0, 0));
+    }
+}

@@ -1,0 +1,476 @@
+//! One section of `connections`: addresses, proposals, authentication and children.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esplanade_ike::auth::{Authorities, Identity};
+use esplanade_ike::config::{
+    AddressMatch, Connection, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod, Secret,
+    Unique,
+};
+
+use super::child::{self, Policy};
+use super::credentials::Store;
+use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::diff::Fingerprint;
+use super::gateway::GatewayConfig;
+use super::identity::{identity, own_identity};
+use super::tree::Node;
+use super::value::{
+    Bad, Parsed, address_match, given, number, read, read_list, report, switch, time, word,
+};
+use super::{proposal, schema};
+
+/// What connections are read with.
+pub(super) struct Context<'a> {
+    pub gateway: &'a GatewayConfig,
+    pub secrets: &'a [Secret],
+    pub store: Store,
+    pub diagnostics: &'a mut Diagnostics,
+}
+
+/// None if the connection only has policies that need no IKE, or is refused.
+pub(super) fn connection(
+    node: &Node,
+    context: &mut Context<'_>,
+    policies: &mut Vec<Policy>,
+) -> Option<(Connection, Fingerprint)> {
+    schema::check(node, &schema::CONNECTION, false, context.diagnostics);
+    let name = node.name.value.clone();
+    let remote_addrs =
+        read_list(node, "remote_addrs", context.diagnostics, address_match).unwrap_or_default();
+    let reachable = remote_addrs
+        .iter()
+        .any(|address| matches!(address, AddressMatch::Host(_)));
+
+    let mut children = Vec::new();
+    let mut bypasses = 0;
+    if let Some(section) = node.section("children") {
+        schema::check(section, &schema::CHILDREN, false, context.diagnostics);
+        for section in section.sections() {
+            match child::child(section, &name, reachable, context.diagnostics, policies) {
+                Some(child) => children.push(Arc::new(child)),
+                None => bypasses += 1,
+            }
+        }
+    }
+    let rounds = |prefix: &str| {
+        node.sections()
+            .iter()
+            .filter(|section| section.name.value.starts_with(prefix))
+            .count()
+    };
+    if bypasses > 0 && children.is_empty() && rounds("local") + rounds("remote") == 0 {
+        return None;
+    }
+
+    let mut certificates = Vec::new();
+    let local = local_auth(node, context, &mut certificates);
+    let remote = remote_auth(node, context, &mut certificates);
+    let d = &mut *context.diagnostics;
+    read(node, "version", d, version);
+    notes(node, d);
+    let lifetime = lifetime(node, d);
+    let (local, remote) = (local?, remote?);
+    check_secret(node, &local, &remote, context);
+    let d = &mut *context.diagnostics;
+    let connection = Connection {
+        name,
+        local_addrs: read_list(node, "local_addrs", d, address_match).unwrap_or_default(),
+        remote_addrs,
+        local_port: read(node, "local_port", d, |text| {
+            local_port(text, context.gateway.ports)
+        }),
+        remote_port: read(node, "remote_port", d, |text| number(text, 1..=65_535))
+            .map_or(500, |port| port as u16),
+        proposals: read_list(node, "proposals", d, proposal::ike)
+            .map(|lists| lists.concat())
+            .filter(|list| !list.is_empty())
+            .unwrap_or_else(proposal::ike_default),
+        encap: read(node, "encap", d, switch).unwrap_or(false),
+        rekey_time: lifetime.rekey,
+        over_time: lifetime.over,
+        rand_time: lifetime.rand,
+        dpd_delay: read(node, "dpd_delay", d, time).unwrap_or_default(),
+        mobike: read(node, "mobike", d, switch).unwrap_or(false),
+        unique: read(node, "unique", d, unique).unwrap_or_default(),
+        keyingtries: read(node, "keyingtries", d, keyingtries).unwrap_or(1),
+        retransmission: context.gateway.retransmission,
+        local: local,
+        remote: remote,
+        children,
+    };
+    Some((connection, Fingerprint::new(node, certificates)))
+}
+
+struct Lifetime {
+    rekey: Duration,
+    over: Duration,
+    rand: Duration,
+}
+
+/// Rekeying after four hours by default, a tenth of that until the hard end.
+fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
+    let rekey = read(node, "rekey_time", d, time).unwrap_or(Duration::from_secs(4 * 3600));
+    let over = read(node, "over_time", d, time).unwrap_or(rekey / 10);
+    let rand = read(node, "rand_time", d, time).unwrap_or(over.min(rekey / 2));
+    if !rekey.is_zero()
+        && rand >= rekey
+        && let Some(entry) = given(node, "rand_time").or(given(node, "rekey_time"))
+    {
+        let what = "`rand_time` is not smaller than `rekey_time`";
+        let bad = Bad::new(
+            what,
+            "choose a smaller rand_time: it is subtracted from rekey_time",
+        );
+        report("rand_time", bad, entry.value.at, d);
+    }
+    if let Some(entry) = given(node, "reauth_time")
+        && time(&entry.value.value).map_or(true, |time| !time.is_zero())
+    {
+        let bad = Bad::new(
+            "reauthentication is not supported yet",
+            "set it to 0; rekey_time gives fresh keys",
+        );
+        report("reauth_time", bad, entry.value.at, d);
+    }
+    Lifetime { rekey, over, rand }
+}
+
+fn version(text: &str) -> Parsed<()> {
+    match text {
+        "0" | "2" => Ok(()),
+        "1" => Err(Bad::new(
+            "IKEv1 is not supported",
+            "set it to 2 and use IKEv2 at the peer (IKEv1 is RFC 9395 historic)",
+        )),
+        _ => Err(Bad::new(
+            format!("{} is not a version of IKE", quoted(text)),
+            "set it to 2",
+        )),
+    }
+}
+
+fn local_port(text: &str, ports: Ports) -> Parsed<u16> {
+    let port = number(text, 1..=65_535)? as u16;
+    if port != ports.ike && port != ports.nat_t {
+        let what = format!("the gateway does not listen at port {port}");
+        let help = format!(
+            "use {} or {}, or set `port` and `port_nat_t` in the gateway section",
+            ports.ike, ports.nat_t
+        );
+        return Err(Bad::new(what, help));
+    }
+    Ok(port)
+}
+
+fn unique(text: &str) -> Parsed<Unique> {
+    let words = [
+        ("no", Unique::No),
+        ("never", Unique::Never),
+        ("keep", Unique::Keep),
+        ("replace", Unique::Replace),
+    ];
+    word(text, &words)
+}
+
+fn keyingtries(text: &str) -> Parsed<u32> {
+    match text {
+        "%forever" => Ok(0),
+        _ => number(text, 0..=u32::MAX.into()).map(|tries| tries as u32),
+    }
+}
+
+/// Keys that are taken but do less than they do in strongSwan.
+fn notes(node: &Node, d: &mut Diagnostics) {
+    let mut note = |key: &str, what: String, help: &str| {
+        if let Some(entry) = given(node, key) {
+            d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
+        }
+    };
+    if given(node, "mobike").is_some_and(|entry| switch(&entry.value.value).unwrap_or(false)) {
+        let what =
+            "`mobike`: changes of the peer's address are not followed by MOBIKE yet".to_owned();
+        note(
+            "mobike",
+            what,
+            "nothing else changes; `mobike = no` says so",
+        );
+    }
+    note(
+        "dpd_timeout",
+        "`dpd_timeout` has no effect with IKEv2".to_owned(),
+        "remove it; retransmissions decide when a peer is dead",
+    );
+    if let Some(sent) = read(node, "send_certreq", d, switch)
+        && !sent
+        && let Some(entry) = given(node, "send_certreq")
+    {
+        let what = "`send_certreq`: certificate requests are sent nevertheless";
+        d.push(
+            Diagnostic::warning(what)
+                .at(entry.value.at)
+                .help("remove it"),
+        );
+    }
+    if let Some(entry) = given(node, "send_cert") {
+        match entry.value.value.as_str() {
+            "ifasked" | "always" => {}
+            "never" => {
+                let bad = Bad::new(
+                    "leaving certificates out is not supported yet",
+                    "set it to `ifasked`",
+                );
+                report("send_cert", bad, entry.value.at, d);
+            }
+            other => {
+                let what = format!("{} is not known here", quoted(other));
+                report(
+                    "send_cert",
+                    Bad::new(what, "it takes `ifasked` and `always`"),
+                    entry.value.at,
+                    d,
+                );
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Method {
+    Psk,
+    Certificate,
+}
+
+fn method(text: &str) -> Parsed<Method> {
+    match text {
+        "psk" => Ok(Method::Psk),
+        "pubkey" | "rsa" | "ecdsa" | "ed25519" => Ok(Method::Certificate),
+        _ if text.starts_with("eap") || text.starts_with("xauth") => {
+            let what = format!("the method {} is not supported yet", quoted(text));
+            Err(Bad::new(what, "use `psk` or `pubkey`"))
+        }
+        _ if ["pubkey-", "rsa", "ecdsa-", "ed25519-", "ed448", "ike:"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix)) =>
+        {
+            let what = format!("the constraints in {} are not supported yet", quoted(text));
+            Err(Bad::new(
+                what,
+                "use `pubkey`; SHA-2 signatures are used by RFC 7427",
+            ))
+        }
+        _ => word(
+            text,
+            &[("psk", Method::Psk), ("pubkey", Method::Certificate)],
+        ),
+    }
+}
+
+/// The one section whose name begins with `prefix`; more rounds are refused. None if there is none.
+fn round<'a>(node: &'a Node, prefix: &str, d: &mut Diagnostics) -> Option<&'a Node> {
+    let mut sections = node
+        .sections()
+        .iter()
+        .filter(|section| section.name.value.starts_with(prefix));
+    let first = sections.next();
+    for second in sections {
+        let what = format!(
+            "a second authentication round ({}) is not supported yet",
+            quoted(&second.name.value)
+        );
+        d.push(
+            Diagnostic::error(what)
+                .at(second.name.at)
+                .help(format!("keep one section `{prefix}`")),
+        );
+    }
+    first
+}
+
+fn local_auth(
+    node: &Node,
+    context: &mut Context<'_>,
+    seen: &mut Vec<Vec<u8>>,
+) -> Option<LocalAuth> {
+    let d = &mut *context.diagnostics;
+    let Some(section) = round(node, "local", d) else {
+        missing(node, "local", d);
+        return None;
+    };
+    schema::check(section, &schema::LOCAL, false, d);
+    let id = read(section, "id", d, own_identity).unwrap_or(Identity::Any);
+    let chosen = match given(section, "auth") {
+        None => Method::Certificate,
+        Some(_) => read(section, "auth", d, method)?,
+    };
+    if chosen == Method::Psk {
+        return Some(LocalAuth {
+            id,
+            method: LocalMethod::Psk,
+        });
+    }
+    let Some(entry) = given(section, "certs") else {
+        let what = format!(
+            "connection {} has no certificate of its own",
+            quoted(&node.name.value)
+        );
+        let help = "add `certs = …` (a file in x509/), or `auth = psk`";
+        d.push(Diagnostic::error(what).at(section.name.at).help(help));
+        return None;
+    };
+    let files: Vec<&str> = entry
+        .value
+        .value
+        .split(',')
+        .map(str::trim)
+        .filter(|file| !file.is_empty())
+        .collect();
+    if files.len() > 1 {
+        let bad = Bad::new(
+            "a choice of own certificates is not supported yet",
+            "name one file; it may hold the chain",
+        );
+        report("certs", bad, entry.value.at, d);
+    }
+    let chain = context
+        .store
+        .certificates("x509", files.first()?, entry.value.at, d);
+    let end_entity = chain.first()?;
+    if id != Identity::Any && !end_entity.names(&id) {
+        let what = format!("`id`: the certificate does not name {id}");
+        let help = format!(
+            "the peer would refuse it; leave `id` out to be {}",
+            end_entity.subject()
+        );
+        let at = section
+            .value("id")
+            .map_or(section.name.at, |entry| entry.value.at);
+        d.push(Diagnostic::error(what).at(at).help(help));
+    }
+    seen.extend(chain.iter().map(|certificate| certificate.der().to_vec()));
+    let credential = context.store.credential(chain, entry.value.at, d)?;
+    Some(LocalAuth {
+        id,
+        method: LocalMethod::Certificate(credential),
+    })
+}
+
+fn remote_auth(
+    node: &Node,
+    context: &mut Context<'_>,
+    seen: &mut Vec<Vec<u8>>,
+) -> Option<RemoteAuth> {
+    let d = &mut *context.diagnostics;
+    let Some(section) = round(node, "remote", d) else {
+        missing(node, "remote", d);
+        return None;
+    };
+    schema::check(section, &schema::REMOTE, false, d);
+    let id = read(section, "id", d, identity).unwrap_or(Identity::Any);
+    let chosen = match given(section, "auth") {
+        None => Method::Certificate,
+        Some(_) => read(section, "auth", d, method)?,
+    };
+    if chosen == Method::Psk {
+        return Some(RemoteAuth {
+            id,
+            method: RemoteMethod::Psk,
+        });
+    }
+    let store = &context.store;
+    let files = |key: &str, folder: &str, d: &mut Diagnostics| {
+        let mut found = Vec::new();
+        if let Some(entry) = given(section, key) {
+            for file in entry
+                .value
+                .value
+                .split(',')
+                .map(str::trim)
+                .filter(|file| !file.is_empty())
+            {
+                found.extend(store.certificates(folder, file, entry.value.at, d));
+            }
+        }
+        found
+    };
+    let pinned = files("certs", "x509", d);
+    let mut authorities = files("cacerts", "x509ca", d);
+    if given(section, "cacerts").is_none() {
+        // As in strongSwan: without a choice, every authority is trusted.
+        authorities = context.store.authorities(d);
+    }
+    if authorities.is_empty() {
+        if given(section, "cacerts").is_none() {
+            let what = format!(
+                "connection {} trusts no certificate authority",
+                quoted(&node.name.value)
+            );
+            let help = "add `cacerts = …`, put the authority's certificate into x509ca/, or set `auth = psk`";
+            d.push(Diagnostic::error(what).at(section.name.at).help(help));
+        }
+        return None;
+    }
+    seen.extend(
+        authorities
+            .iter()
+            .chain(&pinned)
+            .map(|certificate| certificate.der().to_vec()),
+    );
+    match Authorities::new(&authorities) {
+        Ok(authorities) => {
+            let method = RemoteMethod::Certificate {
+                authorities: Arc::new(authorities),
+                pinned,
+            };
+            Some(RemoteAuth { id, method })
+        }
+        Err(error) => {
+            let at = section
+                .value("cacerts")
+                .map_or(section.name.at, |entry| entry.value.at);
+            report(
+                "cacerts",
+                Bad::new(error.to_string(), "use certificates of authorities"),
+                at,
+                d,
+            );
+            None
+        }
+    }
+}
+
+fn missing(node: &Node, section: &str, d: &mut Diagnostics) {
+    let what = format!(
+        "connection {} has no section `{section}`",
+        quoted(&node.name.value)
+    );
+    let help = format!("add `{section} {{ auth = psk }}` or `{section} {{ auth = pubkey … }}`");
+    d.push(Diagnostic::error(what).at(node.name.at).help(help));
+}
+
+/// A connection with pre-shared keys for which there is none can never come up.
+fn check_secret(node: &Node, local: &LocalAuth, remote: &RemoteAuth, context: &mut Context<'_>) {
+    if !matches!(local.method, LocalMethod::Psk) && !matches!(remote.method, RemoteMethod::Psk) {
+        return;
+    }
+    let fits = |secret: &Secret| {
+        let owned = |id: &Identity| secret.owners.contains(id);
+        // Without an identity of its own a side goes by its address, which is not known here.
+        secret.owners.is_empty()
+            || remote.id.precision() < 2
+            || owned(&remote.id)
+            || local.id == Identity::Any
+            || owned(&local.id)
+    };
+    if !context.secrets.iter().any(fits) {
+        let what = format!(
+            "no secret belongs to connection {}",
+            quoted(&node.name.value)
+        );
+        let help = "add secrets { ike { secret = …, id = … } } with the identity of the peer";
+        context
+            .diagnostics
+            .push(Diagnostic::warning(what).at(node.name.at).help(help));
+    }
+}

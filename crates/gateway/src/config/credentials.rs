@@ -1,0 +1,213 @@
+//! Certificates and private keys from the folders beside the configuration.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use esplanade_ike::auth::{Certificate, Credential, CredentialError};
+use zeroize::Zeroizing;
+
+use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::include::{expand, read_bytes};
+use super::secret::readable_by_others;
+use super::source::{Location, Spanned};
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const FOLDER_FILES_MAX: usize = 10_000;
+
+/// Finds credentials, relative to the folder of the configuration.
+#[derive(Debug)]
+pub(super) struct Store {
+    base: PathBuf,
+    named_keys: Vec<(&'static str, Spanned<PathBuf>)>,
+    /// Read when they are first needed.
+    keys: Option<Vec<KeyFile>>,
+    authorities: Option<Vec<Certificate>>,
+}
+
+/// The content of a file of a private key.
+struct KeyFile {
+    path: PathBuf,
+    content: Zeroizing<Vec<u8>>,
+}
+
+impl std::fmt::Debug for KeyFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("KeyFile").field(&self.path).finish()
+    }
+}
+
+impl Store {
+    pub fn new(base: &Path, named_keys: Vec<(&'static str, Spanned<PathBuf>)>) -> Self {
+        Self {
+            base: base.to_owned(),
+            named_keys,
+            keys: None,
+            authorities: None,
+        }
+    }
+
+    /// The certificates of one file: PEM with one or more, or one in DER. Empty if refused (and reported).
+    pub fn certificates(
+        &self,
+        folder: &str,
+        file: &str,
+        at: Location,
+        d: &mut Diagnostics,
+    ) -> Vec<Certificate> {
+        let path = self.base.join(folder).join(file);
+        match certificates_of(&path) {
+            Ok(found) => found,
+            Err((what, help)) => {
+                let what = format!(
+                    "certificate {}: {what}",
+                    quoted(&path.display().to_string())
+                );
+                d.push(Diagnostic::error(what).at(at).help(help));
+                Vec::new()
+            }
+        }
+    }
+
+    /// All certificates in the folder x509ca. Files there that are none are left out with a warning.
+    pub fn authorities(&mut self, d: &mut Diagnostics) -> Vec<Certificate> {
+        if let Some(known) = &self.authorities {
+            return known.clone();
+        }
+        let mut found = Vec::new();
+        for path in expand(&self.base, "x509ca/*", FOLDER_FILES_MAX).unwrap_or_default() {
+            match certificates_of(&path) {
+                Ok(certificates) => found.extend(certificates),
+                Err((what, help)) => {
+                    let what = format!(
+                        "certificate {}: {what}",
+                        quoted(&path.display().to_string())
+                    );
+                    d.push(Diagnostic::warning(what).help(help));
+                }
+            }
+        }
+        self.authorities = Some(found.clone());
+        found
+    }
+
+    /// The end entity's certificate of `chain` joined with its private key. Reports why there is none.
+    pub fn credential(
+        &mut self,
+        chain: Vec<Certificate>,
+        at: Location,
+        d: &mut Diagnostics,
+    ) -> Option<Arc<Credential>> {
+        let keys = match self.keys.take() {
+            Some(keys) => keys,
+            None => self.read_keys(d),
+        };
+        // A key of another kind does not parse as this one; only such reasons are kept.
+        let mut reasons = Vec::new();
+        let mut found = None;
+        for key in &keys {
+            match Credential::new(&key.content, chain.clone()) {
+                Ok(credential) => {
+                    found = Some(Arc::new(credential));
+                    break;
+                }
+                Err(error @ CredentialError::KeyType(_)) => {
+                    d.push(
+                        Diagnostic::error(format!("`certs`: {error}"))
+                            .at(at)
+                            .help("use another certificate"),
+                    );
+                    self.keys = Some(keys);
+                    return None;
+                }
+                Err(CredentialError::Mismatch { .. }) => {}
+                Err(error) => reasons.push(format!(
+                    "{}: {error}",
+                    quoted(&key.path.display().to_string())
+                )),
+            }
+        }
+        self.keys = Some(keys);
+        if found.is_none() {
+            let subject = chain
+                .first()
+                .map(|certificate| certificate.subject().to_string())
+                .unwrap_or_default();
+            let what = format!(
+                "`certs`: no private key belongs to the certificate {}",
+                quoted(&subject)
+            );
+            let mut help = "put the key into private/ beside the configuration, or name it in \
+                            secrets { private { file = … } }"
+                .to_owned();
+            if !reasons.is_empty() {
+                help += &format!("; looked at {}", reasons.join(", "));
+            }
+            d.push(Diagnostic::error(what).at(at).help(help));
+        }
+        found
+    }
+
+    /// Every key file that secrets name (which must be readable) and that lies in the folders of keys.
+    fn read_keys(&self, d: &mut Diagnostics) -> Vec<KeyFile> {
+        let mut keys: Vec<KeyFile> = Vec::new();
+        let mut add = |path: PathBuf, named: Option<Location>, d: &mut Diagnostics| {
+            if keys.iter().any(|key| key.path == path) {
+                return;
+            }
+            match key_of(&path) {
+                Ok(content) => keys.push(KeyFile { path, content }),
+                Err((what, help)) => {
+                    let what = format!(
+                        "private key {}: {what}",
+                        quoted(&path.display().to_string())
+                    );
+                    d.push(match named {
+                        Some(at) => Diagnostic::error(what).at(at).help(help).hide_source(),
+                        None => Diagnostic::warning(what).help(help),
+                    });
+                }
+            }
+        };
+        for (folder, file) in &self.named_keys {
+            add(self.base.join(folder).join(&file.value), Some(file.at), d);
+        }
+        for folder in ["private", "rsa", "ecdsa", "pkcs8"] {
+            for path in
+                expand(&self.base, &format!("{folder}/*"), FOLDER_FILES_MAX).unwrap_or_default()
+            {
+                add(path, None, d);
+            }
+        }
+        for what in keys.iter().filter_map(|key| readable_by_others(&key.path)) {
+            d.push(Diagnostic::warning(what).help("run `chmod o=` on it"));
+        }
+        keys
+    }
+}
+
+type Refusal = (String, &'static str);
+
+fn certificates_of(path: &Path) -> Result<Vec<Certificate>, Refusal> {
+    let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
+    let help = "write the certificate in PEM (`-----BEGIN CERTIFICATE-----`) or DER";
+    Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
+}
+
+fn key_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+    let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
+    let marks = [
+        &b"-----BEGIN ENCRYPTED PRIVATE KEY-----"[..],
+        b"Proc-Type: 4,ENCRYPTED",
+    ];
+    if marks
+        .iter()
+        .any(|mark| bytes.windows(mark.len()).any(|window| window == *mark))
+    {
+        let what = "encrypted private keys are not supported yet".to_owned();
+        return Err((
+            what,
+            "decrypt it with `openssl pkey` and protect the file by its mode",
+        ));
+    }
+    Ok(bytes)
+}

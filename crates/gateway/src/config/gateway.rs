@@ -1,0 +1,191 @@
+//! The `gateway` section: what is ours and not swanctl's.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use esplanade_ike::config::{Ports, Retransmission};
+
+use super::diagnostics::{Diagnostics, quoted};
+use super::tree::Node;
+use super::value::{Bad, Parsed, count, number, read, read_list, switch, time};
+use super::{DEFAULT_SOCKET, schema};
+
+/// How the gateway as a whole is set up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayConfig {
+    /// Own addresses to receive at; the unspecified addresses stand for all.
+    pub listen: Vec<IpAddr>,
+    pub ports: Ports,
+    /// Send and receive ESP as IP protocol 50 where there is no NAT.
+    pub raw_esp: bool,
+    /// Name of the TUN device.
+    pub tun: String,
+    pub mtu: u16,
+    /// Data workers; None: one per core that the process may use.
+    pub workers: Option<usize>,
+    /// Routing table for the routes into the TUN device; None: the main table.
+    pub table: Option<u32>,
+    /// Firewall mark on the gateway's own packets.
+    pub mark: Option<u32>,
+    /// The control socket.
+    pub socket: PathBuf,
+    pub log_level: String,
+    /// Zero: no keepalives.
+    pub nat_keepalive: Duration,
+    pub retransmission: Retransmission,
+    /// Half-open IKE SAs from which on cookies are asked for.
+    pub cookie_threshold: usize,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+            ports: Ports::default(),
+            raw_esp: true,
+            tun: "esp0".to_owned(),
+            mtu: 1400,
+            workers: None,
+            table: None,
+            mark: None,
+            socket: PathBuf::from(DEFAULT_SOCKET),
+            log_level: "info".to_owned(),
+            nat_keepalive: Duration::from_secs(20),
+            retransmission: Retransmission::default(),
+            cookie_threshold: 30,
+        }
+    }
+}
+
+pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConfig {
+    schema::check(node, &schema::GATEWAY, false, diagnostics);
+    let d = diagnostics;
+    let standard = GatewayConfig::default();
+    let port = |text: &str| number(text, 1..=65_535).map(|port| port as u16);
+    let mut gateway = GatewayConfig {
+        listen: read_list(node, "listen", d, address).unwrap_or(standard.listen),
+        ports: Ports {
+            ike: read(node, "port", d, port).unwrap_or(standard.ports.ike),
+            nat_t: read(node, "port_nat_t", d, port).unwrap_or(standard.ports.nat_t),
+        },
+        raw_esp: read(node, "raw_esp", d, switch).unwrap_or(standard.raw_esp),
+        tun: read(node, "tun", d, interface).unwrap_or(standard.tun),
+        // 1280 is the least that IPv6 allows.
+        mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
+            .map_or(standard.mtu, |mtu| mtu as u16),
+        workers: read(node, "workers", d, |text| number(text, 0..=256))
+            .map(|workers| workers as usize)
+            .filter(|&workers| workers > 0),
+        table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
+            .map(|table| table as u32),
+        mark: read(node, "mark", d, mark),
+        socket: read(node, "socket", d, socket).unwrap_or(standard.socket),
+        log_level: read(node, "log_level", d, log_level).unwrap_or(standard.log_level),
+        nat_keepalive: read(node, "nat_keepalive", d, time).unwrap_or(standard.nat_keepalive),
+        retransmission: Retransmission {
+            tries: read(node, "retransmit_tries", d, |text| number(text, 1..=20))
+                .map_or(standard.retransmission.tries, |tries| tries as u32),
+            timeout: read(node, "retransmit_timeout", d, fraction(0.1, 60.0))
+                .map_or(standard.retransmission.timeout, Duration::from_secs_f64),
+            base: read(node, "retransmit_base", d, fraction(1.0, 4.0))
+                .unwrap_or(standard.retransmission.base),
+        },
+        cookie_threshold: read(node, "cookie_threshold", d, count)
+            .map_or(standard.cookie_threshold, |n| n as usize),
+    };
+    if gateway.listen.is_empty() {
+        gateway.listen = GatewayConfig::default().listen;
+    }
+    if gateway.ports.ike == gateway.ports.nat_t
+        && let Some(entry) = node.value("port_nat_t").or(node.value("port"))
+    {
+        let bad = Bad::new(
+            "`port` and `port_nat_t` are the same",
+            "choose two ports; 500 and 4500 are usual",
+        );
+        super::value::report("port_nat_t", bad, entry.value.at, d);
+    }
+    gateway
+}
+
+fn address(text: &str) -> Parsed<IpAddr> {
+    match text {
+        "%any" | "%any4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
+        "%any6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
+        _ => text.parse().map_err(|_| {
+            Bad::new(
+                format!("{} is not an IP address", quoted(text)),
+                "write own addresses, such as 192.0.2.1",
+            )
+        }),
+    }
+}
+
+fn interface(text: &str) -> Parsed<String> {
+    // The kernel's IFNAMSIZ is 16 with the final zero.
+    let fits = (1..=15).contains(&text.len())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !"/:%".contains(c));
+    match fits && text != "." && text != ".." {
+        true => Ok(text.to_owned()),
+        false => {
+            let help = "write at most 15 letters, digits, dots, dashes or underscores";
+            Err(Bad::new(
+                format!("{} is not an interface name", quoted(text)),
+                help,
+            ))
+        }
+    }
+}
+
+fn mark(text: &str) -> Parsed<u32> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    parsed.ok_or_else(|| {
+        Bad::new(
+            format!("{} is not a mark", quoted(text)),
+            "write a 32-bit number, such as 0x20",
+        )
+    })
+}
+
+fn socket(text: &str) -> Parsed<PathBuf> {
+    // sun_path holds 108 bytes with the final zero; bind uses a longer temporary name.
+    const PATH_BYTES_MAX: usize = 90;
+    let path = text.strip_prefix("unix://").unwrap_or(text);
+    if path.len() > PATH_BYTES_MAX {
+        let what = format!("the path is longer than {PATH_BYTES_MAX} bytes");
+        return Err(Bad::new(
+            what,
+            "choose a shorter path; the system limits socket paths",
+        ));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn log_level(text: &str) -> Parsed<String> {
+    match crate::log::check_filter(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(_) => Err(Bad::new(
+            format!("{} is not a log filter", quoted(text)),
+            "write error, warn, info, debug or trace, also for single parts: `info,esplanade_ike=debug`",
+        )),
+    }
+}
+
+fn fraction(from: f64, to: f64) -> impl Fn(&str) -> Parsed<f64> {
+    move |text| match text.trim_end_matches('s').parse::<f64>() {
+        Ok(value) if (from..=to).contains(&value) => Ok(value),
+        _ => {
+            let what = format!("{} is not a number from {from} to {to}", quoted(text));
+            Err(Bad::new(
+                what,
+                format!("write a number from {from} to {to}, such as 1.8"),
+            ))
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Which keys there are: those that Esplanade obeys, and those of swanctl.conf that it does not yet.
+
+use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use super::tree::Node;
+use super::value::given;
+
+/// The keys and sections that one kind of section may have.
+#[derive(Debug)]
+pub struct Schema {
+    /// With its article, for messages.
+    pub what: &'static str,
+    pub keys: &'static [&'static str],
+    /// Keys that end in a free suffix (`id-1`).
+    pub key_prefixes: &'static [&'static str],
+    pub sections: &'static [&'static str],
+    /// Sections whose name ends in a free suffix (`local-1`).
+    pub section_prefixes: &'static [&'static str],
+    /// Any other section name is taken (connections, children).
+    pub named_sections: bool,
+    /// Keys of swanctl.conf that are not supported yet, with the values that change nothing and are
+    /// therefore taken.
+    pub later: &'static [(&'static str, &'static [&'static str])],
+    /// Sections of swanctl.conf that are not supported yet, by prefix.
+    pub later_sections: &'static [&'static str],
+}
+
+const EMPTY: Schema = Schema {
+    what: "",
+    keys: &[],
+    key_prefixes: &[],
+    sections: &[],
+    section_prefixes: &[],
+    named_sections: false,
+    later: &[],
+    later_sections: &[],
+};
+
+const NO: &[&str] = &["no", "false", "disabled", "0"];
+const ZERO: &[&str] = &["0", "0s", "0m", "0h", "0d"];
+const NONE: &[&str] = &[];
+
+pub const TOP: Schema = Schema {
+    what: "the configuration",
+    sections: &["connections", "secrets", "gateway"],
+    later_sections: &["pools", "authorities"],
+    ..EMPTY
+};
+
+pub const GATEWAY: Schema = Schema {
+    what: "the gateway section",
+    keys: &[
+        "listen",
+        "port",
+        "port_nat_t",
+        "raw_esp",
+        "tun",
+        "mtu",
+        "workers",
+        "table",
+        "mark",
+        "socket",
+        "log_level",
+        "nat_keepalive",
+        "retransmit_tries",
+        "retransmit_timeout",
+        "retransmit_base",
+        "cookie_threshold",
+    ],
+    ..EMPTY
+};
+
+pub const CONNECTIONS: Schema = Schema {
+    what: "the connections section",
+    named_sections: true,
+    ..EMPTY
+};
+
+pub const CONNECTION: Schema = Schema {
+    what: "a connection",
+    keys: &[
+        "version",
+        "local_addrs",
+        "remote_addrs",
+        "local_port",
+        "remote_port",
+        "proposals",
+        "encap",
+        "mobike",
+        "dpd_delay",
+        "dpd_timeout",
+        "send_certreq",
+        "send_cert",
+        "keyingtries",
+        "unique",
+        "reauth_time",
+        "rekey_time",
+        "over_time",
+        "rand_time",
+    ],
+    sections: &["children"],
+    section_prefixes: &["local", "remote"],
+    later: &[
+        ("vips", NONE),
+        ("aggressive", NO),
+        ("pull", &["yes", "true", "enabled", "1"]),
+        ("dscp", &["000000"]),
+        ("fragmentation", &["no", "accept"]),
+        ("childless", &["never"]),
+        ("ppk_id", NONE),
+        ("ppk_required", NO),
+        ("pools", NONE),
+        ("if_id_in", ZERO),
+        ("if_id_out", ZERO),
+        ("mediation", NO),
+        ("mediated_by", NONE),
+        ("mediation_peer", NONE),
+    ],
+    ..EMPTY
+};
+
+pub const LOCAL: Schema = Schema {
+    what: "a local section",
+    keys: &["auth", "id", "certs"],
+    later: &[
+        ("round", ZERO),
+        ("cert", NONE),
+        ("pubkeys", NONE),
+        ("eap_id", NONE),
+        ("aaa_id", NONE),
+        ("xauth_id", NONE),
+    ],
+    later_sections: &["cert"],
+    ..EMPTY
+};
+
+pub const REMOTE: Schema = Schema {
+    what: "a remote section",
+    keys: &["auth", "id", "certs", "cacerts"],
+    later: &[
+        ("round", ZERO),
+        ("cert", NONE),
+        ("cacert", NONE),
+        ("pubkeys", NONE),
+        ("eap_id", NONE),
+        ("ca_id", NONE),
+        ("groups", NONE),
+        ("cert_policy", NONE),
+        ("revocation", &["relaxed", "ifuri"]),
+    ],
+    later_sections: &["cert", "cacert"],
+    ..EMPTY
+};
+
+pub const CHILDREN: Schema = Schema {
+    what: "the children section",
+    named_sections: true,
+    ..EMPTY
+};
+
+pub const CHILD: Schema = Schema {
+    what: "a child",
+    keys: &[
+        "local_ts",
+        "remote_ts",
+        "esp_proposals",
+        "mode",
+        "start_action",
+        "dpd_action",
+        "close_action",
+        "rekey_time",
+        "life_time",
+        "rand_time",
+        "rekey_bytes",
+        "life_bytes",
+        "rand_bytes",
+        "rekey_packets",
+        "life_packets",
+        "rand_packets",
+        "replay_window",
+        "policies",
+        "priority",
+        "copy_df",
+        "copy_ecn",
+        "copy_dscp",
+    ],
+    later: &[
+        ("ah_proposals", NONE),
+        ("sha256_96", NO),
+        ("updown", NONE),
+        ("hostaccess", NO),
+        ("policies_fwd_out", NO),
+        ("ipcomp", NO),
+        ("inactivity", ZERO),
+        ("reqid", ZERO),
+        ("interface", NONE),
+        ("mark_in", ZERO),
+        ("mark_in_sa", NO),
+        ("mark_out", ZERO),
+        ("set_mark_in", ZERO),
+        ("set_mark_out", ZERO),
+        ("if_id_in", ZERO),
+        ("if_id_out", ZERO),
+        ("label", NONE),
+        ("label_mode", &["system"]),
+        ("tfc_padding", ZERO),
+        ("hw_offload", NO),
+        ("per_cpu_sas", NO),
+    ],
+    ..EMPTY
+};
+
+pub const SECRETS: Schema = Schema {
+    what: "the secrets section",
+    section_prefixes: &["ike", "private", "rsa", "ecdsa", "pkcs8"],
+    later_sections: &["eap", "xauth", "ntlm", "ppk", "pkcs12", "token"],
+    ..EMPTY
+};
+
+pub const SECRET_IKE: Schema = Schema {
+    what: "an ike secret",
+    keys: &["secret"],
+    key_prefixes: &["id"],
+    ..EMPTY
+};
+
+pub const SECRET_PRIVATE: Schema = Schema {
+    what: "a private key",
+    keys: &["file"],
+    // The passphrase of an encrypted key.
+    later: &[("secret", NONE)],
+    ..EMPTY
+};
+
+/// Every kind of section, by the path under which the documentation has it.
+pub const ALL: &[(&str, &Schema)] = &[
+    ("gateway", &GATEWAY),
+    ("connections.<conn>", &CONNECTION),
+    ("connections.<conn>.local<suffix>", &LOCAL),
+    ("connections.<conn>.remote<suffix>", &REMOTE),
+    ("connections.<conn>.children.<child>", &CHILD),
+    ("secrets.ike<suffix>", &SECRET_IKE),
+    ("secrets.private<suffix>", &SECRET_PRIVATE),
+];
+
+/// Reports every key and section of `node` that `schema` does not have.
+pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mut Diagnostics) {
+    let mut push = |diagnostic: Diagnostic| {
+        diagnostics.push(if secret {
+            diagnostic.hide_source()
+        } else {
+            diagnostic
+        });
+    };
+    for entry in node.values() {
+        let key = entry.key.value.as_str();
+        let known = schema.keys.contains(&key)
+            || schema
+                .key_prefixes
+                .iter()
+                .any(|prefix| key.starts_with(prefix));
+        // An empty value only clears what is inherited.
+        if known || given(node, key).is_none() && schema.later.iter().any(|(name, _)| *name == key)
+        {
+            continue;
+        }
+        let later = schema.later.iter().find(|(name, _)| *name == key);
+        match later {
+            Some((_, taken)) if taken.contains(&entry.value.value.as_str()) => {}
+            Some((_, taken)) => {
+                let help = match taken.first() {
+                    Some(value) => format!("remove it, or set it to `{value}`"),
+                    None => "remove it".to_owned(),
+                };
+                let what = format!("`{key}` in {} is not supported yet", schema.what);
+                push(Diagnostic::error(what).at(entry.key.at).help(help));
+            }
+            None => {
+                let what = format!("{} has no key {}", schema.what, quoted(key));
+                let help = match (nearest(key, keys_of(schema)), elsewhere(key)) {
+                    (Some(near), _) if near != key => format!("did you mean `{near}`?"),
+                    (_, Some(place)) => format!("`{key}` belongs into {place}"),
+                    _ if is_section(key, schema) => {
+                        format!("`{key}` is a section: write `{key} {{ … }}`")
+                    }
+                    _ => "remove it; docs/configuration.md lists the keys".to_owned(),
+                };
+                push(Diagnostic::error(what).at(entry.key.at).help(help));
+            }
+        }
+    }
+    for section in node.sections() {
+        let name = section.name.value.as_str();
+        if schema.named_sections || is_section(name, schema) {
+            continue;
+        }
+        let later = schema
+            .later_sections
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        let (what, help) = if later {
+            (
+                format!("the section `{name}` is not supported yet"),
+                "remove it".to_owned(),
+            )
+        } else {
+            let what = format!("{} has no section {}", schema.what, quoted(name));
+            let known = schema
+                .sections
+                .iter()
+                .chain(schema.section_prefixes)
+                .copied();
+            let help = match nearest(name, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if schema.keys.contains(&name) => {
+                    format!("`{name}` is a key: write `{name} = …`")
+                }
+                None => "remove it; docs/configuration.md lists the sections".to_owned(),
+            };
+            (what, help)
+        };
+        push(Diagnostic::error(what).at(section.name.at).help(help));
+    }
+}
+
+fn keys_of(schema: &Schema) -> impl Iterator<Item = &'static str> {
+    schema
+        .keys
+        .iter()
+        .copied()
+        .chain(schema.later.iter().map(|(name, _)| *name))
+        .chain(schema.key_prefixes.iter().copied())
+}
+
+fn is_section(name: &str, schema: &Schema) -> bool {
+    schema.sections.contains(&name)
+        || schema
+            .section_prefixes
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+/// The kind of section that does have `key`.
+fn elsewhere(key: &str) -> Option<&'static str> {
+    ALL.iter()
+        .find(|(_, schema)| schema.keys.contains(&key))
+        .map(|(_, schema)| schema.what)
+}

@@ -1,0 +1,220 @@
+//! The `secrets` section. What is read here never enters a message.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use esplanade_crypto::secret::Secret as SecretBytes;
+use esplanade_ike::auth::Identity;
+use esplanade_ike::config::Secret;
+use zeroize::Zeroizing;
+
+use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::identity::own_identity;
+use super::schema;
+use super::source::Spanned;
+use super::tree::Node;
+use super::value::given;
+
+/// What the section gives.
+#[derive(Debug, Default)]
+pub(super) struct Secrets {
+    pub psk: Vec<Secret>,
+    /// Files of private keys, and the folders in which strongSwan has that kind.
+    pub private: Vec<(&'static str, Spanned<PathBuf>)>,
+}
+
+pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
+    schema::check(node, &schema::SECRETS, true, diagnostics);
+    let mut secrets = Secrets::default();
+    for section in node.sections() {
+        let name = section.name.value.as_str();
+        if name.starts_with("ike") {
+            schema::check(section, &schema::SECRET_IKE, true, diagnostics);
+            secrets.psk.extend(ike(section, diagnostics));
+        } else if let Some(folder) = ["private", "rsa", "ecdsa", "pkcs8"]
+            .into_iter()
+            .find(|kind| name.starts_with(kind))
+        {
+            schema::check(section, &schema::SECRET_PRIVATE, true, diagnostics);
+            match given(section, "file") {
+                Some(entry) => {
+                    let path = PathBuf::from(entry.value.value.as_str());
+                    secrets.private.push((
+                        folder,
+                        Spanned {
+                            value: path,
+                            at: entry.value.at,
+                        },
+                    ));
+                }
+                None => {
+                    let what = format!("{} names no `file`", quoted(name));
+                    let help =
+                        format!("add `file = …`, relative to the folder {folder}/ or absolute");
+                    diagnostics.push(
+                        Diagnostic::error(what)
+                            .at(section.name.at)
+                            .help(help)
+                            .hide_source(),
+                    );
+                }
+            }
+        }
+    }
+    secrets
+}
+
+fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
+    let mut owners = Vec::new();
+    let mut everybody = false;
+    for entry in node
+        .values()
+        .iter()
+        .filter(|entry| entry.key.value.starts_with("id"))
+    {
+        match own_identity(&entry.value.value) {
+            Ok(Identity::Any) => everybody = true,
+            Ok(owner) => owners.push(owner),
+            Err(bad) => {
+                let what = format!("`{}`: {}", entry.key.value, bad.what);
+                diagnostics.push(
+                    Diagnostic::error(what)
+                        .at(entry.value.at)
+                        .help(bad.help)
+                        .hide_source(),
+                );
+            }
+        }
+    }
+    let Some(entry) = given(node, "secret") else {
+        let what = format!("{} has no `secret`", quoted(&node.name.value));
+        let help = "add `secret = …`: text, 0x and hex digits, or 0s and base64";
+        diagnostics.push(
+            Diagnostic::error(what)
+                .at(node.name.at)
+                .help(help)
+                .hide_source(),
+        );
+        return None;
+    };
+    warn_if_readable(&entry.value, diagnostics);
+    match decode(&entry.value.value) {
+        Some(key) if !key.is_empty() => {
+            if everybody {
+                owners.clear();
+            }
+            Some(Secret {
+                owners,
+                key: SecretBytes::from(key.as_slice()),
+            })
+        }
+        _ => {
+            let what = "`secret`: the text after 0x or 0s cannot be decoded";
+            let help = "0x takes an even number of hex digits, 0s takes base64; encode a text that begins so";
+            diagnostics.push(
+                Diagnostic::error(what)
+                    .at(entry.value.at)
+                    .help(help)
+                    .hide_source(),
+            );
+            None
+        }
+    }
+}
+
+fn warn_if_readable<T>(place: &Spanned<T>, diagnostics: &mut Diagnostics) {
+    let path = diagnostics.sources.path(&place.at).to_owned();
+    if let Some(what) = readable_by_others(&path) {
+        // One warning a file: the place is the file's, not the secret's.
+        if !diagnostics.iter().any(|known| known.what == what) {
+            let help = format!("run `chmod o= {}`", path.display());
+            diagnostics.push(
+                Diagnostic::warning(what)
+                    .at(place.at)
+                    .help(help)
+                    .hide_source(),
+            );
+        }
+    }
+}
+
+/// A finding if every user of the machine may read a file that has secrets in it.
+pub(super) fn readable_by_others(path: &std::path::Path) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o004 != 0).then(|| {
+        format!(
+            "{} holds secrets and every user may read it",
+            quoted(&path.display().to_string())
+        )
+    })
+}
+
+/// Text, `0x` hex or `0s` base64, as in swanctl.conf.
+fn decode(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        hex(digits)
+    } else if let Some(letters) = text.strip_prefix("0s").or_else(|| text.strip_prefix("0S")) {
+        base64(letters)
+    } else {
+        Some(Zeroizing::new(text.as_bytes().to_vec()))
+    }
+}
+
+pub(super) fn hex(digits: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let digits = digits.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
+    for pair in digits.chunks_exact(2) {
+        let nibble = |digit: u8| char::from(digit).to_digit(16);
+        bytes.push((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8);
+    }
+    Some(bytes)
+}
+
+/// With or without padding.
+fn base64(letters: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let letters = letters.trim_end_matches('=').as_bytes();
+    if letters.len() % 4 == 1 {
+        return None;
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(letters.len() / 4 * 3 + 2));
+    for group in letters.chunks(4) {
+        let mut word = 0u32;
+        for &letter in group {
+            let value = match letter {
+                b'A'..=b'Z' => letter - b'A',
+                b'a'..=b'z' => letter - b'a' + 26,
+                b'0'..=b'9' => letter - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return None,
+            };
+            word = word << 6 | u32::from(value);
+        }
+        word <<= 6 * (4 - group.len());
+        // Four letters are three bytes, three are two, two are one.
+        bytes.extend_from_slice(&word.to_be_bytes()[1..group.len()]);
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings() {
+        let plain = |text: &str| decode(text).map(|bytes| bytes.to_vec());
+        assert_eq!(plain("hello"), Some(b"hello".to_vec()));
+        assert_eq!(plain("0x68656c6C6f"), Some(b"hello".to_vec()));
+        assert_eq!(plain("0saGVsbG8="), Some(b"hello".to_vec()));
+        assert_eq!(plain("0saGVsbA"), Some(b"hell".to_vec()));
+        assert_eq!(plain("0sAQID"), Some(vec![1, 2, 3]));
+        assert_eq!(plain("0x123"), None);
+        assert_eq!(plain("0xzz"), None);
+        assert_eq!(plain("0sa"), None);
+        assert_eq!(plain("0sa!=="), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! Traffic selectors: `10.0.0.0/16[tcp/80]`, `10.1.1.1-10.1.1.9`, `dynamic[udp/53]`, `[icmp]`.
+
+use std::net::IpAddr;
+
+use esplanade_ike::config::{Selector, SelectorAddresses};
+
+use super::diagnostics::{nearest, quoted};
+use super::value::{Bad, Parsed, address_range};
+
+const PROTOCOLS: &[(&str, u8)] = &[
+    ("any", 0),
+    ("%any", 0),
+    ("icmp", 1),
+    ("igmp", 2),
+    ("ipv4", 4),
+    ("ipencap", 4),
+    ("tcp", 6),
+    ("udp", 17),
+    ("ipv6", 41),
+    ("gre", 47),
+    ("esp", 50),
+    ("ah", 51),
+    ("icmpv6", 58),
+    ("ipv6-icmp", 58),
+    ("ospf", 89),
+    ("ipip", 94),
+    ("vrrp", 112),
+    ("l2tp", 115),
+    ("sctp", 132),
+    ("udplite", 136),
+];
+
+const SERVICES: &[(&str, u16)] = &[
+    ("ftp", 21),
+    ("ssh", 22),
+    ("telnet", 23),
+    ("smtp", 25),
+    ("domain", 53),
+    ("bootps", 67),
+    ("bootpc", 68),
+    ("tftp", 69),
+    ("http", 80),
+    ("kerberos", 88),
+    ("ntp", 123),
+    ("imap", 143),
+    ("snmp", 161),
+    ("bgp", 179),
+    ("ldap", 389),
+    ("https", 443),
+    ("isakmp", 500),
+    ("syslog", 514),
+    ("ldaps", 636),
+    ("imaps", 993),
+    ("l2tp", 1701),
+    ("radius", 1812),
+    ("nfs", 2049),
+    ("ipsec-nat-t", 4500),
+    ("sip", 5060),
+    ("postgresql", 5432),
+];
+
+const SHAPES: &str = "write a subnet, an address, a range (10.0.0.1-10.0.0.9) or `dynamic`, then \
+                      optionally [protocol/port] such as `10.0.0.0/16[tcp/80]`";
+
+pub(super) fn selector(text: &str) -> Parsed<Selector> {
+    let (addresses, rest) = match text.split_once('[') {
+        None => (text, None),
+        Some((head, tail)) => match tail.strip_suffix(']') {
+            Some(inner) => (head.trim_end(), Some(inner)),
+            None => {
+                return Err(Bad::new(
+                    format!("{} lacks the closing bracket", quoted(text)),
+                    SHAPES,
+                ));
+            }
+        },
+    };
+    let addresses = match addresses {
+        "dynamic" | "%dynamic" => SelectorAddresses::Dynamic,
+        "" if rest.is_some() => SelectorAddresses::Dynamic,
+        host if host.parse::<IpAddr>().is_ok() => {
+            let host = host.parse().map_err(|_| Bad::new("", SHAPES))?;
+            SelectorAddresses::Range(host, host)
+        }
+        other => match address_range(other) {
+            Some(Ok((from, to))) => SelectorAddresses::Range(from, to),
+            Some(Err(bad)) => return Err(bad),
+            None => {
+                return Err(Bad::new(
+                    format!("{} is not a traffic selector", quoted(text)),
+                    SHAPES,
+                ));
+            }
+        },
+    };
+    let (protocol, ports) = match rest {
+        None => (0, (0, u16::MAX)),
+        Some(inner) => protocol_and_ports(inner)?,
+    };
+    Ok(Selector {
+        addresses,
+        protocol,
+        ports,
+    })
+}
+
+fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
+    let (protocol, ports) = text
+        .split_once('/')
+        .map_or((text, None), |(protocol, ports)| (protocol, Some(ports)));
+    let protocol = match PROTOCOLS.iter().find(|(name, _)| *name == protocol) {
+        Some(&(_, number)) => number,
+        None if protocol.is_empty() => 0,
+        None => protocol.parse().map_err(|_| {
+            let help = match nearest(protocol, PROTOCOLS.iter().map(|&(name, _)| name)) {
+                Some(near) => format!("did you mean `{near}`? A protocol number works as well"),
+                None => "write a protocol name such as tcp, udp, icmp, or its number".to_owned(),
+            };
+            Bad::new(
+                format!("{} is not a known protocol", quoted(protocol)),
+                help,
+            )
+        })?,
+    };
+    let ports = match ports {
+        None | Some("any" | "%any" | "") => (0, u16::MAX),
+        Some("opaque") => {
+            return Err(Bad::new(
+                "`opaque` ports are not supported yet",
+                "write `any`, a port or a range",
+            ));
+        }
+        Some(range) => match range.split_once('-') {
+            Some((from, to)) if from.parse::<u16>().is_ok() => (port(from)?, port(to)?),
+            _ => (port(range)?, port(range)?),
+        },
+    };
+    if ports.0 > ports.1 {
+        return Err(Bad::new(
+            format!("{} is not a port range", quoted(text)),
+            "write the lower port first",
+        ));
+    }
+    if protocol == 0 && ports != (0, u16::MAX) {
+        let help = "name the protocol, such as [tcp/80]";
+        return Err(Bad::new(
+            format!("the ports in {} belong to no protocol", quoted(text)),
+            help,
+        ));
+    }
+    Ok((protocol, ports))
+}
+
+fn port(text: &str) -> Parsed<u16> {
+    match SERVICES.iter().find(|(name, _)| *name == text) {
+        Some(&(_, port)) => Ok(port),
+        None => text.parse().map_err(|_| {
+            Bad::new(
+                format!("{} is not a port", quoted(text)),
+                "write a port number or a range such as 1000-2000",
+            )
+        }),
+    }
+}
+
+/// How narrow a selector is: prefix bits of the range, then protocol and ports.
+pub(super) fn specificity(selector: &Selector) -> u32 {
+    let bits = match selector.addresses {
+        SelectorAddresses::Dynamic => 128,
+        // On the scale of IPv6, so that 0.0.0.0/0 and ::/0 tie and single hosts do.
+        SelectorAddresses::Range(IpAddr::V4(from), IpAddr::V4(to)) => {
+            (u32::from(from) ^ u32::from(to)).leading_zeros() * 4
+        }
+        SelectorAddresses::Range(IpAddr::V6(from), IpAddr::V6(to)) => {
+            (u128::from(from) ^ u128::from(to)).leading_zeros()
+        }
+        SelectorAddresses::Range(..) => 0,
+    };
+    bits * 4 + u32::from(selector.protocol != 0) + 2 * u32::from(selector.ports != (0, u16::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(from: &str, to: &str) -> Selector {
+        Selector::range(from.parse().unwrap(), to.parse().unwrap())
+    }
+
+    #[test]
+    fn shapes() {
+        assert_eq!(
+            selector("10.0.0.0/16").ok(),
+            Some(range("10.0.0.0", "10.0.255.255"))
+        );
+        assert_eq!(
+            selector("10.1.1.1").ok(),
+            Some(range("10.1.1.1", "10.1.1.1"))
+        );
+        assert_eq!(
+            selector("10.1.1.1-10.1.1.9").ok(),
+            Some(range("10.1.1.1", "10.1.1.9"))
+        );
+        let web = Selector {
+            protocol: 6,
+            ports: (80, 80),
+            ..range("10.0.0.0", "10.0.255.255")
+        };
+        assert_eq!(selector("10.0.0.0/16[tcp/80]").ok(), Some(web));
+        assert_eq!(selector("10.0.0.0/16[tcp/http]").ok(), Some(web));
+        assert_eq!(selector("dynamic").ok(), Some(Selector::DYNAMIC));
+        assert_eq!(
+            selector("[udp/53]").ok(),
+            Some(Selector {
+                protocol: 17,
+                ports: (53, 53),
+                ..Selector::DYNAMIC
+            })
+        );
+        let high = Selector {
+            protocol: 17,
+            ports: (1000, 2000),
+            ..Selector::DYNAMIC
+        };
+        assert_eq!(selector("dynamic[udp/1000-2000]").ok(), Some(high));
+        for bad in [
+            "",
+            "10.0.0.0/16[tcp/80",
+            "10.0.0.0/16[tpc]",
+            "x",
+            "[/53]",
+            "10.0.0.1[udp/9-1]",
+            "1.1.1.1[tcp/opaque]",
+        ] {
+            assert!(selector(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn narrower_selectors_are_more_specific() {
+        let order = [
+            "0.0.0.0/0",
+            "10.0.0.0/8",
+            "10.0.0.0/16",
+            "10.0.0.0/16[tcp]",
+            "10.0.0.0/16[tcp/80]",
+            "10.0.0.1",
+        ];
+        let values: Vec<u32> = order
+            .iter()
+            .map(|text| specificity(&selector(text).unwrap()))
+            .collect();
+        assert!(values.is_sorted_by(|a, b| a < b), "{values:?}");
+    }
+}

@@ -1,0 +1,137 @@
+//! The text of the configuration files and places in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+/// A place: where a name or a value stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    pub(super) file: u32,
+    /// From 1.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+    /// Bytes from the start of the file.
+    pub(super) start: u32,
+    /// In bytes.
+    pub(super) len: u32,
+}
+
+impl Location {
+    pub(super) fn end(&self) -> usize {
+        self.start as usize + self.len as usize
+    }
+}
+
+/// Something read and where it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spanned<T> {
+    pub value: T,
+    pub at: Location,
+}
+
+/// Every file that was read. The text holds secrets: it is wiped on drop and never printed whole.
+#[derive(Clone, Default)]
+pub struct Sources {
+    files: Vec<File>,
+}
+
+#[derive(Clone)]
+struct File {
+    path: PathBuf,
+    text: Arc<Zeroizing<String>>,
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.files.iter().map(|file| &file.path))
+            .finish()
+    }
+}
+
+impl Sources {
+    pub(super) fn add(&mut self, path: PathBuf, text: Zeroizing<String>) -> u32 {
+        self.files.push(File {
+            path,
+            text: Arc::new(text),
+        });
+        (self.files.len() - 1) as u32
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(super) fn text(&self, file: u32) -> Arc<Zeroizing<String>> {
+        self.files
+            .get(file as usize)
+            .map(|file| file.text.clone())
+            .unwrap_or_default()
+    }
+
+    /// The path of the file that `location` is in.
+    pub fn path(&self, location: &Location) -> &Path {
+        self.files
+            .get(location.file as usize)
+            .map_or(Path::new(""), |file| &file.path)
+    }
+
+    /// The part of the line before `end` (a byte offset), starting at `start`; with the leading
+    /// blanks of the line if nothing else precedes. The rest of the line may hold a secret and is left out.
+    pub(super) fn excerpt(&self, location: &Location) -> Option<Excerpt> {
+        let file = self.files.get(location.file as usize)?;
+        let text = file.text.as_str();
+        let start = location.start as usize;
+        let line_start = text.get(..start)?.rfind('\n').map_or(0, |at| at + 1);
+        let line_rest = text.get(start..)?;
+        let line_end = start + line_rest.find('\n').unwrap_or(line_rest.len());
+        let before = text.get(line_start..start)?;
+        // Only `key =` of the same statement may stand before what is shown.
+        let lead = match before.trim_end().strip_suffix('=') {
+            Some(head) => head
+                .trim_end()
+                .rfind(|c: char| c.is_whitespace() || "{}=#\"".contains(c))
+                .map_or(0, |at| at + 1),
+            None => before.trim_end().len(),
+        };
+        let shown_before = match before.get(..lead)? {
+            skipped if skipped.trim().is_empty() => before.to_owned(),
+            _ => format!("… {}", before.get(lead..)?.trim_start()),
+        };
+        let end = location.end().clamp(start, line_end);
+        let marked = text.get(start..end)?;
+        let more = !text.get(end..line_end)?.trim().is_empty();
+        Some(Excerpt {
+            before: printable(&shown_before),
+            marked: printable(marked),
+            more,
+        })
+    }
+}
+
+pub(super) struct Excerpt {
+    pub before: String,
+    pub marked: String,
+    pub more: bool,
+}
+
+/// `text` with one space for a tab and nothing that a terminal would act on.
+pub(super) fn printable(text: &str) -> String {
+    const SHOWN_MAX: usize = 120;
+    let mut out: String = text
+        .chars()
+        .take(SHOWN_MAX)
+        .map(|c| match c {
+            '\t' => ' ',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect();
+    if text.chars().nth(SHOWN_MAX).is_some() {
+        out.push('…');
+    }
+    out
+}

@@ -1,0 +1,245 @@
+//! Sections with their values, and inheritance between sections.
+
+use std::collections::HashMap;
+
+use zeroize::Zeroizing;
+
+use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use super::source::{Location, Spanned};
+
+/// One `name { … }`, merged from all its places.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub name: Spanned<String>,
+    pub references: Vec<Spanned<String>>,
+    values: Vec<Entry>,
+    sections: Vec<Node>,
+    value_index: HashMap<String, usize>,
+    section_index: HashMap<String, usize>,
+}
+
+/// One `key = value`. An empty value stands for "as if not given".
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub key: Spanned<String>,
+    pub value: Spanned<Zeroizing<String>>,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Any value may be a secret, also that of a misspelt key.
+        f.debug_tuple("Entry").field(&self.key.value).finish()
+    }
+}
+
+impl Node {
+    pub fn new(name: Spanned<String>) -> Self {
+        Self {
+            name,
+            references: Vec::new(),
+            values: Vec::new(),
+            sections: Vec::new(),
+            value_index: HashMap::new(),
+            section_index: HashMap::new(),
+        }
+    }
+
+    /// A later value replaces an earlier one; gives back the replaced one.
+    pub fn set(&mut self, entry: Entry) -> Option<Entry> {
+        match self
+            .value_index
+            .get(&entry.key.value)
+            .and_then(|&at| self.values.get_mut(at))
+        {
+            Some(slot) => Some(std::mem::replace(slot, entry)),
+            None => {
+                self.value_index
+                    .insert(entry.key.value.clone(), self.values.len());
+                self.values.push(entry);
+                None
+            }
+        }
+    }
+
+    /// The section of that name, made if there is none.
+    pub fn open(&mut self, name: Spanned<String>) -> &mut Node {
+        let at = match self.section_index.get(&name.value) {
+            Some(&at) => at,
+            None => {
+                self.section_index
+                    .insert(name.value.clone(), self.sections.len());
+                self.sections.push(Node::new(name));
+                self.sections.len() - 1
+            }
+        };
+        &mut self.sections[at]
+    }
+
+    pub fn value(&self, key: &str) -> Option<&Entry> {
+        self.value_index
+            .get(key)
+            .and_then(|&at| self.values.get(at))
+    }
+
+    pub fn section(&self, name: &str) -> Option<&Node> {
+        self.section_index
+            .get(name)
+            .and_then(|&at| self.sections.get(at))
+    }
+
+    pub fn values(&self) -> &[Entry] {
+        &self.values
+    }
+
+    pub fn sections(&self) -> &[Node] {
+        &self.sections
+    }
+
+    /// Adds what `other` has and `self` has not (what is set here wins).
+    fn inherit(&mut self, other: &Node) {
+        for entry in &other.values {
+            if self.value(&entry.key.value).is_none() {
+                self.set(entry.clone());
+            }
+        }
+        for section in &other.sections {
+            match self.section_index.get(&section.name.value) {
+                Some(&at) => self.sections[at].inherit(section),
+                None => {
+                    self.section_index
+                        .insert(section.name.value.clone(), self.sections.len());
+                    self.sections.push(section.clone());
+                }
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        1 + self.values.len() + self.sections.iter().map(Node::size).sum::<usize>()
+    }
+}
+
+/// Values and sections that inheritance may copy in total.
+const INHERITED_MAX: usize = 2_000_000;
+/// Sections that may refer to each other in a row.
+const CHAIN_MAX: usize = 32;
+
+/// Carries out all references (`name : other.section { … }`) below `root`.
+pub(super) fn resolve(root: &Node, diagnostics: &mut Diagnostics) -> Node {
+    let mut resolver = Resolver {
+        root,
+        diagnostics,
+        budget: INHERITED_MAX,
+        exhausted: false,
+    };
+    resolver.node(root, &mut Vec::new())
+}
+
+/// The first part of every path that some section refers to: templates.
+pub(super) fn referenced_roots(root: &Node) -> std::collections::HashSet<&str> {
+    let mut found = std::collections::HashSet::new();
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        found.extend(
+            node.references
+                .iter()
+                .filter_map(|reference| reference.value.split('.').next()),
+        );
+        open.extend(&node.sections);
+    }
+    found
+}
+
+struct Resolver<'a> {
+    root: &'a Node,
+    diagnostics: &'a mut Diagnostics,
+    budget: usize,
+    exhausted: bool,
+}
+
+impl<'a> Resolver<'a> {
+    /// `chain` holds the references being followed, to find cycles.
+    fn node(&mut self, node: &'a Node, chain: &mut Vec<&'a str>) -> Node {
+        let mut out = Node::new(node.name.clone());
+        if !self.spend(1 + node.values.len(), &node.name.at) {
+            return out;
+        }
+        out.values.clone_from(&node.values);
+        out.value_index.clone_from(&node.value_index);
+        out.section_index.clone_from(&node.section_index);
+        out.sections = node
+            .sections
+            .iter()
+            .map(|section| self.node(section, chain))
+            .collect();
+        for reference in &node.references {
+            if let Some(inherited) = self.reference(reference, chain) {
+                if !self.spend(inherited.size(), &reference.at) {
+                    break;
+                }
+                out.inherit(&inherited);
+            }
+        }
+        out
+    }
+
+    fn reference(
+        &mut self,
+        reference: &'a Spanned<String>,
+        chain: &mut Vec<&'a str>,
+    ) -> Option<Node> {
+        let mut target = self.root;
+        for part in reference.value.split('.') {
+            let Some(next) = target.section(part) else {
+                let known = target
+                    .sections
+                    .iter()
+                    .map(|section| section.name.value.as_str());
+                let help = match nearest(part, known) {
+                    Some(near) => format!("the nearest section there is {}", quoted(near)),
+                    None => "a reference is the full path of a section, such as `connections.site`"
+                        .to_owned(),
+                };
+                let what = format!("there is no section {}", quoted(&reference.value));
+                self.diagnostics
+                    .push(Diagnostic::error(what).at(reference.at).help(help));
+                return None;
+            };
+            target = next;
+        }
+        if chain.contains(&reference.value.as_str()) {
+            let what = format!("section {} refers to itself", quoted(&reference.value));
+            let help = "remove one of the references that form the circle";
+            self.diagnostics
+                .push(Diagnostic::error(what).at(reference.at).help(help));
+            return None;
+        }
+        if chain.len() == CHAIN_MAX {
+            let what = format!("more than {CHAIN_MAX} sections refer to each other in a row");
+            self.diagnostics.push(
+                Diagnostic::error(what)
+                    .at(reference.at)
+                    .help("flatten the chain of references"),
+            );
+            return None;
+        }
+        chain.push(&reference.value);
+        let resolved = self.node(target, chain);
+        chain.pop();
+        Some(resolved)
+    }
+
+    fn spend(&mut self, cost: usize, at: &Location) -> bool {
+        self.budget = self.budget.saturating_sub(cost);
+        if self.budget == 0 && !self.exhausted {
+            self.exhausted = true;
+            let what = format!("the references expand to more than {INHERITED_MAX} settings");
+            self.diagnostics.push(
+                Diagnostic::error(what)
+                    .at(*at)
+                    .help("refer to smaller sections"),
+            );
+        }
+        self.budget > 0
+    }
+}

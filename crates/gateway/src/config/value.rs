@@ -1,0 +1,328 @@
+//! Values: times, amounts, switches, addresses, and reading them from a section.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use esplanade_ike::config::AddressMatch;
+
+use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use super::source::Location;
+use super::tree::{Entry, Node};
+
+/// Why a value is refused and what to write.
+#[derive(Debug)]
+pub(super) struct Bad {
+    pub what: String,
+    pub help: String,
+}
+
+impl Bad {
+    pub fn new(what: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            help: help.into(),
+        }
+    }
+}
+
+pub(super) type Parsed<T> = Result<T, Bad>;
+
+/// The value of `key`, if it is given and not empty.
+pub(super) fn given<'a>(node: &'a Node, key: &str) -> Option<&'a Entry> {
+    node.value(key)
+        .filter(|entry| !entry.value.value.is_empty())
+}
+
+/// The value of `key` as `parse` reads it. None if it is not given, or refused (which is reported).
+pub(super) fn read<T>(
+    node: &Node,
+    key: &str,
+    diagnostics: &mut Diagnostics,
+    parse: impl FnOnce(&str) -> Parsed<T>,
+) -> Option<T> {
+    let entry = given(node, key)?;
+    match parse(&entry.value.value) {
+        Ok(value) => Some(value),
+        Err(bad) => {
+            report(key, bad, entry.value.at, diagnostics);
+            None
+        }
+    }
+}
+
+/// The comma-separated parts of `key`, each as `parse` reads it. None if the key is not given.
+pub(super) fn read_list<T>(
+    node: &Node,
+    key: &str,
+    diagnostics: &mut Diagnostics,
+    mut parse: impl FnMut(&str) -> Parsed<T>,
+) -> Option<Vec<T>> {
+    let entry = given(node, key)?;
+    let mut list = Vec::new();
+    for part in entry
+        .value
+        .value
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        match parse(part) {
+            Ok(value) => list.push(value),
+            Err(bad) => report(key, bad, entry.value.at, diagnostics),
+        }
+    }
+    Some(list)
+}
+
+pub(super) fn report(key: &str, bad: Bad, at: Location, diagnostics: &mut Diagnostics) {
+    diagnostics.push(
+        Diagnostic::error(format!("`{key}`: {}", bad.what))
+            .at(at)
+            .help(bad.help),
+    );
+}
+
+pub(super) fn switch(text: &str) -> Parsed<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "true" | "enabled" | "1" => Ok(true),
+        "no" | "false" | "disabled" | "0" => Ok(false),
+        _ => Err(Bad::new(
+            format!("{} is neither yes nor no", quoted(text)),
+            "write `yes` or `no`",
+        )),
+    }
+}
+
+/// Longer times are slips, and sums of two of these do not overflow.
+const SECONDS_MAX: u64 = 10 * 365 * 86_400;
+
+pub(super) fn time(text: &str) -> Parsed<Duration> {
+    let (digits, unit) = amount(text);
+    let scale = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => {
+            let help =
+                "write a number with s, m, h or d, such as `90s` or `4h`; a bare number is seconds";
+            return Err(Bad::new(format!("{} is not a time", quoted(text)), help));
+        }
+    };
+    let seconds = digits
+        .and_then(|number| number.checked_mul(scale))
+        .filter(|&seconds| seconds <= SECONDS_MAX);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        Bad::new(
+            format!("{} is not a time of at most ten years", quoted(text)),
+            "write a number with s, m, h or d",
+        )
+    })
+}
+
+pub(super) fn bytes(text: &str) -> Parsed<u64> {
+    let (digits, unit) = amount(text);
+    let shift = match unit {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => {
+            let help = "write a number, with k, m or g for units of 1024, 1024² or 1024³ bytes";
+            return Err(Bad::new(
+                format!("{} is not a number of bytes", quoted(text)),
+                help,
+            ));
+        }
+    };
+    let bytes = digits
+        .and_then(|number| number.checked_mul(1 << shift))
+        .filter(|&bytes| bytes <= AMOUNT_MAX);
+    bytes.ok_or_else(|| {
+        Bad::new(
+            format!("{} is not a number of bytes", quoted(text)),
+            "write a smaller number",
+        )
+    })
+}
+
+/// The default hard limit is a tenth more than the soft one and has to fit as well.
+const AMOUNT_MAX: u64 = u64::MAX / 2;
+
+pub(super) fn count(text: &str) -> Parsed<u64> {
+    match amount(text) {
+        (Some(number), "") if number <= AMOUNT_MAX => Ok(number),
+        _ => Err(Bad::new(
+            format!("{} is not a number", quoted(text)),
+            "write a whole number",
+        )),
+    }
+}
+
+/// A number within `range`.
+pub(super) fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Parsed<u64> {
+    let (from, to) = (range.start(), range.end());
+    match amount(text) {
+        (Some(number), "") if range.contains(&number) => Ok(number),
+        _ => {
+            let help = format!("write a whole number from {from} to {to}");
+            Err(Bad::new(
+                format!("{} is not a number from {from} to {to}", quoted(text)),
+                help,
+            ))
+        }
+    }
+}
+
+fn amount(text: &str) -> (Option<u64>, &str) {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    (digits.parse().ok(), unit.trim_start())
+}
+
+/// One of a few words.
+pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
+    match words.iter().find(|(word, _)| *word == text) {
+        Some(&(_, value)) => Ok(value),
+        None => {
+            let list = words
+                .iter()
+                .map(|(word, _)| format!("`{word}`"))
+                .collect::<Vec<_>>()
+                .join(", ");
+            let help = match nearest(text, words.iter().map(|&(word, _)| word)) {
+                Some(near) => format!("did you mean `{near}`? It takes {list}"),
+                None => format!("it takes {list}"),
+            };
+            Err(Bad::new(
+                format!("{} is not known here", quoted(text)),
+                help,
+            ))
+        }
+    }
+}
+
+/// `%any`, an address, a subnet or a range.
+pub(super) fn address_match(text: &str) -> Parsed<AddressMatch> {
+    if matches!(text, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::") {
+        return Ok(match text {
+            "%any4" => {
+                AddressMatch::Range(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into())
+            }
+            "%any6" => AddressMatch::Range(
+                Ipv6Addr::UNSPECIFIED.into(),
+                Ipv6Addr::from(u128::MAX).into(),
+            ),
+            _ => AddressMatch::Any,
+        });
+    }
+    if let Ok(host) = text.parse() {
+        return Ok(AddressMatch::Host(host));
+    }
+    match address_range(text) {
+        Some(Ok((from, to))) => Ok(AddressMatch::Range(from, to)),
+        Some(Err(bad)) => Err(bad),
+        None if looks_like_name(text) => {
+            let what = format!(
+                "{} is a host name; names are not looked up yet",
+                quoted(text)
+            );
+            Err(Bad::new(what, "write the IP address"))
+        }
+        None => {
+            let help =
+                "write an address, a subnet (10.0.0.0/8), a range (10.0.0.1-10.0.0.9) or %any";
+            Err(Bad::new(
+                format!("{} is not an address", quoted(text)),
+                help,
+            ))
+        }
+    }
+}
+
+fn looks_like_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+}
+
+/// `from-to` or `address/bits`; None if it has neither shape.
+pub(super) fn address_range(text: &str) -> Option<Parsed<(IpAddr, IpAddr)>> {
+    if let Some((base, bits)) = text.split_once('/') {
+        let base: IpAddr = base.parse().ok()?;
+        let bits: Option<u8> = bits.parse().ok();
+        return Some(match bits {
+            Some(bits) if bits <= if base.is_ipv4() { 32 } else { 128 } => Ok(subnet(base, bits)),
+            _ => Err(Bad::new(
+                format!("{} has a bad prefix length", quoted(text)),
+                "the prefix length goes up to 32 for IPv4 and 128 for IPv6",
+            )),
+        });
+    }
+    let (from, to) = text.split_once('-')?;
+    let (from, to): (IpAddr, IpAddr) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+    Some(if from.is_ipv4() == to.is_ipv4() && from <= to {
+        Ok((from, to))
+    } else {
+        let help = "write the lower address first, both of the same IP version";
+        Err(Bad::new(format!("{} is not a range", quoted(text)), help))
+    })
+}
+
+/// First and last address of a subnet.
+pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
+    match base {
+        IpAddr::V4(base) => {
+            let hosts = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let base = u32::from(base) & !hosts;
+            (
+                Ipv4Addr::from(base).into(),
+                Ipv4Addr::from(base | hosts).into(),
+            )
+        }
+        IpAddr::V6(base) => {
+            let hosts = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let base = u128::from(base) & !hosts;
+            (
+                Ipv6Addr::from(base).into(),
+                Ipv6Addr::from(base | hosts).into(),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        assert_eq!(time("90").ok(), Some(Duration::from_secs(90)));
+        assert_eq!(time("4h").ok(), Some(Duration::from_secs(14_400)));
+        assert_eq!(time("1 d").ok(), Some(Duration::from_secs(86_400)));
+        assert!(
+            time("4w").is_err() && time("h").is_err() && time("99999999999999999999s").is_err()
+        );
+        assert_eq!(bytes("2k").ok(), Some(2048));
+        assert!(bytes("2kb").is_err() && bytes("18446744073709551615g").is_err());
+        assert_eq!(switch("Enabled").ok(), Some(true));
+    }
+
+    #[test]
+    fn addresses() {
+        let net = AddressMatch::Range("10.1.0.0".parse().unwrap(), "10.1.255.255".parse().unwrap());
+        assert_eq!(address_match("10.1.2.3/16").ok(), Some(net));
+        assert_eq!(
+            address_match("0.0.0.0/0")
+                .ok()
+                .map(|any| any.matches("1.2.3.4".parse().unwrap())),
+            Some(true)
+        );
+        assert!(address_match("10.0.0.0/33").is_err());
+        assert!(address_match("10.0.0.9-10.0.0.1").is_err());
+        assert!(address_match("vpn.example.org").is_err_and(|bad| bad.what.contains("host name")));
+    }
+}
