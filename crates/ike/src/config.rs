@@ -3,30 +3,14 @@
 //! Plain data, filled by the configuration loader. Every type has a `Default` or a
 //! constructor with the values that apply where the administrator says nothing.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
-use rustls_pki_types::CertificateDer;
-use zeroize::Zeroizing;
+use esplanade_crypto::secret::Secret as SecretBytes;
 
-/// Placeholder until `auth` has its own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Identity {
-    Ipv4(std::net::Ipv4Addr),
-    Ipv6(std::net::Ipv6Addr),
-    Fqdn(String),
-    Email(String),
-    /// DER.
-    Dn(Vec<u8>),
-    KeyId(Vec<u8>),
-}
-
-/// Placeholder until `auth` has its own.
-#[derive(Debug)]
-pub struct PrivateKey;
+pub use crate::auth::{Authorities, Certificate, Credential, Identity};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
 #[derive(Clone, Debug)]
@@ -41,6 +25,8 @@ pub struct Config {
     pub nat_keepalive: Duration,
     /// Emit [`crate::Event::KeyLog`]. Off unless the administrator asks for it.
     pub key_log: bool,
+    /// Emit [`crate::Event::Message`] for every message of an IKE SA.
+    pub trace_messages: bool,
 }
 
 impl Default for Config {
@@ -52,6 +38,7 @@ impl Default for Config {
             limits: Limits::default(),
             nat_keepalive: Duration::from_secs(20),
             key_log: false,
+            trace_messages: false,
         }
     }
 }
@@ -177,8 +164,8 @@ impl Default for Retransmission {
 /// How we prove who we are.
 #[derive(Clone, Debug)]
 pub struct LocalAuth {
-    /// None: the subject of the certificate, or the local address.
-    pub id: Option<Identity>,
+    /// [`Identity::Any`]: the subject of the certificate, or the local address.
+    pub id: Identity,
     pub method: LocalMethod,
 }
 
@@ -186,74 +173,35 @@ pub struct LocalAuth {
 pub enum LocalMethod {
     /// The key comes from [`Config::secrets`].
     Psk,
-    /// `chain[0]` is the end entity's.
-    Certificate {
-        chain: Vec<CertificateDer<'static>>,
-        key: Arc<PrivateKey>,
-    },
+    Certificate(Arc<Credential>),
 }
 
 /// What the peer must prove.
 #[derive(Clone, Debug)]
 pub struct RemoteAuth {
-    pub id: IdentityMatch,
+    /// May be a pattern; see [`Identity::accepts`].
+    pub id: Identity,
     pub method: RemoteMethod,
 }
 
 #[derive(Clone, Debug)]
 pub enum RemoteMethod {
     Psk,
-    /// A certificate path to one of these trust anchors.
+    /// A certificate path to one of the authorities. The time of the check is the wall clock's; see
+    /// [`crate::Endpoint::set_wall_clock`].
     Certificate {
-        cacerts: Vec<CertificateDer<'static>>,
-        /// Unix time of the check comes with the wall clock; see [`crate::Endpoint::set_wall_clock`].
-        intermediates: Vec<CertificateDer<'static>>,
+        authorities: Arc<Authorities>,
         /// If not empty, the end entity's certificate must be one of these.
-        pinned: Vec<CertificateDer<'static>>,
+        pinned: Vec<Certificate>,
     },
 }
 
-/// Which peer identities a connection accepts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdentityMatch {
-    /// `%any`.
-    Any,
-    Exactly(Identity),
-    /// `*.example.org`: any FQDN below the domain. Holds the domain without the asterisk and dot.
-    AnyBelow(String),
-}
-
-impl IdentityMatch {
-    pub fn matches(&self, id: &Identity) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Exactly(own) => own == id,
-            Self::AnyBelow(domain) => match id {
-                Identity::Fqdn(name) => name
-                    .to_ascii_lowercase()
-                    .strip_suffix(&domain.to_ascii_lowercase())
-                    .and_then(|head| head.strip_suffix('.'))
-                    .is_some_and(|head| !head.is_empty()),
-                _ => false,
-            },
-        }
-    }
-}
-
 /// One pre-shared key and whom it belongs to.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Secret {
     /// Identities that share the key. Empty: everybody.
     pub owners: Vec<Identity>,
-    pub key: Zeroizing<Vec<u8>>,
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret")
-            .field("owners", &self.owners)
-            .finish_non_exhaustive()
-    }
+    pub key: SecretBytes,
 }
 
 /// An address, or a set of addresses, of a gateway.

@@ -4,11 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use esplanade_crypto::iana::SequenceNumbers;
+use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
+use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
-use zeroize::Zeroizing;
 
 use crate::config::{Action, Identity, Mode};
+use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
 /// Names one IKE SA for the life of the endpoint; never used twice.
@@ -174,8 +175,8 @@ pub struct ChildSaInstalled {
     pub spi_out: u32,
     pub esp: EspSuite,
     /// Keys of the SA that receives, in the order of RFC 7296 section 2.17: cipher key (and salt), integrity key.
-    pub key_in: Zeroizing<Vec<u8>>,
-    pub key_out: Zeroizing<Vec<u8>>,
+    pub key_in: Secret,
+    pub key_out: Secret,
     /// The port counts only with `udp_encap`.
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -306,13 +307,45 @@ pub struct KeyLog {
     pub ike_sa: IkeSaId,
     pub spi_i: u64,
     pub spi_r: u64,
-    pub sk_ei: Zeroizing<Vec<u8>>,
-    pub sk_er: Zeroizing<Vec<u8>>,
-    pub sk_ai: Zeroizing<Vec<u8>>,
-    pub sk_ar: Zeroizing<Vec<u8>>,
-    /// As Wireshark names it, for example `AES-GCM-256 with 16 octet ICV [RFC5282]`.
-    pub encryption: &'static str,
-    pub integrity: &'static str,
+    pub sk_ei: Secret,
+    pub sk_er: Secret,
+    pub sk_ai: Secret,
+    pub sk_ar: Secret,
+    pub suite: Suite,
+}
+
+impl KeyLog {
+    /// One line of the file `ikev2_decryption_table` in Wireshark's profile.
+    pub fn wireshark_line(&self) -> Secret {
+        let hex = |secret: &Secret| {
+            let mut text = zeroize::Zeroizing::new(String::with_capacity(2 * secret.len()));
+            for byte in secret.expose() {
+                for digit in [byte >> 4, byte & 15] {
+                    text.push(char::from_digit(u32::from(digit), 16).unwrap_or('?'));
+                }
+            }
+            text
+        };
+        let encryption = match self.suite.encryption {
+            Encryption::AesGcm16 => format!(
+                "AES-GCM-{} with 16 octet ICV [RFC5282]",
+                self.suite.key_bits
+            ),
+            Encryption::AesCbc => format!("AES-CBC-{} [RFC3602]", self.suite.key_bits),
+        };
+        let integrity = match self.suite.integrity {
+            None => "NONE [RFC4306]",
+            Some(Integrity::HmacSha2_256_128) => "HMAC_SHA2_256_128 [RFC4868]",
+            Some(Integrity::HmacSha2_384_192) => "HMAC_SHA2_384_192 [RFC4868]",
+            Some(Integrity::HmacSha2_512_256) => "HMAC_SHA2_512_256 [RFC4868]",
+        };
+        let keys = [&self.sk_ei, &self.sk_er, &self.sk_ai, &self.sk_ar].map(hex);
+        let line = format!(
+            "{:016x},{:016x},{},{},\"{encryption}\",{},{},\"{integrity}\"",
+            self.spi_i, self.spi_r, *keys[0], *keys[1], *keys[2], *keys[3]
+        );
+        Secret::from(line.into_bytes())
+    }
 }
 
 impl fmt::Debug for KeyLog {
