@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use esplanade_crypto::random;
+
 use super::Error;
 use super::lab::{GATEWAY_A, GATEWAY_B, Namespace, SITE_A, SITE_B};
 use crate::io::ns;
@@ -136,9 +138,8 @@ secrets {{
 /// 256 random bits in hexadecimal.
 pub fn random_psk() -> Result<String, Error> {
     let mut bytes = [0; 32];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|source| Error::system("cannot read /dev/urandom", source))?;
+    random::fill(&mut bytes)
+        .map_err(|error| Error::system("cannot make a secret", io::Error::other(error)))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

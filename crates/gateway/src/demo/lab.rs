@@ -9,10 +9,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use super::Error;
-use crate::io::ns;
+use crate::io::netns;
 use crate::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 
 pub const HOST_A: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
@@ -38,12 +38,12 @@ pub const LAN: &str = "lan";
 #[derive(Debug)]
 pub struct Namespace {
     pub name: &'static str,
-    pub network: OwnedFd,
+    pub network: netns::Namespace,
 }
 
 impl Namespace {
     fn new(name: &'static str) -> Result<Self, Error> {
-        let network = ns::new_network()
+        let network = netns::Namespace::create()
             .map_err(|source| Error::system(format!("cannot make the namespace {name}"), source))?;
         let namespace = Self { name, network };
         namespace
@@ -58,7 +58,7 @@ impl Namespace {
     ) -> Result<T, E> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                ns::enter(self.network.as_fd())?;
+                self.network.enter()?;
                 work()
             });
             thread

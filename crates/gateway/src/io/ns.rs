@@ -1,10 +1,12 @@
-//! Namespaces and child processes for `esplanade demo`: the system calls that have no safe wrapper.
+//! A process in namespaces of its own, and its children in others: the system calls of `esplanade demo`.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+
+use super::netns::Namespace;
+use super::sys::check;
 
 /// How this process came by the right to make network namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,27 +40,10 @@ pub fn isolate() -> io::Result<Isolation> {
     Ok(Isolation::UserNamespace)
 }
 
-/// A new network namespace; it lives as long as the descriptor or a process in it.
-pub fn new_network() -> io::Result<OwnedFd> {
-    // In a thread of its own, so that the caller stays where it is.
-    std::thread::spawn(|| {
-        unshare(libc::CLONE_NEWNET)?;
-        Ok(File::open("/proc/thread-self/ns/net")?.into())
-    })
-    .join()
-    .unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
-}
-
-/// Moves the calling thread into the network namespace.
-pub fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: setns takes a descriptor, borrowed for the call, and a flag; it touches no memory.
-    check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) })
-}
-
 /// Starts a program inside the network namespace; it is killed when the calling thread ends.
 ///
 /// The child leads a process group of its own, so that Ctrl-C on the terminal reaches only the demo.
-pub fn spawn_in(network: &OwnedFd, command: &mut Command) -> io::Result<Child> {
+pub fn spawn_in(network: &Namespace, command: &mut Command) -> io::Result<Child> {
     let network = network.as_fd().try_clone_to_owned()?;
     let parent = std::process::id();
     command.process_group(0);
@@ -66,7 +51,7 @@ pub fn spawn_in(network: &OwnedFd, command: &mut Command) -> io::Result<Child> {
     // allocates nothing; the descriptor is owned by the closure.
     unsafe {
         command.pre_exec(move || {
-            enter(network.as_fd())?;
+            check(libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET))?;
             check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
             // The parent may have died before the line above.
             if libc::getppid() as u32 != parent {
@@ -83,17 +68,10 @@ pub fn terminate(child: &Child) -> io::Result<()> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     // SAFETY: kill touches no memory; the child has not been waited for (`Child` is borrowed), so
     // the number still names it.
-    check(unsafe { libc::kill(pid, libc::SIGTERM) })
+    check(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
 }
 
 fn unshare(flags: libc::c_int) -> io::Result<()> {
     // SAFETY: unshare takes flags only and touches no memory of ours.
-    check(unsafe { libc::unshare(flags) })
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    check(unsafe { libc::unshare(flags) }).map(drop)
 }

@@ -2,13 +2,17 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::sys::{check, set_option, would_block};
 
 // <linux/if_packet.h>
 const PACKET_STATISTICS: libc::c_int = 6;
 const EVERY_PROTOCOL: u16 = libc::ETH_P_ALL as u16;
+
+const QUEUE_BYTES: i32 = 32 << 20;
 
 /// One instruction of a classic BPF filter.
 pub type Instruction = socket2::SockFilter;
@@ -28,8 +32,13 @@ impl Watch {
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
         socket.attach_filter(filter)?;
         // The forced size needs a privilege that a user namespace does not give.
-        let _ = socket.set_recv_buffer_size(32 << 20);
-        force_receive_buffer(&socket, 32 << 20);
+        let _ = socket.set_recv_buffer_size(QUEUE_BYTES as usize);
+        let _ = set_option(
+            socket.as_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUFFORCE,
+            QUEUE_BYTES,
+        );
         socket.bind(&link_address(interface)?)?;
         Ok(Self { socket })
     }
@@ -48,14 +57,7 @@ impl Watch {
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match io::Read::read(&mut &self.socket, buffer) {
             Ok(len) => Ok(buffer.get(..len)),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                Ok(None)
-            }
+            Err(error) if would_block(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -65,7 +67,7 @@ impl Watch {
         let mut statistics = MaybeUninit::<[u32; 2]>::zeroed();
         let mut len = size_of::<[u32; 2]>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `len` bytes, struct tpacket_stats, which is two u32.
-        let result = unsafe {
+        check(unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
                 libc::SOL_PACKET,
@@ -73,10 +75,7 @@ impl Watch {
                 statistics.as_mut_ptr().cast(),
                 &mut len,
             )
-        };
-        if result == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        })?;
         // SAFETY: zeroed above, and every bit pattern is a valid u32.
         let [_packets, drops] = unsafe { statistics.assume_init() };
         Ok(drops.into())
@@ -103,17 +102,4 @@ fn link_address(interface: &str) -> io::Result<SockAddr> {
         })?
     };
     Ok(address)
-}
-
-fn force_receive_buffer(socket: &Socket, size: libc::c_int) {
-    // SAFETY: the option value is a c_int that outlives the call. Failure leaves the size as it was.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVBUFFORCE,
-            (&raw const size).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        );
-    }
 }
