@@ -8,15 +8,14 @@ pub mod checksum;
 pub mod gro;
 pub mod gso;
 pub mod netns;
+pub mod ns;
 pub mod raw;
 pub mod sys;
 pub mod tun;
 pub mod udp;
 pub mod virtio;
+pub mod watch;
 
 mod message;
 #[cfg(test)]
 mod tests;
-
-/// Largest UDP payload over IPv4, and so the largest send with segmentation.
-pub const UDP_PAYLOAD_MAX: usize = 65_507;
