@@ -310,3 +310,135 @@ fn milliseconds(from: SystemTime, to: SystemTime) -> String {
     let elapsed = to.duration_since(from).unwrap_or_default();
     format!("{:.1} ms", elapsed.as_secs_f64() * 1e3)
 }
+
+#[cfg(test)]
+mod tests {
+    use esplanade_ike::wire::{
+        AuthMethod, Encrypted, Id, KeyExchange, Notify, NotifyType, encode_chain,
+    };
+
+    use super::*;
+
+    fn header(exchange: ExchangeType, from_initiator: bool, message_id: u32) -> Header {
+        Header {
+            initiator_spi: 0x0102_0304_0506_0708,
+            responder_spi: 0x1112_1314_1516_1718,
+            exchange,
+            from_initiator,
+            response: !from_initiator,
+            message_id,
+        }
+    }
+
+    fn gcm_proposal() -> Proposal {
+        Proposal {
+            number: 1,
+            protocol: ProtocolId::IKE,
+            spi: Vec::new(),
+            transforms: vec![
+                Transform::with_key_bits(
+                    TransformType::ENCRYPTION,
+                    Encryption::AesGcm16.number(),
+                    128,
+                ),
+                Transform::new(TransformType::PRF, Prf::HmacSha2_256.number()),
+                Transform::new(TransformType::KEY_EXCHANGE, Group::Curve25519.number()),
+            ],
+        }
+    }
+
+    #[test]
+    fn clear_messages_are_read_without_keys() {
+        let message = Message {
+            header: header(ExchangeType::IKE_SA_INIT, false, 0),
+            payloads: vec![
+                Payload::Sa(vec![gcm_proposal()]),
+                Payload::Ke(KeyExchange {
+                    group: 31,
+                    public: vec![9; 32],
+                }),
+                Payload::Nonce(vec![7; 32]),
+                Payload::Notify(Notify::new(
+                    NotifyType::NAT_DETECTION_SOURCE_IP,
+                    vec![0; 20],
+                )),
+            ],
+        };
+        let reading = read(&message.encode().unwrap(), &Keys::default());
+        assert_eq!(reading.title, "IKE_SA_INIT response 0");
+        assert_eq!(
+            reading.payloads.join(" "),
+            "SAr1 KEr(CURVE25519) Nr N(NAT_DETECTION_SOURCE_IP)"
+        );
+        assert_eq!(
+            reading.chosen.as_deref(),
+            Some("ENCR_AES_GCM_16-128 PRF_HMAC_SHA2_256 CURVE25519")
+        );
+    }
+
+    #[test]
+    fn an_encrypted_message_is_opened_only_with_its_key() {
+        let datagram = sealed_auth(&[0x42; 20]);
+        let closed = read(&datagram, &Keys::default());
+        assert!(!closed.opened);
+        assert!(
+            closed.payloads[0].starts_with("SK { "),
+            "{:?}",
+            closed.payloads
+        );
+
+        let line = |key: &str| {
+            let zero = "00".repeat(20);
+            format!(
+                "ikev2_decryption_table:0102030405060708,1112131415161718,{key},{zero},\
+                 \"AES-GCM-128 with 16 octet ICV [RFC5282]\",,,\"NONE [RFC4306]\"\n"
+            )
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keys");
+        std::fs::write(&path, format!("nonsense\n{}", line(&"42".repeat(20)))).unwrap();
+        let opened = read(&datagram, &Keys::read(&path).unwrap());
+        assert!(opened.opened);
+        assert_eq!(
+            opened.payloads.join(", "),
+            "SK { IDi(gw-a), AUTH(SHARED_KEY) }"
+        );
+
+        std::fs::write(&path, line(&"43".repeat(20))).unwrap();
+        assert!(!read(&datagram, &Keys::read(&path).unwrap()).opened);
+    }
+
+    fn sealed_auth(sk_ei: &[u8]) -> Vec<u8> {
+        const IV_LEN: usize = 8;
+        const ICV_LEN: usize = 16;
+        let payloads = [
+            Payload::IdI(Id::new(IdType::FQDN, b"gw-a".to_vec())),
+            Payload::Auth(esplanade_ike::wire::Auth {
+                method: AuthMethod::SHARED_KEY,
+                data: vec![1; 32],
+            }),
+        ];
+        let mut content = Vec::new();
+        let first = encode_chain(&payloads, &mut content).unwrap();
+        content.push(0);
+        let body = [vec![0; IV_LEN], content.clone(), vec![0; ICV_LEN]].concat();
+        let message = Message {
+            header: header(ExchangeType::IKE_AUTH, true, 1),
+            payloads: vec![Payload::Encrypted(Encrypted { first, body })],
+        };
+        let mut datagram = message.encode().unwrap();
+        datagram.truncate(datagram.len() - ICV_LEN);
+        let iv_at = datagram.len() - content.len() - IV_LEN;
+        let key = SkKey::new(Encryption::AesGcm16, None, sk_ei, &[]).unwrap();
+        key.seal(&mut datagram, iv_at).unwrap();
+        datagram
+    }
+
+    #[test]
+    fn garbage_is_unreadable_and_no_panic() {
+        for len in 0..64 {
+            let reading = read(&vec![0xa5; len], &Keys::default());
+            assert_eq!(reading.title, "unreadable");
+        }
+    }
+}
