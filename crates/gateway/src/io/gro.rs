@@ -9,7 +9,7 @@
 use std::io::IoSlice;
 
 use super::checksum::{fold, length_term, pseudo_header, sum};
-use super::virtio::{GsoKind, HEADER_LEN, VnetHeader};
+use super::virtio::{GsoKind, VnetHeader};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -41,10 +41,16 @@ struct View {
     mergeable: bool,
 }
 
+/// The packets of a burst, in order of arrival: IP packets without padding.
+pub trait Packets {
+    fn packet(&self, index: usize) -> &[u8];
+    fn packet_mut(&mut self, index: usize) -> &mut [u8];
+}
+
+/// A packet's place in its group.
 #[derive(Debug, Clone, Copy)]
-struct Packet {
-    offset: usize,
-    len: usize,
+struct Link {
+    packet: u32,
     next: u32,
 }
 
@@ -66,29 +72,35 @@ struct Group {
 }
 
 /// Collects the packets of a burst; [`Coalescer::flush`] writes them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Coalescer {
-    packets: Vec<Packet>,
+    udp: bool,
+    links: Vec<Link>,
     groups: Vec<Group>,
 }
 
 impl Coalescer {
-    pub fn new() -> Self {
-        Self::default()
+    /// `udp`: the TUN takes UDP super-segments too.
+    pub fn new(udp: bool) -> Self {
+        Self {
+            udp,
+            links: Vec::new(),
+            groups: Vec::new(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.packets.is_empty()
+        self.links.is_empty()
     }
 
-    /// Takes the packet at `arena[offset..offset + len]`, an IP packet without padding.
-    pub fn push(&mut self, arena: &[u8], offset: usize, len: usize) {
-        let bytes = &arena[offset..offset + len];
+    /// Takes packet `index` of the burst.
+    pub fn push(&mut self, packets: &impl Packets, index: usize) {
+        let bytes = packets.packet(index);
         let view = parse(bytes);
         if let Some(view) = view
-            && let Some(found) = self.find(arena, bytes, &view)
+            && let Some(found) = self.find(packets, bytes, &view)
         {
-            if self.append(arena, found, bytes, &view, offset) {
+            if self.append(packets, found, index, &view) {
                 return;
             }
             // Nothing may overtake this packet, so the flow's older group takes no more.
@@ -101,56 +113,60 @@ impl Coalescer {
                 .iter_mut()
                 .for_each(|group| group.closed = true);
         }
-        let index = self.packets.len() as u32;
-        self.packets.push(Packet {
-            offset,
-            len,
-            next: NONE,
-        });
+        let link = self.add_link(index);
+        let len = bytes.len();
         let segment = view.map_or(0, |view| len - view.headers);
         self.groups.push(Group {
-            first: index,
-            last: index,
+            first: link,
+            last: link,
             count: 1,
             view,
             segment,
             length: len,
             next_sequence: view.map_or(0, |view| view.sequence.wrapping_add(segment as u32)),
             verified: false,
-            closed: view.is_none_or(|view| !view.mergeable || view.push),
+            closed: view.is_none_or(|view| {
+                !view.mergeable || view.push || (view.protocol == UDP && !self.udp)
+            }),
         });
     }
 
+    fn add_link(&mut self, packet: usize) -> u32 {
+        self.links.push(Link {
+            packet: packet as u32,
+            next: NONE,
+        });
+        (self.links.len() - 1) as u32
+    }
+
+    /// The first packet of a group.
+    fn head<'a>(&self, packets: &'a impl Packets, group: &Group) -> &'a [u8] {
+        packets.packet(self.links[group.first as usize].packet as usize)
+    }
+
     /// The newest group of the packet's flow. Older ones behind it stay closed to the flow, which keeps its order.
-    fn find(&self, arena: &[u8], bytes: &[u8], view: &View) -> Option<usize> {
+    fn find(&self, packets: &impl Packets, bytes: &[u8], view: &View) -> Option<usize> {
         let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
         (newest..self.groups.len()).rev().find(|&index| {
             let group = &self.groups[index];
             let Some(other) = group.view else {
                 return false;
             };
-            let first = &self.packets[group.first as usize];
             other.v4 == view.v4
                 && other.protocol == view.protocol
                 && other.transport == view.transport
-                && same_flow(&arena[first.offset..first.offset + first.len], bytes, view)
+                && same_flow(self.head(packets, group), bytes, view)
         })
     }
 
-    fn append(
-        &mut self,
-        arena: &[u8],
-        found: usize,
-        bytes: &[u8],
-        view: &View,
-        offset: usize,
-    ) -> bool {
-        let group = &mut self.groups[found];
-        let (Some(first_view), payload) = (group.view, bytes.len() - view.headers) else {
+    fn append(&mut self, packets: &impl Packets, found: usize, index: usize, view: &View) -> bool {
+        let group = &self.groups[found];
+        let Some(first_view) = group.view else {
             return false;
         };
-        let first = self.packets[group.first as usize];
-        let first_bytes = &arena[first.offset..first.offset + first.len];
+        let bytes = packets.packet(index);
+        let payload = bytes.len() - view.headers;
+        let first_bytes = self.head(packets, group);
         if group.closed
             || !view.mergeable
             || view.headers != first_view.headers
@@ -163,20 +179,14 @@ impl Coalescer {
         {
             return false;
         }
-        if !group.verified {
-            if !checksum_holds(first_bytes, &first_view) {
-                return false;
-            }
-            group.verified = true;
+        if !group.verified && !checksum_holds(first_bytes, &first_view) {
+            return false;
         }
-        let index = self.packets.len() as u32;
-        self.packets.push(Packet {
-            offset,
-            len: bytes.len(),
-            next: NONE,
-        });
-        self.packets[group.last as usize].next = index;
-        group.last = index;
+        let link = self.add_link(index);
+        let group = &mut self.groups[found];
+        self.links[group.last as usize].next = link;
+        group.verified = true;
+        group.last = link;
         group.count += 1;
         group.length += payload;
         group.next_sequence = view.sequence.wrapping_add(payload as u32);
@@ -185,20 +195,22 @@ impl Coalescer {
         true
     }
 
-    /// Hands every packet or super-segment to `write`, as a virtio header and slices of the arena, in the order in
-    /// which their first packets came. The arena's packets are rewritten and must not be used afterwards.
-    pub fn flush(&mut self, arena: &mut [u8], mut write: impl FnMut(&[IoSlice<'_>])) {
+    /// Hands every packet or super-segment to `write`, as a virtio header and slices of the packets, in the order in
+    /// which their first packets came. The packets' headers are rewritten on the way.
+    pub fn flush(
+        &mut self,
+        packets: &mut impl Packets,
+        mut write: impl FnMut(&[IoSlice<'_>], u16),
+    ) {
         for group in &self.groups {
-            let first = self.packets[group.first as usize];
+            let first = self.links[group.first as usize];
             let header = match group.view {
                 Some(view) if group.count > 1 => {
-                    let push = {
-                        let last = self.packets[group.last as usize];
-                        view.protocol == TCP
-                            && arena[last.offset + view.transport + 13] & TCP_PSH != 0
-                    };
+                    let last = self.links[group.last as usize].packet as usize;
+                    let push = view.protocol == TCP
+                        && packets.packet(last)[view.transport + 13] & TCP_PSH != 0;
                     merge_headers(
-                        &mut arena[first.offset..first.offset + first.len],
+                        packets.packet_mut(first.packet as usize),
                         &view,
                         group,
                         push,
@@ -207,23 +219,21 @@ impl Coalescer {
                 _ => VnetHeader::default(),
             }
             .encode();
-            debug_assert_eq!(header.len(), HEADER_LEN);
+            let headers = group.view.map_or(0, |view| view.headers);
             let mut slices = [IoSlice::new(&[]); SEGMENTS_MAX as usize + 1];
             slices[0] = IoSlice::new(&header);
-            slices[1] = IoSlice::new(&arena[first.offset..first.offset + first.len]);
+            slices[1] = IoSlice::new(packets.packet(first.packet as usize));
             let mut used = 2;
             let mut next = first.next;
-            while let Some(packet) = self.packets.get(next as usize) {
-                let headers = group.view.map_or(0, |view| view.headers);
-                slices[used] =
-                    IoSlice::new(&arena[packet.offset + headers..packet.offset + packet.len]);
+            while let Some(link) = self.links.get(next as usize) {
+                slices[used] = IoSlice::new(&packets.packet(link.packet as usize)[headers..]);
                 used += 1;
-                next = packet.next;
+                next = link.next;
             }
-            write(&slices[..used]);
+            write(&slices[..used], group.count);
         }
         self.groups.clear();
-        self.packets.clear();
+        self.links.clear();
     }
 }
 

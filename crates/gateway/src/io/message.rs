@@ -32,17 +32,37 @@ impl Received {
     };
 }
 
-/// A datagram to send: `arena[offset..offset + len]`, cut into pieces of `segment` bytes if that is not zero.
+/// A datagram to send, cut into pieces of `segment` bytes if that is not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct Outgoing<'a> {
     pub remote: SocketAddr,
     /// The source address; None lets the kernel choose.
     pub local: Option<IpAddr>,
     pub tos: u8,
+    /// Don't Fragment.
     pub df: bool,
-    pub offset: usize,
-    pub len: usize,
+    pub payload: &'a [u8],
     pub segment: u16,
+}
+
+impl Outgoing<'_> {
+    /// Fills up arrays.
+    pub const NONE: Self = Self {
+        remote: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
+        local: None,
+        tos: 0,
+        df: false,
+        payload: &[],
+        segment: 0,
+    };
+
+    /// The number of packets that leave.
+    pub fn packets(&self) -> u64 {
+        match usize::from(self.segment) {
+            0 => 1,
+            segment => self.payload.len().div_ceil(segment) as u64,
+        }
+    }
 }
 
 const CONTROL_LEN: usize = 128;
@@ -158,7 +178,7 @@ fn read_control(bytes: &[u8], meta: &mut Received) {
     });
 }
 
-fn write_control(control: &mut Control, item: &Outgoing) -> usize {
+fn write_control(control: &mut Control, item: &Outgoing<'_>) -> usize {
     let mut used = 0;
     match item.local {
         Some(IpAddr::V4(address)) => {
@@ -295,7 +315,7 @@ pub const SEND_MAX: usize = 32;
 
 /// Sends `items` (the first [`SEND_MAX`] of them); returns how many went out before the first error, and the error if
 /// it hit the first one.
-pub fn send(fd: BorrowedFd<'_>, arena: &[u8], items: &[Outgoing]) -> io::Result<usize> {
+pub fn send(fd: BorrowedFd<'_>, items: &[Outgoing<'_>]) -> io::Result<usize> {
     let items = &items[..items.len().min(SEND_MAX)];
     let mut names = [Name([0; NAME_LEN]); SEND_MAX];
     let mut controls = [Control([0; CONTROL_LEN]); SEND_MAX];
@@ -306,7 +326,7 @@ pub fn send(fd: BorrowedFd<'_>, arena: &[u8], items: &[Outgoing]) -> io::Result<
     // SAFETY: mmsghdr is plain integers and pointers, for which zero is valid.
     let mut headers: [libc::mmsghdr; SEND_MAX] = unsafe { std::mem::zeroed() };
     for (index, item) in items.iter().enumerate() {
-        let payload = &arena[item.offset..item.offset + item.len];
+        let payload = item.payload;
         let (name, name_len) = encode_name(&item.remote);
         names[index] = name;
         let control_len = write_control(&mut controls[index], item);
@@ -356,8 +376,7 @@ mod tests {
             local: Some("2001:db8::2".parse().unwrap()),
             tos: 0xb9,
             df: false,
-            offset: 0,
-            len: 0,
+            payload: &[],
             segment: 1400,
         };
         let mut control = Control([0; CONTROL_LEN]);

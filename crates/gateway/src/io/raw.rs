@@ -3,12 +3,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message::{self, Outgoing, SEND_MAX};
+use super::message::{self, Outgoing};
 use super::sys::set_option;
-use super::udp::{Destination, SendReport, SocketOptions, open, send_items, set_df};
+use super::udp::{DfState, SendReport, SocketOptions, open, send_items};
 
 const PROTOCOL_ESP: i32 = 50;
 
@@ -17,7 +18,9 @@ const PROTOCOL_ESP: i32 = 50;
 #[derive(Debug)]
 pub struct EspSocket {
     socket: Socket,
+    local: IpAddr,
     v4: bool,
+    df: Mutex<DfState>,
 }
 
 impl EspSocket {
@@ -28,11 +31,30 @@ impl EspSocket {
         let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
         let socket = open(domain, Type::RAW, Protocol::from(PROTOCOL_ESP), options)?;
         socket.bind(&SocketAddr::new(local, 0).into())?;
-        Ok(Self { socket, v4 })
+        Ok(Self {
+            socket,
+            local,
+            v4,
+            df: Mutex::new(DfState::new(v4)),
+        })
     }
 
-    pub fn is_v4(&self) -> bool {
-        self.v4
+    /// Whether packets of this IP version from this local address go out here.
+    pub fn serves(&self, local: IpAddr, v4: bool) -> bool {
+        self.v4 == v4 && (self.local.is_unspecified() || self.local == local)
+    }
+
+    /// Sends ESP packets in order. A raw socket's address has no port: IPv6 refuses any but zero.
+    pub fn send(&self, items: &[Outgoing<'_>]) -> SendReport {
+        let mut report = SendReport::default();
+        let mut df = self.df.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = items;
+        while let Some(first) = rest.first() {
+            df.set(self.as_fd(), first.df);
+            let run = rest.iter().take_while(|item| item.df == first.df).count();
+            rest = &rest[send_items(self.as_fd(), &rest[..run], &mut report, |_| {})..];
+        }
+        report
     }
 
     /// The range of the ESP packet in a datagram that was received.
@@ -48,70 +70,6 @@ impl EspSocket {
 impl AsFd for EspSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-/// ESP packets of one arena on their way to a raw socket.
-#[derive(Debug, Default)]
-pub struct RawSendQueue {
-    items: Vec<Outgoing>,
-    df: bool,
-}
-
-impl RawSendQueue {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    pub fn push(&mut self, destination: &Destination, offset: usize, len: usize) {
-        let Destination {
-            remote,
-            local,
-            tos,
-            df,
-        } = *destination;
-        // A raw socket's address has no port; IPv6 refuses any but zero.
-        let remote = SocketAddr::new(remote.ip(), 0);
-        self.items.push(Outgoing {
-            remote,
-            local,
-            tos,
-            df,
-            offset,
-            len,
-            segment: 0,
-        });
-    }
-
-    pub fn flush(&mut self, socket: &EspSocket, arena: &[u8]) -> SendReport {
-        let mut report = SendReport::default();
-        let mut start = 0;
-        while let Some(first) = self.items.get(start) {
-            if first.df != self.df {
-                self.df = first.df;
-                if let Err(error) = set_df(socket.as_fd(), socket.v4, first.df) {
-                    tracing::trace!("cannot change DF: {error}");
-                }
-            }
-            let run = self.items[start..]
-                .iter()
-                .take(SEND_MAX)
-                .take_while(|item| item.df == first.df)
-                .count();
-            start += send_items(
-                socket.as_fd(),
-                arena,
-                &self.items[start..start + run],
-                &mut report,
-                |_| {},
-            );
-        }
-        self.items.clear();
-        report
     }
 }
 
@@ -172,13 +130,9 @@ impl BypassSocket {
         let remote = SocketAddr::new(remote, 0);
         let item = Outgoing {
             remote,
-            local: None,
-            tos: 0,
-            df: false,
-            offset: 0,
-            len: packet.len(),
-            segment: 0,
+            payload: packet,
+            ..Outgoing::NONE
         };
-        message::send(fd, packet, &[item]).map(drop)
+        message::send(fd, &[item]).map(drop)
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::checksum::tests::naive;
-use super::gro::Coalescer;
+use super::gro::{Coalescer, Packets};
 use super::gso::{GsoError, Segments};
 use super::virtio::{GsoKind, HEADER_LEN, VnetHeader};
 
@@ -122,17 +122,27 @@ fn split(packet: &Super) -> Vec<Vec<u8>> {
         .collect()
 }
 
+impl Packets for Vec<Vec<u8>> {
+    fn packet(&self, index: usize) -> &[u8] {
+        &self[index]
+    }
+
+    fn packet_mut(&mut self, index: usize) -> &mut [u8] {
+        &mut self[index]
+    }
+}
+
 /// Writes of the coalescer as (virtio header, packet).
 fn coalesce(packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
-    let mut coalescer = Coalescer::new();
-    let mut arena = packets.concat();
-    let mut offset = 0;
-    for packet in packets {
-        coalescer.push(&arena, offset, packet.len());
-        offset += packet.len();
+    let mut coalescer = Coalescer::new(true);
+    let mut packets = packets.to_vec();
+    for index in 0..packets.len() {
+        coalescer.push(&packets, index);
     }
     let mut writes = Vec::new();
-    coalescer.flush(&mut arena, |slices| {
+    let mut total = 0;
+    coalescer.flush(&mut packets, |slices, count| {
+        total += usize::from(count);
         let header: [u8; HEADER_LEN] = (*slices[0]).try_into().unwrap();
         let packet = slices[1..]
             .iter()
@@ -140,6 +150,7 @@ fn coalesce(packets: &[Vec<u8>]) -> Vec<(VnetHeader, Vec<u8>)> {
             .collect();
         writes.push((VnetHeader::decode(&header).unwrap(), packet));
     });
+    assert_eq!(total, packets.len());
     assert!(coalescer.is_empty());
     writes
 }

@@ -1,20 +1,22 @@
 //! UDP sockets with segmentation on send and coalescing on receive.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::UDP_PAYLOAD_MAX;
-use super::message::{self, Outgoing, SEND_MAX};
+use super::message;
 use super::sys::{check, set_option, would_block};
 
-pub use super::message::{Received, Receiver};
+pub use super::message::{Outgoing, Received, Receiver, SEND_MAX};
 
 /// The kernel's older limit for the segments of one send (UDP_MAX_SEGMENTS).
-const SEGMENTS_MAX: usize = 64;
+pub const SEGMENTS_MAX: usize = 64;
+/// Largest UDP payload over IPv4, and so the most bytes of one send.
+pub const PAYLOAD_MAX: usize = 65_507;
 
 /// Receive and send buffers of a socket, where the system allows so much.
 const SOCKET_BUFFER: i32 = 8 << 20;
@@ -64,7 +66,7 @@ pub(super) fn open(
 }
 
 /// Sets or clears DF; without it the kernel fragments what exceeds the link's MTU.
-pub(super) fn set_df(fd: BorrowedFd<'_>, v4: bool, df: bool) -> io::Result<()> {
+fn set_df(fd: BorrowedFd<'_>, v4: bool, df: bool) -> io::Result<()> {
     match (v4, df) {
         (true, true) => set_option(
             fd,
@@ -93,11 +95,12 @@ pub(super) fn set_df(fd: BorrowedFd<'_>, v4: bool, df: bool) -> io::Result<()> {
     }
 }
 
-/// A bound UDP socket. Threads may share it; each sends with a [`SendQueue`] of its own.
+/// A bound UDP socket. Threads may share it.
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: Socket,
     local: SocketAddr,
+    df: Mutex<DfState>,
     /// UDP_SEGMENT works, as far as is known.
     segmentation: AtomicBool,
 }
@@ -121,6 +124,7 @@ impl UdpSocket {
         Ok(Self {
             socket,
             local,
+            df: Mutex::new(DfState::new(local.is_ipv4())),
             segmentation: AtomicBool::new(true),
         })
     }
@@ -130,143 +134,27 @@ impl UdpSocket {
         self.local
     }
 
-    /// Sends one datagram.
-    pub fn send(
-        &self,
-        local: Option<IpAddr>,
-        remote: SocketAddr,
-        payload: &[u8],
-    ) -> io::Result<()> {
-        let item = Outgoing {
-            remote,
-            local,
-            tos: 0,
-            df: false,
-            offset: 0,
-            len: payload.len(),
-            segment: 0,
-        };
-        message::send(self.socket.as_fd(), payload, &[item]).map(drop)
-    }
-}
-
-impl AsFd for UdpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-/// Where and how a packet goes out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Destination {
-    pub remote: SocketAddr,
-    pub local: Option<IpAddr>,
-    pub tos: u8,
-    pub df: bool,
-}
-
-/// What a flush did, in packets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SendReport {
-    pub sent: u64,
-    /// Larger than the path allows, with DF.
-    pub too_big: u64,
-    /// Refused otherwise, or no room in the socket's buffer.
-    pub failed: u64,
-}
-
-/// Packets of one arena on their way to a socket. Neighbours of equal length to the same destination become one send.
-#[derive(Debug, Default)]
-pub struct SendQueue {
-    items: Vec<Outgoing>,
-    df: bool,
-}
-
-impl SendQueue {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// Queues `arena[offset..offset + len]`.
-    pub fn push(&mut self, destination: &Destination, offset: usize, len: usize) {
-        if let Some(last) = self.items.last_mut() {
-            let segment = if last.segment == 0 {
-                last.len
-            } else {
-                usize::from(last.segment)
-            };
-            let joins = last.offset + last.len == offset
-                && len <= segment
-                // A shorter packet was the last of its send.
-                && last.len.is_multiple_of(segment.max(1))
-                && last.len / segment.max(1) < SEGMENTS_MAX
-                && last.len + len <= UDP_PAYLOAD_MAX
-                && last.remote == destination.remote
-                && last.local == destination.local
-                && last.tos == destination.tos
-                && last.df == destination.df;
-            if joins {
-                last.segment = segment as u16;
-                last.len += len;
-                return;
-            }
-        }
-        let Destination {
-            remote,
-            local,
-            tos,
-            df,
-        } = *destination;
-        self.items.push(Outgoing {
-            remote,
-            local,
-            tos,
-            df,
-            offset,
-            len,
-            segment: 0,
-        });
-    }
-
-    /// Sends everything queued from `arena`.
-    pub fn flush(&mut self, socket: &UdpSocket, arena: &[u8]) -> SendReport {
-        let segmentation = socket.segmentation.load(Ordering::Relaxed);
-        let v4 = socket.local.is_ipv4();
+    /// Sends `items` in order. A super-packet that the kernel will not cut is cut here.
+    pub fn send(&self, items: &[Outgoing<'_>]) -> SendReport {
         let mut report = SendReport::default();
-        let mut start = 0;
-        while let Some(first) = self.items.get(start) {
-            if first.df != self.df {
-                self.df = first.df;
-                if let Err(error) = set_df(socket.as_fd(), v4, first.df) {
-                    tracing::trace!("cannot change DF: {error}");
-                }
-            }
-            let run = self.items[start..]
-                .iter()
-                .take(SEND_MAX)
-                .take_while(|item| item.df == first.df)
-                .count();
-            let run = if segmentation { run } else { 1 };
-            let items = &self.items[start..start + run];
-            if !segmentation && first.segment != 0 {
-                send_pieces(socket.as_fd(), arena, first, &mut report);
-                start += 1;
-                continue;
-            }
-            start += send_items(socket.as_fd(), arena, items, &mut report, |error| {
-                socket.refuse_segmentation(error)
-            });
+        let mut df = self.df.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = items;
+        while let Some(first) = rest.first() {
+            df.set(self.as_fd(), first.df);
+            let sent = if first.segment != 0 && !self.segmentation.load(Ordering::Relaxed) {
+                send_pieces(self.as_fd(), first, &mut report);
+                1
+            } else {
+                let run = rest.iter().take_while(|item| item.df == first.df).count();
+                send_items(self.as_fd(), &rest[..run], &mut report, |error| {
+                    self.refuse_segmentation(error)
+                })
+            };
+            rest = &rest[sent..];
         }
-        self.items.clear();
         report
     }
-}
 
-impl UdpSocket {
     fn refuse_segmentation(&self, error: &io::Error) {
         // EIO: the route's device cannot complete checksums; then nothing segmented will ever leave by it.
         let lasting = error.raw_os_error() == Some(libc::EIO);
@@ -278,27 +166,57 @@ impl UdpSocket {
     }
 }
 
-fn packets(item: &Outgoing) -> u64 {
-    if item.segment == 0 {
-        1
-    } else {
-        item.len.div_ceil(usize::from(item.segment)) as u64
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
-/// One sendmmsg; returns how many items are done with, at least 1.
+/// What a send did, in packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendReport {
+    pub sent: u64,
+    /// Larger than the path allows, with DF.
+    pub too_big: u64,
+    /// Refused otherwise, or no room in the socket's buffer.
+    pub failed: u64,
+}
+
+/// The socket's DF setting. It is an option of the socket and not of a message, so senders take turns.
+#[derive(Debug)]
+pub(super) struct DfState {
+    v4: bool,
+    df: bool,
+}
+
+impl DfState {
+    pub(super) fn new(v4: bool) -> Self {
+        Self { v4, df: false }
+    }
+
+    pub(super) fn set(&mut self, fd: BorrowedFd<'_>, df: bool) {
+        if self.df == df {
+            return;
+        }
+        match set_df(fd, self.v4, df) {
+            Ok(()) => self.df = df,
+            Err(error) => tracing::trace!("cannot change DF: {error}"),
+        }
+    }
+}
+
+/// One sendmmsg of items with the same DF; returns how many are done with.
 pub(super) fn send_items(
     fd: BorrowedFd<'_>,
-    arena: &[u8],
-    items: &[Outgoing],
+    items: &[Outgoing<'_>],
     report: &mut SendReport,
     refused: impl Fn(&io::Error),
 ) -> usize {
-    let Some(first) = items.first() else { return 1 };
-    let error = match message::send(fd, arena, items) {
+    let Some(first) = items.first() else { return 0 };
+    let error = match message::send(fd, items) {
         Ok(count) => {
-            report.sent += items[..count].iter().map(packets).sum::<u64>();
-            return count.max(1);
+            report.sent += items.iter().take(count).map(Outgoing::packets).sum::<u64>();
+            return count;
         }
         Err(error) => error,
     };
@@ -307,43 +225,40 @@ pub(super) fn send_items(
             if wait_writable(fd) {
                 return 0;
             }
-            report.failed += packets(first);
+            report.failed += first.packets();
         }
         // EINVAL and EMSGSIZE: a segment exceeds the MTU, where a plain packet can be fragmented.
         Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if first.segment != 0 => {
             refused(&error);
-            send_pieces(fd, arena, first, report);
+            send_pieces(fd, first, report);
         }
-        Some(libc::EMSGSIZE) => report.too_big += packets(first),
+        Some(libc::EMSGSIZE) => report.too_big += 1,
         _ => {
             tracing::trace!("cannot send to {}: {error}", first.remote);
-            report.failed += packets(first);
+            report.failed += first.packets();
         }
     }
     1
 }
 
 /// Sends the segments of one item as packets of their own.
-fn send_pieces(fd: BorrowedFd<'_>, arena: &[u8], item: &Outgoing, report: &mut SendReport) {
-    let end = item.offset + item.len;
-    let pieces: Vec<Outgoing> = (item.offset..end)
-        .step_by(usize::from(item.segment).max(1))
-        .map(|offset| Outgoing {
-            offset,
-            len: usize::from(item.segment).min(end - offset),
+fn send_pieces(fd: BorrowedFd<'_>, item: &Outgoing<'_>, report: &mut SendReport) {
+    let chunks = item.payload.chunks(usize::from(item.segment).max(1));
+    let pieces: Vec<Outgoing<'_>> = chunks
+        .map(|payload| Outgoing {
+            payload,
             segment: 0,
             ..*item
         })
         .collect();
-    let mut done = 0;
-    while done < pieces.len() {
-        done += send_items(fd, arena, &pieces[done..], report, |_| {});
+    let mut rest = &pieces[..];
+    while !rest.is_empty() {
+        rest = &rest[send_items(fd, rest, report, |_| {})..];
     }
 }
 
 /// Waits a moment for room in the send buffer; a link that stays stuck costs packets, not the other tunnels.
 fn wait_writable(fd: BorrowedFd<'_>) -> bool {
-    use std::os::fd::AsRawFd;
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLOUT,

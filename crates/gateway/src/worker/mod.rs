@@ -1,1 +1,180 @@
-//! Data workers: plain threads that move packets.
+//! Data workers: plain threads that move packets between a TUN queue and the sockets.
+//!
+//! A flow stays on one worker: the kernel steers outbound flows to a TUN queue by their hash, and a peer's datagrams to
+//! one of the sockets that share the port. Inside a worker everything happens in order of arrival.
+
+mod counters;
+mod port_user;
+mod run;
+mod sockets;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use esplanade_crypto::Engine;
+use esplanade_ipsec::{Database, Event, WalkCounters};
+use tokio::sync::mpsc;
+
+use crate::io::sys::EventFd;
+use crate::io::tun::Tun;
+
+pub use counters::IoCounters;
+pub use sockets::{
+    BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
+};
+
+/// An IKE message from the network. On the NAT traversal port it still has its non-ESP marker.
+#[derive(Debug)]
+pub struct Datagram {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub payload: Vec<u8>,
+}
+
+/// Where a worker reports. Both queues are bounded: IKE messages that find theirs full are dropped, as the network
+/// might have done; events wait.
+#[derive(Debug, Clone)]
+pub struct Reports {
+    pub ike: mpsc::Sender<Datagram>,
+    pub events: mpsc::Sender<Event>,
+}
+
+/// Milliseconds since the program's start, the time base of the SAs' last use.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock(Instant);
+
+impl Clock {
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        // Begins at 1: 0 means "never".
+        self.0.elapsed().as_millis() as u64 + 1
+    }
+}
+
+/// What a worker works with.
+#[derive(Debug)]
+pub struct WorkerConfig {
+    pub index: usize,
+    /// The processor to stay on.
+    pub cpu: Option<usize>,
+    pub clock: Clock,
+    pub tun: Tun,
+    pub sockets: WorkerSockets,
+    pub database: Arc<Database>,
+    pub reports: Reports,
+}
+
+/// The engines of a worker, one for each direction.
+pub struct Engines {
+    pub seal: Box<dyn Engine>,
+    pub open: Box<dyn Engine>,
+}
+
+impl std::fmt::Debug for Engines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engines").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Stop {
+    requested: AtomicBool,
+    wake: EventFd,
+}
+
+/// A running worker. Dropping it stops the thread and waits for it.
+#[derive(Debug)]
+pub struct Worker {
+    pub io: Arc<IoCounters>,
+    pub outbound: Arc<WalkCounters>,
+    pub inbound: Arc<WalkCounters>,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub fn spawn(config: WorkerConfig, engines: Engines) -> io::Result<Self> {
+        let stop = Arc::new(Stop {
+            requested: AtomicBool::new(false),
+            wake: EventFd::new()?,
+        });
+        let name = format!("worker-{}", config.index);
+        let mut run = run::Run::new(config, engines, Arc::clone(&stop))?;
+        let (io, outbound, inbound) = run.counters();
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run.run())?;
+        Ok(Self {
+            io,
+            outbound,
+            inbound,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Asks the thread to end, without waiting.
+    pub fn stop(&self) {
+        self.stop.requested.store(true, Ordering::Release);
+        self.stop.wake.notify();
+    }
+
+    /// False once the thread has ended, by request or because its TUN is gone.
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a worker panicked");
+        }
+    }
+}
+
+/// Most events that wait for the control thread.
+const EVENTS_MAX: usize = 4096;
+
+/// Events on their way to the control thread.
+#[derive(Debug, Default)]
+struct EventQueue {
+    waiting: VecDeque<Event>,
+}
+
+impl EventQueue {
+    /// False if the event had to be dropped.
+    fn push(&mut self, event: Event) -> bool {
+        let room = self.waiting.len() < EVENTS_MAX;
+        if room {
+            self.waiting.push_back(event);
+        }
+        room
+    }
+
+    fn flush(&mut self, sender: &mpsc::Sender<Event>) {
+        while let Some(event) = self.waiting.pop_front() {
+            if let Err(mpsc::error::TrySendError::Full(event)) = sender.try_send(event) {
+                self.waiting.push_front(event);
+                return;
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}

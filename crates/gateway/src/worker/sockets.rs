@@ -1,0 +1,225 @@
+//! The sockets of all workers, and the control thread's handle for sending through them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use crate::io::raw::{BypassSocket, EspSocket};
+use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
+
+use super::port_user::port_user;
+
+/// The port of IKE (RFC 7296 §2).
+pub const IKE_PORT: u16 = 500;
+/// The port of IKE and ESP behind a NAT (RFC 3948).
+pub const NAT_T_PORT: u16 = 4500;
+
+/// Where to listen.
+#[derive(Debug, Clone)]
+pub struct ListenConfig {
+    /// Empty: every address of both IP versions.
+    pub addresses: Vec<IpAddr>,
+    pub ike_port: u16,
+    pub nat_t_port: u16,
+    /// Also send and receive ESP without UDP. Needs CAP_NET_RAW in the namespace.
+    pub raw_esp: bool,
+    /// Mark on everything sent; goes with the rule of [`crate::net::Routing`].
+    pub mark: Option<u32>,
+    /// Number of workers; each has its own socket on the NAT traversal port.
+    pub workers: usize,
+}
+
+impl Default for ListenConfig {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            ike_port: IKE_PORT,
+            nat_t_port: NAT_T_PORT,
+            raw_esp: true,
+            mark: None,
+            workers: 1,
+        }
+    }
+}
+
+/// Why a socket could not be had. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error(
+        "UDP port {port} on {address} is in use by {user}: stop that program, or set another port"
+    )]
+    InUse {
+        address: IpAddr,
+        port: u16,
+        user: String,
+    },
+    #[error(
+        "{address} is not an address of this machine: correct the listen addresses, or configure the address first"
+    )]
+    NoSuchAddress { address: IpAddr },
+    #[error(
+        "no permission for {what}: run as root, with CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE, or inside a user namespace of your own (unshare -Urn)"
+    )]
+    NoPermission { what: String },
+    #[error("cannot open {what}: {source}")]
+    Other { what: String, source: io::Error },
+}
+
+/// One worker's sockets.
+#[derive(Debug, Default)]
+pub struct WorkerSockets {
+    /// On the IKE port; only the first worker has them.
+    pub ike: Vec<Arc<UdpSocket>>,
+    /// On the NAT traversal port, shared with the other workers by the kernel.
+    pub nat_t: Vec<Arc<UdpSocket>>,
+    /// Raw ESP. Every worker sends through them; only the first receives.
+    pub esp: Vec<Arc<EspSocket>>,
+    pub receives_esp: bool,
+    pub bypass: Option<Arc<BypassSocket>>,
+}
+
+/// All workers' sockets.
+#[derive(Debug)]
+pub struct Sockets {
+    pub workers: Vec<WorkerSockets>,
+    pub sender: IkeSender,
+}
+
+impl Sockets {
+    /// Binds in the calling thread's network namespace.
+    pub fn bind(config: &ListenConfig) -> Result<Self, BindError> {
+        let addresses = listen_addresses(config);
+        let workers = config.workers.max(1);
+        let single = SocketOptions {
+            mark: config.mark,
+            reuse_port: false,
+        };
+        let shared = SocketOptions {
+            reuse_port: workers > 1,
+            ..single
+        };
+        let mut all: Vec<WorkerSockets> = (0..workers).map(|_| WorkerSockets::default()).collect();
+        for &(address, required) in &addresses {
+            let ike = match bind(SocketAddr::new(address, config.ike_port), &single) {
+                Err(BindError::Other { source, .. }) if !required && no_family(&source) => continue,
+                other => Arc::new(other?),
+            };
+            let nat_t = SocketAddr::new(address, config.nat_t_port);
+            if shared.reuse_port {
+                // Sharing would also share with another program; a socket that does not share finds out.
+                drop(bind(nat_t, &single)?);
+            }
+            for worker in &mut all {
+                worker.nat_t.push(Arc::new(bind(nat_t, &shared)?));
+            }
+            all[0].ike.push(ike);
+            if config.raw_esp {
+                let what = || format!("a raw socket for ESP on {address}");
+                let esp =
+                    EspSocket::open(address, &single).map_err(|error| classify(error, what()))?;
+                let esp = Arc::new(esp);
+                all.iter_mut()
+                    .for_each(|worker| worker.esp.push(Arc::clone(&esp)));
+            }
+        }
+        if config.raw_esp {
+            let bypass = BypassSocket::open(&single)
+                .map_err(|error| classify(error, "a raw socket for bypassed packets".into()))?;
+            let bypass = Arc::new(bypass);
+            all.iter_mut()
+                .for_each(|worker| worker.bypass = Some(Arc::clone(&bypass)));
+        }
+        all[0].receives_esp = true;
+        let mut sockets = all[0].ike.clone();
+        sockets.extend(all[0].nat_t.iter().cloned());
+        Ok(Self {
+            workers: all,
+            sender: IkeSender { sockets },
+        })
+    }
+}
+
+/// Addresses to bind, and whether a missing IP version is an error.
+fn listen_addresses(config: &ListenConfig) -> Vec<(IpAddr, bool)> {
+    if config.addresses.is_empty() {
+        return vec![
+            (Ipv4Addr::UNSPECIFIED.into(), true),
+            (Ipv6Addr::UNSPECIFIED.into(), false),
+        ];
+    }
+    config
+        .addresses
+        .iter()
+        .map(|address| (*address, true))
+        .collect()
+}
+
+fn bind(address: SocketAddr, options: &SocketOptions) -> Result<UdpSocket, BindError> {
+    UdpSocket::bind(address, options).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => BindError::InUse {
+            address: address.ip(),
+            port: address.port(),
+            user: port_user(address.port()).unwrap_or_else(|| "another program".into()),
+        },
+        Some(libc::EADDRNOTAVAIL) => BindError::NoSuchAddress {
+            address: address.ip(),
+        },
+        _ => classify(
+            error,
+            format!("UDP port {} on {}", address.port(), address.ip()),
+        ),
+    })
+}
+
+fn classify(source: io::Error, what: String) -> BindError {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => BindError::NoPermission { what },
+        _ => BindError::Other { what, source },
+    }
+}
+
+fn no_family(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT))
+}
+
+/// Sends IKE messages and keepalives from the control thread.
+#[derive(Debug, Clone)]
+pub struct IkeSender {
+    sockets: Vec<Arc<UdpSocket>>,
+}
+
+impl IkeSender {
+    /// Sends `payload` from `local`, whose port says which socket; an unspecified address lets the kernel choose.
+    pub fn send(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let serves = |socket: &&Arc<UdpSocket>| {
+            let bound = socket.local();
+            bound.port() == local.port()
+                && bound.is_ipv4() == remote.is_ipv4()
+                && (bound.ip().is_unspecified()
+                    || bound.ip() == local.ip()
+                    || local.ip().is_unspecified())
+        };
+        let socket = self
+            .sockets
+            .iter()
+            .find(serves)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))?;
+        let source = (!local.ip().is_unspecified()).then_some(local.ip());
+        let item = Outgoing {
+            remote,
+            local: source,
+            payload,
+            ..Outgoing::NONE
+        };
+        match socket.send(&[item]) {
+            SendReport { sent: 1, .. } => Ok(()),
+            SendReport { too_big: 0, .. } => Err(io::Error::from_raw_os_error(libc::ENETUNREACH)),
+            _ => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
+        }
+    }
+
+    /// The addresses that the sockets are bound to.
+    pub fn bound(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.sockets.iter().map(|socket| socket.local())
+    }
+}
