@@ -305,9 +305,17 @@ def write_key(file, key, form=serialization.PrivateFormat.PKCS8):
     (OUT / "certs" / f"{file}.key").write_bytes(pem)
 
 
+def write_key_hash(file, key):
+    """The hash that a CERTREQ payload names an authority by (RFC 7296 section 3.7)."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    spki = key.public_key().public_bytes(serialization.Encoding.DER, form)
+    (OUT / "certs" / f"{file}.sha1").write_text(hashlib.sha1(spki).hexdigest() + "\n")
+
+
 def certs():
     p256 = lambda: ec.generate_private_key(ec.SECP256R1())
     root = certificate("root", "Root", p256(), None, ca=True)
+    write_key_hash("root", root[1])
     certificate("other-root", "Other Root", p256(), None, ca=True)
     intermediate = certificate("intermediate", "Intermediate", p256(), root, ca=True)
     keys = {

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use aws_lc_rs::{digest, signature};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
-use webpki::{EndEntityCert, Error, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+use webpki::{
+    EndEntityCert, Error, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage,
+    RequiredEkuNotFoundContext,
+};
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::SubjectAltName;
@@ -14,7 +17,7 @@ use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::scheme::{KeyType, Scheme};
 use super::{CredentialError, Identity, Name, PeerAuthError};
-use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
 /// An end-entity certificate and its intermediates; no sane path is longer.
 const CERTIFICATES_MAX: usize = 8;
@@ -25,6 +28,8 @@ const KEY_PURPOSES: &[&[usize]] = &[
     &[2, 5, 29, 37, 0],            // anyExtendedKeyUsage
     &[1, 3, 6, 1, 5, 5, 8, 2, 2],  // iKEIntermediate
 ];
+
+const IPSEC_IKE_DER: &[u8] = b"\x2b\x06\x01\x05\x05\x07\x03\x11";
 
 /// A parsed certificate; nothing is known about its trustworthiness.
 #[derive(Clone)]
@@ -218,6 +223,9 @@ impl Authorities {
         identity: &Identity,
         now: UnixTime,
     ) -> Result<VerifiedPeer, PeerAuthError> {
+        if matches!(identity, Identity::KeyId(_)) {
+            return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
+        }
         let certificates: Vec<CertificateDer<'_>> = payloads
             .iter()
             .filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE)
@@ -244,11 +252,6 @@ impl Authorities {
                 None,
             )
             .map_err(path_error)?;
-        if let Some(kind) = identity.to_payload().map(|id| id.kind)
-            && matches!(identity, Identity::KeyId(_))
-        {
-            return Err(PeerAuthError::IdentityType(kind));
-        }
         if !certificate.names(identity) {
             return Err(PeerAuthError::IdentityMismatch {
                 subject: certificate.subject.to_string(),
@@ -268,14 +271,25 @@ impl std::fmt::Debug for Authorities {
 struct IkeUsage;
 
 impl ExtendedKeyUsageValidator for IkeUsage {
-    /// Called only for certificates that have the extension.
+    /// There are no purposes if the certificate lacks the extension.
     fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), Error> {
+        let mut present = Vec::new();
         for purpose in purposes {
-            if KEY_PURPOSES.contains(&purpose?.to_decoded_oid().as_slice()) {
+            let purpose = purpose?.to_decoded_oid();
+            if KEY_PURPOSES.contains(&purpose.as_slice()) {
                 return Ok(());
             }
+            present.push(purpose);
         }
-        Err(Error::EmptyEkuExtension)
+        if present.is_empty() {
+            return Ok(());
+        }
+        Err(Error::RequiredEkuNotFoundContext(
+            RequiredEkuNotFoundContext {
+                required: KeyUsage::required_if_present(IPSEC_IKE_DER),
+                present,
+            },
+        ))
     }
 }
 

@@ -85,7 +85,7 @@ impl Identity {
         match self {
             Self::Any => 0,
             Self::Fqdn(pattern) | Self::Email(pattern) if pattern.starts_with('*') => 1,
-            Self::Dn(name) if !name.matches(name) || name.to_string().contains("=*") => 1,
+            Self::Dn(name) if name.has_wildcard() => 1,
             _ => 2,
         }
     }

@@ -21,6 +21,8 @@ mod credential;
 mod identity;
 mod name;
 mod scheme;
+#[cfg(test)]
+mod tests;
 
 pub use certificate::{Authorities, Certificate, VerifiedPeer};
 pub use credential::Credential;

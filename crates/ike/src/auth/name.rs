@@ -81,6 +81,12 @@ impl Name {
         self.rdns.0.iter().flat_map(|rdn| rdn.0.iter())
     }
 
+    /// Whether an attribute's value is "*".
+    pub fn has_wildcard(&self) -> bool {
+        self.attributes()
+            .any(|attribute| text(&attribute.value).as_deref() == Some("*"))
+    }
+
     /// As `==`, but an attribute of `self` whose value is "*" matches any value.
     pub fn matches(&self, other: &Self) -> bool {
         let same_shape = self.rdns.0.len() == other.rdns.0.len()

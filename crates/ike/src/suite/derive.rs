@@ -85,20 +85,20 @@ pub struct Nonces<'a> {
 #[derive(Debug)]
 pub struct Keys {
     suite: Suite,
-    d: Secret,
+    pub(super) d: Secret,
     a: Directional,
     e: Directional,
-    p: Directional,
+    pub(super) p: Directional,
 }
 
 #[derive(Debug)]
-struct Directional {
+pub(super) struct Directional {
     initiator: Secret,
     responder: Secret,
 }
 
 impl Directional {
-    fn of(&self, role: Role) -> &Secret {
+    pub(super) fn of(&self, role: Role) -> &Secret {
         match role {
             Role::Initiator => &self.initiator,
             Role::Responder => &self.responder,

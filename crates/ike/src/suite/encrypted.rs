@@ -5,7 +5,7 @@ use esplanade_crypto::sk::SkKey;
 use zeroize::Zeroizing;
 
 use crate::wire::{
-    self, DecodeError, EncodeError, Encrypted, HEADER_LEN, Header, Message, Payload,
+    self, DecodeError, EncodeError, Encrypted, HEADER_LEN, Header, Message, Payload, PayloadType,
 };
 
 const GENERIC_HEADER_LEN: usize = 4;
@@ -56,6 +56,15 @@ impl Sealer {
     pub fn seal(&mut self, header: &Header, payloads: &[Payload]) -> Result<Vec<u8>, SealError> {
         let mut content = Vec::new();
         let first = wire::encode_chain(payloads, &mut content)?;
+        self.seal_content(header, first, content)
+    }
+
+    pub(super) fn seal_content(
+        &mut self,
+        header: &Header,
+        first: PayloadType,
+        mut content: Vec<u8>,
+    ) -> Result<Vec<u8>, SealError> {
         // Padding, then its length in one byte (section 3.14).
         let block = self.key.block_len();
         let padding = (block - (content.len() + 1) % block) % block;

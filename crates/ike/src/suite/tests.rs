@@ -1,1 +1,367 @@
-//! Suite tests.
+//! Known answers from `vectors/ike`, and what a forger may try.
+
+use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
+use serde_json::Value;
+
+use super::*;
+use crate::wire::{
+    ExchangeType, Header, Id, IdType, Message, Notify, NotifyType, Payload, PayloadType, Problem,
+};
+
+fn cases(json: &str) -> Vec<Value> {
+    let file: Value = serde_json::from_str(json).unwrap();
+    let cases = file["cases"].as_array().unwrap().clone();
+    assert!(!cases.is_empty());
+    cases
+}
+
+fn sa_cases() -> Vec<Value> {
+    cases(include_str!("../../../../vectors/ike/sa.json"))
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    hex::decode(value.as_str().unwrap()).unwrap()
+}
+
+fn number(value: &Value) -> u16 {
+    value.as_u64().unwrap().try_into().unwrap()
+}
+
+fn spi(value: &Value) -> u64 {
+    u64::from_be_bytes(bytes(value).try_into().unwrap())
+}
+
+fn suite(case: &Value) -> Suite {
+    Suite {
+        encryption: Encryption::from_number(number(&case["encryption"])).unwrap(),
+        key_bits: number(&case["key_bits"]),
+        integrity: case["integrity"]
+            .as_u64()
+            .map(|n| Integrity::from_number(n.try_into().unwrap()).unwrap()),
+        prf: Prf::from_number(number(&case["prf"])).unwrap(),
+        group: Group::Curve25519,
+    }
+}
+
+fn keys(case: &Value) -> Keys {
+    let (n_i, n_r) = (bytes(&case["n_i"]), bytes(&case["n_r"]));
+    Keys::derive(
+        suite(case),
+        &Secret::from(bytes(&case["shared"])),
+        Nonces {
+            initiator: &n_i,
+            responder: &n_r,
+        },
+        spi(&case["spi_i"]),
+        spi(&case["spi_r"]),
+    )
+}
+
+fn header(case: &Value, message_id: u32) -> Header {
+    Header {
+        initiator_spi: spi(&case["spi_i"]),
+        responder_spi: spi(&case["spi_r"]),
+        exchange: ExchangeType::INFORMATIONAL,
+        from_initiator: true,
+        response: false,
+        message_id,
+    }
+}
+
+#[test]
+fn key_exchange_known_answers() {
+    for case in cases(include_str!("../../../../vectors/ike/exchange.json")) {
+        let group = Group::from_number(number(&case["group"])).unwrap();
+        let ours = KeyPair::from_private(group, &bytes(&case["private_i"])).unwrap();
+        let theirs = KeyPair::from_private(group, &bytes(&case["private_r"])).unwrap();
+        assert_eq!(ours.public(), bytes(&case["public_i"]), "{group}");
+        assert_eq!(theirs.public(), bytes(&case["public_r"]), "{group}");
+        let shared = Secret::from(bytes(&case["shared"]));
+        assert_eq!(ours.agree(theirs.public()).unwrap(), shared, "{group}");
+        assert_eq!(theirs.agree(ours.public()).unwrap(), shared, "{group}");
+    }
+}
+
+#[test]
+fn key_derivation_known_answers() {
+    for case in sa_cases() {
+        let keys = keys(&case);
+        check_keys(&keys, &case["keys"]);
+
+        let again = &case["again"];
+        let (n_i, n_r) = (bytes(&again["n_i"]), bytes(&again["n_r"]));
+        let nonces = Nonces {
+            initiator: &n_i,
+            responder: &n_r,
+        };
+        let shared = Secret::from(bytes(&again["shared"]));
+        let (spi_i, spi_r) = (spi(&again["spi_i"]), spi(&again["spi_r"]));
+        let rekeyed = keys.rekey(suite(&case), &shared, nonces, spi_i, spi_r);
+        check_keys(&rekeyed, &case["rekeyed"]);
+    }
+}
+
+fn check_keys(keys: &Keys, expected: &Value) {
+    let (initiator, responder) = (Role::Initiator, Role::Responder);
+    for (name, actual) in [
+        ("d", &keys.d),
+        ("ai", keys.export_integrity(initiator)),
+        ("ar", keys.export_integrity(responder)),
+        ("ei", keys.export_encryption(initiator)),
+        ("er", keys.export_encryption(responder)),
+        ("pi", keys.p.of(initiator)),
+        ("pr", keys.p.of(responder)),
+    ] {
+        assert_eq!(
+            *actual,
+            Secret::from(bytes(&expected[name])),
+            "SK_{name} of {}",
+            keys.suite()
+        );
+    }
+}
+
+#[test]
+fn child_keymat_known_answers() {
+    for case in sa_cases() {
+        let (n_i, n_r) = (bytes(&case["n_i"]), bytes(&case["n_r"]));
+        let nonces = Nonces {
+            initiator: &n_i,
+            responder: &n_r,
+        };
+        let keys = keys(&case);
+        let child = Secret::from(bytes(&case["child"]));
+        assert_eq!(keys.child_keymat(None, nonces, child.len()), Some(child));
+        let child = Secret::from(bytes(&case["child_pfs"]));
+        let shared = Secret::from(bytes(&case["shared"]));
+        assert_eq!(
+            keys.child_keymat(Some(&shared), nonces, child.len()),
+            Some(child)
+        );
+        assert_eq!(keys.child_keymat(None, nonces, 255 * 64 + 1), None);
+    }
+}
+
+#[test]
+fn psk_auth_known_answers() {
+    for case in sa_cases() {
+        let keys = keys(&case);
+        let body = bytes(&case["id_body"]);
+        let id = Id::new(IdType(body[0]), body[4..].to_vec());
+        let octets = keys.signed_octets(
+            Role::Initiator,
+            &bytes(&case["message"]),
+            &bytes(&case["n_r"]),
+            &id,
+        );
+        assert_eq!(octets, bytes(&case["signed_octets"]));
+        let auth = keys.psk_auth(&Secret::from(bytes(&case["psk"])), &octets);
+        assert_eq!(auth, Secret::from(bytes(&case["auth"])));
+    }
+}
+
+#[test]
+fn opens_and_seals_known_messages() {
+    for case in sa_cases() {
+        let keys = keys(&case);
+        let sealed = bytes(&case["sealed"]);
+        let opened = keys.opener(Role::Responder).open(&sealed).unwrap();
+        let expected = Message {
+            header: header(&case, 2),
+            payloads: vec![Payload::Notify(Notify::new(
+                NotifyType::INITIAL_CONTACT,
+                bytes(&case["notify_data"]),
+            ))],
+        };
+        assert_eq!(opened, expected);
+
+        let mut sealer = keys.sealer(Role::Initiator);
+        let again = sealer.seal(&expected.header, &expected.payloads).unwrap();
+        if keys.suite().encryption.is_aead() {
+            assert_eq!(again, sealed);
+        } else {
+            assert_eq!(again.len(), sealed.len());
+            assert_ne!(again, sealed, "the IV is random");
+        }
+        assert_eq!(keys.opener(Role::Responder).open(&again), Ok(expected));
+    }
+}
+
+/// One case per cipher.
+fn cipher_cases() -> impl Iterator<Item = Value> {
+    sa_cases().into_iter().filter(|case| case["prf"] == 5)
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    for case in cipher_cases() {
+        let opener = keys(&case).opener(Role::Responder);
+        let sealed = bytes(&case["sealed"]);
+        for position in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[position] ^= 1;
+            let error = opener.open(&changed).unwrap_err();
+            assert!(
+                !matches!(error, OpenError::Inner { .. }),
+                "byte {position} went unnoticed: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for case in cipher_cases() {
+        let opener = keys(&case).opener(Role::Responder);
+        let sealed = bytes(&case["sealed"]);
+        for len in 0..sealed.len() {
+            let mut short = sealed[..len].to_vec();
+            assert!(matches!(opener.open(&short), Err(OpenError::Outer(_))));
+            // The same with both length fields made to fit.
+            if len >= 32 {
+                short[24..28].copy_from_slice(&u32::try_from(len).unwrap().to_be_bytes());
+                short[30..32].copy_from_slice(&u16::try_from(len - 28).unwrap().to_be_bytes());
+                assert_eq!(opener.open(&short), Err(OpenError::Forged), "{len} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reflected_message_is_forged() {
+    for case in cipher_cases() {
+        let keys = keys(&case);
+        let sealed = bytes(&case["sealed"]);
+        let opened = keys.opener(Role::Initiator).open(&sealed);
+        assert_eq!(opened, Err(OpenError::Forged));
+    }
+}
+
+#[test]
+fn an_unprotected_message_is_told_apart() {
+    let case = &sa_cases()[0];
+    let message = Message {
+        header: header(case, 0),
+        payloads: vec![Payload::Vendor(vec![1])],
+    };
+    assert_eq!(
+        keys(case)
+            .opener(Role::Responder)
+            .open(&message.encode().unwrap()),
+        Err(OpenError::NotEncrypted)
+    );
+}
+
+#[test]
+fn content_of_every_length_round_trips() {
+    for case in cipher_cases() {
+        let keys = keys(&case);
+        let mut sealer = keys.sealer(Role::Responder);
+        let opener = keys.opener(Role::Initiator);
+        for (message_id, len) in (0..70).enumerate() {
+            let header = header(&case, message_id.try_into().unwrap());
+            let payloads = match len {
+                0 => Vec::new(),
+                len => vec![Payload::Vendor(vec![0x5a; len])],
+            };
+            let sealed = sealer.seal(&header, &payloads).unwrap();
+            assert_eq!(opener.open(&sealed), Ok(Message { header, payloads }));
+        }
+    }
+}
+
+#[test]
+fn aead_ivs_never_repeat() {
+    let case = &sa_cases()[0];
+    let mut sealer = keys(case).sealer(Role::Initiator);
+    let ivs: Vec<_> = (0..100)
+        .map(|id| sealer.seal(&header(case, id), &[]).unwrap()[32..40].to_vec())
+        .collect();
+    for (index, iv) in ivs.iter().enumerate() {
+        assert_eq!(*iv, (index as u64 + 1).to_be_bytes());
+    }
+}
+
+#[test]
+fn authentic_but_malformed_content_is_the_peers_fault() {
+    let case = &sa_cases()[0];
+    let keys = keys(case);
+    let mut sealer = keys.sealer(Role::Initiator);
+    let critical = vec![0, 0x80, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8];
+    let sealed = sealer.seal_content(&header(case, 1), PayloadType(200), critical);
+    let Err(OpenError::Inner { header, error }) =
+        keys.opener(Role::Responder).open(&sealed.unwrap())
+    else {
+        panic!("accepted");
+    };
+    assert_eq!(header.message_id, 1);
+    assert_eq!(error.problem, Problem::UnsupportedCritical(200));
+    assert_eq!(
+        error.notification(),
+        (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![200])
+    );
+}
+
+#[test]
+fn suite_and_proposal_round_trip() {
+    for case in sa_cases() {
+        let suite = suite(&case);
+        let proposal = Proposal {
+            number: 1,
+            protocol: ProtocolId::IKE,
+            spi: Vec::new(),
+            transforms: suite.transforms(),
+        };
+        assert_eq!(Suite::from_proposal(&proposal), Ok(suite));
+    }
+}
+
+#[test]
+fn incomplete_and_ambiguous_proposals_are_refused() {
+    let suite = suite(&sa_cases()[0]);
+    let proposal = |transforms| Proposal {
+        number: 1,
+        protocol: ProtocolId::IKE,
+        spi: Vec::new(),
+        transforms,
+    };
+    let all = suite.transforms();
+    for index in 0..all.len() {
+        let mut without = all.clone();
+        let removed = without.remove(index);
+        let expected = Err(SuiteError::NotOne(removed.kind));
+        assert_eq!(Suite::from_proposal(&proposal(without)), expected);
+        let mut doubled = all.clone();
+        doubled.push(removed);
+        assert_eq!(Suite::from_proposal(&proposal(doubled)), expected);
+        let mut unknown = all.clone();
+        unknown[index].unknown_attribute = true;
+        assert_eq!(Suite::from_proposal(&proposal(unknown)), expected);
+    }
+    let mut with_integrity = all.clone();
+    with_integrity.push(Transform::new(TransformType::INTEGRITY, 12));
+    assert_eq!(
+        Suite::from_proposal(&proposal(with_integrity.clone())),
+        Err(SuiteError::Integrity)
+    );
+    with_integrity.last_mut().unwrap().id = 0;
+    assert_eq!(Suite::from_proposal(&proposal(with_integrity)), Ok(suite));
+    let mut short = all.clone();
+    short[0].key_bits = Some(64);
+    assert_eq!(
+        Suite::from_proposal(&proposal(short)),
+        Err(SuiteError::KeyLength(64))
+    );
+}
+
+#[test]
+fn debug_shows_no_key() {
+    let case = &sa_cases()[0];
+    let keys = keys(case);
+    let shown = format!("{keys:?} {:?}", keys.sealer(Role::Initiator));
+    for secret in ["d", "ei", "er", "pi", "pr"] {
+        let first = bytes(&case["keys"][secret])[..4].to_vec();
+        assert!(!shown.contains(&hex::encode(&first)));
+        assert!(!shown.contains(&format!("{}, {}", first[0], first[1])));
+    }
+}

@@ -1,6 +1,6 @@
 //! Bounded reading and writing, and the errors that both give.
 
-use super::{NotifyType, PayloadType};
+use super::NotifyType;
 
 /// What is wrong with a received message. `offset` counts from the start of the slice that was
 /// given to the decoder (the datagram, or the decrypted content of an Encrypted payload).

@@ -1,0 +1,522 @@
+//! Certificates and signatures of `vectors/ike`, and identities as text.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+use crate::wire::{Auth, Cert, CertEncoding, Id};
+
+macro_rules! file {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../../vectors/ike/certs/", $name)).as_slice()
+    };
+}
+
+/// 2026-06-01.
+const NOW: u64 = 1_780_272_000;
+
+fn now() -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(NOW))
+}
+
+fn load(pem: &[u8]) -> Certificate {
+    let [certificate] = <[_; 1]>::try_from(Certificate::from_file_content(pem).unwrap()).unwrap();
+    certificate
+}
+
+fn authorities() -> Authorities {
+    Authorities::new(&[load(file!("root.pem"))]).unwrap()
+}
+
+fn payload(pem: &[u8]) -> Cert {
+    Cert {
+        encoding: CertEncoding::X509_SIGNATURE,
+        data: load(pem).der().to_vec(),
+    }
+}
+
+fn moon() -> Identity {
+    Identity::Fqdn("moon.example.org".into())
+}
+
+fn verify(pems: &[&[u8]], identity: &Identity) -> Result<VerifiedPeer, PeerAuthError> {
+    let payloads: Vec<_> = pems.iter().map(|pem| payload(pem)).collect();
+    authorities().verify(&payloads.iter().collect::<Vec<_>>(), identity, now())
+}
+
+fn moon_file(name: &str) -> &'static [u8] {
+    match name {
+        "moon-rsa" => file!("moon-rsa.pem"),
+        "moon-ecdsa256" => file!("moon-ecdsa256.pem"),
+        "moon-ecdsa384" => file!("moon-ecdsa384.pem"),
+        "moon-ed25519" => file!("moon-ed25519.pem"),
+        other => panic!("unknown certificate {other}"),
+    }
+}
+
+const CREDENTIALS: &[(&str, &[u8])] = &[
+    ("moon-rsa", file!("moon-rsa.key")),
+    ("moon-rsa", file!("moon-rsa-pkcs1.key")),
+    ("moon-ecdsa256", file!("moon-ecdsa256.key")),
+    ("moon-ecdsa256", file!("moon-ecdsa256-sec1.key")),
+    ("moon-ecdsa384", file!("moon-ecdsa384.key")),
+    ("moon-ed25519", file!("moon-ed25519.key")),
+];
+
+fn credential(name: &str, key: &[u8]) -> Credential {
+    Credential::new(key, vec![load(moon_file(name))]).unwrap()
+}
+
+/// The identifiers of RFC 7427 appendix A and RFC 8420 appendix A, written out once more.
+fn identifier(scheme: &str) -> Vec<u8> {
+    let pss = |hash: u8, salt: u8| {
+        format!(
+            "304106092a864886f70d01010a3034a00f300d060960864801650304020{hash}0500\
+             a11c301a06092a864886f70d010108300d060960864801650304020{hash}0500a2030201{salt:02x}"
+        )
+    };
+    let text = match scheme {
+        "pkcs1-sha256" => "300d06092a864886f70d01010b0500".to_owned(),
+        "pkcs1-sha384" => "300d06092a864886f70d01010c0500".to_owned(),
+        "pkcs1-sha512" => "300d06092a864886f70d01010d0500".to_owned(),
+        "pss-sha256" => pss(1, 32),
+        "pss-sha384" => pss(2, 48),
+        "pss-sha512" => pss(3, 64),
+        "ecdsa-sha256" => "300a06082a8648ce3d040302".to_owned(),
+        "ecdsa-sha384" => "300a06082a8648ce3d040303".to_owned(),
+        "ecdsa-sha512" => "300a06082a8648ce3d040304".to_owned(),
+        "ed25519" => "300506032b6570".to_owned(),
+        other => panic!("unknown scheme {other}"),
+    };
+    hex::decode(text).unwrap()
+}
+
+fn digital_signature(identifier: &[u8], value: &[u8]) -> Auth {
+    let len = u8::try_from(identifier.len()).unwrap();
+    Auth {
+        method: AuthMethod::DIGITAL_SIGNATURE,
+        data: [&[len], identifier, value].concat(),
+    }
+}
+
+#[test]
+fn verifies_known_signatures() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../../vectors/ike/signatures.json")).unwrap();
+    let hex = |value: &Value| hex::decode(value.as_str().unwrap()).unwrap();
+    let octets = hex(&file["octets"]);
+    let cases = file["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 13);
+    for case in cases {
+        let peer = verify(&[moon_file(case["certificate"].as_str().unwrap())], &moon()).unwrap();
+        let scheme = case["scheme"].as_str().unwrap();
+        let value = hex(&case["value"]);
+        let auth = digital_signature(&identifier(scheme), &value);
+        assert_eq!(peer.check_auth(&auth, &octets), Ok(()), "{case}");
+
+        let bad = Err(PeerAuthError::BadSignature);
+        assert_eq!(peer.check_auth(&auth, &octets[1..]), bad, "other octets");
+        let mut changed = auth.clone();
+        *changed.data.last_mut().unwrap() ^= 1;
+        assert_eq!(peer.check_auth(&changed, &octets), bad, "other signature");
+        let mut short = auth.clone();
+        short.data.pop();
+        assert_eq!(peer.check_auth(&short, &octets), bad, "short signature");
+        // The same value under every other scheme's name.
+        for other in [
+            "pkcs1-sha256",
+            "pkcs1-sha384",
+            "pkcs1-sha512",
+            "pss-sha256",
+            "pss-sha384",
+            "pss-sha512",
+            "ecdsa-sha256",
+            "ecdsa-sha384",
+            "ecdsa-sha512",
+            "ed25519",
+        ] {
+            if other != scheme {
+                let auth = digital_signature(&identifier(other), &value);
+                let refused = peer.check_auth(&auth, &octets).unwrap_err();
+                assert!(
+                    matches!(
+                        refused,
+                        PeerAuthError::BadSignature | PeerAuthError::KeyType(_)
+                    ),
+                    "{other}: {refused}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn pss_without_hash_parameters_is_the_same_scheme() {
+    let with = identifier("pss-sha256");
+    let text = hex::encode(&with)
+        .replace("300d0609", "300b0609")
+        .replace("04020105", "040201\0");
+    let without = text
+        .replace("\x0000", "")
+        .replacen("3041", "303d", 1)
+        .replacen("3034a00f", "3030a00d", 1)
+        .replacen("a11c301a", "a11a3018", 1);
+    let without = hex::decode(without).unwrap();
+    assert_eq!(
+        scheme::Scheme::from_identifier(&without),
+        scheme::Scheme::from_identifier(&with)
+    );
+    assert!(scheme::Scheme::from_identifier(&with).is_some());
+}
+
+#[test]
+fn signs_with_every_key_for_every_announcement() {
+    let octets = b"what both sides saw";
+    for (name, key) in CREDENTIALS {
+        let credential = credential(name, key);
+        let peer = verify(&[moon_file(name)], &moon()).unwrap();
+        let auth = credential.sign(SIGNATURE_HASHES, octets).unwrap();
+        assert_eq!(auth.method, AuthMethod::DIGITAL_SIGNATURE);
+        assert_eq!(peer.check_auth(&auth, octets), Ok(()), "{name}");
+        for hash in SIGNATURE_HASHES {
+            match credential.sign(&[*hash], octets) {
+                Ok(auth) => assert_eq!(peer.check_auth(&auth, octets), Ok(())),
+                Err(error) => assert_eq!(
+                    error,
+                    CredentialError::NoCommonHash {
+                        announced: vec![*hash]
+                    }
+                ),
+            }
+        }
+        assert!(credential.sign(&[HashAlgorithm::SHA1], octets).is_err());
+    }
+}
+
+#[test]
+fn ecdsa_signs_for_peers_that_announce_nothing() {
+    for (name, key) in CREDENTIALS {
+        let credential = credential(name, key);
+        let peer = verify(&[moon_file(name)], &moon()).unwrap();
+        match credential.sign(&[], b"octets") {
+            Ok(auth) => {
+                assert!(name.contains("ecdsa"));
+                assert_ne!(auth.method, AuthMethod::DIGITAL_SIGNATURE);
+                assert_eq!(peer.check_auth(&auth, b"octets"), Ok(()));
+                assert_eq!(
+                    peer.check_auth(&auth, b"other"),
+                    Err(PeerAuthError::BadSignature)
+                );
+            }
+            Err(error) => {
+                assert!(!name.contains("ecdsa"));
+                assert!(matches!(error, CredentialError::NoCommonHash { .. }));
+            }
+        }
+    }
+}
+
+#[test]
+fn malformed_and_foreign_auth_payloads_are_told_apart() {
+    let rsa = verify(&[file!("moon-rsa.pem")], &moon()).unwrap();
+    let check = |method, data: &[u8]| {
+        let data = data.to_vec();
+        rsa.check_auth(&Auth { method, data }, b"octets")
+            .unwrap_err()
+    };
+    let digital = AuthMethod::DIGITAL_SIGNATURE;
+    assert_eq!(check(digital, &[]), PeerAuthError::SignatureSyntax);
+    assert_eq!(check(digital, &[15, 0x30]), PeerAuthError::SignatureSyntax);
+    let sha1 = hex::decode("0f300d06092a864886f70d0101050500").unwrap();
+    assert_eq!(
+        check(digital, &sha1),
+        PeerAuthError::SignatureAlgorithm("1.2.840.113549.1.1.5".into())
+    );
+    assert_eq!(
+        check(AuthMethod::RSA_SIGNATURE, &[0; 256]),
+        PeerAuthError::Method(AuthMethod::RSA_SIGNATURE)
+    );
+    assert_eq!(
+        check(AuthMethod::SHARED_KEY, &[0; 32]),
+        PeerAuthError::Method(AuthMethod::SHARED_KEY)
+    );
+    assert_eq!(
+        check(AuthMethod::ECDSA_SHA2_256_P256, &[0; 64]),
+        PeerAuthError::KeyType("RSA".into())
+    );
+    let p521 = verify(&[file!("p521.pem")], &moon()).unwrap();
+    let auth = digital_signature(&identifier("ecdsa-sha512"), &[0; 100]);
+    assert!(matches!(
+        p521.check_auth(&auth, b"octets"),
+        Err(PeerAuthError::KeyType(_))
+    ));
+}
+
+#[test]
+fn private_keys_must_belong_to_the_certificate() {
+    let other = load(file!("sun.pem"));
+    assert!(matches!(
+        Credential::new(file!("moon-ecdsa256.key"), vec![other]),
+        Err(CredentialError::Mismatch { .. })
+    ));
+    let rsa = load(file!("moon-rsa.pem"));
+    assert!(matches!(
+        Credential::new(file!("moon-ed25519.key"), vec![rsa.clone()]),
+        Err(CredentialError::PrivateKey(_))
+    ));
+    assert!(matches!(
+        Credential::new(file!("moon-rsa.pem"), vec![rsa.clone()]),
+        Err(CredentialError::NoPrivateKey)
+    ));
+    assert!(matches!(
+        Credential::new(b"", vec![rsa]),
+        Err(CredentialError::NoPrivateKey)
+    ));
+    assert!(matches!(
+        Credential::new(file!("moon-rsa.key"), Vec::new()),
+        Err(CredentialError::NoCertificate)
+    ));
+    assert!(matches!(
+        Credential::new(file!("moon-rsa.key"), vec![load(file!("p521.pem"))]),
+        Err(CredentialError::KeyType(_))
+    ));
+}
+
+#[test]
+fn certificate_files_are_checked() {
+    assert_eq!(
+        Certificate::from_file_content(b"nothing").unwrap_err(),
+        CredentialError::NoCertificate
+    );
+    let both = [file!("moon-rsa.pem"), file!("root.pem")].concat();
+    assert_eq!(Certificate::from_file_content(&both).unwrap().len(), 2);
+    let der = load(file!("root.pem")).der().to_vec();
+    assert_eq!(load(&der).der(), der);
+    for len in 1..der.len() {
+        assert!(Certificate::from_file_content(&der[..len]).is_err());
+    }
+}
+
+#[test]
+fn paths_are_checked() {
+    let sun = Identity::Fqdn("sun.example.org".into());
+    let error = |pems: &[&[u8]]| verify(pems, &moon()).unwrap_err();
+    assert!(verify(&[file!("sun.pem"), file!("intermediate.pem")], &sun).is_ok());
+    assert_eq!(
+        verify(&[file!("sun.pem")], &sun).unwrap_err(),
+        PeerAuthError::UnknownIssuer
+    );
+    assert_eq!(error(&[]), PeerAuthError::NoCertificate);
+    assert_eq!(
+        error(&[file!("moon-rsa.pem"); 9]),
+        PeerAuthError::TooManyCertificates { limit: 8 }
+    );
+    assert_eq!(
+        error(&[file!("expired.pem")]),
+        PeerAuthError::Expired {
+            not_after: 1_577_923_200
+        }
+    );
+    assert!(matches!(
+        error(&[file!("not-yet.pem")]),
+        PeerAuthError::NotYetValid { .. }
+    ));
+    assert!(matches!(
+        error(&[file!("ca-as-peer.pem")]),
+        PeerAuthError::Path(_)
+    ));
+    let other = Authorities::new(&[load(file!("other-root.pem"))]).unwrap();
+    assert_eq!(
+        other
+            .verify(&[&payload(file!("moon-rsa.pem"))], &moon(), now())
+            .unwrap_err(),
+        PeerAuthError::UnknownIssuer
+    );
+    let none = Authorities::new(&[]).unwrap();
+    assert!(
+        none.verify(&[&payload(file!("root.pem"))], &moon(), now())
+            .is_err()
+    );
+}
+
+#[test]
+fn every_truncated_certificate_is_refused() {
+    let whole = payload(file!("moon-ecdsa256.pem"));
+    for len in 0..whole.data.len() {
+        let cut = Cert {
+            encoding: CertEncoding::X509_SIGNATURE,
+            data: whole.data[..len].to_vec(),
+        };
+        let refused = authorities().verify(&[&cut], &moon(), now()).unwrap_err();
+        assert!(matches!(refused, PeerAuthError::Malformed(_)), "{refused}");
+    }
+}
+
+#[test]
+fn extended_key_usage_follows_rfc_4945() {
+    for accepted in [
+        file!("eku-ike.pem"),
+        file!("eku-any.pem"),
+        file!("eku-intermediate.pem"),
+        file!("moon-rsa.pem"),
+    ] {
+        assert!(verify(&[accepted], &moon()).is_ok());
+    }
+    assert_eq!(
+        verify(&[file!("eku-server.pem")], &moon()).unwrap_err(),
+        PeerAuthError::ExtendedKeyUsage
+    );
+}
+
+#[test]
+fn certificates_prove_only_their_own_identities() {
+    let moon_cert = file!("moon-ecdsa256.pem");
+    for good in [
+        "moon.example.org",
+        "MOON.example.org",
+        "moon@example.org",
+        "192.0.2.1",
+        "2001:db8::1",
+        "C=CH, O=Esplanade Test, CN=moon ecdsa256",
+        "/C=ch/O=esplanade  test/CN=Moon ECDSA256",
+    ] {
+        let identity: Identity = good.parse().unwrap();
+        assert!(verify(&[moon_cert], &identity).is_ok(), "{good}");
+    }
+    for bad in [
+        "sun.example.org",
+        "example.org",
+        "*.example.org",
+        "fqdn:192.0.2.1",
+        "fqdn:moon@example.org",
+        "sun@example.org",
+        "192.0.2.2",
+        "C=CH, O=Esplanade Test, CN=moon",
+        "C=CH, O=Esplanade Test, CN=*",
+        "CN=moon ecdsa256, O=Esplanade Test, C=CH",
+        "CN=moon ecdsa256",
+        "%any",
+    ] {
+        let identity: Identity = bad.parse().unwrap();
+        assert!(
+            matches!(
+                verify(&[moon_cert], &identity),
+                Err(PeerAuthError::IdentityMismatch { .. })
+            ),
+            "{bad}"
+        );
+    }
+    assert_eq!(
+        verify(&[moon_cert], &Identity::KeyId(vec![1])).unwrap_err(),
+        PeerAuthError::IdentityType(IdType::KEY_ID)
+    );
+}
+
+#[test]
+fn certificate_requests_name_the_authority() {
+    let request = authorities().certreq();
+    let expected = include_str!("../../../../vectors/ike/certs/root.sha1");
+    assert_eq!(hex::encode(&request.data), expected.trim());
+    assert!(authorities().is_requested_by(&request));
+    let other = Authorities::new(&[load(file!("other-root.pem"))]).unwrap();
+    assert!(!other.is_requested_by(&request));
+}
+
+#[test]
+fn identities_are_read_and_printed_as_in_swanctl() {
+    for (text, kind, shown) in [
+        ("moon.example.org", IdType::FQDN, "moon.example.org"),
+        ("@moon", IdType::FQDN, "moon"),
+        ("fqdn:10.0.0.1", IdType::FQDN, "fqdn:10.0.0.1"),
+        ("moon@example.org", IdType::RFC822_ADDR, "moon@example.org"),
+        ("@@moon", IdType::RFC822_ADDR, "email:moon"),
+        ("email:moon", IdType::RFC822_ADDR, "email:moon"),
+        ("10.0.0.1", IdType::IPV4_ADDR, "10.0.0.1"),
+        ("2001:DB8::1", IdType::IPV6_ADDR, "2001:db8::1"),
+        ("ipv6:::1", IdType::IPV6_ADDR, "::1"),
+        ("@#4d6F6f6e", IdType::KEY_ID, "@#4d6f6f6e"),
+        ("keyid:Moon", IdType::KEY_ID, "@#4d6f6f6e"),
+        (
+            "C=CH, O=x, CN=y z",
+            IdType::DER_ASN1_DN,
+            "C=CH, O=x, CN=y z",
+        ),
+        (
+            r#"CN="a, b", OU=c\,d"#,
+            IdType::DER_ASN1_DN,
+            r"CN=a\, b, OU=c\,d",
+        ),
+        ("1.2.3.4=x", IdType::DER_ASN1_DN, "1.2.3.4=x"),
+    ] {
+        let identity: Identity = text.parse().unwrap();
+        assert_eq!(identity.to_string(), shown, "{text}");
+        assert_eq!(shown.parse(), Ok(identity.clone()), "{text}");
+        let payload = identity.to_payload().unwrap();
+        assert_eq!(payload.kind, kind, "{text}");
+        assert_eq!(Identity::from_payload(&payload), Ok(identity), "{text}");
+    }
+    assert_eq!("%any".parse(), Ok(Identity::Any));
+    assert_eq!(Identity::Any.to_payload(), None);
+    for bad in [
+        "a b", "@", "@#xyz", "@#abc", "CN=", "XX=1", "=x", "ipv4:::1", "CN=\"x",
+    ] {
+        assert!(bad.parse::<Identity>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn malformed_identity_payloads_are_refused() {
+    for (kind, data) in [
+        (IdType::IPV4_ADDR, &[1, 2, 3][..]),
+        (IdType::IPV6_ADDR, &[0; 4]),
+        (IdType::FQDN, b""),
+        (IdType::FQDN, b"moon\0.example.org"),
+        (IdType::FQDN, b"moon\nexample"),
+        (IdType::RFC822_ADDR, b"\xff@example.org"),
+        (IdType::DER_ASN1_DN, b"\x30\x05"),
+        (IdType::DER_ASN1_DN, b""),
+        (IdType::KEY_ID, b""),
+    ] {
+        let id = Id::new(kind, data.to_vec());
+        assert_eq!(
+            Identity::from_payload(&id),
+            Err(IdentityError::Malformed(kind)),
+            "{data:?}"
+        );
+    }
+    let null = Id::new(IdType::NULL, Vec::new());
+    assert_eq!(
+        Identity::from_payload(&null),
+        Err(IdentityError::Type(IdType::NULL))
+    );
+}
+
+#[test]
+fn patterns_accept_what_they_cover() {
+    for (pattern, presented, accepted, precision) in [
+        ("%any", "moon.example.org", true, 0),
+        ("*.example.org", "moon.example.org", true, 1),
+        ("*.example.org", ".example.org", false, 1),
+        ("*.example.org", "example.org", false, 1),
+        ("*@example.org", "moon@example.org", true, 1),
+        ("*@example.org", "moon.example.org", false, 1),
+        ("moon.example.org", "Moon.Example.org", true, 2),
+        ("moon.example.org", "@@moon.example.org", false, 2),
+        ("C=CH, CN=*", "C=CH, CN=moon", true, 1),
+        ("C=CH, CN=*", "C=CH, O=x, CN=moon", false, 1),
+        ("C=CH, CN=moon", "C=CH, CN=sun", false, 2),
+        ("10.0.0.1", "10.0.0.1", true, 2),
+        ("10.0.0.1", "10.0.0.2", false, 2),
+        ("moon", "%any", false, 2),
+    ] {
+        let pattern: Identity = pattern.parse().unwrap();
+        let presented: Identity = presented.parse().unwrap();
+        assert_eq!(
+            pattern.accepts(&presented),
+            accepted,
+            "{pattern} {presented}"
+        );
+        assert_eq!(pattern.precision(), precision, "{pattern}");
+    }
+}
