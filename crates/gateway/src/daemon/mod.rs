@@ -1,1 +1,435 @@
 //! The daemon: joins IKE, the data plane and the control socket.
+//!
+//! One control thread owns everything here and runs a loop: take one input (an IKE datagram, an event of the data plane,
+//! a command, a timer), let the endpoint work on it, then carry out what comes out, events before datagrams: an SA can
+//! receive before the message that tells the peer to use it leaves.
+
+mod control;
+mod join;
+mod keys;
+mod plane;
+mod policies;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use esplanade_ike::event::{DownReason, Event};
+use esplanade_ike::{Endpoint, SystemRandom};
+use esplanade_ipsec::lifetime::LifetimeEvent;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::cli::{Exit, Failure};
+use crate::config::{self, Diff, Loaded};
+use crate::vici::Message;
+use crate::vici::server::{self, Events, Request, Socket};
+use crate::worker::{Clock, Datagram};
+
+use control::Waiter;
+use join::Join;
+use keys::KeyFile;
+use plane::{FromPlane, Plane};
+
+/// How long a stop waits for peers to confirm that their SAs are gone.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// How often the data plane is asked which SAs are in use.
+const TICK: Duration = Duration::from_millis(500);
+/// IKE messages taken from their queue at a time.
+const ROUND_MAX: usize = 64;
+/// Commands that may wait for the control thread.
+const REQUESTS_WAITING_MAX: usize = 64;
+
+/// What `esplanade run` passes beside the configuration.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The configuration file, read again at a reload.
+    pub config: PathBuf,
+    /// Where to append the session keys for Wireshark, if asked for.
+    pub export_keys: Option<PathBuf>,
+}
+
+/// Runs the gateway until it is told to stop.
+pub fn run(loaded: Loaded, options: Options) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::runtime(format!("cannot start the control thread: {error}")))?;
+    runtime.block_on(async {
+        let (daemon, inputs) = Daemon::start(loaded, options).await?;
+        daemon.serve(inputs).await
+    })
+}
+
+#[derive(Debug)]
+struct Daemon {
+    options: Options,
+    loaded: Loaded,
+    started: Instant,
+    clock: Clock,
+    endpoint: Endpoint,
+    join: Join,
+    plane: Plane,
+    keys: Option<KeyFile>,
+    waiters: Vec<Waiter>,
+    events: Events,
+    next_tick: Instant,
+}
+
+/// Where the loop takes its work from.
+#[derive(Debug)]
+struct Inputs {
+    plane: FromPlane,
+    requests: mpsc::Receiver<Request>,
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Daemon {
+    async fn start(mut loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
+        let watch = |kind, name: &str| {
+            signal(kind).map_err(|error| Failure::runtime(format!("cannot watch for {name}: {error}")))
+        };
+        let (terminate, interrupt) = (watch(SignalKind::terminate(), "SIGTERM")?, watch(SignalKind::interrupt(), "SIGINT")?);
+        let hangup = watch(SignalKind::hangup(), "SIGHUP")?;
+        let keys = match &options.export_keys {
+            None => None,
+            Some(path) => Some(KeyFile::open(path).map_err(|error| {
+                Failure::runtime(format!("cannot open the key file {}: {error}", path.display()))
+                    .help("name a file in a folder that exists and is writable")
+            })?),
+        };
+        loaded.ike.key_log = keys.is_some();
+        // The socket comes first: a second gateway by mistake stops here, before it touches anything.
+        let socket = Socket::bind(&loaded.gateway.socket).map_err(|error| {
+            Failure::runtime(error).help("stop the other gateway, or set another `socket` in the gateway section")
+        })?;
+        let (clock, started) = (Clock::start(), Instant::now());
+        let (plane, from_plane) = Plane::start(&loaded.gateway, clock).await?;
+        let endpoint =
+            Endpoint::new(loaded.ike.clone(), plane.spi_allocator(), Box::new(SystemRandom), started);
+        let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
+        let events = Events::default();
+        tokio::spawn(server::serve(socket, to_daemon, events.clone()));
+        let mut daemon = Self {
+            options,
+            join: Join::new(plane.database()),
+            loaded,
+            started,
+            clock,
+            endpoint,
+            plane,
+            keys,
+            waiters: Vec::new(),
+            events,
+            next_tick: started + TICK,
+        };
+        daemon.join.configure(policies::configured(&daemon.loaded, |remote| daemon.plane.source_for(remote)));
+        daemon.endpoint.set_wall_clock(started, SystemTime::now());
+        daemon.start_connections(started);
+        Ok((daemon, Inputs { plane: from_plane, requests, terminate, interrupt, hangup }))
+    }
+
+    async fn serve(mut self, mut inputs: Inputs) -> Result<(), Failure> {
+        self.flush(Instant::now()).await;
+        tracing::info!(
+            connections = self.loaded.ike.connections.len(),
+            socket = %self.loaded.gateway.socket.display(),
+            "the gateway is ready"
+        );
+        let result = loop {
+            let deadline = self.deadline();
+            tokio::select! {
+                Some(datagram) = inputs.plane.ike.recv() => {
+                    let now = Instant::now();
+                    self.on_datagram(&datagram, now);
+                    // What has queued up is one round of work.
+                    for _ in 0..ROUND_MAX {
+                        match inputs.plane.ike.try_recv() {
+                            Ok(datagram) => self.on_datagram(&datagram, now),
+                            Err(_) => break,
+                        }
+                    }
+                }
+                Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
+                Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
+                () = tokio::time::sleep_until(deadline.into()) => {}
+                _ = inputs.hangup.recv() => match self.reload(Instant::now()) {
+                    Ok(_) => {}
+                    Err(error) => tracing::error!("the configuration was not reloaded: {error}"),
+                },
+                _ = inputs.terminate.recv() => break Ok(()),
+                _ = inputs.interrupt.recv() => break Ok(()),
+            }
+            self.tick(Instant::now());
+            self.flush(Instant::now()).await;
+            if !self.plane.workers_run() {
+                break Err(Failure::runtime("a data worker has ended").help("the log says why"));
+            }
+        };
+        tracing::info!("the gateway stops");
+        self.say_goodbye(&mut inputs).await;
+        self.plane.stop().await;
+        result
+    }
+
+    /// When to wake up although nothing comes in.
+    fn deadline(&self) -> Instant {
+        let waiter = self.waiters.iter().map(|waiter| waiter.deadline).min();
+        [self.endpoint.poll_timeout(), waiter].into_iter().flatten().fold(self.next_tick, Instant::min)
+    }
+
+    /// What is due by the clock.
+    fn tick(&mut self, now: Instant) {
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
+            self.endpoint.set_wall_clock(now, SystemTime::now());
+            for active in self.join.take_activity() {
+                if active.inbound {
+                    self.endpoint.note_inbound_traffic(now, active.child);
+                }
+                if active.outbound {
+                    self.endpoint.note_outbound_traffic(now, active.child);
+                }
+            }
+            self.join.renew_acquires();
+            self.join.expire(now);
+        }
+        self.check_waiters(now);
+    }
+
+    /// Carries out what the endpoint wants: events first, then datagrams, then routes.
+    async fn flush(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.poll_event() {
+            self.on_event(event, now);
+        }
+        for change in self.join.take_route_changes() {
+            self.plane.change_route(&change).await;
+        }
+        while let Some(transmit) = self.endpoint.poll_transmit() {
+            self.plane.send_ike(transmit.local, transmit.remote, &transmit.payload);
+        }
+        self.check_waiters(now);
+    }
+
+    fn on_datagram(&mut self, datagram: &Datagram, now: Instant) {
+        self.endpoint.handle_datagram(now, datagram.local, datagram.remote, &datagram.payload);
+    }
+
+    fn on_plane_event(&mut self, event: esplanade_ipsec::Event, now: Instant) {
+        match event {
+            esplanade_ipsec::Event::Acquire { policy, .. } => {
+                let Some((connection, child)) = self.join.policy_names(policy) else { return };
+                let (connection, child) = (connection.to_owned(), child.to_owned());
+                let local = self.local_hint(&connection);
+                tracing::debug!(connection, child, "traffic asks for an SA");
+                if let Err(error) = self.endpoint.acquire(now, &connection, &child, local) {
+                    tracing::warn!(connection, child, "cannot negotiate: {error}");
+                }
+            }
+            esplanade_ipsec::Event::Lifetime { spi, event, .. } => {
+                let Some((child, _)) = self.join.child_by_spi(spi) else { return };
+                let result = match event {
+                    LifetimeEvent::Soft => self.endpoint.rekey_child_sa(now, child),
+                    LifetimeEvent::Hard => self.endpoint.terminate_child_sa(now, child),
+                };
+                if let Err(error) = result {
+                    tracing::debug!(%child, ?event, "lifetime event: {error}");
+                }
+            }
+            esplanade_ipsec::Event::PeerMoved { spi, to, .. } => {
+                let Some((child, installed)) = self.join.child_by_spi(spi) else { return };
+                let local = installed.inbound.common.path().local;
+                self.endpoint.note_peer_address(now, child, local, to);
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::IkeSaUp(up) => {
+                tracing::info!(
+                    connection = up.connection,
+                    ike_sa = %up.ike_sa,
+                    local = %up.local,
+                    remote = %up.remote,
+                    local_id = %up.local_id,
+                    remote_id = %up.remote_id,
+                    suite = up.suite,
+                    "IKE SA established"
+                );
+                self.emit("ike-updown", &up.connection, Some("yes"));
+            }
+            Event::IkeSaRekeyed { old, new, connection } => {
+                tracing::info!(connection, %old, %new, "IKE SA rekeyed");
+                self.emit("ike-rekey", &connection, None);
+            }
+            Event::IkeSaDown { ike_sa, connection, reason } => {
+                match reason {
+                    DownReason::Terminated | DownReason::PeerDeleted => {
+                        tracing::info!(connection, %ike_sa, "IKE SA down: {reason}");
+                    }
+                    _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {reason}"),
+                }
+                self.emit("ike-updown", &connection, None);
+            }
+            Event::ChildSaInstalled(sa) => self.install(&sa, now),
+            Event::ChildSaUseOutbound { child } => self.join.use_outbound(child),
+            Event::ChildSaDeleted(deleted) => {
+                tracing::info!(
+                    connection = deleted.connection,
+                    child = deleted.name,
+                    spi_in = format_args!("{:08x}", deleted.spi_in),
+                    spi_out = format_args!("{:08x}", deleted.spi_out),
+                    "child SA deleted: {}", deleted.reason
+                );
+                self.join.delete(&deleted, now);
+                if !deleted.replaced {
+                    self.emit("child-updown", &deleted.connection, None);
+                }
+            }
+            Event::PeerMoved { ike_sa, children, local, remote } => {
+                tracing::info!(%ike_sa, %remote, "the peer has moved");
+                self.join.peer_moved(&children, local, remote);
+            }
+            Event::NatKeepalive { local, remote } => {
+                // RFC 3948 section 2.3: one octet of 0xff.
+                self.plane.send_ike(local, remote, &[0xff]);
+            }
+            Event::ConnectFailed { connection, reason, retry_in } => {
+                let retry = retry_in.map_or("no further attempt".to_owned(), |delay| {
+                    format!("next attempt in {} s", delay.as_secs())
+                });
+                tracing::warn!(connection, "cannot establish the IKE SA: {reason}; {retry}");
+                self.fail_waiters(&connection, None, &reason.to_string());
+            }
+            Event::ChildFailed { ike_sa, connection, child, reason } => {
+                tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {reason}");
+                self.fail_waiters(&connection, Some(&child), &reason.to_string());
+            }
+            Event::Message(trace) => trace_message(&trace),
+            Event::KeyLog(log) => {
+                if let Some(keys) = &mut self.keys {
+                    keys.ike(&log);
+                }
+            }
+        }
+    }
+
+    fn install(&mut self, sa: &esplanade_ike::ChildSaInstalled, now: Instant) {
+        if let Err(error) = self.join.install(sa) {
+            tracing::error!(connection = sa.connection, child = sa.name, "cannot install the child SA: {error}");
+            let _ = self.endpoint.terminate_child_sa(now, sa.child);
+            return;
+        }
+        if let Some(keys) = &mut self.keys {
+            keys.esp(sa);
+        }
+        tracing::info!(
+            connection = sa.connection,
+            child = sa.name,
+            spi_in = format_args!("{:08x}", sa.spi_in),
+            spi_out = format_args!("{:08x}", sa.spi_out),
+            suite = %sa.esp,
+            udp_encap = sa.udp_encap,
+            rekey = sa.rekeyed_from.is_some(),
+            "child SA installed"
+        );
+        match sa.rekeyed_from {
+            Some(_) => self.emit("child-rekey", &sa.connection, None),
+            None => self.emit("child-updown", &sa.connection, Some("yes")),
+        }
+    }
+
+    fn emit(&self, event: &str, connection: &str, up: Option<&str>) {
+        let mut message = Message::new();
+        if let Some(up) = up {
+            message.set("up", up);
+        }
+        message.section(connection, Message::new());
+        self.events.emit(event, message);
+    }
+
+    /// Where packets to the connection's peer leave from, if the configuration does not say.
+    fn local_hint(&self, connection: &str) -> Option<std::net::SocketAddr> {
+        let connection = self.loaded.ike.connections.iter().find(|known| known.name == connection)?;
+        policies::local_address(connection, self.loaded.gateway.ports, |remote| self.plane.source_for(remote))
+    }
+
+    /// Establishes what has `start_action = start`.
+    fn start_connections(&mut self, now: Instant) {
+        for (connection, child) in policies::to_start(&self.loaded) {
+            let local = self.local_hint(&connection);
+            if let Err(error) = self.endpoint.acquire(now, &connection, &child, local) {
+                tracing::warn!(connection, child, "cannot start: {error}");
+            }
+        }
+    }
+
+    /// Reads the configuration again. With errors, everything stays as it is.
+    fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
+        let mut loaded = config::load(&self.options.config).map_err(|diagnostics| {
+            Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
+        })?;
+        loaded.ike.key_log = self.keys.is_some();
+        let diff = self.loaded.diff(&loaded);
+        if diff.gateway {
+            tracing::warn!("the gateway section has changed: that takes effect at the next start");
+            loaded.gateway = self.loaded.gateway.clone();
+            loaded.ike.ports = self.loaded.ike.ports;
+        }
+        // A removed or changed connection is taken down under the configuration that it was made with.
+        for name in diff.removed.iter().chain(&diff.changed) {
+            let _ = self.endpoint.terminate(now, name, None);
+        }
+        self.endpoint.set_config(loaded.ike.clone());
+        self.loaded = loaded;
+        self.join.configure(policies::configured(&self.loaded, |remote| self.plane.source_for(remote)));
+        self.start_connections(now);
+        tracing::info!(added = ?diff.added, changed = ?diff.changed, removed = ?diff.removed, "configuration reloaded");
+        Ok(diff)
+    }
+
+    /// Deletes every SA, so that peers need not find out by silence.
+    async fn say_goodbye(&mut self, inputs: &mut Inputs) {
+        let end = Instant::now() + GOODBYE;
+        if self.endpoint.terminate_all(Instant::now()) == 0 {
+            return;
+        }
+        self.flush(Instant::now()).await;
+        while !self.endpoint.status().is_empty() && Instant::now() < end {
+            let wake = self.endpoint.poll_timeout().map_or(end, |due| due.min(end));
+            tokio::select! {
+                Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
+                () = tokio::time::sleep_until(wake.into()) => {}
+                // Asked a second time: at once.
+                _ = inputs.terminate.recv() => return,
+                _ = inputs.interrupt.recv() => return,
+            }
+            self.tick(Instant::now());
+            self.flush(Instant::now()).await;
+        }
+    }
+}
+
+/// One message of a negotiation. DEBUG, not TRACE: messages of strangers never get here.
+fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
+    let kind = if trace.response { "response" } else { "request" };
+    tracing::debug!(
+        connection = trace.connection,
+        ike_sa = %trace.ike_sa,
+        direction = ?trace.direction,
+        local = %trace.local,
+        remote = %trace.remote,
+        exchange = trace.exchange,
+        kind,
+        message_id = trace.message_id,
+        len = trace.len,
+        payloads = trace.payloads,
+        "IKE message"
+    );
+}

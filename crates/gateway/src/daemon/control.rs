@@ -1,0 +1,456 @@
+//! The commands of the control socket. Names and keys are vici's, so that stock `swanctl` works; `reload` and
+//! `get-counters` are ours.
+
+use std::time::{Duration, Instant};
+
+use esplanade_ike::CommandError;
+use esplanade_ike::event::{ChildSaId, IkeSaId};
+use esplanade_ike::status::Refusal;
+
+use super::{Daemon, report};
+use crate::vici::Message;
+use crate::vici::server::Request;
+
+/// How long `initiate` and `terminate` wait for an outcome where the client says nothing.
+const WAIT_DEFAULT: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Commands that wait at one time; more are answered at once.
+const WAITING_MAX: usize = 256;
+
+/// A command that waits for IKE.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    request: Request,
+    pub(super) deadline: Instant,
+    goal: Goal,
+}
+
+#[derive(Debug)]
+enum Goal {
+    Up {
+        connection: String,
+        child: Option<String>,
+    },
+    Down {
+        ike_sas: Vec<IkeSaId>,
+        children: Vec<ChildSaId>,
+        matches: usize,
+    },
+}
+
+/// What `terminate` and `rekey` select by.
+#[derive(Debug, Default)]
+struct Target {
+    ike: Option<String>,
+    child: Option<String>,
+    ike_id: Option<u64>,
+    child_id: Option<u64>,
+}
+
+impl Target {
+    fn read(message: &Message) -> Self {
+        let text = |key| message.text(key).map(str::to_owned);
+        let number = |key| message.text(key).and_then(|text| text.parse().ok());
+        Self {
+            ike: text("ike"),
+            child: text("child"),
+            ike_id: number("ike-id"),
+            child_id: number("child-id"),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ike.is_none()
+            && self.child.is_none()
+            && self.ike_id.is_none()
+            && self.child_id.is_none()
+    }
+
+    fn takes_ike(&self, sa: &esplanade_ike::status::IkeSaStatus) -> bool {
+        self.ike
+            .as_ref()
+            .is_none_or(|name| sa.connection.as_ref() == Some(name))
+            && self.ike_id.is_none_or(|id| sa.id.0 == id)
+    }
+
+    fn takes_child(&self, sa: &esplanade_ike::status::ChildSaStatus) -> bool {
+        self.child.as_ref().is_none_or(|name| sa.name == *name)
+            && self.child_id.is_none_or(|id| sa.id.0 == id)
+    }
+
+    fn wants_children(&self) -> bool {
+        self.child.is_some() || self.child_id.is_some()
+    }
+}
+
+impl Daemon {
+    pub(super) fn handle_request(&mut self, request: Request, now: Instant) {
+        tracing::debug!(command = request.command, "control command");
+        match request.command.as_str() {
+            "version" => request.reply(version()),
+            "stats" => request.reply(self.stats(now)),
+            "get-counters" => request.reply(self.counters()),
+            "list-sas" => self.list_sas(request, now),
+            "list-conns" => self.list_conns(request),
+            "list-policies" => self.list_policies(request),
+            "get-conns" => {
+                let mut message = Message::new();
+                message.list(
+                    "conns",
+                    self.loaded
+                        .ike
+                        .connections
+                        .iter()
+                        .map(|connection| &connection.name),
+                );
+                request.reply(message);
+            }
+            "initiate" => self.initiate(request, now),
+            "terminate" => self.terminate(request, now),
+            "rekey" => self.rekey(request, now),
+            "reload" => self.reload_command(request, now),
+            _ => request.unknown(),
+        }
+    }
+
+    fn stats(&self, now: Instant) -> Message {
+        let mut uptime = Message::new();
+        uptime.set(
+            "running",
+            format_args!(
+                "{} s",
+                now.saturating_duration_since(self.started).as_secs()
+            ),
+        );
+        let status = self.endpoint.status();
+        let half_open = status
+            .iter()
+            .filter(|sa| sa.state == esplanade_ike::status::IkeSaState::Connecting)
+            .count();
+        let mut ike_sas = Message::new();
+        ike_sas
+            .set("total", status.len())
+            .set("half-open", half_open);
+        let mut message = Message::new();
+        message.section("uptime", uptime).section("ikesas", ike_sas);
+        message
+    }
+
+    /// What was refused or dropped, and why; zero counts are left out of the reasons.
+    fn counters(&self) -> Message {
+        let ike = self.endpoint.counters();
+        let mut refused = Message::new();
+        for &reason in Refusal::ALL
+            .iter()
+            .filter(|reason| ike.refused(**reason) > 0)
+        {
+            refused.set(reason.name(), ike.refused(reason));
+        }
+        let mut control = Message::new();
+        control
+            .set("messages-received", ike.messages_received)
+            .set("messages-sent", ike.messages_sent)
+            .set("retransmissions-sent", ike.retransmissions_sent)
+            .set("ike-sas-established", ike.ike_sas_established)
+            .set("child-sas-installed", ike.child_sas_installed)
+            .set("ike-rekeys", ike.ike_rekeys)
+            .set("child-rekeys", ike.child_rekeys)
+            .set("connect-failures", ike.connect_failures)
+            .set("peers-timed-out", ike.peers_timed_out)
+            .section("refused", refused);
+        let mut message = Message::new();
+        message.section("ike", control);
+        self.plane.report(&mut message);
+        message
+    }
+
+    fn list_sas(&self, request: Request, now: Instant) {
+        let target = Target::read(&request.message);
+        let now_ms = self.clock.now_ms();
+        for sa in self
+            .endpoint
+            .status()
+            .iter()
+            .filter(|sa| target.takes_ike(sa))
+        {
+            let mut children = Message::new();
+            for child in sa.children.iter().filter(|child| target.takes_child(child)) {
+                let installed = self.join.child(child.id);
+                let unique = format!("{}-{}", child.name, child.id.0);
+                children.section(&unique, report::child_sa(child, installed, now, now_ms));
+            }
+            if target.wants_children() && children.is_empty() {
+                continue;
+            }
+            let mut message = report::ike_sa(sa, now);
+            message.section("child-sas", children);
+            let mut event = Message::new();
+            event.section(sa.connection.as_deref().unwrap_or("(unnamed)"), message);
+            request.emit("list-sa", event);
+        }
+        request.reply(Message::new());
+    }
+
+    fn list_conns(&self, request: Request) {
+        let wanted = request.message.text("ike").map(str::to_owned);
+        for connection in &self.loaded.ike.connections {
+            if wanted.as_ref().is_none_or(|name| connection.name == *name) {
+                let mut event = Message::new();
+                event.section(&connection.name, report::connection(connection));
+                request.emit("list-conn", event);
+            }
+        }
+        request.reply(Message::new());
+    }
+
+    fn list_policies(&self, request: Request) {
+        for policy in &self.loaded.policies {
+            let mut event = Message::new();
+            event.section(
+                &format!("{}/{}", policy.connection, policy.child),
+                report::policy(policy),
+            );
+            request.emit("list-policy", event);
+        }
+        request.reply(Message::new());
+    }
+
+    fn initiate(&mut self, request: Request, now: Instant) {
+        let target = Target::read(&request.message);
+        let connection = target
+            .ike
+            .clone()
+            .or_else(|| self.connection_of_child(target.child.as_deref()?));
+        let Some(connection) = connection else {
+            let name = target.child.or(target.ike).unwrap_or_default();
+            return request.fail(format!("no connection or child is called {name:?}"));
+        };
+        let local = self.local_hint(&connection);
+        if let Err(error) = self
+            .endpoint
+            .initiate(now, &connection, target.child.as_deref(), local)
+        {
+            return request.fail(error);
+        }
+        self.wait(
+            request,
+            now,
+            Goal::Up {
+                connection,
+                child: target.child,
+            },
+        );
+    }
+
+    fn terminate(&mut self, request: Request, now: Instant) {
+        let target = Target::read(&request.message);
+        if target.is_empty() {
+            return request.fail("terminate needs the name or the id of an SA");
+        }
+        let (ike_sas, children) = self.select(&target);
+        let mut result = Ok(());
+        if target.wants_children() {
+            for child in &children {
+                result = result.and(self.endpoint.terminate_child_sa(now, *child));
+            }
+        } else {
+            // By name where there is one: that also stops the attempts to connect again.
+            if let Some(name) = &target.ike {
+                let _ = self.endpoint.terminate(now, name, None);
+            }
+            for ike_sa in ike_sas.iter().filter(|_| target.ike.is_none()) {
+                result = result.and(self.endpoint.terminate_ike_sa(now, *ike_sa));
+            }
+        }
+        if let Err(error) = result {
+            return request.fail(error);
+        }
+        let matches = if target.wants_children() {
+            children.len()
+        } else {
+            ike_sas.len()
+        };
+        if matches == 0 {
+            return request.fail("no SA matches");
+        }
+        let ike_sas = if target.wants_children() {
+            Vec::new()
+        } else {
+            ike_sas
+        };
+        self.wait(
+            request,
+            now,
+            Goal::Down {
+                ike_sas,
+                children,
+                matches,
+            },
+        );
+    }
+
+    fn rekey(&mut self, request: Request, now: Instant) {
+        let target = Target::read(&request.message);
+        if target.is_empty() {
+            return request.fail("rekey needs the name or the id of an SA");
+        }
+        let (ike_sas, children) = self.select(&target);
+        let results: Vec<Result<(), CommandError>> = if target.wants_children() {
+            children
+                .iter()
+                .map(|child| self.endpoint.rekey_child_sa(now, *child))
+                .collect()
+        } else {
+            ike_sas
+                .iter()
+                .map(|ike_sa| self.endpoint.rekey_ike_sa(now, *ike_sa))
+                .collect()
+        };
+        let matches = results.iter().filter(|result| result.is_ok()).count();
+        match results.into_iter().find_map(Result::err) {
+            Some(error) if matches == 0 => request.fail(error),
+            _ if matches == 0 => request.fail("no SA matches"),
+            _ => {
+                let mut message = Message::new();
+                message.set("success", "yes").set("matches", matches);
+                request.reply(message);
+            }
+        }
+    }
+
+    fn reload_command(&mut self, request: Request, now: Instant) {
+        match self.reload(now) {
+            Ok(diff) => {
+                let mut message = Message::new();
+                message
+                    .set("success", "yes")
+                    .list("added", &diff.added)
+                    .list("changed", &diff.changed)
+                    .list("removed", &diff.removed);
+                request.reply(message);
+            }
+            Err(error) => request.fail(error),
+        }
+    }
+
+    /// The IKE SAs that a target selects, and of those the children.
+    fn select(&self, target: &Target) -> (Vec<IkeSaId>, Vec<ChildSaId>) {
+        let status = self.endpoint.status();
+        let sas: Vec<_> = status.iter().filter(|sa| target.takes_ike(sa)).collect();
+        let children = sas
+            .iter()
+            .flat_map(|sa| &sa.children)
+            .filter(|child| target.takes_child(child));
+        (
+            sas.iter().map(|sa| sa.id).collect(),
+            children.map(|child| child.id).collect(),
+        )
+    }
+
+    fn connection_of_child(&self, child: &str) -> Option<String> {
+        let has = |connection: &&std::sync::Arc<esplanade_ike::config::Connection>| {
+            connection.children.iter().any(|known| known.name == child)
+        };
+        self.loaded
+            .ike
+            .connections
+            .iter()
+            .find(has)
+            .map(|connection| connection.name.clone())
+    }
+
+    fn wait(&mut self, request: Request, now: Instant, goal: Goal) {
+        // swanctl sends milliseconds, and -1 for "do not wait".
+        let timeout = match request.message.text("timeout").map(str::parse::<i64>) {
+            Some(Ok(-1)) => return request.succeed(),
+            Some(Ok(milliseconds @ 1..)) => {
+                Duration::from_millis(milliseconds.unsigned_abs()).min(WAIT_MAX)
+            }
+            _ => WAIT_DEFAULT,
+        };
+        if self.waiters.len() >= WAITING_MAX {
+            return request
+                .fail("too many commands are waiting; the SA is being worked on all the same");
+        }
+        self.waiters.push(Waiter {
+            request,
+            deadline: now + timeout,
+            goal,
+        });
+        self.check_waiters(now);
+    }
+
+    /// Answers the commands whose goal is reached or whose time is up.
+    pub(super) fn check_waiters(&mut self, now: Instant) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        let status = self.endpoint.status();
+        let waiters = std::mem::take(&mut self.waiters);
+        for waiter in waiters {
+            let reached = match &waiter.goal {
+                Goal::Up { connection, child } => status.iter().any(|sa| {
+                    sa.connection.as_ref() == Some(connection)
+                        && sa.established.is_some()
+                        && match child {
+                            Some(child) => sa.children.iter().any(|known| known.name == *child),
+                            None => true,
+                        }
+                }),
+                Goal::Down {
+                    ike_sas, children, ..
+                } => !status.iter().any(|sa| {
+                    ike_sas.contains(&sa.id)
+                        || sa.children.iter().any(|child| children.contains(&child.id))
+                }),
+            };
+            if reached {
+                let mut message = Message::new();
+                message.set("success", "yes");
+                if let Goal::Down { matches, .. } = waiter.goal {
+                    message.set("matches", matches).set("terminated", matches);
+                }
+                waiter.request.reply(message);
+            } else if waiter.deadline <= now {
+                waiter
+                    .request
+                    .fail("no outcome within the time-out; the gateway goes on trying");
+            } else {
+                self.waiters.push(waiter);
+            }
+        }
+    }
+
+    /// Tells those who wait for a connection, or one child of it, that it did not come up.
+    pub(super) fn fail_waiters(&mut self, connection: &str, child: Option<&str>, why: &str) {
+        let waiters = std::mem::take(&mut self.waiters);
+        for waiter in waiters {
+            match &waiter.goal {
+                Goal::Up {
+                    connection: wanted,
+                    child: wanted_child,
+                } if wanted == connection
+                    && (child.is_none()
+                        || wanted_child
+                            .as_deref()
+                            .is_none_or(|name| Some(name) == child)) =>
+                {
+                    waiter.request.fail(why);
+                }
+                _ => self.waiters.push(waiter),
+            }
+        }
+    }
+}
+
+fn version() -> Message {
+    let mut message = Message::new();
+    message
+        .set("daemon", "esplanade")
+        .set("version", env!("CARGO_PKG_VERSION"))
+        .set("sysname", std::env::consts::OS)
+        .set("machine", std::env::consts::ARCH);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    message.set("release", release.trim());
+    message
+}

@@ -1,0 +1,122 @@
+//! Session keys for Wireshark, only on explicit request (`--export-keys FILE`).
+//!
+//! Every line is one entry of a Wireshark table, with the table's name before it:
+//!
+//! ```text
+//! ikev2_decryption_table:<initiator SPI>,<responder SPI>,<SK_ei>,<SK_er>,"<cipher>",<SK_ai>,<SK_ar>,"<integrity>"
+//! esp_sa:"<IPv4 or IPv6>","<source>","<destination>","0x<SPI>","<cipher>","0x<key>","<integrity>","0x<key>"
+//! ```
+//!
+//! `tshark -o uat:LINE` takes a line as it is; Wireshark reads the part after the colon from the file of that name in
+//! its profile folder.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
+use esplanade_ike::event::EspSuite;
+use esplanade_ike::{ChildSaInstalled, KeyLog};
+use zeroize::Zeroizing;
+
+/// The open key file. A failed write (a full disk, say) is reported once and ends the export; traffic goes on.
+#[derive(Debug)]
+pub struct KeyFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl KeyFile {
+    /// Opens `path` for appending, readable by its owner alone.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: Some(file),
+        })
+    }
+
+    pub fn ike(&mut self, log: &KeyLog) {
+        self.line("ikev2_decryption_table:", log.wireshark_line().expose());
+    }
+
+    pub fn esp(&mut self, sa: &ChildSaInstalled) {
+        let (local, remote) = (sa.local.ip(), sa.remote.ip());
+        self.line(
+            "esp_sa:",
+            esp_line(&sa.esp, remote, local, sa.spi_in, sa.key_in.expose()).as_str(),
+        );
+        self.line(
+            "esp_sa:",
+            esp_line(&sa.esp, local, remote, sa.spi_out, sa.key_out.expose()).as_str(),
+        );
+    }
+
+    fn line(&mut self, table: &str, entry: impl AsRef<[u8]>) {
+        let Some(file) = &mut self.file else { return };
+        let line = Zeroizing::new([table.as_bytes(), entry.as_ref(), b"\n"].concat());
+        if let Err(error) = file.write_all(&line) {
+            tracing::error!(
+                "cannot write session keys to {}: {error}; the export stops here, the tunnels go on",
+                self.path.display()
+            );
+            self.file = None;
+        }
+    }
+}
+
+fn esp_line(
+    suite: &EspSuite,
+    source: IpAddr,
+    destination: IpAddr,
+    spi: u32,
+    key: &[u8],
+) -> Zeroizing<String> {
+    let version = if source.is_ipv4() { "IPv4" } else { "IPv6" };
+    let cipher = match suite.transform.encryption() {
+        Encryption::AesGcm16 => "AES-GCM with 16 octet ICV [RFC4106]",
+        Encryption::AesCbc => "AES-CBC [RFC3602]",
+    };
+    let integrity = match suite.transform.integrity() {
+        None => "NULL",
+        Some(Integrity::HmacSha2_256_128) => "HMAC-SHA-256-128 [RFC4868]",
+        Some(Integrity::HmacSha2_384_192) => "HMAC-SHA-384-192 [RFC4868]",
+        Some(Integrity::HmacSha2_512_256) => "HMAC-SHA-512-256 [RFC4868]",
+    };
+    // An AEAD's salt follows its key and is part of what Wireshark calls the key.
+    let cipher_len = match suite.transform.integrity() {
+        None => key.len(),
+        Some(_) => suite.transform.aes_key_length().bytes().min(key.len()),
+    };
+    let (cipher_key, integrity_key) = key.split_at(cipher_len);
+    let mut line = Zeroizing::new(String::new());
+    let _ = write!(
+        line,
+        "\"{version}\",\"{source}\",\"{destination}\",\"0x{spi:08x}\",\"{cipher}\",\"0x"
+    );
+    hex(&mut line, cipher_key);
+    let _ = write!(line, "\",\"{integrity}\",\"");
+    if !integrity_key.is_empty() {
+        line.push_str("0x");
+        hex(&mut line, integrity_key);
+    }
+    line.push('"');
+    // Only Wireshark 4.2 and later has the columns for ESN; the defaults stand for 32 bits.
+    if suite.sequence_numbers == SequenceNumbers::Bits64 {
+        line.push_str(",\"64-bit\",\"0\"");
+    }
+    line
+}
+
+fn hex(line: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        let _ = write!(line, "{byte:02x}");
+    }
+}

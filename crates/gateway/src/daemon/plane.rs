@@ -1,0 +1,326 @@
+//! The data plane as the control thread holds it: TUN, sockets, workers, routes.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esplanade_crypto::CpuEngine;
+use esplanade_ike::EspSpiAllocator;
+use esplanade_ipsec::{Database, Event, WalkCounters};
+use socket2::{Domain, Socket, Type};
+use tokio::sync::mpsc;
+
+use super::join::RouteChange;
+use crate::cli::{Exit, Failure};
+use crate::config::GatewayConfig;
+use crate::io::tun::{Tun, TunError};
+use crate::net::{Net, Routing, RoutingConfig};
+use crate::vici::Message;
+use crate::worker::{
+    BindError, Clock, Datagram, Engines, IkeSender, ListenConfig, Reports, Sockets, Worker,
+    WorkerConfig,
+};
+
+/// strongSwan's table and priority, so that an administrator finds what he knows.
+const TABLE: u32 = 220;
+const PRIORITY: u32 = 220;
+const MARK: u32 = 220;
+
+/// IKE messages that may wait for the control thread.
+const IKE_WAITING_MAX: usize = 1024;
+/// Events of the data plane that may wait for the control thread.
+const EVENTS_WAITING_MAX: usize = 1024;
+/// Finished batches that an engine of the CPU holds.
+const ENGINE_BATCHES: usize = 4;
+
+/// The most that ESP adds to an inner packet: header, IV, padding, trailer, ICV.
+const ESP_OVERHEAD_MAX: u32 = 8 + 16 + 15 + 2 + 32;
+/// IP and TCP headers without options that every segment repeats, and room for options.
+const SEGMENT_HEADERS_MAX: u32 = 60 + 40;
+
+#[derive(Debug)]
+pub(super) struct Plane {
+    database: Arc<Database>,
+    workers: Vec<Worker>,
+    sender: IkeSender,
+    net: Net,
+    routing: Option<Routing>,
+    mark: u32,
+}
+
+/// What comes from the data plane.
+#[derive(Debug)]
+pub(super) struct FromPlane {
+    pub ike: mpsc::Receiver<Datagram>,
+    pub events: mpsc::Receiver<Event>,
+}
+
+impl Plane {
+    /// Binds, makes the interface, adds the rules, starts the workers. What fails undoes what was done.
+    pub async fn start(config: &GatewayConfig, clock: Clock) -> Result<(Self, FromPlane), Failure> {
+        let mark = config.mark.unwrap_or(MARK);
+        let workers = config.workers.unwrap_or(1);
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let sockets = Sockets::bind(&ListenConfig {
+            addresses: if config.listen == any {
+                Vec::new()
+            } else {
+                config.listen.clone()
+            },
+            ike_port: config.ports.ike,
+            nat_t_port: config.ports.nat_t,
+            raw_esp: config.raw_esp,
+            mark: Some(mark),
+            workers,
+        })
+        .map_err(bind_failure)?;
+        let tuns = (0..workers)
+            .map(|_| Tun::open(&config.tun, workers > 1))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(tun_failure)?;
+        let net = Net::connect().map_err(Failure::runtime)?;
+        let routing = set_up_link(&net, config, mark).await.map_err(|error| {
+            let failure = match error.raw_os_error() {
+                Some(libc::EPERM | libc::EACCES) => Failure::forbidden(&error),
+                _ => Failure::runtime(&error),
+            };
+            failure.help("interfaces and routes need CAP_NET_ADMIN")
+        })?;
+
+        let database = Arc::new(Database::new());
+        let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
+        let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
+        let reports = Reports {
+            ike: to_ike,
+            events: to_events,
+        };
+        let mut plane = Self {
+            database,
+            workers: Vec::with_capacity(workers),
+            sender: sockets.sender,
+            net,
+            routing: Some(routing),
+            mark,
+        };
+        for (index, (tun, sockets)) in tuns.into_iter().zip(sockets.workers).enumerate() {
+            let database = plane.database.clone();
+            let config = WorkerConfig {
+                index,
+                cpu: None,
+                clock,
+                tun,
+                sockets,
+                database,
+                reports: reports.clone(),
+            };
+            if let Err(failure) = spawn(config).map(|worker| plane.workers.push(worker)) {
+                plane.stop().await;
+                return Err(failure);
+            }
+        }
+        Ok((plane, FromPlane { ike, events }))
+    }
+
+    pub fn database(&self) -> Arc<Database> {
+        self.database.clone()
+    }
+
+    pub fn spi_allocator(&self) -> Box<dyn EspSpiAllocator> {
+        Box::new(SadSpis(self.database.clone()))
+    }
+
+    pub fn workers_run(&self) -> bool {
+        self.workers.iter().all(Worker::is_running)
+    }
+
+    /// Sends a message or a keepalive of IKE. A failure is the network's: IKE retransmits.
+    pub fn send_ike(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
+        if let Err(error) = self.sender.send(local, remote, payload) {
+            tracing::debug!(%local, %remote, "cannot send an IKE message: {error}");
+        }
+    }
+
+    /// The address that packets to `remote` leave from.
+    pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
+        let domain = if remote.is_ipv4() {
+            Domain::IPV4
+        } else {
+            Domain::IPV6
+        };
+        let socket = Socket::new(domain, Type::DGRAM, None).ok()?;
+        // The mark leads around our own routes into the TUN.
+        socket.set_mark(self.mark).ok()?;
+        socket.connect(&SocketAddr::new(remote, 9).into()).ok()?;
+        let local = socket.local_addr().ok()?.as_socket()?.ip();
+        (!local.is_unspecified()).then_some(local)
+    }
+
+    pub async fn change_route(&mut self, change: &RouteChange) {
+        let Some(routing) = &mut self.routing else {
+            return;
+        };
+        let result = match (change.bypass, change.add) {
+            (true, true) => routing.bypass(&self.net, &change.remote).await,
+            (true, false) => routing.withdraw_bypass(&self.net, &change.remote).await,
+            (false, true) => {
+                routing
+                    .protect(&self.net, &change.local, &change.remote)
+                    .await
+            }
+            (false, false) => {
+                routing
+                    .withdraw(&self.net, &change.local, &change.remote)
+                    .await
+            }
+        };
+        if let Err(error) = result {
+            tracing::error!("routes do not follow the policies: {error}");
+        }
+    }
+
+    /// Adds the sums over all workers.
+    pub fn report(&self, message: &mut Message) {
+        let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut io: BTreeMap<&str, u64> = BTreeMap::new();
+        for worker in &self.workers {
+            for (reason, count) in worker
+                .outbound
+                .drops
+                .iter()
+                .chain(worker.inbound.drops.iter())
+            {
+                *drops.entry(reason.name()).or_default() += count;
+            }
+            for (name, count) in worker.io.iter() {
+                *io.entry(name).or_default() += count;
+            }
+        }
+        let section = |counts: BTreeMap<&str, u64>| {
+            let mut section = Message::new();
+            for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+                section.set(&name.replace('_', "-"), count);
+            }
+            section
+        };
+        message.section(
+            "outbound",
+            walk(self.workers.iter().map(|worker| &worker.outbound)),
+        );
+        message.section(
+            "inbound",
+            walk(self.workers.iter().map(|worker| &worker.inbound)),
+        );
+        message.section("drops", section(drops));
+        message.section("io", section(io));
+    }
+
+    /// Stops the workers and takes back rules and routes; the interface goes with its last descriptor.
+    pub async fn stop(&mut self) {
+        self.workers.iter().for_each(Worker::stop);
+        self.workers.clear();
+        if let Some(routing) = self.routing.take()
+            && let Err(error) = routing.close(&self.net).await
+        {
+            tracing::warn!("routes or rules are left behind: {error}");
+        }
+    }
+}
+
+fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
+    let mut sums = [0; 5];
+    for walk in walks {
+        let counters = [
+            &walk.packets_in,
+            &walk.bytes_in,
+            &walk.packets_out,
+            &walk.bytes_out,
+            &walk.packets_bypassed,
+        ];
+        for (sum, counter) in sums.iter_mut().zip(counters) {
+            *sum += counter.load(Ordering::Relaxed);
+        }
+    }
+    let mut message = Message::new();
+    for (name, sum) in [
+        "packets-in",
+        "bytes-in",
+        "packets-out",
+        "bytes-out",
+        "packets-bypassed",
+    ]
+    .iter()
+    .zip(sums)
+    {
+        message.set(name, sum);
+    }
+    message
+}
+
+async fn set_up_link(net: &Net, config: &GatewayConfig, mark: u32) -> crate::net::Result<Routing> {
+    let tun = net.link_index(&config.tun).await?;
+    let mtu = u32::from(config.mtu);
+    net.link_set_mtu(tun, mtu).await?;
+    // The ESP packets of one super-segment should fit one UDP GSO send.
+    let segments = (65_507 / (mtu + ESP_OVERHEAD_MAX)).clamp(1, 64);
+    if let Err(error) = net
+        .link_set_gso_max_size(tun, segments * (mtu - SEGMENT_HEADERS_MAX))
+        .await
+    {
+        tracing::debug!("super-segments keep their size: {error}");
+    }
+    net.link_set_up(tun).await?;
+    let table = config.table.unwrap_or(TABLE);
+    Routing::install(
+        net,
+        RoutingConfig {
+            tun,
+            table,
+            priority: PRIORITY,
+            mark,
+        },
+    )
+    .await
+}
+
+fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {
+    let engine = || {
+        CpuEngine::new(ENGINE_BATCHES)
+            .map(Box::new)
+            .map_err(Failure::runtime)
+    };
+    let engines = Engines {
+        seal: engine()?,
+        open: engine()?,
+    };
+    Worker::spawn(config, engines)
+        .map_err(|error| Failure::runtime(format!("cannot start a worker: {error}")))
+}
+
+fn bind_failure(error: BindError) -> Failure {
+    match error {
+        BindError::NoPermission { .. } => Failure::forbidden(error),
+        _ => Failure::runtime(error),
+    }
+}
+
+fn tun_failure(error: TunError) -> Failure {
+    match error {
+        TunError::NoDevice | TunError::NoPermission(_) => Failure::new(Exit::Forbidden, error),
+        _ => Failure::runtime(error),
+    }
+}
+
+/// The SAD gives out the SPIs that it finds its SAs by.
+#[derive(Debug)]
+struct SadSpis(Arc<Database>);
+
+impl EspSpiAllocator for SadSpis {
+    fn allocate(&mut self) -> Option<u32> {
+        self.0.sad().allocate_spi()
+    }
+
+    fn release(&mut self, spi: u32) {
+        self.0.sad().remove(spi);
+    }
+}

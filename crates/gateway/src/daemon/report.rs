@@ -1,0 +1,273 @@
+//! The gateway's state as vici messages, with the keys that `swanctl` reads.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::iana::SequenceNumbers;
+use esplanade_ike::config::{
+    AddressMatch, Connection, LocalMethod, RemoteMethod, Selector, SelectorAddresses,
+};
+use esplanade_ike::status::{ChildSaStatus, IkeSaStatus};
+use esplanade_ike::wire::TrafficSelector;
+
+use super::join::Installed;
+use crate::config::{Policy, PolicyAction};
+use crate::net::prefixes_of_range;
+use crate::vici::Message;
+
+/// The IKE SA of a `list-sa` event; the caller adds the children.
+pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
+    let mut message = Message::new();
+    message
+        .set("uniqueid", sa.id.0)
+        .set("version", 2)
+        .set("state", sa.state.name())
+        .set("local-host", sa.local.ip())
+        .set("local-port", sa.local.port())
+        .set("remote-host", sa.remote.ip())
+        .set("remote-port", sa.remote.port());
+    // What is not yet known is %any, as in swanctl.
+    let id = |id: &Option<_>| {
+        id.as_ref()
+            .map_or_else(|| "%any".to_owned(), ToString::to_string)
+    };
+    message
+        .set("local-id", id(&sa.local_id))
+        .set("remote-id", id(&sa.remote_id));
+    if sa.initiator {
+        message.set("initiator", "yes");
+    }
+    message
+        .set("initiator-spi", format_args!("{:016x}", sa.spi_i))
+        .set("responder-spi", format_args!("{:016x}", sa.spi_r));
+    for (key, nat) in [("nat-local", sa.nat_local), ("nat-remote", sa.nat_remote)] {
+        if nat {
+            message.set(key, "yes");
+        }
+    }
+    if let Some(suite) = &sa.suite {
+        message
+            .set("encr-alg", suite.encryption.name())
+            .set("encr-keysize", suite.key_bits);
+        if let Some(integrity) = suite.integrity {
+            message.set("integ-alg", integrity.name());
+        }
+        message
+            .set("prf-alg", suite.prf.name())
+            .set("dh-group", suite.group.name());
+    }
+    if let Some(established) = sa.established {
+        message.set("established", since(now, established));
+    }
+    if let Some(at) = sa.rekey_at {
+        message.set("rekey-time", until(now, at));
+    }
+    if !sa.tasks_queued.is_empty() {
+        message.list("tasks-queued", &sa.tasks_queued);
+    }
+    if let Some(task) = sa.task_active {
+        message.list("tasks-active", [task]);
+    }
+    message
+}
+
+/// One entry of `child-sas`. `installed` is the data plane's side, `now_ms` its clock.
+pub fn child_sa(
+    sa: &ChildSaStatus,
+    installed: Option<&Installed>,
+    now: Instant,
+    now_ms: u64,
+) -> Message {
+    let mut message = Message::new();
+    message
+        .set("name", &sa.name)
+        .set("uniqueid", sa.id.0)
+        .set("state", sa.state.name())
+        .set("mode", "TUNNEL")
+        .set("protocol", "ESP")
+        .set("spi-in", format_args!("{:08x}", sa.spi_in))
+        .set("spi-out", format_args!("{:08x}", sa.spi_out))
+        .set("encr-alg", sa.esp.transform.encryption().name())
+        .set("encr-keysize", sa.esp.transform.aes_key_length().bits());
+    if let Some(integrity) = sa.esp.transform.integrity() {
+        message.set("integ-alg", integrity.name());
+    }
+    if sa.esp.sequence_numbers == SequenceNumbers::Bits64 {
+        message.set("esn", 1);
+    }
+    if sa.udp_encap {
+        message.set("encap", "yes");
+    }
+    if let Some(installed) = installed {
+        for (side, common) in [
+            ("in", &installed.inbound.common),
+            ("out", &installed.outbound.common),
+        ] {
+            message
+                .set(&format!("bytes-{side}"), common.lifetime.bytes())
+                .set(&format!("packets-{side}"), common.lifetime.packets());
+            if common.last_used_ms() > 0 {
+                message.set(
+                    &format!("use-{side}"),
+                    now_ms.saturating_sub(common.last_used_ms()) / 1000,
+                );
+            }
+        }
+        let mut drops = Message::new();
+        for common in [&installed.inbound.common, &installed.outbound.common] {
+            for (reason, count) in common.drops.iter().filter(|(_, count)| *count > 0) {
+                drops.set(reason.name(), count);
+            }
+        }
+        if !drops.is_empty() {
+            message.section("drops", drops);
+        }
+    }
+    message.set("install-time", since(now, sa.installed));
+    if let Some(at) = sa.rekey_at {
+        message.set("rekey-time", until(now, at));
+    }
+    if let Some(at) = sa.expires_at {
+        message.set("life-time", until(now, at));
+    }
+    let texts = |list: &[TrafficSelector]| {
+        list.iter()
+            .map(|ts| range(ts.start, ts.end, ts.protocol, (ts.start_port, ts.end_port)))
+            .collect::<Vec<_>>()
+    };
+    message
+        .list("local-ts", texts(&sa.local_ts))
+        .list("remote-ts", texts(&sa.remote_ts));
+    message
+}
+
+/// One `list-conn` event's section.
+pub fn connection(connection: &Connection) -> Message {
+    let mut message = Message::new();
+    message
+        .list("local_addrs", addresses(&connection.local_addrs))
+        .list("remote_addrs", addresses(&connection.remote_addrs))
+        .set("version", "IKEv2")
+        .set("reauth_time", 0)
+        .set("rekey_time", connection.rekey_time.as_secs())
+        .set(
+            "unique",
+            format_args!("{:?}", connection.unique)
+                .to_string()
+                .to_uppercase(),
+        );
+    if !connection.dpd_delay.is_zero() {
+        message.set("dpd_delay", connection.dpd_delay.as_secs());
+    }
+    let mut local = Message::new();
+    local.set(
+        "class",
+        match connection.local.method {
+            LocalMethod::Psk => "pre-shared key",
+            LocalMethod::Certificate(_) => "public key",
+        },
+    );
+    local.set("id", &connection.local.id);
+    let mut remote = Message::new();
+    remote.set(
+        "class",
+        match connection.remote.method {
+            RemoteMethod::Psk => "pre-shared key",
+            RemoteMethod::Certificate { .. } => "public key",
+        },
+    );
+    remote.set("id", &connection.remote.id);
+    message
+        .section("local-1", local)
+        .section("remote-1", remote);
+    let mut children = Message::new();
+    for child in &connection.children {
+        let mut section = Message::new();
+        section
+            .set("mode", "TUNNEL")
+            .set("rekey_time", child.lifetime.rekey_time.as_secs())
+            .set("rekey_bytes", child.lifetime.rekey_bytes)
+            .set("rekey_packets", child.lifetime.rekey_packets)
+            .set("dpd_action", action(child.dpd_action))
+            .set("close_action", action(child.close_action))
+            .list("local-ts", child.local_ts.iter().map(selector))
+            .list("remote-ts", child.remote_ts.iter().map(selector));
+        children.section(&child.name, section);
+    }
+    message.section("children", children);
+    message
+}
+
+/// One `list-policy` event's section.
+pub fn policy(policy: &Policy) -> Message {
+    let mode = match policy.action {
+        PolicyAction::Bypass => "PASS",
+        PolicyAction::Discard => "DROP",
+        PolicyAction::Protect => "TUNNEL",
+    };
+    let mut message = Message::new();
+    message
+        .set("child", &policy.child)
+        .set("ike", &policy.connection)
+        .set("mode", mode)
+        .list("local-ts", policy.local_ts.iter().map(selector))
+        .list("remote-ts", policy.remote_ts.iter().map(selector));
+    message
+}
+
+fn selector(ts: &Selector) -> String {
+    match ts.addresses {
+        SelectorAddresses::Dynamic => "dynamic".to_owned() + &ports(ts.protocol, ts.ports),
+        SelectorAddresses::Range(first, last) => range(first, last, ts.protocol, ts.ports),
+    }
+}
+
+/// As swanctl writes selectors: `10.1.0.0/16[6/80]`.
+fn range(first: IpAddr, last: IpAddr, protocol: u8, port_range: (u16, u16)) -> String {
+    let addresses = match prefixes_of_range(first, last).as_slice() {
+        [prefix] => prefix.to_string(),
+        _ => format!("{first}-{last}"),
+    };
+    addresses + &ports(protocol, port_range)
+}
+
+fn ports(protocol: u8, range: (u16, u16)) -> String {
+    match (protocol, range) {
+        (0, (0, u16::MAX)) => String::new(),
+        (protocol, (0, u16::MAX)) => format!("[{protocol}]"),
+        (protocol, (u16::MAX, 0)) => format!("[{protocol}/opaque]"),
+        (protocol, (first, last)) if first == last => format!("[{protocol}/{first}]"),
+        (protocol, (first, last)) => format!("[{protocol}/{first}-{last}]"),
+    }
+}
+
+fn action(action: esplanade_ike::config::Action) -> &'static str {
+    use esplanade_ike::config::Action;
+    match action {
+        Action::Clear => "clear",
+        Action::Trap => "hold",
+        Action::Start => "restart",
+    }
+}
+
+fn addresses(addresses: &[AddressMatch]) -> Vec<String> {
+    let text = |address: &AddressMatch| match address {
+        AddressMatch::Any => "%any".to_owned(),
+        AddressMatch::Host(host) => host.to_string(),
+        AddressMatch::Range(from, to) => format!("{from}-{to}"),
+    };
+    match addresses {
+        [] => vec!["%any".to_owned()],
+        some => some.iter().map(text).collect(),
+    }
+}
+
+fn since(now: Instant, then: Instant) -> u64 {
+    now.saturating_duration_since(then).as_secs()
+}
+
+fn until(now: Instant, then: Instant) -> u64 {
+    then.checked_duration_since(now)
+        .unwrap_or(Duration::ZERO)
+        .as_secs()
+}
