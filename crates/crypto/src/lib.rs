@@ -11,6 +11,8 @@ mod hmac;
 pub mod iana;
 pub mod job;
 pub mod key;
+#[cfg(test)]
+mod known_answers;
 pub mod random;
 pub mod secret;
 pub mod self_test;

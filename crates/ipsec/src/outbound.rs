@@ -21,6 +21,9 @@ use crate::wire::{IpView, esp};
 /// An ESP packet fits an outer packet behind the largest outer headers.
 const ESP_LEN_MAX: usize = 65_535 - 48;
 
+/// No transform adds more than this: header, CBC IV, padding, trailer and the longest ICV.
+const OVERHEAD_MAX: usize = 8 + 16 + 15 + 2 + 32;
+
 /// Sizes of one walk's buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkLimits {
@@ -328,9 +331,25 @@ impl Outbound {
         }
     }
 
+    /// Whether `segments` packets of `bytes` inner bytes in all fit into the batch, whatever their SA.
+    pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
+        self.filling.as_ref().is_some_and(|(batch, _)| {
+            batch.jobs.len() + segments <= self.limits.jobs_max
+                && batch.free() >= bytes + segments * OVERHEAD_MAX
+        })
+    }
+
     /// Parses, decides and copies one packet: the whole of the walk's first half for packets that are
-    /// not cut.
+    /// not cut. `BatchFull` comes before anything is counted: submit and push again.
     pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
+        // A packet that does not even fit an empty batch goes on, and is dropped as too long.
+        let empty = self
+            .filling
+            .as_ref()
+            .is_some_and(|(b, _)| b.jobs.is_empty());
+        if !empty && !self.has_room(1, packet.len()) {
+            return Err(Refused::BatchFull);
+        }
         let Ok(view) = IpView::parse(packet) else {
             return Ok(Outcome::Dropped(self.drop_malformed(packet.len())));
         };

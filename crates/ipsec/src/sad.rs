@@ -69,6 +69,27 @@ impl Sad {
         Some(tag << SLOT_BITS | slot)
     }
 
+    /// Reserves an SPI that someone else chose, such as that of a manually keyed SA. False if its slot is
+    /// taken or its tag is zero.
+    pub fn claim_spi(&self, spi: u32) -> bool {
+        let (slot, tag) = (slot_of(spi), spi >> SLOT_BITS);
+        let mut allocator = self.allocator();
+        while allocator.tags.len() <= slot {
+            let Some(first) = allocator.grow() else {
+                return false;
+            };
+            allocator.free.push_back(first);
+        }
+        let free = allocator.free.iter().position(|&s| s as usize == slot);
+        let (Some(free), Some(place)) = (free.filter(|_| tag != 0), allocator.tags.get_mut(slot))
+        else {
+            return false;
+        };
+        *place = tag as u16;
+        allocator.free.remove(free);
+        true
+    }
+
     /// Makes an allocated SPI receive. An SA that was there is replaced.
     pub fn insert(&self, sa: Arc<InboundSa>) -> Result<(), NotAllocated> {
         let spi = sa.common.spi;

@@ -1,1 +1,2 @@
 //! Development only: vectors, network simulator, oracles.
+pub mod vectors;

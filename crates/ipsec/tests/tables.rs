@@ -1,0 +1,271 @@
+//! Selectors, the SPD and the SAD.
+
+mod common;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{LEFT, RIGHT, address, key_material, parameters, selectors};
+use esplanade_crypto::Transform;
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::sa::InboundSa;
+use esplanade_ipsec::sad::{NotAllocated, SLOTS, Sad};
+use esplanade_ipsec::selector::{
+    AddressRange, Flow, PortRange, Selector, SelectorSet, TrafficSelector,
+};
+use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyId, Spd};
+use proptest::prelude::*;
+
+fn any_address() -> impl Strategy<Value = IpAddr> {
+    // Few values, so that matches happen.
+    prop_oneof![
+        (0u32..64).prop_map(|n| IpAddr::V4((0x0a00_0000 | n).into())),
+        (0u128..64).prop_map(|n| IpAddr::V6((0x2001_0db8 << 96 | n).into())),
+    ]
+}
+
+fn any_range() -> impl Strategy<Value = AddressRange> {
+    (any_address(), 0u8..64).prop_map(|(first, span)| {
+        let last = match first {
+            IpAddr::V4(a) => IpAddr::V4((a.to_bits() + u32::from(span)).into()),
+            IpAddr::V6(a) => IpAddr::V6((a.to_bits() + u128::from(span)).into()),
+        };
+        AddressRange::new(first, last).expect("in order")
+    })
+}
+
+fn any_ports() -> impl Strategy<Value = PortRange> {
+    prop_oneof![
+        Just(PortRange::Any),
+        Just(PortRange::Opaque),
+        (0u16..8, 0u16..8).prop_map(|(a, b)| PortRange::Range(a.min(b), a.max(b))),
+    ]
+}
+
+fn any_end() -> impl Strategy<Value = TrafficSelector> {
+    (
+        any_range(),
+        prop_oneof![Just(0u8), Just(6), Just(17)],
+        any_ports(),
+    )
+        .prop_map(|(addresses, protocol, ports)| TrafficSelector {
+            addresses,
+            protocol,
+            ports,
+        })
+}
+
+fn any_flow() -> impl Strategy<Value = Flow> {
+    let ports = proptest::option::of((0u16..8, 0u16..8));
+    let protocol = prop_oneof![Just(6u8), Just(17), Just(1)];
+    (any_address(), any_address(), protocol, ports).prop_map(|(local, remote, protocol, ports)| {
+        Flow {
+            local,
+            remote,
+            protocol,
+            ports,
+        }
+    })
+}
+
+/// The definition (RFC 7296 §2.9): one selector of each side matches.
+fn end_matches(end: &TrafficSelector, address: IpAddr, protocol: u8, port: Option<u16>) -> bool {
+    let as_number = |a: IpAddr| match a {
+        IpAddr::V4(a) => (4, u128::from(a.to_bits())),
+        IpAddr::V6(a) => (6, a.to_bits()),
+    };
+    let (first, last) = (
+        as_number(end.addresses.first()),
+        as_number(end.addresses.last()),
+    );
+    let ports = match end.ports {
+        PortRange::Any => true,
+        PortRange::Opaque => port.is_none(),
+        PortRange::Range(first, last) => port.is_some_and(|p| p >= first && p <= last),
+    };
+    let a = as_number(address);
+    ports && (end.protocol == 0 || end.protocol == protocol) && first <= a && a <= last
+}
+
+type Ends = (Vec<TrafficSelector>, Vec<TrafficSelector>);
+
+fn any_ends() -> impl Strategy<Value = Ends> {
+    let side = || proptest::collection::vec(any_end(), 1..4);
+    (side(), side())
+}
+
+fn naive_match((local, remote): &Ends, flow: &Flow) -> bool {
+    let local_port = flow.ports.map(|p| p.0);
+    let remote_port = flow.ports.map(|p| p.1);
+    local
+        .iter()
+        .any(|end| end_matches(end, flow.local, flow.protocol, local_port))
+        && remote
+            .iter()
+            .any(|end| end_matches(end, flow.remote, flow.protocol, remote_port))
+        && flow.local.is_ipv4() == flow.remote.is_ipv4()
+}
+
+proptest! {
+    #[test]
+    fn the_spd_takes_the_first_match(
+        entries in proptest::collection::vec((any_ends(), 0u8..3), 0..8),
+        flows in proptest::collection::vec(any_flow(), 1..30),
+    ) {
+        let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+        let action = |kind| match kind {
+            0 => Action::Protect(Arc::clone(&policy)),
+            1 => Action::Bypass,
+            _ => Action::Discard,
+        };
+        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| Entry {
+            selectors: SelectorSet::from_ends(local, remote).expect("few"),
+            action: action(*kind),
+        }).collect());
+        for flow in &flows {
+            let first = entries.iter().find(|(ends, _)| naive_match(ends, flow)).map(|e| e.1);
+            let decision = spd.outbound(flow);
+            let agrees = match first {
+                None => matches!(decision, Decision::Discard(DropReason::NoPolicy)),
+                Some(0) => matches!(decision, Decision::Acquire(p) if p.id == PolicyId(1)),
+                Some(1) => matches!(decision, Decision::Bypass),
+                Some(_) => matches!(decision, Decision::Discard(DropReason::PolicyDiscard)),
+            };
+            prop_assert!(agrees, "{:?} gave {:?}, not {:?}", flow, decision, first);
+            prop_assert_eq!(spd.inbound_bypass(flow).is_ok(), first == Some(1));
+        }
+    }
+
+    #[test]
+    fn prefixes_contain_what_shares_their_bits(a in any::<u32>(), b in any::<u32>(), len in 0u8..=33) {
+        let range = AddressRange::from_prefix(IpAddr::V4(a.into()), len);
+        prop_assert_eq!(range.is_some(), len <= 32);
+        if let Some(range) = range {
+            let shared = (a ^ b).leading_zeros() >= u32::from(len);
+            prop_assert_eq!(range.contains(IpAddr::V4(b.into())), shared);
+            prop_assert!(!range.contains(address("::1")));
+        }
+    }
+}
+
+#[test]
+fn ports_from_the_wire() {
+    assert_eq!(PortRange::from_wire(0, 65_535), Some(PortRange::Any));
+    assert_eq!(PortRange::from_wire(65_535, 0), Some(PortRange::Opaque));
+    assert_eq!(PortRange::from_wire(80, 80), Some(PortRange::Range(80, 80)));
+    assert_eq!(PortRange::from_wire(2, 1), None);
+}
+
+#[test]
+fn selector_sets_are_bounded() {
+    let range = AddressRange::from_prefix(address("10.0.0.0"), 8).expect("a prefix");
+    let any = TrafficSelector {
+        addresses: range,
+        protocol: 0,
+        ports: PortRange::Any,
+    };
+    assert!(SelectorSet::from_ends(&[any; 32], &[any; 32]).is_some());
+    assert!(SelectorSet::from_ends(&[any; 33], &[any; 32]).is_none());
+    assert!(SelectorSet::new(vec![Selector::between(range, range); 2000]).is_none());
+    let later = AddressRange::new(address("10.0.0.2"), address("10.0.0.1"));
+    assert_eq!(later, None);
+    assert_eq!(AddressRange::new(address("10.0.0.2"), address("::1")), None);
+}
+
+fn inbound_sa(spi: u32) -> Arc<InboundSa> {
+    let transform = Transform::ALL[0];
+    let key = key_material(transform);
+    let mut parameters = parameters(transform, false, spi, &key);
+    parameters.selectors = selectors(RIGHT, LEFT);
+    Arc::new(InboundSa::new(parameters).expect("good keys"))
+}
+
+#[test]
+fn the_sad_finds_what_was_inserted_and_nothing_else() {
+    let sad = Sad::new();
+    let mut spis = HashMap::new();
+    for _ in 0..3000 {
+        let spi = sad.allocate_spi().expect("room");
+        assert!(spi > 255, "small SPIs are reserved");
+        assert!(sad.lookup(spi).is_none(), "allocated is not installed");
+        let sa = inbound_sa(spi);
+        sad.insert(Arc::clone(&sa)).expect("allocated");
+        assert!(spis.insert(spi, sa).is_none(), "an SPI was given twice");
+    }
+    for (&spi, sa) in &spis {
+        assert!(sad.lookup(spi).is_some_and(|found| Arc::ptr_eq(&found, sa)));
+        assert!(
+            sad.lookup(spi ^ 1 << 31).is_none(),
+            "another tag, the same slot"
+        );
+    }
+    assert_eq!(sad.all().len(), spis.len());
+    for unknown in [0, 1, 255, 256, u32::MAX, 0x0010_0000 | (SLOTS as u32 - 1)] {
+        assert!(sad.lookup(unknown).is_none());
+        assert!(sad.remove(unknown).is_none());
+        assert_eq!(sad.insert(inbound_sa(unknown)), Err(NotAllocated(unknown)));
+    }
+    for &spi in spis.keys() {
+        assert!(sad.remove(spi).is_some());
+        assert!(sad.remove(spi).is_none(), "removed once");
+        assert!(sad.lookup(spi).is_none());
+    }
+    assert!(sad.all().is_empty());
+}
+
+#[test]
+fn spis_can_be_claimed_once() {
+    let sad = Sad::new();
+    let first = sad.allocate_spi().expect("room");
+    assert!(!sad.claim_spi(first));
+    assert!(!sad.claim_spi(255));
+    assert!(sad.claim_spi(0x5e10_1234));
+    assert!(!sad.claim_spi(0x5e10_1234));
+    assert!(!sad.claim_spi(0x6e10_1234), "the same slot");
+    sad.insert(inbound_sa(0x5e10_1234)).expect("claimed");
+    assert!(sad.lookup(0x5e10_1234).is_some());
+    for _ in 0..10_000 {
+        let spi = sad.allocate_spi().expect("room");
+        assert_ne!(spi & 0xf_ffff, 0x0_1234);
+    }
+}
+
+#[test]
+fn the_sad_refuses_when_full() {
+    let sad = Sad::new();
+    let allocated = (0..SLOTS).filter(|_| sad.allocate_spi().is_some()).count();
+    assert_eq!(allocated, SLOTS);
+    assert_eq!(sad.allocate_spi(), None);
+}
+
+#[test]
+fn lookups_go_on_while_sas_come_and_go() {
+    let sad = Sad::new();
+    let stable = sad.allocate_spi().expect("room");
+    sad.insert(inbound_sa(stable)).expect("allocated");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut lookups = 0u64;
+            while !done.load(Ordering::Relaxed) {
+                assert!(sad.lookup(stable).is_some_and(|sa| sa.common.spi == stable));
+                for slot in 0..32 {
+                    // Whatever is there must have the SPI that was asked for.
+                    let spi = stable & 0xfff0_0000 | slot;
+                    assert!(sad.lookup(spi).is_none_or(|sa| sa.common.spi == spi));
+                }
+                lookups += 1;
+            }
+            lookups
+        });
+        for _ in 0..500 {
+            let spi = sad.allocate_spi().expect("room");
+            sad.insert(inbound_sa(spi)).expect("allocated");
+            sad.remove(spi);
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(reader.join().expect("no assertion failed") > 0);
+    });
+}

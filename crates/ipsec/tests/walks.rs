@@ -1,0 +1,368 @@
+//! Both walks together: what is sealed is opened, what is changed is refused, and every packet is accounted for.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner};
+use esplanade_crypto::{RejectReason, Transform};
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::inbound::Inbound;
+use esplanade_ipsec::outbound::{Outbound, Refused, Segments, TrainLimits, WalkLimits};
+use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::wire::IpView;
+use proptest::prelude::*;
+
+fn any_transform() -> impl Strategy<Value = Transform> {
+    proptest::sample::select(Transform::ALL.as_slice())
+}
+
+fn any_inner() -> impl Strategy<Value = Vec<u8>> {
+    let payload = proptest::collection::vec(any::<u8>(), 0..1500);
+    (prop_oneof![Just(4), Just(6)], payload).prop_map(|(version, payload)| inner(version, &payload))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn opening_undoes_sealing(
+        transform in any_transform(),
+        esn in any::<bool>(),
+        packets in proptest::collection::vec(any_inner(), 1..20),
+    ) {
+        let mut tunnel = Tunnel::new(transform, esn);
+        let sealed = tunnel.seal(&packets);
+        prop_assert_eq!(sealed.len(), packets.len());
+        prop_assert_eq!(tunnel.open(&sealed), packets);
+        assert_reconciled(tunnel.outbound.counters());
+        assert_reconciled(tunnel.inbound.counters());
+        prop_assert_eq!(tunnel.inbound.counters().drops.total(), 0);
+    }
+
+    #[test]
+    fn a_changed_packet_is_refused(
+        transform in any_transform(),
+        esn in any::<bool>(),
+        packet in any_inner(),
+        at in any::<proptest::sample::Index>(),
+        mask in 1u8..,
+    ) {
+        let mut tunnel = Tunnel::new(transform, esn);
+        let mut sealed = tunnel.seal(&[packet.clone(), packet]);
+        let changed = &mut sealed[1];
+        let at = at.index(changed.len());
+        changed[at] ^= mask;
+        prop_assert!(tunnel.open(&sealed[1..]).is_empty());
+        let drops = &tunnel.inbound.counters().drops;
+        prop_assert_eq!(drops.total(), 1);
+        assert_reconciled(tunnel.inbound.counters());
+        if at >= 8 {
+            prop_assert_eq!(drops.get(DropReason::AuthenticationFailed), 1);
+            let sa_drops = &tunnel.inbound_sa.common.drops;
+            prop_assert_eq!(sa_drops.get(DropReason::AuthenticationFailed), 1);
+        }
+        // A forgery moves nothing: the true packet still passes.
+        prop_assert_eq!(tunnel.inbound_sa.replay.lock().top(), 0);
+        prop_assert_eq!(tunnel.open(&sealed[..1]).len(), 1);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_and_counted(
+        transform in any_transform(),
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        aimed in any::<bool>(),
+    ) {
+        let mut tunnel = Tunnel::new(transform, false);
+        if let (true, Some(spi)) = (aimed, bytes.get_mut(..4)) {
+            spi.copy_from_slice(&tunnel.inbound_sa.common.spi.to_be_bytes());
+        }
+        prop_assert!(tunnel.open(&[bytes]).is_empty());
+        prop_assert_eq!(tunnel.inbound.counters().drops.total(), 1);
+        assert_reconciled(tunnel.inbound.counters());
+    }
+
+    #[test]
+    fn a_truncated_packet_is_refused(
+        transform in any_transform(),
+        packet in any_inner(),
+        at in any::<proptest::sample::Index>(),
+    ) {
+        let mut tunnel = Tunnel::new(transform, true);
+        let mut sealed = tunnel.seal(&[packet]);
+        let len = at.index(sealed[0].len());
+        sealed[0].truncate(len);
+        prop_assert!(tunnel.open(&sealed).is_empty());
+        prop_assert_eq!(tunnel.inbound.counters().drops.total(), 1);
+    }
+}
+
+/// Seals a super-segment and gives each train's segment count and bytes.
+fn seal_segments(
+    tunnel: &mut Tunnel,
+    segments: &Segments,
+    limits: TrainLimits,
+) -> Vec<(usize, Vec<u8>)> {
+    let packet = inner(4, &vec![0x55; segments.segment_len - 28]);
+    let view = IpView::parse(&packet).expect("well-formed");
+    let sa = Arc::clone(&tunnel.outbound_sa);
+    let mut slots = tunnel.outbound.reserve(&sa, &view, segments).expect("room");
+    let mut filled = 0;
+    while let Some(slot) = slots.next_slot() {
+        let packet = inner(4, &vec![filled; slot.len() - 28]);
+        slot.copy_from_slice(&packet);
+        filled += 1;
+    }
+    assert_eq!(u32::from(filled), segments.count);
+    tunnel
+        .outbound
+        .submit(&mut tunnel.seal_engine)
+        .expect("taken");
+    let sealed = tunnel
+        .outbound
+        .poll(&mut tunnel.seal_engine)
+        .expect("one batch");
+    let trains = sealed.trains(limits);
+    let trains = trains.map(|t| {
+        assert_eq!(t.esp.len().div_ceil(t.segment_len), t.segments);
+        (t.segments, t.esp.to_vec())
+    });
+    let trains = trains.collect();
+    tunnel.outbound.recycle(sealed);
+    trains
+}
+
+#[test]
+fn a_super_segment_becomes_trains_and_is_opened_in_order() {
+    let segments = Segments {
+        count: 40,
+        segment_len: 1400,
+        last_len: 700,
+    };
+    for transform in [Transform::ALL[0], Transform::ALL[3]] {
+        let mut tunnel = Tunnel::new(transform, true);
+        let limits = TrainLimits {
+            segments: 16,
+            bytes: 65_000,
+        };
+        let trains = seal_segments(&mut tunnel, &segments, limits);
+        let counts: Vec<usize> = trains.iter().map(|t| t.0).collect();
+        assert_eq!(counts, [16, 16, 8]);
+        let sealed_len = transform.sealed_len(1400);
+        let packets: Vec<Vec<u8>> = trains
+            .iter()
+            .flat_map(|(_, bytes)| bytes.chunks(sealed_len).map(<[u8]>::to_vec))
+            .collect();
+        let opened = tunnel.open(&packets);
+        assert_eq!(opened.len(), 40);
+        for (index, packet) in opened.iter().enumerate() {
+            assert_eq!(packet.last(), Some(&(index as u8)));
+            assert_eq!(packet.len(), if index == 39 { 700 } else { 1400 });
+        }
+        let lifetime = &tunnel.outbound_sa.common.lifetime;
+        assert_eq!(
+            (lifetime.packets(), lifetime.bytes()),
+            (40, 39 * 1400 + 700)
+        );
+    }
+}
+
+#[test]
+fn small_packets_of_one_flow_join_one_train() {
+    let mut tunnel = Tunnel::new(Transform::ALL[0], false);
+    for payload in [100, 100, 100, 60, 100] {
+        let packet = inner(4, &vec![1; payload]);
+        let _ = tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
+    }
+    tunnel
+        .outbound
+        .submit(&mut tunnel.seal_engine)
+        .expect("taken");
+    let sealed = tunnel
+        .outbound
+        .poll(&mut tunnel.seal_engine)
+        .expect("one batch");
+    let limits = TrainLimits {
+        segments: 64,
+        bytes: 65_000,
+    };
+    let segments: Vec<usize> = sealed.trains(limits).map(|t| t.segments).collect();
+    assert_eq!(segments, [4, 1], "the shorter one ends a train");
+}
+
+/// Pushes `total` numbered packets through an engine that finishes late and all at once.
+#[test]
+fn packets_come_out_in_order_whatever_the_engine_does() {
+    let limits = WalkLimits {
+        buffer_len: 4096,
+        jobs_max: 5,
+        batches_max: 4,
+    };
+    let mut tunnel = Tunnel::new(Transform::ALL[0], false);
+    tunnel.outbound = Outbound::new(limits);
+    tunnel.inbound = Inbound::new(limits);
+    let mut seal = SlowEngine::new(3, 4);
+    let mut open = SlowEngine::new(2, 3);
+    let mut sealed: Vec<Vec<u8>> = Vec::new();
+    let mut full = 0;
+    for number in 0..200u8 {
+        let packet = inner(4, &[number; 30]);
+        let mut outcome = tunnel.outbound.push(&tunnel.spd, &packet);
+        while let Err(refused) = outcome {
+            assert_eq!(refused, Refused::BatchFull);
+            if tunnel.outbound.submit(&mut seal) == Err(RejectReason::Full) {
+                full += 1;
+            }
+            if let Some(batch) = tunnel.outbound.poll(&mut seal) {
+                sealed.extend(batch.trains(common::ONE).map(|t| t.esp.to_vec()));
+                tunnel.outbound.recycle(batch);
+            }
+            outcome = tunnel.outbound.push(&tunnel.spd, &packet);
+        }
+    }
+    let mut idle = 0;
+    while idle < 8 {
+        let _ = tunnel.outbound.submit(&mut seal);
+        idle += 1;
+        if let Some(batch) = tunnel.outbound.poll(&mut seal) {
+            idle = 0;
+            sealed.extend(batch.trains(common::ONE).map(|t| t.esp.to_vec()));
+            tunnel.outbound.recycle(batch);
+        }
+    }
+    assert!(full > 0, "the engine was never full");
+    let numbers: Vec<u32> = sealed
+        .iter()
+        .map(|p| u32::from_be_bytes([p[4], p[5], p[6], p[7]]))
+        .collect();
+    assert_eq!(numbers, (1..=200).collect::<Vec<u32>>());
+    assert_reconciled(tunnel.outbound.counters());
+
+    let mut opened: Vec<u8> = Vec::new();
+    let mut packets = sealed.iter().peekable();
+    idle = 0;
+    while idle < 8 {
+        idle += 1;
+        while tunnel.inbound.has_room() {
+            let Some(packet) = packets.next() else { break };
+            let sad = tunnel.database.sad();
+            tunnel
+                .inbound
+                .push_copy(sad, packet, &facts())
+                .expect("fresh");
+        }
+        let _ = tunnel.inbound.submit(&mut open);
+        if let Some(batch) = tunnel.inbound.poll(&mut open) {
+            idle = 0;
+            let last_byte = |d| *batch.packet(d).last().expect("not empty");
+            opened.extend(batch.delivered().iter().map(last_byte));
+            tunnel.inbound.recycle(batch);
+        }
+    }
+    assert_eq!(opened, (0..200).collect::<Vec<u8>>());
+    assert_reconciled(tunnel.inbound.counters());
+}
+
+#[test]
+fn two_copies_in_one_batch_deliver_once() {
+    let mut tunnel = Tunnel::new(Transform::ALL[2], true);
+    let sealed = tunnel.seal(&[inner(6, b"once")]);
+    let twice = vec![sealed[0].clone(), sealed[0].clone()];
+    assert_eq!(tunnel.open(&twice).len(), 1);
+    assert_eq!(tunnel.inbound.counters().drops.get(DropReason::Replayed), 1);
+    assert!(tunnel.open(&sealed).is_empty());
+    assert_eq!(tunnel.inbound.counters().drops.get(DropReason::Replayed), 2);
+    assert_reconciled(tunnel.inbound.counters());
+}
+
+#[test]
+fn a_dead_engine_drops_and_counts() {
+    let mut tunnel = Tunnel::new(Transform::ALL[0], false);
+    let sealed = tunnel.seal(&[inner(4, b"one")]);
+    let _ = tunnel
+        .outbound
+        .push(&tunnel.spd, &inner(4, b"two"))
+        .expect("room");
+    let refused = tunnel.outbound.submit(&mut DeadEngine);
+    assert_eq!(refused, Err(RejectReason::OutOfService));
+    assert_eq!(tunnel.outbound.waiting(), 0);
+    let sad = tunnel.database.sad();
+    tunnel
+        .inbound
+        .push_copy(sad, &sealed[0], &facts())
+        .expect("fresh");
+    let refused = tunnel.inbound.submit(&mut DeadEngine);
+    assert_eq!(refused, Err(RejectReason::OutOfService));
+    for counters in [tunnel.outbound.counters(), tunnel.inbound.counters()] {
+        assert_eq!(counters.drops.get(DropReason::EngineFailed), 1);
+        assert_reconciled(counters);
+    }
+}
+
+#[test]
+fn rekeying_under_traffic_loses_nothing() {
+    let mut tunnel = Tunnel::new(Transform::ALL[0], true);
+    let before = tunnel.seal(&[inner(4, b"old")]);
+    let key = vec![9; Transform::ALL[0].key_material_len()];
+    let spi = tunnel.database.sad().allocate_spi().expect("room");
+    let mut right = common::parameters(Transform::ALL[0], true, spi, &key);
+    right.selectors = common::selectors(common::RIGHT, common::LEFT);
+    let sa = esplanade_ipsec::sa::InboundSa::new(right).expect("good keys");
+    // The receiver first, then the sender (RFC 7296 §2.8).
+    tunnel
+        .database
+        .sad()
+        .insert(Arc::new(sa))
+        .expect("allocated");
+    let left = common::parameters(Transform::ALL[0], true, spi, &key);
+    let sa = Arc::new(OutboundSa::new(left).expect("good keys"));
+    let former = tunnel.policy.install(sa).expect("the first SA");
+    let after = tunnel.seal(&[inner(4, b"new")]);
+    assert_ne!(before[0][..4], after[0][..4]);
+    assert_eq!(tunnel.open(&[after[0].clone(), before[0].clone()]).len(), 2);
+
+    let old = former.common.spi;
+    assert!(tunnel.policy.remove(old).is_none(), "the new SA stays");
+    assert!(tunnel.database.sad().remove(old).is_some());
+    let again = tunnel.open(&before);
+    assert!(again.is_empty());
+    assert_eq!(
+        tunnel.inbound.counters().drops.get(DropReason::UnknownSpi),
+        1
+    );
+    assert!(tunnel.policy.remove(spi).is_some());
+    assert!(tunnel.policy.outbound_sa().is_none());
+}
+
+#[test]
+fn sequence_numbers_are_never_reused_by_workers() {
+    let tunnel = Tunnel::new(Transform::ALL[0], true);
+    let spd = &tunnel.spd;
+    let mut all: Vec<Vec<u8>> = std::thread::scope(|scope| {
+        let worker = |_| {
+            scope.spawn(move || {
+                let mut outbound = Outbound::new(WalkLimits::default());
+                let mut engine = common::engine();
+                let mut ivs = Vec::new();
+                for _ in 0..20 {
+                    for _ in 0..25 {
+                        let _ = outbound.push(spd, &inner(4, b"x")).expect("room");
+                    }
+                    outbound.submit(&mut engine).expect("taken");
+                    let sealed = outbound.poll(&mut engine).expect("one batch");
+                    ivs.extend(sealed.trains(common::ONE).map(|t| t.esp[4..16].to_vec()));
+                    outbound.recycle(sealed);
+                }
+                ivs
+            })
+        };
+        let threads: Vec<_> = (0..3).map(worker).collect();
+        threads
+            .into_iter()
+            .flat_map(|t| t.join().expect("worker ends"))
+            .collect()
+    });
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 3 * 20 * 25);
+}
