@@ -13,6 +13,7 @@ pub const WIRE_CAPTURE: &str = "wire.pcap";
 pub const INSIDE_CAPTURE: &str = "inside.pcap";
 /// A configuration directory for Wireshark with the session keys.
 pub const WIRESHARK: &str = "wireshark";
+const DIRECTORY_LEN_MAX: usize = 90;
 const WIRESHARK_TABLES: [&str; 2] = ["ikev2_decryption_table", "esp_sa"];
 
 /// The directory; a temporary one is removed on drop unless it is to be kept.
@@ -36,6 +37,11 @@ impl Output {
                 .create(path)
                 .map_err(failed(path))?;
             let path = path.canonicalize().map_err(failed(path))?;
+            // The control sockets lie there, and unix(7) leaves 107 bytes for their path.
+            if path.as_os_str().len() > DIRECTORY_LEN_MAX {
+                let reason = format!("its path has more than {DIRECTORY_LEN_MAX} bytes");
+                return Err(failed(&path)(io::Error::other(reason)));
+            }
             clear(&path).map_err(failed(&path))?;
             return Ok(Self {
                 path,

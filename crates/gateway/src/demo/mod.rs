@@ -12,6 +12,7 @@ mod pcap;
 mod ping;
 mod sequence;
 mod steps;
+mod summary;
 mod system;
 mod traffic;
 mod ui;

@@ -12,6 +12,7 @@ use super::gateway::{self, Files, Gateway, SaNames, Side};
 use super::lab::{GATEWAY_A, HOST_A, HOST_B, LAN, Lab, Namespace, WIRE};
 use super::ping::ping;
 use super::sequence::{self, Keys};
+use super::summary::{self, Results};
 use super::system::Interrupt;
 use super::traffic::{TcpFlow, TcpResult, UdpFlow, UdpResult};
 use super::ui::{Ui, bits_per_second, hex_dump};
@@ -36,18 +37,6 @@ const REKEY_PAUSE: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(20);
 /// What the summary compares: the loss that a paced UDP stream without rekeying may have, in percent.
 const UDP_LOSS_MAX_PERCENT: f64 = 1.0;
-
-/// What the summary says.
-#[derive(Debug, Default)]
-struct Results {
-    suite: Option<String>,
-    esp_suite: Option<String>,
-    rtts: Vec<Duration>,
-    tcp: Option<TcpResult>,
-    udp: Option<UdpResult>,
-    rekeys: Vec<(&'static str, Duration)>,
-    rekey_udp: Option<UdpResult>,
-}
 
 struct Demo<'a> {
     options: &'a Options,
@@ -101,7 +90,7 @@ pub fn run(
     let totals = recorder
         .finish()
         .map_err(|source| Error::system("the capture failed", source))?;
-    demo.summary(&totals)
+    demo.summarize(&totals)
 }
 
 const DRAWING: &str = "
@@ -333,7 +322,7 @@ impl Demo<'_> {
                     result.corrupt == 0
                         && result.received > 0
                         && lost_percent <= UDP_LOSS_MAX_PERCENT,
-                    format_args!("UDP: {}", udp_text(&result)),
+                    format_args!("UDP: {}", result),
                 );
                 self.results.udp = Some(result);
             }
@@ -446,7 +435,7 @@ impl Demo<'_> {
         self.ui.line("");
         self.ui.check(
             udp.lost() == 0 && udp.corrupt == 0 && udp.received > 0,
-            format_args!("UDP while rekeying: {}", udp_text(&udp)),
+            format_args!("UDP while rekeying: {}", udp),
         );
         if udp.lost() > 0 {
             self.ui.text("Datagrams were lost although no queue should have been full: a rekeying must not lose any.");
@@ -488,134 +477,24 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn summary(&mut self, totals: &Totals) -> Result<(), Error> {
+    fn summarize(&mut self, totals: &Totals) -> Result<(), Error> {
         self.ui.step("Summary");
-        self.check_wire(totals);
+        summary::check_wire(self.ui, totals);
         let tshark = match self.options.without_tunnel {
             true => None,
             false => Some(self.output.write_wireshark_tables()?),
         };
         self.ui.line("");
-        let rows = self.summary_rows(totals);
-        self.ui.table(&rows);
+        self.ui.table(&self.results.rows(totals));
         self.ui.line("");
-        let path = self.output.path().display();
-        let mut files = vec![("files", format!("{path} (kept; remove them when done)"))];
-        files.push((
-            "captures",
-            "wire.pcap (between the gateways), inside.pcap (at host-a)".into(),
-        ));
-        if tshark.is_some() {
-            files.push((
-                "keys",
-                "wireshark/ikev2_decryption_table, wireshark/esp_sa".into(),
-            ));
-            files.push(("configuration", "gw-a.conf, gw-b.conf".into()));
-        }
-        self.ui.table(&files);
-        if let Some(command) = tshark {
-            self.ui.text("\nTo read the capture with the keys:");
-            self.ui.line(format_args!("  {command}"));
-        }
+        summary::show_files(self.ui, self.output.path(), tshark);
         self.ui.line("");
-        if self.ui.failures().is_empty() {
-            let verdict = self.ui.paint("1;32", "All checks passed.");
-            self.ui.text(verdict);
-            return Ok(());
+        if !self.ui.failures().is_empty() {
+            return Err(Error::Checks(self.ui.failures().to_vec()));
         }
-        Err(Error::Checks(self.ui.failures().to_vec()))
-    }
-
-    fn check_wire(&mut self, totals: &Totals) {
-        let esp = totals.esp_frames > 0;
-        self.ui.check(
-            esp && totals.clear == 0 && totals.sentry_missed == 0,
-            format_args!(
-                "only ESP and IKE between the gateways: {} ESP, {} IKE, {} in clear",
-                totals.esp_packets(),
-                totals.ike,
-                totals.clear
-            ),
-        );
-        for sample in &totals.clear_samples {
-            self.ui
-                .text(format_args!("    in clear: {}", sample.summary));
-        }
-        if totals.sentry_missed > 0 {
-            self.ui.text(format_args!(
-                "    the watch missed {} packets and proves nothing",
-                totals.sentry_missed
-            ));
-        }
-        self.ui.check(
-            totals.marked == 0,
-            format_args!(
-                "the hosts' marker is in {} of {} recorded packets",
-                totals.marked, totals.recorded
-            ),
-        );
-        if let Some(error) = &totals.write_error {
-            self.ui
-                .check(false, format_args!("the capture file is complete: {error}"));
-        }
-    }
-
-    fn summary_rows(&self, totals: &Totals) -> Vec<(&'static str, String)> {
-        let results = &self.results;
-        let mut rows = Vec::new();
-        if !self.options.without_tunnel {
-            let unknown = || "not seen".to_owned();
-            rows.push(("IKE suite", results.suite.clone().unwrap_or_else(unknown)));
-            rows.push((
-                "ESP suite",
-                results.esp_suite.clone().unwrap_or_else(unknown),
-            ));
-        }
-        if let Some(rtt) = rtt_text(&results.rtts) {
-            rows.push(("round trip", rtt));
-        }
-        if let Some(tcp) = &results.tcp {
-            rows.push(("TCP", bits_per_second(tcp.bits_per_second())));
-        }
-        if let Some(udp) = &results.udp {
-            rows.push(("UDP", udp_text(udp)));
-        }
-        if let Some(udp) = &results.rekey_udp {
-            let slowest = results
-                .rekeys
-                .iter()
-                .map(|(_, time)| time.as_millis())
-                .max()
-                .unwrap_or_default();
-            rows.push((
-                "rekeyed",
-                format!(
-                    "{} SAs under load, the slowest in {slowest} ms; {} of {} datagrams lost",
-                    results.rekeys.len(),
-                    udp.lost(),
-                    udp.sent
-                ),
-            ));
-        }
-        rows.push((
-            "wire",
-            format!(
-                "{} ESP packets on {} SAs, {} IKE messages, {} of the link itself, {} in clear",
-                totals.esp_packets(),
-                totals.esp_sas(),
-                totals.ike,
-                totals.link,
-                totals.clear
-            ),
-        ));
-        rows.push((
-            "capture",
-            format!(
-                "{} packets recorded, {} frames missed under load",
-                totals.recorded, totals.missed
-            ),
-        ));
-        rows
+        let verdict = self.ui.paint("1;32", "All checks passed.");
+        self.ui.text(verdict);
+        Ok(())
     }
 
     /// Asks again and again until the answer is yes; `None` after the time.
@@ -645,35 +524,4 @@ fn is_replaced(old: &SaNames, new: &SaNames, ike: bool) -> bool {
         (&old.children, &new.children)
     };
     !new.is_empty() && new.is_disjoint(old)
-}
-
-fn udp_text(result: &UdpResult) -> String {
-    let mut text = format!(
-        "{} datagrams, {}, {} lost",
-        result.sent,
-        bits_per_second(result.bits_per_second()),
-        result.lost()
-    );
-    for (count, what) in [
-        (result.late, "late"),
-        (result.duplicates, "doubled"),
-        (result.corrupt, "changed"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!(", {count} {what}"));
-        }
-    }
-    text
-}
-
-fn rtt_text(rtts: &[Duration]) -> Option<String> {
-    let (min, max) = (rtts.iter().min()?, rtts.iter().max()?);
-    let mean = rtts.iter().sum::<Duration>() / u32::try_from(rtts.len()).ok()?;
-    let ms = |time: &Duration| time.as_secs_f64() * 1e3;
-    Some(format!(
-        "min/avg/max {:.3}/{:.3}/{:.3} ms",
-        ms(min),
-        ms(&mean),
-        ms(max)
-    ))
 }

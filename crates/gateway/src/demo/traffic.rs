@@ -1,5 +1,6 @@
 //! TCP and UDP between the hosts, every byte compared with what was sent.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::capture::MARKER;
 use super::lab::Namespace;
+use super::ui::bits_per_second;
 
 /// Not a multiple of any segment or buffer size, so that a lost or doubled piece shifts the pattern.
 const PATTERN_LEN: usize = 262_139;
@@ -193,6 +195,23 @@ impl UdpResult {
     pub fn bits_per_second(&self) -> f64 {
         (self.received * self.payload_len as u64) as f64 * 8.0
             / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+impl fmt::Display for UdpResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = bits_per_second(self.bits_per_second());
+        write!(f, "{} datagrams, {rate}, {} lost", self.sent, self.lost())?;
+        for (count, what) in [
+            (self.late, "late"),
+            (self.duplicates, "doubled"),
+            (self.corrupt, "changed"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        Ok(())
     }
 }
 
