@@ -1,18 +1,23 @@
 //! Unpredictable IVs for CBC (RFC 3602 §2.1), drawn in bulk.
 
-use esplanade_crypto::random::{self, RandomError};
+use esplanade_crypto::random::RandomError;
+
+/// Fills its argument with unpredictable bytes.
+pub type RandomSource = fn(&mut [u8]) -> Result<(), RandomError>;
 
 const POOL_LEN: usize = 4096;
 const IV_LEN: usize = 16;
 
 pub(crate) struct IvPool {
+    source: RandomSource,
     bytes: Box<[u8; POOL_LEN]>,
     used: usize,
 }
 
 impl IvPool {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(source: RandomSource) -> Self {
         Self {
+            source,
             bytes: Box::new([0; POOL_LEN]),
             used: POOL_LEN,
         }
@@ -20,7 +25,7 @@ impl IvPool {
 
     pub(crate) fn next(&mut self) -> Result<[u8; IV_LEN], RandomError> {
         if self.used + IV_LEN > POOL_LEN {
-            random::fill(&mut self.bytes[..])?;
+            (self.source)(&mut self.bytes[..])?;
             self.used = 0;
         }
         let mut iv = [0; IV_LEN];

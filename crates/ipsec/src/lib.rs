@@ -46,7 +46,7 @@ pub mod database;
 pub mod drop_reason;
 pub mod event;
 pub mod inbound;
-mod iv;
+pub mod iv;
 pub mod lifetime;
 pub mod outbound;
 pub mod replay;

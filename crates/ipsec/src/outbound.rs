@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason};
+use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason, random};
 
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
-use crate::iv::IvPool;
+use crate::iv::{IvPool, RandomSource};
 use crate::lifetime::LifetimeEvent;
 use crate::sa::{OutboundSa, SaDirection};
 use crate::sequence::SequenceRun;
@@ -142,6 +142,11 @@ pub struct Outbound {
 
 impl Outbound {
     pub fn new(limits: WalkLimits) -> Self {
+        Self::with_random(limits, random::fill)
+    }
+
+    /// With another source of the IVs that must be unpredictable.
+    pub fn with_random(limits: WalkLimits, source: RandomSource) -> Self {
         let new_batch = |_| {
             let batch = Batch::new(Direction::Seal, limits.buffer_len, limits.jobs_max);
             (batch, Side::default())
@@ -152,7 +157,7 @@ impl Outbound {
             filling: spare.pop(),
             in_engine: VecDeque::with_capacity(limits.batches_max),
             spare,
-            ivs: IvPool::new(),
+            ivs: IvPool::new(source),
             events: Vec::new(),
             counters: Arc::default(),
             now_ms: 0,
@@ -340,7 +345,7 @@ impl Outbound {
     }
 
     /// Parses, decides and copies one packet: the whole of the walk's first half for packets that are
-    /// not cut. `BatchFull` comes before anything is counted: submit and push again.
+    /// not cut. The only refusal is `BatchFull`, before anything is counted: submit and push again.
     pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
         // A packet that does not even fit an empty batch goes on, and is dropped as too long.
         let empty = self
@@ -355,13 +360,21 @@ impl Outbound {
         };
         let segments = Segments::one(view.total_len);
         let outcome = self.decide(spd, &view, &segments);
-        if let Outcome::Protect(sa) = &outcome {
-            let mut slots = self.reserve(sa, &view, &segments)?;
-            if let (Some(slot), Some(packet)) = (slots.next_slot(), packet.get(..view.total_len)) {
-                slot.copy_from_slice(packet);
+        let Outcome::Protect(sa) = &outcome else {
+            return Ok(outcome);
+        };
+        match self.reserve(sa, &view, &segments) {
+            Ok(mut slots) => {
+                if let (Some(slot), Some(packet)) =
+                    (slots.next_slot(), packet.get(..view.total_len))
+                {
+                    slot.copy_from_slice(packet);
+                }
+                Ok(outcome)
             }
+            Err(Refused::Dropped(reason)) => Ok(Outcome::Dropped(reason)),
+            Err(Refused::BatchFull) => Err(Refused::BatchFull),
         }
-        Ok(outcome)
     }
 
     /// The number of packets that wait for [`Outbound::submit`].

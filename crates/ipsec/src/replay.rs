@@ -22,7 +22,7 @@ pub enum ReplayError {
 pub struct ReplayWindow(Mutex<Window>);
 
 impl ReplayWindow {
-    /// `size` is rounded up to 64 and brought into bounds. Size 0 switches anti-replay off, which only an SA
+    /// `size` is brought into bounds. Size 0 switches anti-replay off, which only an SA
     /// without ESN can do: the window is what the high half is inferred from (RFC 4303 §3.3.3).
     pub fn new(size: u32, esn: bool) -> Self {
         Self::starting_at(0, size, esn)

@@ -1,0 +1,227 @@
+//! Every drop reason is produced once, counted once, and leaves the counters reconciled.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{DeadEngine, LEFT, RIGHT, Tunnel, assert_reconciled, facts, inner, ipv4, selectors};
+use esplanade_crypto::random::RandomError;
+use esplanade_crypto::{JobStatus, KeyContext, Transform, cpu};
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::lifetime::LifetimeLimits;
+use esplanade_ipsec::outbound::{Outbound, WalkLimits};
+use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::sequence::SequenceAllocator;
+use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::tunnel::OuterFacts;
+use esplanade_ipsec::wire::{IpView, ip};
+
+const GCM: Transform = Transform::ALL[0];
+const CBC: Transform = Transform::ALL[3];
+
+/// Where the reason must be counted.
+enum Walk {
+    Outbound(Tunnel),
+    Inbound(Tunnel),
+    /// Not counted by a walk: the caller of the SPD decides.
+    Verdict(DropReason),
+}
+
+/// Sends one packet of the left site.
+fn send(mut tunnel: Tunnel, packet: &[u8]) -> Walk {
+    assert!(tunnel.seal(&[packet.to_vec()]).is_empty());
+    Walk::Outbound(tunnel)
+}
+
+/// Receives packets of which the last one is dropped.
+fn receive(mut tunnel: Tunnel, packets: &[Vec<u8>]) -> Walk {
+    assert_eq!(tunnel.open(packets).len(), packets.len() - 1);
+    Walk::Inbound(tunnel)
+}
+
+/// An authentic packet with a body that no honest sender makes.
+fn forge(tunnel: &Tunnel, body: &[u8]) -> Vec<u8> {
+    let key = common::key_material(GCM);
+    let key = KeyContext::new(GCM, false, &key).expect("good keys");
+    let mut packet = tunnel.inbound_sa.common.spi.to_be_bytes().to_vec();
+    packet.extend(9u32.to_be_bytes());
+    packet.extend(9u64.to_be_bytes());
+    packet.extend(body);
+    packet.extend([0; 16]);
+    assert_eq!(cpu::seal(&key, 9, &mut packet), JobStatus::Done);
+    packet
+}
+
+fn receive_forged(body: &[u8]) -> Walk {
+    let tunnel = Tunnel::new(GCM, false);
+    let packet = forge(&tunnel, body);
+    receive(tunnel, &[packet])
+}
+
+fn with_action(action: Action) -> Tunnel {
+    let mut tunnel = Tunnel::new(GCM, false);
+    tunnel.spd = Spd::new(vec![Entry {
+        selectors: selectors(LEFT, RIGHT),
+        action,
+    }]);
+    tunnel
+}
+
+fn outbound_case(reason: DropReason) -> Walk {
+    let packet = inner(4, b"hello");
+    match reason {
+        DropReason::MalformedInner => send(Tunnel::new(GCM, false), &packet[..19]),
+        DropReason::PolicyDiscard => send(with_action(Action::Discard), &packet),
+        DropReason::NoPolicy => {
+            let elsewhere = ipv4("10.1.0.7", "10.9.0.9", 17, 0, &[0; 8]);
+            send(Tunnel::new(GCM, false), &elsewhere)
+        }
+        DropReason::NoSa => {
+            let tunnel = Tunnel::new(GCM, false);
+            tunnel.policy.remove(tunnel.outbound_sa.common.spi);
+            send(tunnel, &packet)
+        }
+        DropReason::OutsideSaSelectors => {
+            let narrow = ["10.1.0.0/30", LEFT[1]];
+            let narrowed = selectors(narrow, RIGHT);
+            let change =
+                |p: &mut esplanade_ipsec::sa::SaParameters<'_>| p.selectors = narrowed.clone();
+            send(Tunnel::with(GCM, false, change), &packet)
+        }
+        DropReason::SequenceExhausted => {
+            let tunnel = Tunnel::new(GCM, false);
+            let key = common::key_material(GCM);
+            let spi = tunnel.outbound_sa.common.spi;
+            let parameters = common::parameters(GCM, false, spi, &key);
+            let last = SequenceAllocator::starting_at(1 << 32, false);
+            let sa = OutboundSa::with_sequence(parameters, last).expect("good keys");
+            tunnel.policy.install(Arc::new(sa));
+            send(tunnel, &packet)
+        }
+        DropReason::LifetimeExpired => {
+            let change = |p: &mut esplanade_ipsec::sa::SaParameters<'_>| {
+                p.lifetime = LifetimeLimits {
+                    packets_hard: Some(1),
+                    ..LifetimeLimits::default()
+                }
+            };
+            let mut tunnel = Tunnel::with(GCM, false, change);
+            let sealed = tunnel.seal(&[packet.clone()]);
+            assert_eq!(tunnel.open(&sealed).len(), 1);
+            let again = sealed[0].clone();
+            assert!(tunnel.open(&[again]).is_empty());
+            let inbound = &tunnel.inbound.counters().drops;
+            assert_eq!(inbound.get(DropReason::LifetimeExpired), 1);
+            send(tunnel, &packet)
+        }
+        DropReason::TooLong => {
+            let mut tunnel = Tunnel::new(GCM, false);
+            tunnel.outbound = Outbound::new(WalkLimits {
+                buffer_len: 100,
+                ..WalkLimits::default()
+            });
+            send(tunnel, &inner(4, &[0; 200]))
+        }
+        DropReason::EngineFailed => {
+            let mut tunnel = Tunnel::new(GCM, false);
+            let _ = tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
+            assert!(tunnel.outbound.submit(&mut DeadEngine).is_err());
+            Walk::Outbound(tunnel)
+        }
+        DropReason::NoRandomness => {
+            let mut tunnel = Tunnel::new(CBC, false);
+            tunnel.outbound = Outbound::with_random(WalkLimits::default(), |_| Err(RandomError));
+            send(tunnel, &packet)
+        }
+        _ => inbound_case(reason),
+    }
+}
+
+fn inbound_case(reason: DropReason) -> Walk {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let packet = inner(4, b"hello");
+    let mut sealed = tunnel.seal(&[packet.clone()]);
+    match reason {
+        DropReason::MalformedEsp => {
+            sealed[0].pop();
+            receive(tunnel, &sealed)
+        }
+        DropReason::UnknownSpi => {
+            sealed[0][0] ^= 0x80;
+            receive(tunnel, &sealed)
+        }
+        DropReason::Replayed => {
+            sealed.push(sealed[0].clone());
+            receive(tunnel, &sealed)
+        }
+        DropReason::BeforeWindow => {
+            let mut later = tunnel.seal(&vec![packet; 64]);
+            later.drain(..63);
+            later.push(sealed.remove(0));
+            receive(tunnel, &later)
+        }
+        DropReason::AuthenticationFailed => {
+            *sealed[0].last_mut().expect("not empty") ^= 1;
+            receive(tunnel, &sealed)
+        }
+        DropReason::BadPadding => receive_forged(&[0, 9, 2, 4]),
+        DropReason::BadNextHeader => receive_forged(&[0, 0, 0, ip::PROTOCOL_UDP]),
+        DropReason::Dummy => receive_forged(&[1, 2, 0, ip::PROTOCOL_NONE]),
+        DropReason::SelectorMismatch => {
+            let mut body = ipv4("10.1.0.7", "10.3.0.1", 17, 0, &[0; 10]);
+            body.extend([0, 4]);
+            receive_forged(&body)
+        }
+        DropReason::EcnNotCapable => {
+            let congested = OuterFacts { tos: 3, ..facts() };
+            assert!(tunnel.open_from(&sealed, &congested).is_empty());
+            Walk::Inbound(tunnel)
+        }
+        DropReason::NotProtected => {
+            let view = IpView::parse(&packet).expect("well-formed");
+            let verdict = tunnel.spd.inbound_bypass(&view.outbound_flow());
+            Walk::Verdict(verdict.expect_err("the policy is Protect"))
+        }
+        _ => panic!("{reason} is an outbound reason"),
+    }
+}
+
+#[test]
+fn each_reason_is_produced_and_counted_once() {
+    for &reason in DropReason::ALL {
+        let counters = match outbound_case(reason) {
+            Walk::Outbound(tunnel) => Arc::clone(tunnel.outbound.counters()),
+            Walk::Inbound(tunnel) => Arc::clone(tunnel.inbound.counters()),
+            Walk::Verdict(verdict) => {
+                assert_eq!(verdict, reason);
+                continue;
+            }
+        };
+        let expected = [(reason, 1)];
+        let counted: Vec<_> = counters.drops.iter().filter(|&(_, n)| n > 0).collect();
+        assert_eq!(counted, expected);
+        assert_reconciled(&counters);
+    }
+}
+
+#[test]
+fn names_are_distinct() {
+    let mut names: Vec<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), DropReason::ALL.len());
+}
+
+#[test]
+fn a_full_inbound_batch_counts_what_it_cannot_take() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let sealed = tunnel.seal(&[inner(4, b"hello")]);
+    let sad = tunnel.database.sad();
+    let outside = tunnel.inbound.push(sad, usize::MAX - 3, 100, &facts());
+    assert_eq!(outside, Err(DropReason::TooLong));
+    let huge = vec![0; WalkLimits::default().buffer_len + 1];
+    let refused = tunnel.inbound.push_copy(sad, &huge, &facts());
+    assert_eq!(refused, Err(DropReason::TooLong));
+    assert_eq!(tunnel.open(&sealed).len(), 1);
+    assert_reconciled(tunnel.inbound.counters());
+}
