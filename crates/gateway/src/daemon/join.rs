@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use esplanade_ike::config::Action as Then;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ike::wire;
 use esplanade_ipsec::database::Database;
@@ -280,6 +281,8 @@ impl Join {
                     group.policy.install(next.outbound.clone());
                 }
             }
+            // `dpd_action = trap` and the like: traffic may ask for a new SA.
+            group.trap |= !event.replaced && event.then != Then::Clear;
             group.policy.acquire_done();
         }
         self.drop_empty_groups();
@@ -502,3 +505,6 @@ fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
         ports: PortRange::from_wire(ts.start_port, ts.end_port)?,
     })
 }
+
+#[cfg(test)]
+mod tests;
