@@ -115,7 +115,8 @@ impl GcmAad {
         let mut bytes = [0; 12];
         if esn {
             bytes[..4].copy_from_slice(&header[..4]);
-            bytes[4..].copy_from_slice(&sequence.to_be_bytes());
+            bytes[4..8].copy_from_slice(&((sequence >> 32) as u32).to_be_bytes());
+            bytes[8..].copy_from_slice(&header[4..8]);
             Self { bytes, len: 12 }
         } else {
             bytes[..8].copy_from_slice(&header[..8]);

@@ -1,0 +1,177 @@
+//! The CPU engine by properties: what it seals it opens, and it refuses anything else without a trace.
+
+use std::sync::Arc;
+
+use esplanade_crypto::{
+    Batch, CpuEngine, Direction, Engine, Job, JobStatus, KeyContext, KeyError, RejectReason,
+    Transform, cpu,
+};
+use proptest::prelude::*;
+
+fn key(transform: Transform, esn: bool, seed: u8) -> KeyContext {
+    let material: Vec<u8> = (0..transform.key_material_len())
+        .map(|i| (i as u8).wrapping_mul(31) ^ seed)
+        .collect();
+    KeyContext::new(transform, esn, &material).expect("the length is right")
+}
+
+/// An unsealed packet: header, IV, body of whole blocks, room for the ICV.
+fn packet(transform: Transform, sequence: u64, blocks: usize, fill: u8) -> Vec<u8> {
+    let body = transform.block_align().max(4) * (blocks + 1);
+    let mut packet = vec![fill; 8 + transform.iv_len() + body + transform.icv_len()];
+    packet[..4].copy_from_slice(&0x1234_5678u32.to_be_bytes());
+    packet[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
+    packet
+}
+
+fn body(transform: Transform, packet: &[u8]) -> &[u8] {
+    &packet[8 + transform.iv_len()..packet.len() - transform.icv_len()]
+}
+
+fn any_transform() -> impl Strategy<Value = Transform> {
+    proptest::sample::select(Transform::ALL.as_slice())
+}
+
+proptest! {
+    #[test]
+    fn opening_undoes_sealing(transform in any_transform(), esn: bool, sequence: u64, blocks in 0usize..120, fill: u8) {
+        let key = key(transform, esn, 1);
+        let original = packet(transform, sequence, blocks, fill);
+        let mut sealed = original.clone();
+        prop_assert_eq!(cpu::seal(&key, sequence, &mut sealed), JobStatus::Done);
+        prop_assert_ne!(body(transform, &sealed), body(transform, &original));
+        prop_assert_eq!(cpu::open(&key, sequence, &mut sealed), JobStatus::Done);
+        prop_assert_eq!(body(transform, &sealed), body(transform, &original));
+    }
+
+    #[test]
+    fn a_changed_packet_leaves_no_payload(
+        transform in any_transform(), esn: bool, sequence: u64, blocks in 0usize..40,
+        at: proptest::sample::Index, mask in 1u8..,
+    ) {
+        let key = key(transform, esn, 2);
+        let mut sealed = packet(transform, sequence, blocks, 0x77);
+        cpu::seal(&key, sequence, &mut sealed);
+        let at = at.index(sealed.len());
+        sealed[at] ^= mask;
+        prop_assert_eq!(cpu::open(&key, sequence, &mut sealed), JobStatus::AuthFailed);
+        prop_assert!(body(transform, &sealed).iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn the_high_half_is_authenticated_under_esn_only(transform in any_transform(), sequence: u64, flip in 32u32..64) {
+        let other = sequence ^ 1 << flip;
+        for (esn, expected) in [(true, JobStatus::AuthFailed), (false, JobStatus::Done)] {
+            let key = key(transform, esn, 3);
+            let mut sealed = packet(transform, sequence, 3, 0x11);
+            cpu::seal(&key, sequence, &mut sealed);
+            prop_assert_eq!(cpu::open(&key, other, &mut sealed), expected);
+        }
+    }
+
+    #[test]
+    fn another_key_opens_nothing(transform in any_transform(), sequence: u64) {
+        let mut sealed = packet(transform, sequence, 3, 0x11);
+        cpu::seal(&key(transform, false, 4), sequence, &mut sealed);
+        prop_assert_eq!(cpu::open(&key(transform, false, 5), sequence, &mut sealed), JobStatus::AuthFailed);
+    }
+
+    #[test]
+    fn ragged_lengths_are_malformed_and_untouched(transform in any_transform(), len in 0usize..200, seal: bool) {
+        let key = key(transform, false, 6);
+        let fixed = 8 + transform.iv_len() + transform.icv_len();
+        let align = transform.block_align();
+        prop_assume!(len < fixed + align || !(len - fixed).is_multiple_of(align));
+        let mut bytes = vec![0x3c; len];
+        let status = if seal { cpu::seal(&key, 1, &mut bytes) } else { cpu::open(&key, 1, &mut bytes) };
+        prop_assert_eq!(status, JobStatus::Malformed);
+        prop_assert_eq!(bytes, vec![0x3c; len]);
+    }
+}
+
+fn job(key: u32, esp: u32, len: u32) -> Job {
+    Job {
+        key,
+        esp,
+        len,
+        sequence: 1,
+        class: 0,
+        status: JobStatus::Pending,
+    }
+}
+
+#[test]
+fn jobs_outside_the_batch_are_malformed() {
+    let transform = Transform::ALL[0];
+    let mut batch = Batch::new(Direction::Open, 100, 4);
+    batch.add_key(&Arc::new(key(transform, false, 1)));
+    batch.jobs.extend([
+        job(1, 0, 50),
+        job(0, 90, 50),
+        job(0, u32::MAX, u32::MAX),
+        job(0, 0, 7),
+        job(0, 0, 100),
+    ]);
+    cpu::process(&mut batch);
+    let statuses: Vec<JobStatus> = batch.jobs.iter().map(|j| j.status).collect();
+    use JobStatus::{AuthFailed, Malformed};
+    assert_eq!(
+        statuses,
+        [Malformed, Malformed, Malformed, Malformed, AuthFailed]
+    );
+}
+
+#[test]
+fn the_queue_is_bounded_and_in_order() {
+    let mut engine = CpuEngine::new(2).expect("the self test passes");
+    let batch = |n| Batch::new(Direction::Seal, n, 1);
+    assert!(engine.submit(batch(1)).is_ok());
+    assert!(engine.submit(batch(2)).is_ok());
+    let rejected = engine.submit(batch(3)).expect_err("full");
+    assert_eq!(rejected.reason, RejectReason::Full);
+    assert_eq!(rejected.batch.buffer.len(), 3, "handed back");
+    assert_eq!(engine.poll().map(|b| b.buffer.len()), Some(1));
+    assert!(engine.submit(rejected.batch).is_ok());
+    assert_eq!(engine.poll().map(|b| b.buffer.len()), Some(2));
+    assert_eq!(engine.poll().map(|b| b.buffer.len()), Some(3));
+    assert!(engine.poll().is_none());
+}
+
+#[test]
+fn keys_of_consecutive_packets_are_shared() {
+    let first = Arc::new(key(Transform::ALL[0], false, 1));
+    let second = Arc::new(key(Transform::ALL[0], false, 2));
+    let mut batch = Batch::new(Direction::Seal, 10, 4);
+    let indexes = [&first, &first, &second, &second, &first].map(|k| batch.add_key(k));
+    assert_eq!(indexes, [0, 0, 1, 1, 2]);
+    assert_eq!(batch.reserve(10), Some(0));
+    assert_eq!(batch.reserve(1), None);
+    assert_eq!((batch.used(), batch.free()), (10, 0));
+    batch.clear();
+    assert_eq!(Arc::strong_count(&first), 1);
+    assert_eq!(batch.free(), 10);
+}
+
+#[test]
+fn key_material_of_the_wrong_length_is_refused() {
+    for transform in Transform::ALL {
+        let expected = transform.key_material_len();
+        for actual in [0, expected - 1, expected + 1] {
+            let error = KeyContext::new(transform, false, &vec![0; actual]).err();
+            let wrong = KeyError::WrongLength {
+                transform,
+                expected,
+                actual,
+            };
+            assert_eq!(error, Some(wrong));
+        }
+    }
+}
+
+#[test]
+fn debug_shows_no_key() {
+    let key = KeyContext::new(Transform::ALL[0], true, &[0xab; 20]).expect("good keys");
+    let shown = format!("{key:?}");
+    assert!(!shown.contains("171") && !shown.to_lowercase().contains("ab, "));
+    assert!(shown.contains("AesGcm16"));
+}
