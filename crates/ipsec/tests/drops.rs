@@ -106,7 +106,7 @@ fn outbound_case(reason: DropReason) -> Walk {
                 }
             };
             let mut tunnel = Tunnel::with(GCM, false, change);
-            let sealed = tunnel.seal(&[packet.clone()]);
+            let sealed = tunnel.seal(std::slice::from_ref(&packet));
             assert_eq!(tunnel.open(&sealed).len(), 1);
             let again = sealed[0].clone();
             assert!(tunnel.open(&[again]).is_empty());
@@ -140,7 +140,7 @@ fn outbound_case(reason: DropReason) -> Walk {
 fn inbound_case(reason: DropReason) -> Walk {
     let mut tunnel = Tunnel::new(GCM, false);
     let packet = inner(4, b"hello");
-    let mut sealed = tunnel.seal(&[packet.clone()]);
+    let mut sealed = tunnel.seal(std::slice::from_ref(&packet));
     match reason {
         DropReason::MalformedEsp => {
             sealed[0].pop();
