@@ -3,17 +3,23 @@
 
 pub mod auth;
 pub mod config;
+mod cookie;
 pub mod endpoint;
 pub mod event;
+mod nat;
+mod negotiate;
+mod sa;
 pub mod status;
 pub mod suite;
-pub mod ts;
+mod ts;
+mod window;
 pub mod wire;
 
 pub use config::Config;
 pub use endpoint::{CommandError, Endpoint, EspSpiAllocator, Random, SystemRandom};
 pub use event::{
-    ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event, IkeSaId, IkeSaUp, KeyLog, Transmit,
+    ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event,
+    IkeSaId, IkeSaUp, KeyLog, Transmit,
 };
 pub use status::{Counters, IkeSaStatus, Refusal};
-pub use ts::TrafficSelector;
+pub use wire::TrafficSelector;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::config::Identity;
 use crate::event::{ChildSaId, EspSuite, IkeSaId};
+use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
 /// One IKE SA at one moment.
@@ -23,8 +24,8 @@ pub struct IkeSaStatus {
     pub spi_r: u64,
     pub nat_local: bool,
     pub nat_remote: bool,
-    /// Readable; None before one is chosen.
-    pub suite: Option<String>,
+    /// None before one is chosen.
+    pub suite: Option<Suite>,
     pub established: Option<Instant>,
     pub rekey_at: Option<Instant>,
     pub expires_at: Option<Instant>,

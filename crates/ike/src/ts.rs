@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::config::{Selector, SelectorAddresses};
-pub use crate::wire::TrafficSelector;
+use crate::wire::TrafficSelector;
 
 /// Selectors in one payload that we send; narrowing stops there.
 const SELECTORS_MAX: usize = 64;

@@ -1,0 +1,200 @@
+//! What one IKE SA means for the others.
+
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use crate::config::Unique;
+use crate::event::{DownReason, Event, IkeSaId};
+use crate::sa::{ChildSa, Context, Effect, IkeSa, Leave, Phase, Queued, Task, delete_ike};
+
+/// Two IKE SAs that were established within this time in both directions crossed each other.
+const CROSSING: Duration = Duration::from_secs(30);
+/// Pause before what has ended is established again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl Endpoint {
+    /// Carries out what the IKE SAs have asked for, and what follows from that.
+    pub(super) fn settle(&mut self, now: Instant) {
+        while !self.effects.is_empty() {
+            for effect in std::mem::take(&mut self.effects) {
+                self.apply(now, effect);
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Instant, effect: Effect) {
+        match effect {
+            Effect::Insert(sa) => self.insert(now, sa, None),
+            Effect::Adopt { from, to, leave } => self.adopt(now, from, to, leave),
+            Effect::Redundant { ike_sa } => {
+                self.with(now, ike_sa, |sa, ctx| {
+                    sa.parked = false;
+                    sa.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]);
+                });
+            }
+            Effect::Lost { ike_sa } => {
+                self.with(now, ike_sa, |sa, ctx| sa.leave(ctx, Leave::Await));
+            }
+            Effect::Established {
+                ike_sa,
+                initial_contact,
+            } => self.established(now, ike_sa, initial_contact),
+            Effect::ConnectFailed { connection, reason } => {
+                let jitter = self.jitter();
+                let retry_in = match reason {
+                    DownReason::Terminated => None,
+                    _ => {
+                        self.attempts
+                            .failed(now, &connection.name, connection.keyingtries, jitter)
+                    }
+                };
+                self.events.push_back(Event::ConnectFailed {
+                    connection: connection.name.clone(),
+                    reason,
+                    retry_in,
+                });
+            }
+            Effect::Reinitiate {
+                connection,
+                children,
+                local,
+            } => {
+                let known = self
+                    .config
+                    .connections
+                    .iter()
+                    .any(|known| known.name == connection.name);
+                if known {
+                    let at = now + AGAIN + AGAIN.mul_f64(self.jitter());
+                    self.attempts.later(at, &connection.name, children, local);
+                }
+            }
+        }
+    }
+
+    fn jitter(&mut self) -> f64 {
+        let mut byte = [0];
+        self.random.fill(&mut byte);
+        f64::from(byte[0]) / 255.0
+    }
+
+    pub(super) fn retry_due(&mut self, now: Instant) {
+        while let Some((name, children, local)) = self.attempts.take_due(now) {
+            let Ok(connection) = self.connection(&name) else {
+                self.attempts.remove(&name);
+                continue;
+            };
+            let wanted = connection
+                .children
+                .iter()
+                .filter(|child| children.contains(&child.name))
+                .cloned()
+                .collect();
+            let result = self.establish(now, &connection, wanted, Some(local));
+            let connecting = |id: &IkeSaId| self.table.get(*id).is_some_and(IkeSa::is_connecting);
+            if result.is_err() || !self.table.of_connection(&name).iter().any(connecting) {
+                // Carried by an IKE SA that is up already, or not possible any more.
+                self.attempts.remove(&name);
+            }
+        }
+    }
+
+    /// The children of `from` go to `to`, which takes its place.
+    fn adopt(&mut self, now: Instant, from: IkeSaId, to: IkeSaId, leave: Leave) {
+        let Some(new) = self.table.get(to) else {
+            return;
+        };
+        let connection = new.connection.name.clone();
+        let Some(Some((children, tasks))) =
+            self.with(now, from, |sa, ctx| sa.hand_over(ctx, leave))
+        else {
+            return;
+        };
+        self.events.push_back(Event::IkeSaRekeyed {
+            old: from,
+            new: to,
+            connection,
+        });
+        for child in &children {
+            self.table.moved(child.id, to);
+        }
+        self.with(now, to, |sa, ctx| sa.take_over(ctx, children, tasks));
+    }
+
+    /// Looks for other IKE SAs of the same peer (RFC 7296 section 2.4 for INITIAL_CONTACT).
+    fn established(&mut self, now: Instant, id: IkeSaId, initial_contact: bool) {
+        let Some(sa) = self.table.get(id) else { return };
+        let (role, spi, unique, name) = (
+            sa.role,
+            sa.spi_i,
+            sa.connection.unique,
+            sa.connection.name.clone(),
+        );
+        if role.is_initiator() {
+            self.attempts.remove(&name);
+        }
+        let Some(peer) = self.table.peer_of(id).map(str::to_owned) else {
+            return;
+        };
+        for other in self.table.of_peer(&peer) {
+            let Some(old) = self.table.get(other).filter(|_| other != id) else {
+                continue;
+            };
+            let young = old
+                .established()
+                .is_some_and(|state| now < state.established + CROSSING);
+            // Both peers have initiated at once; neither has lost anything. Both see the same two SAs.
+            let crossing = old.role != role && young;
+            let newer_stays = !crossing || spi < old.spi_i;
+            if initial_contact && !crossing {
+                self.with(now, other, |sa, ctx| {
+                    sa.close(ctx, DownReason::InitialContact)
+                });
+            } else if unique == Unique::Replace {
+                let victim = if newer_stays { other } else { id };
+                self.with(now, victim, |sa, ctx| {
+                    sa.queue(ctx, Task::DeleteIke(DownReason::Superseded));
+                    sa.run_tasks(ctx);
+                });
+            }
+        }
+    }
+}
+
+impl IkeSa {
+    /// Gives away the children and what was to be done with them.
+    fn hand_over(
+        &mut self,
+        ctx: &mut Context<'_>,
+        leave: Leave,
+    ) -> Option<(Vec<ChildSa>, Vec<Queued>)> {
+        let state = self.established_mut()?;
+        let children = std::mem::take(&mut state.children);
+        let tasks = std::mem::take(&mut state.tasks).into();
+        self.leave(ctx, leave);
+        Some((children, tasks))
+    }
+
+    /// Ends an SA that another has replaced.
+    fn leave(&mut self, ctx: &mut Context<'_>, leave: Leave) {
+        self.parked = false;
+        match leave {
+            Leave::Delete => self.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]),
+            Leave::Gone => self.close(ctx, DownReason::Rekeyed),
+            Leave::Await => self.await_delete(ctx),
+        }
+    }
+
+    fn take_over(&mut self, ctx: &mut Context<'_>, children: Vec<ChildSa>, tasks: Vec<Queued>) {
+        self.parked = false;
+        if let Phase::Established(state) = &mut self.phase {
+            state.children = children;
+            // What was about the old IKE SA itself has been done; the administrator's delete has not.
+            let kept = tasks
+                .into_iter()
+                .filter(|queued| !matches!(queued.task, Task::RekeyIke | Task::Liveness));
+            state.tasks = kept.collect();
+        }
+        self.run_tasks(ctx);
+    }
+}

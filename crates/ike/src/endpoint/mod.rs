@@ -1,0 +1,598 @@
+//! The endpoint: all IKE SAs of one gateway, driven by datagrams, time and commands.
+
+mod attempts;
+mod effects;
+mod receive;
+mod snapshot;
+mod table;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use crate::config::{AddressMatch, Child, Config, Connection, StartAction};
+use crate::cookie::Cookies;
+use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
+use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task};
+use crate::status::{Counters, IkeSaStatus};
+use attempts::Attempts;
+use receive::ErrorBudget;
+use table::Table;
+
+/// Hands out the SPIs that inbound ESP SAs are found by.
+pub trait EspSpiAllocator: Send {
+    /// A SPI that no live SA has, above 255. None: no more SAs.
+    fn allocate(&mut self) -> Option<u32>;
+    /// Gives back a SPI that was never installed. The SPI of an installed SA is the data plane's to free, after
+    /// [`crate::Event::ChildSaDeleted`] and its linger.
+    fn release(&mut self, spi: u32);
+}
+
+/// Source of SPIs, nonces and jitter.
+pub trait Random: Send {
+    fn fill(&mut self, bytes: &mut [u8]);
+}
+
+/// The random generator of the cryptographic library.
+#[derive(Debug, Default)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        // The generator fails only where the system has no entropy source, which is fatal.
+        aws_lc_rs::rand::fill(bytes).unwrap_or_else(|_| std::process::abort());
+    }
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    #[error("no connection named {0:?}")]
+    NoConnection(String),
+    #[error("connection {0:?} has no child named {1:?}")]
+    NoChild(String, String),
+    #[error("no such SA")]
+    NoSa,
+    #[error("connection {0:?} has no single remote address to initiate to")]
+    NoRemoteAddress(String),
+    #[error("connection {0:?} has no local address to initiate from")]
+    NoLocalAddress(String),
+    #[error("limit of {0} reached")]
+    Limit(&'static str),
+}
+
+/// All IKE SAs of one gateway. Holds no socket and no clock.
+///
+/// After every call that takes `now` (and only then) drain [`Endpoint::poll_event`], then
+/// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events first: an SA must be able to
+/// receive before the message that tells the peer to use it leaves.
+pub struct Endpoint {
+    config: Config,
+    spis: Box<dyn EspSpiAllocator>,
+    random: Box<dyn Random>,
+    /// The wall clock at one moment.
+    wall_clock: (Instant, SystemTime),
+    table: Table,
+    attempts: Attempts,
+    cookies: Cookies,
+    error_budget: ErrorBudget,
+    events: VecDeque<Event>,
+    transmits: VecDeque<Transmit>,
+    counters: Counters,
+    effects: Vec<Effect>,
+    last_id: u64,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("ike_sas", &self.table.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    pub fn new(
+        config: Config,
+        spis: Box<dyn EspSpiAllocator>,
+        mut random: Box<dyn Random>,
+        now: Instant,
+    ) -> Self {
+        let cookies = Cookies::new(now, &mut *random);
+        Self {
+            error_budget: ErrorBudget::new(now),
+            config,
+            spis,
+            random,
+            wall_clock: (now, SystemTime::UNIX_EPOCH),
+            table: Table::default(),
+            attempts: Attempts::default(),
+            cookies,
+            events: VecDeque::new(),
+            transmits: VecDeque::new(),
+            counters: Counters::default(),
+            effects: Vec::new(),
+            last_id: 0,
+        }
+    }
+
+    /// Wall-clock time, for the validity of certificates. Never set: 1970, where no certificate is valid.
+    pub fn set_wall_clock(&mut self, now: Instant, wall_clock: SystemTime) {
+        self.wall_clock = (now, wall_clock);
+    }
+
+    /// Replaces the configuration. SAs keep what they were established with; those of connections that are no
+    /// longer there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
+    pub fn set_config(&mut self, config: Config) {
+        self.config = config;
+        let connections = &self.config.connections;
+        self.attempts
+            .retain(|name| connections.iter().any(|connection| connection.name == name));
+    }
+
+    /// Initiates every child with `start_action = start` that is neither up nor on its way.
+    pub fn start(&mut self, now: Instant) {
+        for connection in self.config.connections.clone() {
+            let wanted: Vec<_> = connection
+                .children
+                .iter()
+                .filter(|child| child.start_action == StartAction::Start)
+                .cloned()
+                .collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.establish(now, &connection, wanted, None) {
+                tracing::warn!(connection = connection.name, %error, "cannot start");
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Takes one UDP payload; `local.port()` tells whether it begins with the non-ESP marker.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) {
+        self.receive(now, local, remote, payload);
+        self.settle(now);
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for id in self.table.due(now) {
+            self.with(now, id, |sa, ctx| sa.handle_timeout(ctx));
+        }
+        self.settle(now);
+        self.retry_due(now);
+        self.settle(now);
+    }
+
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.table.next_timeout(), self.attempts.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. What is up
+    /// or on its way is left alone. `local` is the source address where the configuration does not say.
+    pub fn initiate(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: Option<&str>,
+        local: Option<SocketAddr>,
+    ) -> Result<(), CommandError> {
+        let connection = self.connection(connection)?;
+        let wanted = match child {
+            None => connection.children.clone(),
+            Some(name) => vec![find_child(&connection, name)?],
+        };
+        let result = self.establish(now, &connection, wanted, local);
+        self.settle(now);
+        result
+    }
+
+    /// Traffic has met a policy without an SA. The same as [`Endpoint::initiate`] of one child.
+    pub fn acquire(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: &str,
+        local: Option<SocketAddr>,
+    ) -> Result<(), CommandError> {
+        self.initiate(now, connection, Some(child), local)
+    }
+
+    /// Deletes every IKE SA of the connection, or every SA of one of its children, and stops retrying.
+    /// Returns how many SAs it concerns.
+    pub fn terminate(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: Option<&str>,
+    ) -> Result<usize, CommandError> {
+        let ids = self.table.of_connection(connection);
+        if ids.is_empty() {
+            self.connection(connection)?;
+        }
+        let mut concerned = 0;
+        match child {
+            None => {
+                concerned += usize::from(self.attempts.remove(connection));
+                for id in ids {
+                    concerned += usize::from(self.terminate_ike_sa(now, id).is_ok());
+                }
+            }
+            Some(name) => {
+                self.attempts.remove_child(connection, name);
+                for id in self.children_named(&ids, name) {
+                    concerned += usize::from(self.terminate_child_sa(now, id).is_ok());
+                }
+            }
+        }
+        self.settle(now);
+        Ok(concerned)
+    }
+
+    pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
+        let found = self.with(now, ike_sa, |sa, ctx| {
+            sa.terminate(ctx, DownReason::Terminated)
+        });
+        self.settle(now);
+        found.ok_or(CommandError::NoSa)
+    }
+
+    pub fn terminate_child_sa(
+        &mut self,
+        now: Instant,
+        child: ChildSaId,
+    ) -> Result<(), CommandError> {
+        self.child_task(now, child, |id| {
+            Task::DeleteChild(id, DownReason::Terminated)
+        })
+    }
+
+    /// Sends a delete for every IKE SA, for a graceful stop. Returns how many.
+    pub fn terminate_all(&mut self, now: Instant) -> usize {
+        self.attempts = Attempts::default();
+        let ids = self.table.ids();
+        ids.iter()
+            .filter(|id| self.terminate_ike_sa(now, **id).is_ok())
+            .count()
+    }
+
+    /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns how many.
+    pub fn rekey(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: Option<&str>,
+    ) -> Result<usize, CommandError> {
+        let ids = self.table.of_connection(connection);
+        if ids.is_empty() {
+            self.connection(connection)?;
+        }
+        Ok(match child {
+            None => ids
+                .iter()
+                .filter(|id| self.rekey_ike_sa(now, **id).is_ok())
+                .count(),
+            Some(name) => {
+                let children = self.children_named(&ids, name);
+                children
+                    .iter()
+                    .filter(|id| self.rekey_child_sa(now, **id).is_ok())
+                    .count()
+            }
+        })
+    }
+
+    pub fn rekey_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
+        self.ike_task(now, ike_sa, Task::RekeyIke)
+    }
+
+    /// A soft limit in bytes, packets or sequence numbers was reached in the data plane, or the administrator asks.
+    pub fn rekey_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
+        self.child_task(now, child, Task::RekeyChild)
+    }
+
+    /// Authenticated ESP traffic came in on `child`: its peer lives (RFC 7296 section 2.4), and has begun to use the
+    /// SA.
+    pub fn note_inbound_traffic(&mut self, now: Instant, child: ChildSaId) {
+        if let Some(id) = self.table.ike_sa_of(child) {
+            self.with(now, id, |sa, ctx| sa.note_inbound_traffic(ctx, child));
+        }
+        self.settle(now);
+    }
+
+    /// ESP went out on `child`: its NAT mapping needs no keepalive for a while.
+    pub fn note_outbound_traffic(&mut self, now: Instant, child: ChildSaId) {
+        if let Some(id) = self.table.ike_sa_of(child) {
+            self.with(now, id, |sa, ctx| sa.last_sent = ctx.now);
+        }
+    }
+
+    /// Authenticated ESP traffic came from a new outer address (RFC 7296 section 2.23).
+    pub fn note_peer_address(
+        &mut self,
+        now: Instant,
+        child: ChildSaId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) {
+        if let Some(id) = self.table.ike_sa_of(child) {
+            self.with(now, id, |sa, ctx| sa.peer_at(ctx, local, remote));
+        }
+        self.settle(now);
+    }
+
+    /// Every IKE SA, oldest first.
+    pub fn status(&self) -> Vec<IkeSaStatus> {
+        self.table.iter().filter_map(snapshot::ike_sa).collect()
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// IKE SAs that the peer has begun and not yet authenticated.
+    pub fn half_open(&self) -> usize {
+        self.table.half_open()
+    }
+
+    fn connection(&self, name: &str) -> Result<Arc<Connection>, CommandError> {
+        let mut connections = self.config.connections.iter();
+        connections
+            .find(|connection| connection.name == name)
+            .cloned()
+            .ok_or_else(|| CommandError::NoConnection(name.to_owned()))
+    }
+
+    fn children_named(&self, ids: &[IkeSaId], name: &str) -> Vec<ChildSaId> {
+        let live = |state| matches!(state, ChildState::Installed | ChildState::Rekeying);
+        ids.iter()
+            .filter_map(|id| self.table.get(*id)?.established())
+            .flat_map(|state| &state.children)
+            .filter(|child| child.config.name == name && live(child.state))
+            .map(|child| child.id)
+            .collect()
+    }
+
+    fn child_task(
+        &mut self,
+        now: Instant,
+        child: ChildSaId,
+        task: impl FnOnce(ChildSaId) -> Task,
+    ) -> Result<(), CommandError> {
+        let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
+        self.ike_task(now, ike_sa, task(child))
+    }
+
+    fn ike_task(&mut self, now: Instant, ike_sa: IkeSaId, task: Task) -> Result<(), CommandError> {
+        let queued = self.with(now, ike_sa, |sa, ctx| {
+            sa.established()?;
+            let queued = sa.queue(ctx, task);
+            sa.run_tasks(ctx);
+            Some(queued)
+        });
+        self.settle(now);
+        match queued.flatten() {
+            Some(true) => Ok(()),
+            Some(false) => Err(CommandError::Limit("queued tasks")),
+            None => Err(CommandError::NoSa),
+        }
+    }
+
+    /// Establishes those children that are neither up nor on their way.
+    fn establish(
+        &mut self,
+        now: Instant,
+        connection: &Arc<Connection>,
+        mut wanted: Vec<Arc<Child>>,
+        local: Option<SocketAddr>,
+    ) -> Result<(), CommandError> {
+        let ids = self.table.of_connection(&connection.name);
+        wanted.retain(|child| {
+            !ids.iter().any(|id| {
+                self.table
+                    .get(*id)
+                    .is_some_and(|sa| sa.has_child(&child.name))
+            })
+        });
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let usable = ids
+            .into_iter()
+            .find(|id| self.table.get(*id).is_some_and(IkeSa::takes_children));
+        if let Some(id) = usable {
+            let queued = self.with(now, id, |sa, ctx| {
+                wanted.iter().all(|child| sa.want_child(ctx, child))
+            });
+            return if queued == Some(true) {
+                Ok(())
+            } else {
+                Err(CommandError::Limit("queued tasks"))
+            };
+        }
+        if self.table.len() >= self.config.limits.ike_sas_max {
+            return Err(CommandError::Limit("IKE SAs"));
+        }
+        let (local, remote) = self.addresses(connection, local)?;
+        self.attempts.begin(
+            &connection.name,
+            wanted.iter().map(|child| child.name.clone()),
+            local,
+        );
+        let connection = connection.clone();
+        let made = self.in_context(now, |ctx| {
+            IkeSa::connect(ctx, connection.clone(), local, remote, wanted)
+        });
+        match made {
+            Ok(sa) => self.insert(now, Box::new(sa), None),
+            Err(reason) => self
+                .effects
+                .push(Effect::ConnectFailed { connection, reason }),
+        }
+        Ok(())
+    }
+
+    fn addresses(
+        &self,
+        connection: &Connection,
+        local: Option<SocketAddr>,
+    ) -> Result<(SocketAddr, SocketAddr), CommandError> {
+        let host = |set: &[AddressMatch], like: Option<std::net::IpAddr>| {
+            set.iter().find_map(|address| match address {
+                AddressMatch::Host(host)
+                    if like.is_none_or(|like| like.is_ipv4() == host.is_ipv4()) =>
+                {
+                    Some(*host)
+                }
+                _ => None,
+            })
+        };
+        let remote = host(&connection.remote_addrs, local.map(|local| local.ip()))
+            .ok_or_else(|| CommandError::NoRemoteAddress(connection.name.clone()))?;
+        let port = connection.local_port.unwrap_or(self.config.ports.ike);
+        let own = host(&connection.local_addrs, Some(remote))
+            .or(local.map(|local| local.ip()))
+            .ok_or_else(|| CommandError::NoLocalAddress(connection.name.clone()))?;
+        Ok((
+            SocketAddr::new(own, port),
+            SocketAddr::new(remote, connection.remote_port),
+        ))
+    }
+
+    /// Lends out everything but the table's SAs.
+    fn in_context<R>(&mut self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        let (at, wall_clock) = self.wall_clock;
+        let mut ctx = Context {
+            now,
+            wall_clock: wall_clock + now.saturating_duration_since(at),
+            config: &self.config,
+            random: &mut *self.random,
+            spis: &mut *self.spis,
+            events: &mut self.events,
+            transmits: &mut self.transmits,
+            counters: &mut self.counters,
+            last_id: &mut self.last_id,
+            by_spi: self.table.by_spi(),
+            peers: self.table.peers(),
+            effects: &mut self.effects,
+        };
+        f(&mut ctx)
+    }
+
+    fn insert(&mut self, now: Instant, sa: Box<IkeSa>, init: Option<SocketAddr>) {
+        let timeout = sa.next_timeout(&self.config);
+        self.table.insert(now, sa, init, timeout);
+    }
+
+    /// Works on one IKE SA and keeps the tables right.
+    fn with<R>(
+        &mut self,
+        now: Instant,
+        id: IkeSaId,
+        f: impl FnOnce(&mut IkeSa, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let mut sa = self.table.take(id)?;
+        let before = self.events.len();
+        let result = self.in_context(now, |ctx| {
+            let result = f(&mut sa, ctx);
+            let at = sa.next_timeout(ctx.config);
+            (result, at)
+        });
+        for event in self.events.iter().skip(before) {
+            self.table.follow(event);
+        }
+        self.table.put_back(now, sa, result.1);
+        Some(result.0)
+    }
+}
+
+fn find_child(connection: &Connection, name: &str) -> Result<Arc<Child>, CommandError> {
+    let child = connection.children.iter().find(|child| child.name == name);
+    child
+        .cloned()
+        .ok_or_else(|| CommandError::NoChild(connection.name.clone(), name.to_owned()))
+}
+
+impl IkeSa {
+    fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) {
+        match &mut self.phase {
+            Phase::Established(_) => {
+                self.queue(ctx, Task::DeleteIke(reason));
+                self.run_tasks(ctx);
+            }
+            // The peer may be about to believe in it: it is deleted once it is up.
+            Phase::AuthSent(state) => state.doomed = Some(reason),
+            Phase::InitSent(_) | Phase::InitAnswered(_) => self.close(ctx, reason),
+            Phase::Rekeyed { .. } | Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => {}
+        }
+    }
+
+    /// Whether the child is up or on its way here.
+    fn has_child(&self, name: &str) -> bool {
+        match &self.phase {
+            Phase::InitSent(state) => state.wanted.iter().any(|child| child.name == name),
+            Phase::AuthSent(state) => state.wants(name) && state.doomed.is_none(),
+            Phase::Established(state) => !state.is_ending() && state.has_child(name),
+            _ => false,
+        }
+    }
+
+    fn takes_children(&self) -> bool {
+        match &self.phase {
+            Phase::InitSent(_) => true,
+            Phase::AuthSent(state) => state.doomed.is_none(),
+            Phase::Established(state) => !self.parked && !state.is_ending(),
+            _ => false,
+        }
+    }
+
+    fn want_child(&mut self, ctx: &mut Context<'_>, child: &Arc<Child>) -> bool {
+        let limit = ctx.config.limits.queued_tasks_max;
+        match &mut self.phase {
+            Phase::InitSent(state) if state.wanted.len() < limit => {
+                state.wanted.push(child.clone())
+            }
+            Phase::AuthSent(state) if state.wanted.len() < limit => {
+                state.wanted.push(child.clone())
+            }
+            Phase::Established(_) => {
+                let queued = self.queue(ctx, Task::CreateChild(child.clone()));
+                self.run_tasks(ctx);
+                return queued;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+        let Some(state) = self.established_mut() else {
+            return;
+        };
+        state.last_heard = ctx.now;
+        if let Some(child) = state
+            .child_mut(child)
+            .filter(|child| child.state != ChildState::Rekeyed)
+        {
+            child.use_outbound(ctx);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! From a datagram to its IKE SA, and what is answered without one (RFC 7296 sections 2.5, 2.6 and 2.21).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use crate::config::Connection;
+use crate::sa::{InitRequest, Received, connection_matches, respond_init};
+use crate::status::Refusal;
+use crate::suite::Role;
+use crate::window::Incoming;
+use crate::wire::{
+    DecodeError, ExchangeType, HEADER_LEN, Header, MAJOR_VERSION, Message, Notify, NotifyType,
+    Payload, Problem,
+};
+
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
+const KEEPALIVE: [u8; 1] = [0xff];
+const FLAG_RESPONSE: u8 = 0x20;
+
+/// A bucket that limits unprotected error notifies.
+pub(super) struct ErrorBudget {
+    left: u32,
+    refilled: Instant,
+}
+
+impl ErrorBudget {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            left: 0,
+            refilled: now - Duration::from_secs(1).min(Duration::ZERO),
+        }
+    }
+
+    fn take(&mut self, now: Instant, per_second: u32) -> bool {
+        if self.left == 0
+            && (now.saturating_duration_since(self.refilled) >= Duration::from_secs(1))
+        {
+            self.left = per_second;
+            self.refilled = now;
+        }
+        self.left
+            .checked_sub(1)
+            .map(|left| self.left = left)
+            .is_some()
+    }
+}
+
+impl Endpoint {
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        payload: &[u8],
+    ) {
+        self.counters.messages_received += 1;
+        let datagram = if local.port() == self.config.ports.nat_t {
+            if payload == KEEPALIVE {
+                return;
+            }
+            match payload.strip_prefix(&NON_ESP_MARKER) {
+                Some(datagram) => datagram,
+                None => return self.counters.refuse(Refusal::NoMarker),
+            }
+        } else {
+            payload
+        };
+        let header = match Header::decode(datagram) {
+            Ok(header) => header,
+            Err(error) => return self.refuse_header(now, local, remote, datagram, &error),
+        };
+        let received = Received {
+            header,
+            datagram,
+            local,
+            remote,
+        };
+        match header.exchange {
+            ExchangeType::IKE_SA_INIT if !header.response => self.receive_init(now, &received),
+            ExchangeType::IKE_SA_INIT
+            | ExchangeType::IKE_AUTH
+            | ExchangeType::CREATE_CHILD_SA
+            | ExchangeType::INFORMATIONAL => self.receive_for_sa(now, &received),
+            _ => self.counters.refuse(Refusal::ExchangeType),
+        }
+    }
+
+    fn refuse_header(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        datagram: &[u8],
+        error: &DecodeError,
+    ) {
+        tracing::trace!(%error, %remote, "no IKE header");
+        let &Problem::MajorVersion(version) = &error.problem else {
+            return self.counters.refuse(Refusal::Malformed);
+        };
+        self.counters.refuse(Refusal::Version);
+        let Some((head, _)) = datagram.split_first_chunk::<HEADER_LEN>() else {
+            return;
+        };
+        // Lower versions get no answer; RFC 7296 section 2.5 speaks of higher ones.
+        if version <= MAJOR_VERSION || head[19] & FLAG_RESPONSE != 0 {
+            return;
+        }
+        let (spis, rest) = head.split_at(16);
+        let (initiator_spi, responder_spi) = spis.split_at(8);
+        let spi = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |spi, byte| spi << 8 | u64::from(*byte))
+        };
+        let header = Header {
+            initiator_spi: spi(initiator_spi),
+            responder_spi: spi(responder_spi),
+            exchange: ExchangeType(rest[2]),
+            from_initiator: true,
+            response: false,
+            message_id: rest[4..8]
+                .iter()
+                .fold(0, |id, byte| id << 8 | u32::from(*byte)),
+        };
+        let received = Received {
+            header,
+            datagram,
+            local,
+            remote,
+        };
+        self.error_notify(
+            now,
+            &received,
+            NotifyType::INVALID_MAJOR_VERSION,
+            vec![MAJOR_VERSION],
+        );
+    }
+
+    /// Answers a request with an unprotected notify, within the limit (section 2.21).
+    fn error_notify(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        kind: NotifyType,
+        data: Vec<u8>,
+    ) {
+        if self
+            .error_budget
+            .take(now, self.config.limits.error_notifies_per_second)
+        {
+            self.unprotected(now, received, Payload::Notify(Notify::new(kind, data)));
+        } else {
+            self.counters.refuse(Refusal::RateLimited);
+        }
+    }
+
+    fn unprotected(&mut self, now: Instant, received: &Received<'_>, payload: Payload) {
+        let header = Header {
+            from_initiator: !received.header.from_initiator,
+            response: true,
+            ..received.header
+        };
+        let message = Message {
+            header,
+            payloads: vec![payload],
+        };
+        if let Ok(datagram) = message.encode() {
+            let (local, remote) = (received.local, received.remote);
+            self.in_context(now, |ctx| ctx.transmit(local, remote, &datagram));
+        }
+    }
+
+    fn receive_for_sa(&mut self, now: Instant, received: &Received<'_>) {
+        let header = &received.header;
+        let (own, peers, role) = if header.from_initiator {
+            (header.responder_spi, header.initiator_spi, Role::Responder)
+        } else {
+            (header.initiator_spi, header.responder_spi, Role::Initiator)
+        };
+        let found = self.table.by_own_spi(own).filter(|sa| {
+            let expected = if role.is_initiator() {
+                sa.spi_r
+            } else {
+                sa.spi_i
+            };
+            // The first answer tells the responder's SPI, or none with an error.
+            sa.role == role
+                && (expected == peers
+                    || (expected == 0 && header.exchange == ExchangeType::IKE_SA_INIT))
+        });
+        let Some(id) = found.map(|sa| sa.id) else {
+            // Sent by the role that is ours in the SA with this SPI: our own words.
+            if self
+                .table
+                .by_own_spi(peers)
+                .is_some_and(|sa| sa.role != role)
+            {
+                return self.counters.refuse(Refusal::Reflected);
+            }
+            self.counters.refuse(Refusal::UnknownSpi);
+            if !header.response {
+                self.error_notify(now, received, NotifyType::INVALID_IKE_SPI, Vec::new());
+            }
+            return;
+        };
+        self.with(now, id, |sa, ctx| sa.handle(ctx, received));
+    }
+
+    fn receive_init(&mut self, now: Instant, received: &Received<'_>) {
+        let header = &received.header;
+        let fresh = header.responder_spi == 0 && header.from_initiator && header.message_id == 0;
+        if !fresh || header.initiator_spi == 0 {
+            return self.counters.refuse(Refusal::Malformed);
+        }
+        if self
+            .table
+            .by_own_spi(header.initiator_spi)
+            .is_some_and(|sa| sa.role.is_initiator())
+        {
+            return self.counters.refuse(Refusal::Reflected);
+        }
+        if let Some(sa) = self.table.by_init(received.remote, header.initiator_spi) {
+            let refusal = match sa.window.incoming(0, received.datagram) {
+                Incoming::Again(reply) => {
+                    let reply = reply.to_vec();
+                    self.in_context(now, |ctx| {
+                        ctx.transmit(received.local, received.remote, &reply)
+                    });
+                    Refusal::Retransmission
+                }
+                _ => Refusal::MessageIdReuse,
+            };
+            return self.counters.refuse(refusal);
+        }
+        let message = match Message::decode(received.datagram) {
+            Ok(message) => message,
+            Err(error) => {
+                let (kind, data) = error.notification();
+                self.counters.refuse(match kind {
+                    NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD => Refusal::UnsupportedCriticalPayload,
+                    _ => Refusal::InvalidSyntax,
+                });
+                return self.error_notify(now, received, kind, data);
+            }
+        };
+        let Some(theirs) = InitRequest::find(&message) else {
+            self.counters.refuse(Refusal::InvalidSyntax);
+            return self.error_notify(now, received, NotifyType::INVALID_SYNTAX, Vec::new());
+        };
+        let candidates = self.candidates(received);
+        if candidates.is_empty() {
+            self.counters.refuse(Refusal::NoConnection);
+            return self.error_notify(now, received, NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
+        }
+        if self.admit_init(now, received, &message, &theirs) {
+            self.respond(now, received, &candidates, &message, &theirs);
+        }
+    }
+
+    fn candidates(&self, received: &Received<'_>) -> Vec<Arc<Connection>> {
+        let connections = self.config.connections.iter();
+        connections
+            .filter(|connection| connection_matches(connection, received))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether there is room for another half-open SA; under load its sender must show a cookie (section 2.6).
+    fn admit_init(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        message: &Message,
+        theirs: &InitRequest<'_>,
+    ) -> bool {
+        let limits = self.config.limits;
+        let source = received.remote.ip();
+        let (total, from_source) = (self.table.half_open(), self.table.half_open_from(source));
+        let refusal = if self.table.len() >= limits.ike_sas_max {
+            Some(Refusal::IkeSaLimit)
+        } else if total >= limits.half_open_max {
+            Some(Refusal::HalfOpenLimit)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.counters.refuse(refusal);
+            return false;
+        }
+        // Forged requests can fill the share of a source only up to half: the rest asks for a cookie.
+        if total < limits.cookie_threshold
+            && from_source < limits.half_open_per_source_max.div_ceil(2)
+        {
+            return true;
+        }
+        let spi = received.header.initiator_spi;
+        let cookie = message
+            .notification(NotifyType::COOKIE)
+            .map(|notify| notify.data.as_slice());
+        let random = &mut *self.random;
+        let valid = cookie.map(|cookie| {
+            self.cookies
+                .verify(now, random, cookie, theirs.nonce, source, spi)
+        });
+        if valid == Some(true) {
+            if from_source >= limits.half_open_per_source_max {
+                self.counters.refuse(Refusal::HalfOpenPerSource);
+                return false;
+            }
+            return true;
+        }
+        self.counters.refuse(if valid.is_none() {
+            Refusal::CookieRequired
+        } else {
+            Refusal::CookieInvalid
+        });
+        let cookie = self
+            .cookies
+            .make(now, &mut *self.random, theirs.nonce, source, spi);
+        self.unprotected(
+            now,
+            received,
+            Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)),
+        );
+        false
+    }
+
+    fn respond(
+        &mut self,
+        now: Instant,
+        received: &Received<'_>,
+        candidates: &[Arc<Connection>],
+        message: &Message,
+        theirs: &InitRequest<'_>,
+    ) {
+        match self.in_context(now, |ctx| {
+            respond_init(ctx, candidates, received, message, theirs)
+        }) {
+            Ok(sa) => self.insert(now, Box::new(sa), Some(received.remote)),
+            Err((refusal, payload)) => {
+                self.counters.refuse(refusal);
+                self.unprotected(now, received, payload);
+            }
+        }
+    }
+}

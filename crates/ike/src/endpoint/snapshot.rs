@@ -1,0 +1,72 @@
+//! Status of one IKE SA.
+
+use crate::sa::{ChildSa, ChildState, IkeSa, Phase};
+use crate::status::{ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus};
+
+/// None for an SA of which only the last reply is left.
+pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
+    let state = match &sa.phase {
+        Phase::InitSent(_) | Phase::InitAnswered(_) | Phase::AuthSent(_) => IkeSaState::Connecting,
+        Phase::Established(state) if state.is_rekeying_ike() || sa.parked => IkeSaState::Rekeying,
+        Phase::Established(_) => IkeSaState::Established,
+        Phase::Rekeyed { .. } => IkeSaState::Rekeyed,
+        Phase::Closing { .. } => IkeSaState::Deleting,
+        Phase::Gone { .. } | Phase::Closed => return None,
+    };
+    let up = sa.established();
+    Some(IkeSaStatus {
+        id: sa.id,
+        connection: (!sa.is_half_open()).then(|| sa.connection.name.clone()),
+        state,
+        initiator: sa.role.is_initiator(),
+        local: sa.local,
+        remote: sa.remote,
+        local_id: up.map(|state| state.local_id.clone()),
+        remote_id: up.map(|state| state.remote_id.clone()),
+        spi_i: sa.spi_i,
+        spi_r: sa.spi_r,
+        nat_local: sa.nat.local,
+        nat_remote: sa.nat.remote,
+        suite: sa.phase.channel().map(|channel| channel.keys.suite()),
+        established: up.map(|state| state.established),
+        rekey_at: up.and_then(|state| state.rekey_at),
+        expires_at: up.and_then(|state| state.expires_at),
+        task_active: up
+            .and_then(|state| state.exchange.as_ref())
+            .map(|exchange| exchange.name()),
+        tasks_queued: up
+            .map(|state| {
+                state
+                    .tasks
+                    .iter()
+                    .map(|queued| queued.task.name())
+                    .collect()
+            })
+            .unwrap_or_default(),
+        children: up
+            .map(|state| state.children.iter().map(|c| child(sa, c)).collect())
+            .unwrap_or_default(),
+    })
+}
+
+fn child(sa: &IkeSa, child: &ChildSa) -> ChildSaStatus {
+    ChildSaStatus {
+        id: child.id,
+        name: child.config.name.clone(),
+        state: match child.state {
+            ChildState::Installed => ChildSaState::Installed,
+            ChildState::Rekeying => ChildSaState::Rekeying,
+            ChildState::Rekeyed => ChildSaState::Rekeyed,
+            ChildState::Deleting => ChildSaState::Deleting,
+        },
+        spi_in: child.spi_in,
+        spi_out: child.spi_out,
+        esp: child.esp,
+        local_ts: child.local_ts.clone(),
+        remote_ts: child.remote_ts.clone(),
+        udp_encap: sa.nat.udp_encap(),
+        installed: child.installed,
+        rekey_at: child.rekey_at,
+        expires_at: child.expires_at,
+    }
+}

@@ -1,0 +1,234 @@
+//! The IKE SAs and the ways to find them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crate::event::{ChildSaId, Event, IkeSaId};
+use crate::sa::{IkeSa, Phase, peer_key};
+
+/// No timer fires sooner than this after the call that armed it.
+const TIMER_MIN: Duration = Duration::from_millis(1);
+
+#[derive(Default)]
+pub(super) struct Table {
+    slots: BTreeMap<IkeSaId, Slot>,
+    /// By our own SPI.
+    by_spi: HashMap<u64, IkeSaId>,
+    /// Responder SAs by where IKE_SA_INIT came from and the initiator's SPI.
+    by_init: HashMap<(SocketAddr, u64), IkeSaId>,
+    by_connection: HashMap<String, Vec<IkeSaId>>,
+    /// Established SAs by both identities.
+    peers: HashMap<String, Vec<IkeSaId>>,
+    by_child: HashMap<ChildSaId, IkeSaId>,
+    half_open: HashMap<IpAddr, usize>,
+    half_open_total: usize,
+    timers: BTreeSet<(Instant, IkeSaId)>,
+}
+
+/// One SA and where the tables have it.
+struct Slot {
+    /// None while it is being worked on.
+    sa: Option<Box<IkeSa>>,
+    spi: u64,
+    init: Option<(SocketAddr, u64)>,
+    half_open: Option<IpAddr>,
+    connection: String,
+    peer: Option<String>,
+    timer: Option<Instant>,
+}
+
+fn unlist(lists: &mut HashMap<String, Vec<IkeSaId>>, key: &str, id: IkeSaId) {
+    if let Some(list) = lists.get_mut(key) {
+        list.retain(|listed| *listed != id);
+        if list.is_empty() {
+            lists.remove(key);
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn half_open(&self) -> usize {
+        self.half_open_total
+    }
+
+    pub(super) fn half_open_from(&self, source: IpAddr) -> usize {
+        self.half_open.get(&source).copied().unwrap_or(0)
+    }
+
+    pub(super) fn by_spi(&self) -> &HashMap<u64, IkeSaId> {
+        &self.by_spi
+    }
+
+    pub(super) fn peers(&self) -> &HashMap<String, Vec<IkeSaId>> {
+        &self.peers
+    }
+
+    pub(super) fn get(&self, id: IkeSaId) -> Option<&IkeSa> {
+        self.slots.get(&id)?.sa.as_deref()
+    }
+
+    pub(super) fn by_own_spi(&self, spi: u64) -> Option<&IkeSa> {
+        self.get(*self.by_spi.get(&spi)?)
+    }
+
+    pub(super) fn by_init(&self, remote: SocketAddr, spi_i: u64) -> Option<&IkeSa> {
+        self.get(*self.by_init.get(&(remote, spi_i))?)
+    }
+
+    pub(super) fn ids(&self) -> Vec<IkeSaId> {
+        self.slots.keys().copied().collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &IkeSa> {
+        self.slots.values().filter_map(|slot| slot.sa.as_deref())
+    }
+
+    pub(super) fn of_connection(&self, name: &str) -> Vec<IkeSaId> {
+        self.by_connection.get(name).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn of_peer(&self, key: &str) -> Vec<IkeSaId> {
+        self.peers.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&str> {
+        self.slots.get(&id)?.peer.as_deref()
+    }
+
+    pub(super) fn ike_sa_of(&self, child: ChildSaId) -> Option<IkeSaId> {
+        self.by_child.get(&child).copied()
+    }
+
+    pub(super) fn moved(&mut self, child: ChildSaId, to: IkeSaId) {
+        self.by_child.insert(child, to);
+    }
+
+    /// Keeps the children findable.
+    pub(super) fn follow(&mut self, event: &Event) {
+        match event {
+            Event::ChildSaInstalled(installed) => {
+                self.by_child.insert(installed.child, installed.ike_sa);
+            }
+            Event::ChildSaDeleted(deleted) => {
+                self.by_child.remove(&deleted.child);
+            }
+            _ => {}
+        }
+    }
+
+    /// `init` is where an IKE_SA_INIT request came from.
+    pub(super) fn insert(
+        &mut self,
+        now: Instant,
+        sa: Box<IkeSa>,
+        init: Option<SocketAddr>,
+        timeout: Option<Instant>,
+    ) {
+        let id = sa.id;
+        let init = init.map(|remote| (remote, sa.spi_i));
+        if let Some(key) = init {
+            self.by_init.insert(key, id);
+        }
+        self.by_spi.insert(sa.own_spi(), id);
+        let connection = sa.connection.name.clone();
+        self.by_connection
+            .entry(connection.clone())
+            .or_default()
+            .push(id);
+        let slot = Slot {
+            spi: sa.own_spi(),
+            sa: None,
+            init,
+            half_open: None,
+            connection,
+            peer: None,
+            timer: None,
+        };
+        self.slots.insert(id, slot);
+        self.put_back(now, sa, timeout);
+    }
+
+    pub(super) fn take(&mut self, id: IkeSaId) -> Option<Box<IkeSa>> {
+        self.slots.get_mut(&id)?.sa.take()
+    }
+
+    /// Puts an SA back after work on it; a closed one is forgotten.
+    pub(super) fn put_back(&mut self, now: Instant, sa: Box<IkeSa>, timeout: Option<Instant>) {
+        let id = sa.id;
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        let half_open = sa.is_half_open().then(|| sa.remote.ip());
+        if slot.half_open != half_open {
+            if let Some(source) = slot.half_open {
+                self.half_open_total -= 1;
+                if let Some(count) = self.half_open.get_mut(&source) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.half_open.remove(&source);
+                    }
+                }
+            }
+            if let Some(source) = half_open {
+                self.half_open_total += 1;
+                *self.half_open.entry(source).or_default() += 1;
+            }
+            slot.half_open = half_open;
+        }
+        let peer = sa
+            .established()
+            .filter(|_| !sa.parked)
+            .map(|state| peer_key(&state.local_id, &state.remote_id));
+        if slot.peer != peer {
+            if let Some(key) = &slot.peer {
+                unlist(&mut self.peers, key, id);
+            }
+            if let Some(key) = &peer {
+                self.peers.entry(key.clone()).or_default().push(id);
+            }
+            slot.peer = peer;
+        }
+        if slot.connection != sa.connection.name {
+            unlist(&mut self.by_connection, &slot.connection, id);
+            slot.connection.clone_from(&sa.connection.name);
+            self.by_connection
+                .entry(slot.connection.clone())
+                .or_default()
+                .push(id);
+        }
+        if let Some(timer) = slot.timer.take() {
+            self.timers.remove(&(timer, id));
+        }
+        if matches!(sa.phase, Phase::Closed) {
+            self.by_spi.remove(&slot.spi);
+            unlist(&mut self.by_connection, &slot.connection, id);
+            if let Some(key) = slot.init {
+                self.by_init.remove(&key);
+            }
+            self.slots.remove(&id);
+            return;
+        }
+        if let Some(at) = timeout.map(|at| at.max(now + TIMER_MIN)) {
+            slot.timer = Some(at);
+            self.timers.insert((at, id));
+        }
+        slot.sa = Some(sa);
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn due(&self, now: Instant) -> Vec<IkeSaId> {
+        self.timers
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .map(|(_, id)| *id)
+            .collect()
+    }
+}

@@ -1,0 +1,92 @@
+//! NAT detection and the change to the NAT-T port (RFC 7296 section 2.23).
+
+use std::net::SocketAddr;
+
+use crate::config::Ports;
+use crate::suite::nat_detection_hash;
+use crate::wire::{Notify, NotifyType, Payload};
+
+/// Where NATs are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nat {
+    /// We are behind one.
+    pub(crate) local: bool,
+    /// The peer is behind one.
+    pub(crate) remote: bool,
+    /// Our configuration asks for UDP encapsulation in any case.
+    pub(crate) forced: bool,
+}
+
+impl Nat {
+    pub(crate) fn udp_encap(self) -> bool {
+        self.local || self.remote || self.forced
+    }
+}
+
+/// The two notifies of an IKE_SA_INIT message. With `forced` the source is a false one, so that the peer sees
+/// a NAT.
+pub(crate) fn notifies(
+    spi_i: u64,
+    spi_r: u64,
+    local: SocketAddr,
+    remote: SocketAddr,
+    forced: bool,
+) -> [Payload; 2] {
+    let mut source = nat_detection_hash(spi_i, spi_r, local);
+    if forced {
+        source[0] ^= 0xff;
+    }
+    let destination = nat_detection_hash(spi_i, spi_r, remote);
+    [
+        Payload::Notify(Notify::new(
+            NotifyType::NAT_DETECTION_SOURCE_IP,
+            source.to_vec(),
+        )),
+        Payload::Notify(Notify::new(
+            NotifyType::NAT_DETECTION_DESTINATION_IP,
+            destination.to_vec(),
+        )),
+    ]
+}
+
+/// What the peer's notifies tell. A peer that sends none has no NAT traversal.
+pub(crate) fn detect<'a>(
+    notifies: impl Iterator<Item = &'a Notify>,
+    spi_i: u64,
+    spi_r: u64,
+    local: SocketAddr,
+    remote: SocketAddr,
+    forced: bool,
+) -> Nat {
+    let (mut sources, mut source_matches) = (false, false);
+    let (mut destinations, mut destination_matches) = (false, false);
+    for notify in notifies {
+        match notify.kind {
+            NotifyType::NAT_DETECTION_SOURCE_IP => {
+                sources = true;
+                source_matches |= notify.data == nat_detection_hash(spi_i, spi_r, remote);
+            }
+            NotifyType::NAT_DETECTION_DESTINATION_IP => {
+                destinations = true;
+                destination_matches |= notify.data == nat_detection_hash(spi_i, spi_r, local);
+            }
+            _ => {}
+        }
+    }
+    let supported = sources && destinations;
+    Nat {
+        local: supported && !destination_matches,
+        remote: supported && !source_matches,
+        forced: supported && forced,
+    }
+}
+
+/// The addresses from IKE_AUTH on, when there is a NAT.
+pub(crate) fn float(local: &mut SocketAddr, remote: &mut SocketAddr, ports: &Ports) {
+    if local.port() != ports.nat_t {
+        local.set_port(ports.nat_t);
+    }
+    if remote.port() == Ports::default().ike {
+        remote.set_port(Ports::default().nat_t);
+    }
+}

@@ -1,0 +1,579 @@
+//! Proposal negotiation (RFC 7296 sections 2.7 and 3.3).
+//!
+//! A responder follows its own order of preference. A proposal with a transform type that it does not know is
+//! passed over as a whole (section 3.3.6).
+
+use esplanade_crypto::iana::{Encryption, Group, Integrity, SequenceNumbers};
+use esplanade_crypto::transform::Transform as EspTransform;
+
+use crate::config::{EspProposal, IkeProposal};
+use crate::event::EspSuite;
+use crate::suite::Suite;
+use crate::wire::{Proposal, ProtocolId, Transform, TransformType};
+
+/// Transform ID of NONE for integrity and key exchange.
+const NONE: u16 = 0;
+
+/// One IKE proposal chosen from an offer.
+#[derive(Debug)]
+pub(crate) struct ChosenIke {
+    pub(crate) suite: Suite,
+    /// What the answer carries, but for our SPI.
+    pub(crate) answer: Proposal,
+    /// Of a rekey.
+    pub(crate) peer_spi: Option<u64>,
+}
+
+/// One ESP proposal chosen from an offer, or found in an answer.
+#[derive(Debug)]
+pub(crate) struct ChosenEsp {
+    pub(crate) suite: EspSuite,
+    pub(crate) group: Option<Group>,
+    /// What the answer carries, but for our SPI.
+    pub(crate) answer: Proposal,
+    pub(crate) peer_spi: u32,
+}
+
+fn encryption(kind: &[(Encryption, u16)]) -> Vec<Transform> {
+    kind.iter()
+        .map(|(cipher, bits)| {
+            Transform::with_key_bits(TransformType::ENCRYPTION, cipher.number(), *bits)
+        })
+        .collect()
+}
+
+fn push_all(
+    transforms: &mut Vec<Transform>,
+    kind: TransformType,
+    numbers: impl Iterator<Item = u16>,
+) {
+    transforms.extend(numbers.map(|number| Transform::new(kind, number)));
+}
+
+fn ike_transforms(own: &IkeProposal) -> Vec<Transform> {
+    let mut transforms = encryption(&own.encryption);
+    push_all(
+        &mut transforms,
+        TransformType::INTEGRITY,
+        own.integrity.iter().map(|i| i.number()),
+    );
+    push_all(
+        &mut transforms,
+        TransformType::PRF,
+        own.prf.iter().map(|p| p.number()),
+    );
+    push_all(
+        &mut transforms,
+        TransformType::KEY_EXCHANGE,
+        own.groups.iter().map(|g| g.number()),
+    );
+    transforms
+}
+
+fn numbered(
+    index: usize,
+    protocol: ProtocolId,
+    spi: &[u8],
+    transforms: Vec<Transform>,
+) -> Option<Proposal> {
+    let number = u8::try_from(index + 1).ok()?;
+    Some(Proposal {
+        number,
+        protocol,
+        spi: spi.to_vec(),
+        transforms,
+    })
+}
+
+/// What we offer. `spi` is empty but for a rekey.
+pub(crate) fn ike_offer(own: &[IkeProposal], spi: &[u8]) -> Vec<Proposal> {
+    own.iter()
+        .enumerate()
+        .filter_map(|(index, proposal)| {
+            numbered(index, ProtocolId::IKE, spi, ike_transforms(proposal))
+        })
+        .take(crate::wire::PROPOSALS_MAX)
+        .collect()
+}
+
+/// What we offer for ESP. IKE_AUTH negotiates no group (section 1.2).
+pub(crate) fn esp_offer(own: &[EspProposal], spi: u32, with_groups: bool) -> Vec<Proposal> {
+    own.iter()
+        .enumerate()
+        .filter_map(|(index, proposal)| {
+            let mut transforms = encryption(&proposal.encryption);
+            push_all(
+                &mut transforms,
+                TransformType::INTEGRITY,
+                proposal.integrity.iter().map(|i| i.number()),
+            );
+            if with_groups {
+                push_all(
+                    &mut transforms,
+                    TransformType::KEY_EXCHANGE,
+                    proposal.groups.iter().map(|g| g.number()),
+                );
+            }
+            push_all(
+                &mut transforms,
+                TransformType::SEQUENCE_NUMBERS,
+                proposal.sequence_numbers.iter().map(|s| s.number()),
+            );
+            numbered(index, ProtocolId::ESP, &spi.to_be_bytes(), transforms)
+        })
+        .take(crate::wire::PROPOSALS_MAX)
+        .collect()
+}
+
+/// The first of our transforms that the offer has too.
+fn pick(own: &[Transform], offered: &Proposal, kind: TransformType) -> Option<Transform> {
+    own.iter()
+        .filter(|ours| ours.kind == kind)
+        .find(|ours| offered.of_kind(kind).any(|theirs| same(ours, theirs)))
+        .copied()
+}
+
+fn same(a: &Transform, b: &Transform) -> bool {
+    a.kind == b.kind
+        && a.id == b.id
+        && a.key_bits == b.key_bits
+        && !a.unknown_attribute
+        && !b.unknown_attribute
+}
+
+/// Whether the offer has a type that we would have to choose from and cannot.
+fn has_other_types(offered: &Proposal, known: &[TransformType]) -> bool {
+    offered
+        .transforms
+        .iter()
+        .any(|transform| !known.contains(&transform.kind))
+}
+
+/// For the integrity of a chosen cipher: the transform, or none with an AEAD.
+fn pick_integrity(
+    own: &[Transform],
+    offered: &Proposal,
+    cipher: &Transform,
+) -> Option<Option<Transform>> {
+    let aead = Encryption::from_number(cipher.id)?.is_aead();
+    if !aead {
+        return pick(own, offered, TransformType::INTEGRITY).map(Some);
+    }
+    let mut offered = offered.of_kind(TransformType::INTEGRITY).peekable();
+    match offered.peek() {
+        None => Some(None),
+        // NONE is the only integrity that goes with an AEAD (section 3.3.2).
+        Some(_) => offered
+            .any(|t| t.id == NONE)
+            .then(|| Some(Transform::new(TransformType::INTEGRITY, NONE))),
+    }
+}
+
+/// Chooses from the peer's offer. `ke_group` is the group of the peer's KE payload: within a proposal it is
+/// taken if allowed, which saves a round trip.
+pub(crate) fn choose_ike(
+    own: &[IkeProposal],
+    offered: &[Proposal],
+    ke_group: u16,
+    spi_len: usize,
+) -> Option<ChosenIke> {
+    const KNOWN: [TransformType; 4] = [
+        TransformType::ENCRYPTION,
+        TransformType::INTEGRITY,
+        TransformType::PRF,
+        TransformType::KEY_EXCHANGE,
+    ];
+    let offers = |theirs: &&Proposal| {
+        theirs.protocol == ProtocolId::IKE
+            && theirs.spi.len() == spi_len
+            && !has_other_types(theirs, &KNOWN)
+    };
+    for ours in own.iter().map(ike_transforms) {
+        for theirs in offered.iter().filter(offers) {
+            let Some(cipher) = pick(&ours, theirs, TransformType::ENCRYPTION) else {
+                continue;
+            };
+            let Some(integrity) = pick_integrity(&ours, theirs, &cipher) else {
+                continue;
+            };
+            let Some(prf) = pick(&ours, theirs, TransformType::PRF) else {
+                continue;
+            };
+            let Some(group) = pick_group(&ours, theirs, Some(ke_group)) else {
+                continue;
+            };
+            let transforms: Vec<_> = [Some(cipher), integrity, Some(prf), Some(group)]
+                .into_iter()
+                .flatten()
+                .collect();
+            let answer = Proposal {
+                number: theirs.number,
+                protocol: ProtocolId::IKE,
+                spi: Vec::new(),
+                transforms,
+            };
+            let Ok(suite) = Suite::from_proposal(&answer) else {
+                continue;
+            };
+            return Some(ChosenIke {
+                suite,
+                answer,
+                peer_spi: theirs.spi_u64(),
+            });
+        }
+    }
+    None
+}
+
+fn pick_group(own: &[Transform], offered: &Proposal, ke_group: Option<u16>) -> Option<Transform> {
+    if let Some(group) = ke_group {
+        let wanted = Transform::new(TransformType::KEY_EXCHANGE, group);
+        let allowed = own.iter().any(|ours| same(ours, &wanted))
+            && offered
+                .of_kind(TransformType::KEY_EXCHANGE)
+                .any(|theirs| same(&wanted, theirs));
+        if allowed {
+            return Some(wanted);
+        }
+    }
+    pick(own, offered, TransformType::KEY_EXCHANGE)
+}
+
+/// Checks the answer to our offer: one of our proposals, one transform of each of its types.
+pub(crate) fn accept_ike(offer: &[Proposal], answer: &[Proposal]) -> Option<ChosenIke> {
+    let (answer, _) = matching(offer, answer)?;
+    let suite = Suite::from_proposal(answer).ok()?;
+    Some(ChosenIke {
+        suite,
+        answer: answer.clone(),
+        peer_spi: answer.spi_u64(),
+    })
+}
+
+fn matching<'a>(
+    offer: &'a [Proposal],
+    answer: &'a [Proposal],
+) -> Option<(&'a Proposal, &'a Proposal)> {
+    let [answer] = answer else { return None };
+    let offered = offer.iter().find(|offered| {
+        offered.number == answer.number
+            && offered.protocol == answer.protocol
+            && offered.spi.len() == answer.spi.len()
+    })?;
+    let chosen_of_offered = answer.transforms.iter().all(|t| {
+        offered.transforms.iter().any(|o| same(o, t))
+            || (t.kind == TransformType::INTEGRITY && t.id == NONE)
+    });
+    chosen_of_offered.then_some((answer, offered))
+}
+
+/// Chooses from the peer's ESP offer. In IKE_AUTH groups are not looked at.
+pub(crate) fn choose_esp(
+    own: &[EspProposal],
+    offered: &[Proposal],
+    ke_group: Option<u16>,
+    with_groups: bool,
+) -> Option<ChosenEsp> {
+    const KNOWN: [TransformType; 4] = [
+        TransformType::ENCRYPTION,
+        TransformType::INTEGRITY,
+        TransformType::KEY_EXCHANGE,
+        TransformType::SEQUENCE_NUMBERS,
+    ];
+    for ours in esp_offer(own, 0, with_groups) {
+        for theirs in offered
+            .iter()
+            .filter(|theirs| theirs.protocol == ProtocolId::ESP && !has_other_types(theirs, &KNOWN))
+        {
+            let Some(peer_spi) = theirs.spi_u32().filter(|spi| *spi > 255) else {
+                continue;
+            };
+            let ours = &ours.transforms;
+            let Some(cipher) = pick(ours, theirs, TransformType::ENCRYPTION) else {
+                continue;
+            };
+            let Some(integrity) = pick_integrity(ours, theirs, &cipher) else {
+                continue;
+            };
+            let Some(sequence) = pick_sequence(ours, theirs) else {
+                continue;
+            };
+            let group = if with_groups {
+                let Some(group) = pick_child_group(ours, theirs, ke_group) else {
+                    continue;
+                };
+                group
+            } else {
+                None
+            };
+            let transforms: Vec<_> = [Some(cipher), integrity, group, sequence]
+                .into_iter()
+                .flatten()
+                .collect();
+            let answer = Proposal {
+                number: theirs.number,
+                protocol: ProtocolId::ESP,
+                spi: Vec::new(),
+                transforms,
+            };
+            if let Some(chosen) = esp_from(&answer, peer_spi) {
+                return Some(chosen);
+            }
+        }
+    }
+    None
+}
+
+/// None: no common choice. `Some(None)`: the peer names no sequence numbers, which stands for 32 bits.
+fn pick_sequence(own: &[Transform], offered: &Proposal) -> Option<Option<Transform>> {
+    if offered
+        .of_kind(TransformType::SEQUENCE_NUMBERS)
+        .next()
+        .is_none()
+    {
+        let allowed = own.iter().any(|t| {
+            t.kind == TransformType::SEQUENCE_NUMBERS && t.id == SequenceNumbers::Bits32.number()
+        });
+        return allowed.then_some(None);
+    }
+    pick(own, offered, TransformType::SEQUENCE_NUMBERS).map(Some)
+}
+
+/// None: no common choice. `Some(None)`: neither side wants a fresh key exchange.
+fn pick_child_group(
+    own: &[Transform],
+    offered: &Proposal,
+    ke_group: Option<u16>,
+) -> Option<Option<Transform>> {
+    let wanted = own.iter().any(|t| t.kind == TransformType::KEY_EXCHANGE);
+    let mut theirs = offered.of_kind(TransformType::KEY_EXCHANGE).peekable();
+    match (wanted, theirs.peek().is_some()) {
+        (false, false) => Some(None),
+        (false, true) => theirs
+            .any(|t| t.id == NONE)
+            .then(|| Some(Transform::new(TransformType::KEY_EXCHANGE, NONE))),
+        (true, _) => pick_group(own, offered, ke_group).map(Some),
+    }
+}
+
+/// Checks the answer to our ESP offer.
+pub(crate) fn accept_esp(offer: &[Proposal], answer: &[Proposal]) -> Option<ChosenEsp> {
+    let (answer, offered) = matching(offer, answer)?;
+    let wants_group = offered
+        .of_kind(TransformType::KEY_EXCHANGE)
+        .next()
+        .is_some();
+    let chosen = esp_from(answer, answer.spi_u32().filter(|spi| *spi > 255)?)?;
+    (wants_group == chosen.group.is_some()).then_some(chosen)
+}
+
+fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
+    let one = |kind| {
+        let mut all = answer.of_kind(kind);
+        match (all.next(), all.next()) {
+            (first, None) => {
+                Some(first.filter(|t| t.id != NONE || kind == TransformType::SEQUENCE_NUMBERS))
+            }
+            _ => None,
+        }
+    };
+    let cipher = one(TransformType::ENCRYPTION)??;
+    let integrity = match one(TransformType::INTEGRITY)? {
+        Some(t) => Some(Integrity::from_number(t.id)?),
+        None => None,
+    };
+    let group = match one(TransformType::KEY_EXCHANGE)? {
+        Some(t) => Some(Group::from_number(t.id)?),
+        None => None,
+    };
+    let sequence_numbers = match one(TransformType::SEQUENCE_NUMBERS)? {
+        Some(t) => SequenceNumbers::from_number(t.id)?,
+        None => SequenceNumbers::Bits32,
+    };
+    let transform = EspTransform::new(
+        Encryption::from_number(cipher.id)?,
+        cipher.key_bits?,
+        integrity,
+    )?;
+    let suite = EspSuite {
+        transform,
+        sequence_numbers,
+    };
+    Some(ChosenEsp {
+        suite,
+        group,
+        answer: answer.clone(),
+        peer_spi,
+    })
+}
+
+/// Whether a suite that was chosen before fits a connection as well.
+pub(crate) fn allows(own: &[IkeProposal], suite: &Suite) -> bool {
+    own.iter().any(|proposal| {
+        proposal
+            .encryption
+            .contains(&(suite.encryption, suite.key_bits))
+            && proposal.prf.contains(&suite.prf)
+            && proposal.groups.contains(&suite.group)
+            && suite
+                .integrity
+                .is_none_or(|integrity| proposal.integrity.contains(&integrity))
+    })
+}
+
+/// The group of our first KE payload.
+pub(crate) fn first_group(own: &[IkeProposal]) -> Option<Group> {
+    own.iter()
+        .find_map(|proposal| proposal.groups.first().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use esplanade_crypto::iana::Prf;
+
+    use super::*;
+
+    fn ike(cipher: Encryption, bits: u16, groups: &[Group]) -> IkeProposal {
+        IkeProposal {
+            encryption: vec![(cipher, bits)],
+            integrity: if cipher.is_aead() {
+                vec![]
+            } else {
+                vec![Integrity::HmacSha2_256_128]
+            },
+            prf: vec![Prf::HmacSha2_256],
+            groups: groups.to_vec(),
+        }
+    }
+
+    fn esp(bits: u16, groups: &[Group], sequence: &[SequenceNumbers]) -> EspProposal {
+        EspProposal {
+            encryption: vec![(Encryption::AesGcm16, bits)],
+            integrity: vec![],
+            groups: groups.to_vec(),
+            sequence_numbers: sequence.to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_responder_follows_its_own_order() {
+        let gcm = ike(Encryption::AesGcm16, 256, &[Group::Curve25519]);
+        let cbc = ike(Encryption::AesCbc, 128, &[Group::Ecp256, Group::Curve25519]);
+        let offer = ike_offer(&[cbc.clone(), gcm.clone()], &[]);
+        let chosen = choose_ike(
+            &[gcm.clone(), cbc.clone()],
+            &offer,
+            Group::Ecp256.number(),
+            0,
+        )
+        .unwrap();
+        assert_eq!(chosen.suite.encryption, Encryption::AesGcm16);
+        assert_eq!(
+            chosen.suite.group,
+            Group::Curve25519,
+            "although the KE payload is of another"
+        );
+        let answer = [chosen.answer];
+        assert_eq!(accept_ike(&offer, &answer).unwrap().suite, chosen.suite);
+        let chosen = choose_ike(
+            std::slice::from_ref(&cbc),
+            &offer,
+            Group::Curve25519.number(),
+            0,
+        )
+        .unwrap();
+        assert_eq!(
+            chosen.suite.group,
+            Group::Curve25519,
+            "within a proposal the KE payload decides"
+        );
+        assert!(
+            choose_ike(
+                &[ike(Encryption::AesGcm16, 128, &[Group::Ecp384])],
+                &offer,
+                31,
+                0
+            )
+            .is_none()
+        );
+        assert!(accept_ike(&ike_offer(&[gcm], &[]), &ike_offer(&[cbc], &[])).is_none());
+    }
+
+    #[test]
+    fn unknown_transform_types_spoil_a_proposal() {
+        let own = [ike(Encryption::AesGcm16, 256, &[Group::Curve25519])];
+        let mut offer = ike_offer(&own, &[]);
+        offer[0]
+            .transforms
+            .push(Transform::new(TransformType(6), 36));
+        assert!(choose_ike(&own, &offer, 31, 0).is_none());
+    }
+
+    #[test]
+    fn esp_groups_and_sequence_numbers() {
+        use SequenceNumbers::{Bits32, Bits64};
+        let pfs = [esp(128, &[Group::Curve25519], &[Bits64, Bits32])];
+        let plain = [esp(128, &[], &[Bits32])];
+        let offer = esp_offer(&pfs, 0x1000, true);
+        let chosen = choose_esp(&pfs, &offer, Some(31), true).unwrap();
+        assert_eq!(
+            (chosen.group, chosen.suite.sequence_numbers),
+            (Some(Group::Curve25519), Bits64)
+        );
+        assert!(
+            choose_esp(&plain, &offer, None, true).is_none(),
+            "the peer insists on a fresh exchange"
+        );
+        assert!(choose_esp(&pfs, &esp_offer(&plain, 0x1000, true), None, true).is_none());
+        let in_auth = choose_esp(&pfs, &esp_offer(&plain, 0x1000, false), None, false).unwrap();
+        assert_eq!(
+            (in_auth.group, in_auth.suite.sequence_numbers),
+            (None, Bits32)
+        );
+        assert!(
+            choose_esp(&plain, &esp_offer(&plain, 255, true), None, true).is_none(),
+            "reserved SPI"
+        );
+        let mut optional = esp_offer(&plain, 0x1000, true);
+        optional[0]
+            .transforms
+            .push(Transform::new(TransformType::KEY_EXCHANGE, 31));
+        optional[0]
+            .transforms
+            .push(Transform::new(TransformType::KEY_EXCHANGE, NONE));
+        let chosen = choose_esp(&plain, &optional, None, true).unwrap();
+        assert_eq!(chosen.group, None);
+        assert!(
+            chosen
+                .answer
+                .transforms
+                .contains(&Transform::new(TransformType::KEY_EXCHANGE, NONE))
+        );
+    }
+
+    #[test]
+    fn an_answer_must_come_from_the_offer() {
+        use SequenceNumbers::{Bits32, Bits64};
+        let offer = esp_offer(&[esp(128, &[Group::Curve25519], &[Bits32])], 0x1000, true);
+        let answer = |transforms: &[Transform]| {
+            [Proposal {
+                number: 1,
+                protocol: ProtocolId::ESP,
+                spi: vec![0, 0, 2, 0],
+                transforms: transforms.to_vec(),
+            }]
+        };
+        let cipher = Transform::with_key_bits(TransformType::ENCRYPTION, 20, 128);
+        let group = Transform::new(TransformType::KEY_EXCHANGE, 31);
+        let sequence = Transform::new(TransformType::SEQUENCE_NUMBERS, Bits32.number());
+        assert!(accept_esp(&offer, &answer(&[cipher, group, sequence])).is_some());
+        assert!(
+            accept_esp(&offer, &answer(&[cipher, sequence])).is_none(),
+            "the group went missing"
+        );
+        assert!(accept_esp(&offer, &answer(&[cipher, cipher, group, sequence])).is_none());
+        let other = Transform::new(TransformType::SEQUENCE_NUMBERS, Bits64.number());
+        assert!(accept_esp(&offer, &answer(&[cipher, group, other])).is_none());
+        assert!(accept_esp(&offer, &[]).is_none());
+    }
+}

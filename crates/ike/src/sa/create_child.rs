@@ -1,0 +1,574 @@
+//! CREATE_CHILD_SA for a new child SA (RFC 7296 section 1.3.1), and what its rekey has in common with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esplanade_crypto::iana::Group;
+
+use super::child::Agreement;
+use super::established::{Exchange, Task};
+use super::{ChildSa, Context, IkeSa, Received};
+use crate::config::Child;
+use crate::event::{ChildFailure, ChildSaId, DownReason};
+use crate::negotiate;
+use crate::status::Refusal;
+use crate::suite::{KeyPair, Keys, Nonces, Secret};
+use crate::ts;
+use crate::wire::{
+    ExchangeType, KeyExchange, Message, Notify, NotifyType, Payload, Proposal, ProtocolId,
+    TrafficSelector,
+};
+
+/// Pause after TEMPORARY_FAILURE; the peer is busy with an exchange that collides with ours (section 2.25).
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// A child SA that we have proposed.
+#[derive(Debug)]
+pub(crate) struct PendingChild {
+    pub(crate) config: Arc<Child>,
+    pub(super) spi_in: u32,
+    pub(super) nonce: Vec<u8>,
+    pub(super) key_pair: Option<KeyPair>,
+    pub(super) offer: Vec<Proposal>,
+    pub(super) local_ts: Vec<TrafficSelector>,
+    pub(super) remote_ts: Vec<TrafficSelector>,
+    pub(crate) rekeys: Option<ChildSaId>,
+    /// The peer has rekeyed the same child SA meanwhile.
+    pub(super) rival: Option<Rival>,
+    /// INVALID_KE_PAYLOAD was obeyed once.
+    pub(super) group_changed: bool,
+}
+
+/// What the peer has made of the child SA that we are rekeying.
+#[derive(Debug)]
+pub(super) struct Rival {
+    pub(super) child: ChildSaId,
+    /// The lower nonce of its exchange.
+    pub(super) nonce: Vec<u8>,
+}
+
+impl PendingChild {
+    pub(crate) fn release(&self, ctx: &mut Context<'_>) {
+        ctx.spis.release(self.spi_in);
+    }
+}
+
+/// The payloads of a message that negotiates a child SA.
+pub(super) struct ChildPayloads<'a> {
+    pub(super) proposals: &'a [Proposal],
+    pub(super) ts_i: &'a [TrafficSelector],
+    pub(super) ts_r: &'a [TrafficSelector],
+    pub(super) nonce: Option<&'a [u8]>,
+    pub(super) ke: Option<&'a KeyExchange>,
+}
+
+impl<'a> ChildPayloads<'a> {
+    pub(super) fn find(message: &'a Message) -> Option<Self> {
+        let (mut proposals, mut ts_i, mut ts_r, mut nonce, mut ke) = (None, None, None, None, None);
+        for payload in &message.payloads {
+            match payload {
+                Payload::Sa(found) => proposals = Some(found.as_slice()),
+                Payload::TsI(found) => ts_i = Some(found.as_slice()),
+                Payload::TsR(found) => ts_r = Some(found.as_slice()),
+                Payload::Nonce(found) => nonce = Some(found.as_slice()),
+                Payload::Ke(found) => ke = Some(found),
+                _ => {}
+            }
+        }
+        Some(Self {
+            proposals: proposals?,
+            ts_i: ts_i?,
+            ts_r: ts_r?,
+            nonce,
+            ke,
+        })
+    }
+}
+
+/// Why a request is not granted, as the peer is told.
+#[derive(Debug)]
+pub(super) struct Refuse {
+    pub(super) refusal: Refusal,
+    pub(super) kind: NotifyType,
+    pub(super) data: Vec<u8>,
+    /// The child SA that it is about.
+    pub(super) about: Option<u32>,
+}
+
+impl Refuse {
+    pub(super) fn new(refusal: Refusal, kind: NotifyType) -> Self {
+        Self {
+            refusal,
+            kind,
+            data: Vec::new(),
+            about: None,
+        }
+    }
+
+    pub(super) fn temporary() -> Self {
+        Self::new(Refusal::TemporaryFailure, NotifyType::TEMPORARY_FAILURE)
+    }
+
+    pub(super) fn syntax() -> Self {
+        Self::new(Refusal::InvalidSyntax, NotifyType::INVALID_SYNTAX)
+    }
+
+    pub(super) fn group(group: Group) -> Self {
+        Self {
+            refusal: Refusal::InvalidKePayload,
+            kind: NotifyType::INVALID_KE_PAYLOAD,
+            data: group.number().to_be_bytes().to_vec(),
+            about: None,
+        }
+    }
+
+    pub(super) fn payload(self, ctx: &mut Context<'_>) -> Payload {
+        ctx.counters.refuse(self.refusal);
+        Payload::Notify(match self.about {
+            Some(spi) => Notify::about_child(self.kind, ProtocolId::ESP, spi),
+            None => Notify::new(self.kind, self.data),
+        })
+    }
+}
+
+/// The group that INVALID_KE_PAYLOAD asks for.
+pub(super) fn wanted_group(notify: &Notify) -> Option<Group> {
+    Group::from_number(u16::from_be_bytes(notify.data.as_slice().try_into().ok()?))
+}
+
+/// The answer to a child SA that the peer has proposed.
+pub(super) struct Answer {
+    pub(super) child: ChildSa,
+    pub(super) payloads: Vec<Payload>,
+    /// The lower nonce of the exchange (section 2.8.1).
+    pub(super) lowest_nonce: Vec<u8>,
+}
+
+impl IkeSa {
+    /// Reserves a SPI and makes up a proposal.
+    pub(super) fn propose_child(
+        &self,
+        ctx: &mut Context<'_>,
+        config: &Arc<Child>,
+        group: Option<Group>,
+        in_auth: bool,
+    ) -> Result<PendingChild, ChildFailure> {
+        let group = group.or_else(|| {
+            config
+                .esp_proposals
+                .iter()
+                .find_map(|p| p.groups.first().copied())
+        });
+        let key_pair = match group.filter(|_| !in_auth).map(KeyPair::generate) {
+            None => None,
+            Some(Ok(key_pair)) => Some(key_pair),
+            Some(Err(_)) => return Err(ChildFailure::Resources("no key pair could be made")),
+        };
+        let Some(spi_in) = ctx.spis.allocate() else {
+            ctx.counters.refuse(Refusal::SpiExhausted);
+            return Err(ChildFailure::Resources("no SPI is left"));
+        };
+        Ok(PendingChild {
+            config: config.clone(),
+            spi_in,
+            nonce: ctx.nonce(),
+            key_pair,
+            offer: negotiate::esp_offer(&config.esp_proposals, spi_in, !in_auth),
+            local_ts: ts::resolve(&config.local_ts, self.local.ip()),
+            remote_ts: ts::resolve(&config.remote_ts, self.remote.ip()),
+            rekeys: None,
+            rival: None,
+            group_changed: false,
+        })
+    }
+
+    pub(super) fn start_create_child(&mut self, ctx: &mut Context<'_>, config: &Arc<Child>) {
+        match self.propose_child(ctx, config, None, false) {
+            Ok(pending) => self.send_create_child(ctx, pending),
+            Err(failure) => self.child_failed(ctx, &config.name, failure),
+        }
+    }
+
+    pub(super) fn send_create_child(&mut self, ctx: &mut Context<'_>, pending: PendingChild) {
+        let mut payloads = Vec::new();
+        if let Some(old) = pending.rekeys {
+            let Some(child) = self.established().and_then(|state| state.child(old)) else {
+                return pending.release(ctx);
+            };
+            payloads.push(Payload::Notify(Notify::about_child(
+                NotifyType::REKEY_SA,
+                ProtocolId::ESP,
+                child.spi_in,
+            )));
+        }
+        payloads.push(Payload::Sa(pending.offer.clone()));
+        payloads.push(Payload::Nonce(pending.nonce.clone()));
+        if let Some(key_pair) = &pending.key_pair {
+            payloads.push(ke_payload(key_pair));
+        }
+        payloads.push(Payload::TsI(pending.local_ts.clone()));
+        payloads.push(Payload::TsR(pending.remote_ts.clone()));
+        self.begin(Exchange::CreateChild(Box::new(pending)));
+        self.send_request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+    }
+
+    pub(super) fn handle_create_child_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        pending: PendingChild,
+        message: &Message,
+    ) {
+        if let Some(error) = message
+            .notifications()
+            .find(|notify| notify.kind.is_error())
+        {
+            pending.release(ctx);
+            return self.create_child_refused(ctx, pending, error);
+        }
+        match self.accept_child(ctx, &pending, message) {
+            Ok((child, lowest_nonce)) => self.child_created(ctx, pending, child, lowest_nonce),
+            Err(failure) => {
+                // The peer has it; the SPI is free when the peer has confirmed the delete.
+                self.queue(ctx, Task::Disown(pending.spi_in));
+                self.child_failed(ctx, &pending.config.name, failure);
+                self.rekey_gave_up(ctx, &pending);
+            }
+        }
+    }
+
+    fn accept_child(
+        &self,
+        ctx: &mut Context<'_>,
+        pending: &PendingChild,
+        message: &Message,
+    ) -> Result<(ChildSa, Vec<u8>), ChildFailure> {
+        let misbehaved = ChildFailure::PeerMisbehaved;
+        let theirs =
+            ChildPayloads::find(message).ok_or(misbehaved("a payload is missing in its answer"))?;
+        let nonce = theirs.nonce.ok_or(misbehaved("no nonce in its answer"))?;
+        let keys = &self
+            .phase
+            .channel()
+            .ok_or(misbehaved("the IKE SA is gone"))?
+            .keys;
+        let shared = match (&pending.key_pair, theirs.ke) {
+            (None, _) => None,
+            (Some(key_pair), Some(ke)) if ke.group == key_pair.group().number() => Some(
+                key_pair
+                    .agree(&ke.public)
+                    .map_err(|_| misbehaved("invalid public value"))?,
+            ),
+            (Some(_), _) => return Err(misbehaved("no public value of the chosen group")),
+        };
+        let nonces = Nonces {
+            initiator: &pending.nonce,
+            responder: nonce,
+        };
+        let child =
+            self.accept_child_answer(ctx, keys, pending, &theirs, shared.as_ref(), nonces)?;
+        Ok((child, lowest(&pending.nonce, nonce)))
+    }
+
+    /// Checks the peer's choice against our proposal, and installs it.
+    pub(super) fn accept_child_answer(
+        &self,
+        ctx: &mut Context<'_>,
+        keys: &Keys,
+        pending: &PendingChild,
+        theirs: &ChildPayloads<'_>,
+        shared: Option<&Secret>,
+        nonces: Nonces<'_>,
+    ) -> Result<ChildSa, ChildFailure> {
+        let chosen = negotiate::accept_esp(&pending.offer, theirs.proposals)
+            .filter(|chosen| chosen.group == pending.key_pair.as_ref().map(KeyPair::group))
+            .ok_or(ChildFailure::PeerMisbehaved(
+                "it chose what we did not offer",
+            ))?;
+        if !ts::is_narrowing(theirs.ts_i, &pending.local_ts)
+            || !ts::is_narrowing(theirs.ts_r, &pending.remote_ts)
+        {
+            return Err(ChildFailure::PeerMisbehaved(
+                "its traffic selectors are wider than ours",
+            ));
+        }
+        let agreement = Agreement {
+            config: &pending.config,
+            chosen: &chosen,
+            spi_in: pending.spi_in,
+            local_ts: theirs.ts_i.to_vec(),
+            remote_ts: theirs.ts_r.to_vec(),
+            shared,
+            nonces,
+            initiator: true,
+            replaces: pending.rekeys,
+        };
+        ChildSa::install(ctx, self, keys, agreement)
+            .ok_or(ChildFailure::Resources("no keys could be derived"))
+    }
+
+    fn child_created(
+        &mut self,
+        ctx: &mut Context<'_>,
+        pending: PendingChild,
+        mut child: ChildSa,
+        lowest: Vec<u8>,
+    ) {
+        if let Some(old) = pending.rekeys {
+            return self.child_rekeyed(ctx, pending, old, child, &lowest);
+        }
+        child.use_outbound(ctx);
+        if let Some(state) = self.established_mut() {
+            state.children.push(child);
+        }
+    }
+
+    /// The peer's error instead of a child SA. Our SPI was given back.
+    fn create_child_refused(
+        &mut self,
+        ctx: &mut Context<'_>,
+        pending: PendingChild,
+        error: &Notify,
+    ) {
+        let again = ctx.now + TRY_AGAIN + ctx.jitter(2 * TRY_AGAIN);
+        let failure = match error.kind {
+            NotifyType::INVALID_KE_PAYLOAD if !pending.group_changed => {
+                let offered = |group: &Group| {
+                    pending
+                        .config
+                        .esp_proposals
+                        .iter()
+                        .any(|proposal| proposal.groups.contains(group))
+                };
+                let Some(group) = wanted_group(error).filter(offered) else {
+                    self.rekey_gave_up(ctx, &pending);
+                    let failure =
+                        ChildFailure::PeerMisbehaved("it wants a group that we did not offer");
+                    return self.child_failed(ctx, &pending.config.name, failure);
+                };
+                return self.retry_with_group(ctx, &pending, group);
+            }
+            NotifyType::TEMPORARY_FAILURE => {
+                let task = match pending.rekeys {
+                    None => Task::CreateChild(pending.config),
+                    // The peer's own rekey holds (section 2.25.1).
+                    Some(_) if pending.rival.is_some() => return,
+                    Some(old) => Task::RekeyChild(old),
+                };
+                self.queue_later(ctx, task, again);
+                return;
+            }
+            NotifyType::CHILD_SA_NOT_FOUND if pending.rekeys.is_some() => {
+                return self.rekeyed_child_not_found(ctx, &pending);
+            }
+            NotifyType::NO_PROPOSAL_CHOSEN => ChildFailure::NoProposalChosen,
+            NotifyType::TS_UNACCEPTABLE => ChildFailure::TsUnacceptable,
+            other => ChildFailure::PeerRefused(other.to_string()),
+        };
+        self.rekey_gave_up(ctx, &pending);
+        self.child_failed(ctx, &pending.config.name, failure);
+        if error.kind == NotifyType::INVALID_SYNTAX {
+            // Fatal at both ends (section 2.21.3).
+            self.close(ctx, DownReason::PeerRefused(error.kind.to_string()));
+        }
+    }
+
+    fn rekey_gave_up(&mut self, ctx: &mut Context<'_>, pending: &PendingChild) {
+        if pending.rival.is_none() && pending.rekeys.is_some() {
+            self.rekey_failed(ctx, pending.rekeys);
+        }
+    }
+
+    fn retry_with_group(&mut self, ctx: &mut Context<'_>, pending: &PendingChild, group: Group) {
+        match self.propose_child(ctx, &pending.config, Some(group), false) {
+            Ok(mut again) => {
+                again.rekeys = pending.rekeys;
+                again.group_changed = true;
+                self.send_create_child(ctx, again);
+            }
+            Err(failure) => self.child_failed(ctx, &pending.config.name, failure),
+        }
+    }
+
+    /// A CREATE_CHILD_SA request: a new child SA, or the rekey of one, or of the IKE SA.
+    pub(super) fn handle_create_child_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        received: &Received<'_>,
+        message: &Message,
+    ) {
+        let rekeys_ike = message.payloads.iter().any(
+            |payload| matches!(payload, Payload::Sa(p) if p.first().is_some_and(|p| p.protocol == ProtocolId::IKE)),
+        );
+        if rekeys_ike {
+            return self.handle_rekey_ike_request(ctx, received, message);
+        }
+        if let Some(notify) = message.notification(NotifyType::REKEY_SA) {
+            return self.handle_rekey_child_request(ctx, received, message, notify);
+        }
+        let candidates = self.connection.children.clone();
+        match self.grant_child(ctx, message, &candidates, None) {
+            Ok(mut answer) => {
+                answer.child.use_outbound(ctx);
+                if let Some(state) = self.established_mut() {
+                    state.children.push(answer.child);
+                }
+                self.send_response(ctx, received, &answer.payloads);
+            }
+            Err(refuse) => self.refuse_request(ctx, received, refuse),
+        }
+    }
+
+    /// Answers with an error notify; the syntax error is fatal.
+    pub(super) fn refuse_request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        received: &Received<'_>,
+        refuse: Refuse,
+    ) {
+        let fatal = refuse.kind == NotifyType::INVALID_SYNTAX;
+        let payload = refuse.payload(ctx);
+        self.send_response(ctx, received, &[payload]);
+        if fatal {
+            self.close(ctx, DownReason::PeerMisbehaved("malformed request"));
+        }
+    }
+
+    /// Decides on a child SA that the peer proposes in CREATE_CHILD_SA, and installs it.
+    pub(super) fn grant_child(
+        &self,
+        ctx: &mut Context<'_>,
+        message: &Message,
+        candidates: &[Arc<Child>],
+        replaces: Option<ChildSaId>,
+    ) -> Result<Answer, Refuse> {
+        let state = self.established().ok_or_else(Refuse::temporary)?;
+        if state.is_rekeying_ike() {
+            return Err(Refuse::temporary());
+        }
+        if state.children.len() >= ctx.config.limits.children_per_sa_max {
+            return Err(Refuse::new(
+                Refusal::ChildSaLimit,
+                NotifyType::NO_ADDITIONAL_SAS,
+            ));
+        }
+        let theirs = ChildPayloads::find(message).ok_or_else(Refuse::syntax)?;
+        let nonce_i = theirs.nonce.ok_or_else(Refuse::syntax)?;
+        let nonce_r = ctx.nonce();
+        let nonces = Nonces {
+            initiator: nonce_i,
+            responder: &nonce_r,
+        };
+        let lowest_nonce = lowest(nonce_i, &nonce_r);
+        let (child, mut payloads) = self.answer_child(
+            ctx,
+            &state.channel.keys,
+            &theirs,
+            candidates,
+            nonces,
+            false,
+            replaces,
+        )?;
+        payloads.insert(1, Payload::Nonce(nonce_r));
+        Ok(Answer {
+            child,
+            payloads,
+            lowest_nonce,
+        })
+    }
+
+    /// The responder's half of a child SA negotiation: SA, then KE if there is one, TSi and TSr.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn answer_child(
+        &self,
+        ctx: &mut Context<'_>,
+        keys: &Keys,
+        theirs: &ChildPayloads<'_>,
+        candidates: &[Arc<Child>],
+        nonces: Nonces<'_>,
+        in_auth: bool,
+        replaces: Option<ChildSaId>,
+    ) -> Result<(ChildSa, Vec<Payload>), Refuse> {
+        let (config, local_ts, remote_ts) = self.match_child(theirs, candidates)?;
+        let ke_group = theirs.ke.map(|ke| ke.group);
+        let mut chosen =
+            negotiate::choose_esp(&config.esp_proposals, theirs.proposals, ke_group, !in_auth)
+                .ok_or_else(|| {
+                    Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN)
+                })?;
+        let mut public = None;
+        let mut shared = None;
+        if let Some(group) = chosen.group {
+            let ke = theirs
+                .ke
+                .filter(|ke| ke.group == group.number())
+                .ok_or_else(|| Refuse::group(group))?;
+            let key_pair = KeyPair::generate(group).map_err(|_| Refuse::temporary())?;
+            shared = Some(key_pair.agree(&ke.public).map_err(|_| Refuse::syntax())?);
+            public = Some(ke_payload(&key_pair));
+        }
+        let Some(spi_in) = ctx.spis.allocate() else {
+            return Err(Refuse::new(
+                Refusal::SpiExhausted,
+                NotifyType::NO_ADDITIONAL_SAS,
+            ));
+        };
+        let agreement = Agreement {
+            config,
+            chosen: &chosen,
+            spi_in,
+            local_ts: local_ts.clone(),
+            remote_ts: remote_ts.clone(),
+            shared: shared.as_ref(),
+            nonces,
+            initiator: false,
+            replaces,
+        };
+        let Some(child) = ChildSa::install(ctx, self, keys, agreement) else {
+            ctx.spis.release(spi_in);
+            return Err(Refuse::temporary());
+        };
+        chosen.answer.spi = spi_in.to_be_bytes().to_vec();
+        let mut payloads = vec![Payload::Sa(vec![chosen.answer])];
+        payloads.extend(public);
+        payloads.push(Payload::TsI(remote_ts));
+        payloads.push(Payload::TsR(local_ts));
+        Ok((child, payloads))
+    }
+
+    /// The child whose networks the peer means: one that it names exactly, or else the first that has something
+    /// in common. The pair of selectors is (local, remote).
+    #[allow(clippy::type_complexity)]
+    fn match_child<'a>(
+        &self,
+        theirs: &ChildPayloads<'_>,
+        candidates: &'a [Arc<Child>],
+    ) -> Result<(&'a Arc<Child>, Vec<TrafficSelector>, Vec<TrafficSelector>), Refuse> {
+        let mut first = None;
+        for child in candidates {
+            let own_local = ts::resolve(&child.local_ts, self.local.ip());
+            let own_remote = ts::resolve(&child.remote_ts, self.remote.ip());
+            let local = ts::narrow(theirs.ts_r, &own_local);
+            let remote = ts::narrow(theirs.ts_i, &own_remote);
+            if local.is_empty() || remote.is_empty() {
+                continue;
+            }
+            if local == own_local && remote == own_remote {
+                return Ok((child, local, remote));
+            }
+            first.get_or_insert((child, local, remote));
+        }
+        first.ok_or_else(|| Refuse::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE))
+    }
+}
+
+pub(super) fn ke_payload(key_pair: &KeyPair) -> Payload {
+    Payload::Ke(KeyExchange {
+        group: key_pair.group().number(),
+        public: key_pair.public().to_vec(),
+    })
+}
+
+/// The lower of two nonces, compared as octet strings (section 2.8.1).
+pub(super) fn lowest(a: &[u8], b: &[u8]) -> Vec<u8> {
+    a.min(b).to_vec()
+}

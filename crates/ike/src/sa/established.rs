@@ -1,0 +1,417 @@
+//! An authenticated IKE SA between exchanges: what waits to be done, and when.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::create_child::PendingChild;
+use super::rekey_ike::PendingRekey;
+use super::{Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, delete_ike};
+use crate::config::{Child, Connection, Identity};
+use crate::event::{ChildFailure, ChildSaId, DownReason, Event};
+use crate::status::Refusal;
+use crate::window::Window;
+use crate::wire::{ExchangeType, Message};
+
+/// Pause before a rekey that the peer has refused is tried again.
+const REKEY_AGAIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(crate) struct Established {
+    pub(crate) channel: Channel,
+    pub(crate) local_id: Identity,
+    pub(crate) remote_id: Identity,
+    pub(crate) children: Vec<ChildSa>,
+    pub(crate) tasks: VecDeque<Queued>,
+    pub(crate) exchange: Option<Exchange>,
+    pub(crate) last_heard: Instant,
+    pub(crate) established: Instant,
+    pub(crate) rekey_at: Option<Instant>,
+    pub(crate) expires_at: Option<Instant>,
+}
+
+/// Something that needs an exchange of ours.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    CreateChild(Arc<Child>),
+    RekeyChild(ChildSaId),
+    DeleteChild(ChildSaId, DownReason),
+    /// The peer has a child SA that we do not: tell it to forget it.
+    Disown(u32),
+    RekeyIke,
+    DeleteIke(DownReason),
+    Liveness,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) task: Task,
+    not_before: Instant,
+}
+
+/// Our exchange that waits for its response.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    CreateChild(Box<PendingChild>),
+    DeleteChild(ChildSaId, DownReason),
+    Disown(u32),
+    RekeyIke(Box<PendingRekey>),
+    Liveness,
+}
+
+impl Task {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::CreateChild(_) => "CHILD_CREATE",
+            Self::RekeyChild(_) => "CHILD_REKEY",
+            Self::DeleteChild(..) | Self::Disown(_) => "CHILD_DELETE",
+            Self::RekeyIke => "IKE_REKEY",
+            Self::DeleteIke(_) => "IKE_DELETE",
+            Self::Liveness => "IKE_DPD",
+        }
+    }
+
+    /// Whether one of the two in the queue is enough.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::CreateChild(a), Self::CreateChild(b)) => a.name == b.name,
+            (Self::RekeyChild(a), Self::RekeyChild(b)) => a == b,
+            (Self::DeleteChild(a, _), Self::DeleteChild(b, _)) => a == b,
+            (Self::Disown(a), Self::Disown(b)) => a == b,
+            (Self::RekeyIke, Self::RekeyIke)
+            | (Self::DeleteIke(_), Self::DeleteIke(_))
+            | (Self::Liveness, Self::Liveness) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Exchange {
+    fn kind(&self) -> ExchangeType {
+        match self {
+            Self::CreateChild(_) | Self::RekeyIke(_) => ExchangeType::CREATE_CHILD_SA,
+            Self::DeleteChild(..) | Self::Disown(_) | Self::Liveness => ExchangeType::INFORMATIONAL,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::CreateChild(pending) if pending.rekeys.is_some() => "CHILD_REKEY",
+            Self::CreateChild(_) => "CHILD_CREATE",
+            Self::DeleteChild(..) | Self::Disown(_) => "CHILD_DELETE",
+            Self::RekeyIke(_) => "IKE_REKEY",
+            Self::Liveness => "IKE_DPD",
+        }
+    }
+}
+
+impl Established {
+    pub(crate) fn new(
+        ctx: &mut Context<'_>,
+        connection: &Connection,
+        channel: Channel,
+        local_id: Identity,
+        remote_id: Identity,
+    ) -> Self {
+        let soft = connection
+            .rekey_time
+            .saturating_sub(ctx.jitter(connection.rand_time));
+        let over = if connection.over_time.is_zero() {
+            connection.rekey_time / 10
+        } else {
+            connection.over_time
+        };
+        let limited = !connection.rekey_time.is_zero();
+        Self {
+            channel,
+            local_id,
+            remote_id,
+            children: Vec::new(),
+            tasks: VecDeque::new(),
+            exchange: None,
+            last_heard: ctx.now,
+            established: ctx.now,
+            rekey_at: limited.then(|| ctx.now + soft.max(Duration::from_secs(1))),
+            expires_at: limited.then(|| ctx.now + connection.rekey_time + over),
+        }
+    }
+
+    pub(crate) fn child(&self, id: ChildSaId) -> Option<&ChildSa> {
+        self.children.iter().find(|child| child.id == id)
+    }
+
+    pub(crate) fn child_mut(&mut self, id: ChildSaId) -> Option<&mut ChildSa> {
+        self.children.iter_mut().find(|child| child.id == id)
+    }
+
+    pub(crate) fn take_child(&mut self, id: ChildSaId) -> Option<ChildSa> {
+        let index = self.children.iter().position(|child| child.id == id)?;
+        Some(self.children.remove(index))
+    }
+
+    /// Whether the child is there, or on its way.
+    pub(crate) fn has_child(&self, name: &str) -> bool {
+        let current = |child: &ChildSa| {
+            child.config.name == name
+                && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
+        };
+        let pending =
+            matches!(&self.exchange, Some(Exchange::CreateChild(p)) if p.config.name == name);
+        pending
+            || self.children.iter().any(current)
+            || self
+                .tasks
+                .iter()
+                .any(|queued| matches!(&queued.task, Task::CreateChild(c) if c.name == name))
+    }
+
+    /// Whether a delete of the IKE SA waits for its turn.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.tasks
+            .iter()
+            .any(|queued| matches!(queued.task, Task::DeleteIke(_)))
+    }
+
+    pub(crate) fn is_rekeying_ike(&self) -> bool {
+        matches!(self.exchange, Some(Exchange::RekeyIke(_)))
+    }
+
+    /// Whether an exchange of ours about a child is under way.
+    pub(crate) fn is_busy_with_children(&self) -> bool {
+        matches!(
+            self.exchange,
+            Some(Exchange::CreateChild(_) | Exchange::DeleteChild(..) | Exchange::Disown(_))
+        )
+    }
+
+    pub(super) fn next_timeout(&self, connection: &Connection, window: &Window) -> Option<Instant> {
+        let of_children = self
+            .children
+            .iter()
+            .flat_map(|child| [child.rekey_at, child.expires_at]);
+        let of_sa = [self.rekey_at, self.expires_at];
+        let when_idle = if window.is_busy() {
+            [None, None]
+        } else {
+            let liveness =
+                (!connection.dpd_delay.is_zero()).then(|| self.last_heard + connection.dpd_delay);
+            [
+                liveness,
+                self.tasks.iter().map(|queued| queued.not_before).min(),
+            ]
+        };
+        of_children.chain(of_sa).chain(when_idle).flatten().min()
+    }
+}
+
+impl IkeSa {
+    /// Puts a task in the queue; false if the queue is full. An equal one is not queued twice.
+    pub(crate) fn queue(&mut self, ctx: &Context<'_>, task: Task) -> bool {
+        self.queue_later(ctx, task, ctx.now)
+    }
+
+    pub(crate) fn queue_later(
+        &mut self,
+        ctx: &Context<'_>,
+        task: Task,
+        not_before: Instant,
+    ) -> bool {
+        let Some(state) = self.established_mut() else {
+            return false;
+        };
+        if state.tasks.iter().any(|queued| queued.task.covers(&task)) {
+            return true;
+        }
+        // Deletes shrink what is held, and are bounded by it.
+        let shrinks = matches!(
+            task,
+            Task::DeleteIke(_) | Task::DeleteChild(..) | Task::Disown(_)
+        );
+        if state.tasks.len() >= ctx.config.limits.queued_tasks_max && !shrinks {
+            return false;
+        }
+        let queued = Queued { task, not_before };
+        if let Task::DeleteIke(_) = queued.task {
+            state.tasks.push_front(queued);
+        } else {
+            state.tasks.push_back(queued);
+        }
+        true
+    }
+
+    /// Begins the next task that is due, when no request of ours is outstanding.
+    pub(crate) fn run_tasks(&mut self, ctx: &mut Context<'_>) {
+        while !self.window.is_busy() && !self.parked {
+            let Phase::Established(state) = &mut self.phase else {
+                return;
+            };
+            let Some(index) = state
+                .tasks
+                .iter()
+                .position(|queued| queued.not_before <= ctx.now)
+            else {
+                return;
+            };
+            let Some(Queued { task, .. }) = state.tasks.remove(index) else {
+                return;
+            };
+            match task {
+                Task::CreateChild(child) => self.start_create_child(ctx, &child),
+                Task::RekeyChild(id) => self.start_rekey_child(ctx, id),
+                Task::DeleteChild(id, reason) => self.start_delete_child(ctx, id, reason),
+                Task::Disown(spi) => self.start_disown(ctx, spi),
+                Task::RekeyIke => self.start_rekey_ike(ctx, None),
+                Task::DeleteIke(reason) => self.close_with(ctx, reason, &[delete_ike()]),
+                Task::Liveness => self.start_liveness(ctx),
+            }
+        }
+    }
+
+    pub(super) fn begin(&mut self, exchange: Exchange) {
+        if let Some(state) = self.established_mut() {
+            state.exchange = Some(exchange);
+        }
+    }
+
+    /// The response to our outstanding request.
+    pub(super) fn handle_exchange_response(&mut self, ctx: &mut Context<'_>, message: &Message) {
+        let Some(state) = self.established_mut() else {
+            return;
+        };
+        let Some(exchange) = state.exchange.take() else {
+            return self.window.completed();
+        };
+        if exchange.kind() != message.header.exchange {
+            state.exchange = Some(exchange);
+            return ctx.counters.refuse(Refusal::UnexpectedExchange);
+        }
+        self.window.completed();
+        match exchange {
+            Exchange::CreateChild(pending) => {
+                self.handle_create_child_response(ctx, *pending, message)
+            }
+            Exchange::DeleteChild(id, reason) => {
+                if let Some(child) = self
+                    .established_mut()
+                    .and_then(|state| state.take_child(id))
+                {
+                    child.uninstall(ctx, self, reason);
+                }
+            }
+            Exchange::Disown(spi) => ctx.spis.release(spi),
+            Exchange::RekeyIke(pending) => self.handle_rekey_ike_response(ctx, *pending, message),
+            Exchange::Liveness => {}
+        }
+    }
+
+    /// Queues what lifetimes and silence ask for.
+    pub(super) fn check_lifetimes(&mut self, ctx: &mut Context<'_>) {
+        if self.parked {
+            return;
+        }
+        let delay = self.connection.dpd_delay;
+        let busy = self.window.is_busy();
+        let Some(state) = self.established_mut() else {
+            return;
+        };
+        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= ctx.now).is_some();
+        let mut tasks = Vec::new();
+        if due(&mut state.expires_at) {
+            tasks.push(Task::DeleteIke(DownReason::Expired));
+        }
+        if due(&mut state.rekey_at) {
+            tasks.push(Task::RekeyIke);
+        }
+        for child in &mut state.children {
+            if due(&mut child.expires_at) && child.state != ChildState::Deleting {
+                let reason = if child.state == ChildState::Rekeyed {
+                    DownReason::Rekeyed
+                } else {
+                    DownReason::Expired
+                };
+                tasks.push(Task::DeleteChild(child.id, reason));
+            }
+            if due(&mut child.rekey_at) && child.state == ChildState::Installed {
+                child.state = ChildState::Rekeying;
+                tasks.push(Task::RekeyChild(child.id));
+            }
+        }
+        if !delay.is_zero() && !busy && state.last_heard + delay <= ctx.now {
+            tasks.push(Task::Liveness);
+        }
+        for task in tasks {
+            self.queue(ctx, task);
+        }
+    }
+
+    /// A rekey of ours did not come about; the hard lifetime stays.
+    pub(super) fn rekey_failed(&mut self, ctx: &mut Context<'_>, child: Option<ChildSaId>) {
+        let again = ctx.now + REKEY_AGAIN + ctx.jitter(REKEY_AGAIN);
+        let Some(state) = self.established_mut() else {
+            return;
+        };
+        match child {
+            None => state.rekey_at = Some(again),
+            Some(id) => {
+                if let Some(child) = state
+                    .child_mut(id)
+                    .filter(|child| child.state == ChildState::Rekeying)
+                {
+                    child.state = ChildState::Installed;
+                    child.rekey_at = Some(again);
+                }
+            }
+        }
+    }
+
+    pub(super) fn child_failed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: &str,
+        reason: ChildFailure,
+    ) {
+        ctx.events.push_back(Event::ChildFailed {
+            ike_sa: self.id,
+            connection: self.connection.name.clone(),
+            child: child.to_owned(),
+            reason,
+        });
+    }
+
+    /// Forgets the children and what waits; gives the keys for a last word to the peer.
+    pub(super) fn tear_down(
+        &self,
+        ctx: &mut Context<'_>,
+        state: Established,
+        reason: &DownReason,
+    ) -> Channel {
+        match state.exchange {
+            Some(Exchange::CreateChild(pending)) => pending.release(ctx),
+            Some(Exchange::Disown(spi)) => ctx.spis.release(spi),
+            Some(Exchange::RekeyIke(pending)) => {
+                if let Some(rival) = pending.rival {
+                    ctx.effects.push(Effect::Redundant {
+                        ike_sa: rival.ike_sa,
+                    });
+                }
+            }
+            Some(Exchange::DeleteChild(..) | Exchange::Liveness) | None => {}
+        }
+        for queued in state.tasks {
+            if let Task::Disown(spi) = queued.task {
+                ctx.spis.release(spi);
+            }
+        }
+        for child in state.children {
+            child.uninstall(ctx, self, reason.clone());
+        }
+        if *reason != DownReason::Rekeyed {
+            ctx.events.push_back(Event::IkeSaDown {
+                ike_sa: self.id,
+                connection: self.connection.name.clone(),
+                reason: reason.clone(),
+            });
+        }
+        state.channel
+    }
+}

@@ -1,0 +1,416 @@
+//! IKE_SA_INIT (RFC 7296 sections 1.2, 2.6, 2.7, 2.21.1 and 2.23).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use esplanade_crypto::iana::Group;
+
+use super::create_child::{Refuse, ke_payload, wanted_group};
+use super::{Channel, Context, IkeSa, Phase, Received, notify};
+use crate::auth::SIGNATURE_HASHES;
+use crate::config::{Child, Connection, RemoteMethod};
+use crate::event::{Direction, DownReason, IkeSaId};
+use crate::nat;
+use crate::nat::Nat;
+use crate::negotiate;
+use crate::status::Refusal;
+use crate::suite::{KeyPair, Keys, Nonces, Role};
+use crate::window::Window;
+use crate::wire::{
+    ExchangeType, HashAlgorithm, Header, KeyExchange, Message, Notify, NotifyType, Payload,
+    Proposal,
+};
+
+/// How often IKE_SA_INIT is begun again for a cookie or another group.
+const RESTARTS_MAX: u8 = 6;
+/// Section 2.6.
+const COOKIE_LEN_MAX: usize = 64;
+
+/// Initiator: the request is out.
+#[derive(Debug)]
+pub(crate) struct InitSent {
+    key_pair: KeyPair,
+    nonce: Vec<u8>,
+    offer: Vec<Proposal>,
+    request: Vec<u8>,
+    cookie: Option<Vec<u8>>,
+    restarts: u8,
+    /// An unauthenticated error notify. Anybody can send one, so a real answer is still waited for until the next
+    /// retransmission is due (section 2.21.1).
+    pub(super) refused: Option<DownReason>,
+    pub(crate) wanted: Vec<Arc<Child>>,
+}
+
+/// What both ends keep of IKE_SA_INIT until IKE_AUTH is done.
+#[derive(Debug)]
+pub(crate) struct InitDone {
+    pub(super) request: Vec<u8>,
+    pub(super) response: Vec<u8>,
+    pub(super) nonce_i: Vec<u8>,
+    pub(super) nonce_r: Vec<u8>,
+    /// The peer's SIGNATURE_HASH_ALGORITHMS.
+    pub(super) peer_hashes: Vec<HashAlgorithm>,
+}
+
+/// Responder: half-open.
+#[derive(Debug)]
+pub(crate) struct InitAnswered {
+    pub(super) channel: Channel,
+    pub(super) done: InitDone,
+    pub(super) deadline: Instant,
+}
+
+/// The payloads of an IKE_SA_INIT message.
+pub(crate) struct InitRequest<'a> {
+    proposals: &'a [Proposal],
+    ke: &'a KeyExchange,
+    pub(crate) nonce: &'a [u8],
+}
+
+impl<'a> InitRequest<'a> {
+    pub(crate) fn find(message: &'a Message) -> Option<Self> {
+        let (mut proposals, mut ke, mut nonce) = (None, None, None);
+        for payload in &message.payloads {
+            match payload {
+                Payload::Sa(found) => proposals = Some(found.as_slice()),
+                Payload::Ke(found) => ke = Some(found),
+                Payload::Nonce(found) => nonce = Some(found.as_slice()),
+                _ => {}
+            }
+        }
+        Some(Self {
+            proposals: proposals?,
+            ke: ke?,
+            nonce: nonce?,
+        })
+    }
+}
+
+fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
+    message
+        .notification(NotifyType::SIGNATURE_HASH_ALGORITHMS)
+        .map(Notify::as_signature_hashes)
+        .unwrap_or_default()
+}
+
+impl IkeSa {
+    /// Begins an IKE SA as its initiator.
+    pub(crate) fn connect(
+        ctx: &mut Context<'_>,
+        connection: Arc<Connection>,
+        local: SocketAddr,
+        remote: SocketAddr,
+        wanted: Vec<Arc<Child>>,
+    ) -> Result<Self, DownReason> {
+        let group = negotiate::first_group(&connection.proposals)
+            .ok_or_else(|| DownReason::Configuration("no key exchange method".to_owned()))?;
+        let key_pair = KeyPair::generate(group)
+            .map_err(|_| DownReason::Resources("no key pair could be made"))?;
+        let offer = negotiate::ike_offer(&connection.proposals, &[]);
+        let forced = connection.encap;
+        let state = InitSent {
+            key_pair,
+            nonce: ctx.nonce(),
+            offer,
+            request: Vec::new(),
+            cookie: None,
+            restarts: 0,
+            refused: None,
+            wanted,
+        };
+        let mut sa = Self {
+            id: IkeSaId(ctx.next_id()),
+            connection,
+            role: Role::Initiator,
+            spi_i: ctx.ike_spi(),
+            spi_r: 0,
+            local,
+            remote,
+            nat: Nat {
+                forced,
+                ..Nat::default()
+            },
+            window: Window::default(),
+            phase: Phase::Closed,
+            parked: false,
+            last_sent: ctx.now,
+        };
+        sa.send_init(ctx, Box::new(state));
+        Ok(sa)
+    }
+
+    fn send_init(&mut self, ctx: &mut Context<'_>, mut state: Box<InitSent>) {
+        let mut payloads = Vec::new();
+        if let Some(cookie) = &state.cookie {
+            // First in the message, the rest unchanged (section 2.6).
+            payloads.push(notify(NotifyType::COOKIE, cookie.clone()));
+        }
+        payloads.push(Payload::Sa(state.offer.clone()));
+        payloads.push(ke_payload(&state.key_pair));
+        payloads.push(Payload::Nonce(state.nonce.clone()));
+        payloads.extend(nat::notifies(
+            self.spi_i,
+            0,
+            self.local,
+            self.remote,
+            self.nat.forced,
+        ));
+        payloads.push(Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES)));
+        let header = self.header(ExchangeType::IKE_SA_INIT, false, 0);
+        let message = Message { header, payloads };
+        match message.encode() {
+            Ok(datagram) => {
+                self.trace(
+                    ctx,
+                    Direction::Sent,
+                    &header,
+                    &message.payloads,
+                    datagram.len(),
+                );
+                self.transmit(ctx, &datagram);
+                state.request.clone_from(&datagram);
+                self.phase = Phase::InitSent(state);
+                self.window
+                    .restarted(ctx.now, datagram, &self.connection.retransmission);
+            }
+            Err(error) => {
+                self.phase = Phase::InitSent(state);
+                self.close(
+                    ctx,
+                    DownReason::Configuration(format!("cannot propose: {error}")),
+                );
+            }
+        }
+    }
+
+    pub(super) fn handle_init_response(&mut self, ctx: &mut Context<'_>, received: &Received<'_>) {
+        let header = &received.header;
+        if header.exchange != ExchangeType::IKE_SA_INIT
+            || !header.response
+            || header.message_id != 0
+        {
+            return ctx.counters.refuse(Refusal::UnexpectedExchange);
+        }
+        let message = match Message::decode(received.datagram) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::trace!(%error, "malformed IKE_SA_INIT response");
+                return ctx.counters.refuse(Refusal::Malformed);
+            }
+        };
+        let Phase::InitSent(state) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+            return;
+        };
+        self.trace(
+            ctx,
+            Direction::Received,
+            header,
+            &message.payloads,
+            received.datagram.len(),
+        );
+        let error = message
+            .notifications()
+            .find(|n| n.kind.is_error() || n.kind == NotifyType::COOKIE);
+        match (InitRequest::find(&message), error) {
+            (None, Some(notify)) => self.init_refused(ctx, state, notify),
+            (Some(theirs), _) if header.responder_spi != 0 => {
+                self.init_answered(ctx, state, received, &message, &theirs)
+            }
+            _ => {
+                self.phase = Phase::InitSent(state);
+                ctx.counters.refuse(Refusal::UnauthenticatedNotify);
+            }
+        }
+    }
+
+    /// A cookie or an error instead of an answer; neither is authenticated.
+    fn init_refused(&mut self, ctx: &mut Context<'_>, mut state: Box<InitSent>, notify: &Notify) {
+        let offers = |group: &Group| {
+            self.connection
+                .proposals
+                .iter()
+                .any(|proposal| proposal.groups.contains(group))
+        };
+        let group = wanted_group(notify).filter(offers);
+        match (notify.kind, group) {
+            (NotifyType::COOKIE, _)
+                if state.restarts < RESTARTS_MAX && notify.data.len() <= COOKIE_LEN_MAX =>
+            {
+                state.restarts += 1;
+                state.cookie = Some(notify.data.clone());
+                return self.send_init(ctx, state);
+            }
+            (NotifyType::INVALID_KE_PAYLOAD, Some(group))
+                if state.restarts < RESTARTS_MAX && group != state.key_pair.group() =>
+            {
+                if let Ok(key_pair) = KeyPair::generate(group) {
+                    state.restarts += 1;
+                    state.key_pair = key_pair;
+                    return self.send_init(ctx, state);
+                }
+            }
+            (kind, _) => {
+                let reason = match kind {
+                    NotifyType::NO_PROPOSAL_CHOSEN => DownReason::NoProposalChosen,
+                    other => DownReason::PeerRefused(other.to_string()),
+                };
+                state.refused = Some(reason);
+            }
+        }
+        ctx.counters.refuse(Refusal::UnauthenticatedNotify);
+        self.phase = Phase::InitSent(state);
+    }
+
+    fn init_answered(
+        &mut self,
+        ctx: &mut Context<'_>,
+        state: Box<InitSent>,
+        received: &Received<'_>,
+        message: &Message,
+        theirs: &InitRequest<'_>,
+    ) {
+        let spi_r = received.header.responder_spi;
+        let group = state.key_pair.group();
+        let chosen = negotiate::accept_ike(&state.offer, theirs.proposals)
+            .filter(|chosen| chosen.suite.group == group && theirs.ke.group == group.number());
+        let shared = state.key_pair.agree(&theirs.ke.public);
+        let (Some(chosen), Ok(shared)) = (chosen, shared) else {
+            // Forged or wrong: the right answer may still come.
+            self.phase = Phase::InitSent(state);
+            return ctx.counters.refuse(Refusal::UnauthenticatedNotify);
+        };
+        self.spi_r = spi_r;
+        let nonces = Nonces {
+            initiator: &state.nonce,
+            responder: theirs.nonce,
+        };
+        let keys = Keys::derive(chosen.suite, &shared, nonces, self.spi_i, spi_r);
+        self.nat = nat::detect(
+            message.notifications(),
+            self.spi_i,
+            spi_r,
+            received.local,
+            received.remote,
+            self.connection.encap,
+        );
+        if self.nat.udp_encap() {
+            nat::float(&mut self.local, &mut self.remote, &ctx.config.ports);
+        }
+        self.window.completed();
+        let done = InitDone {
+            request: state.request,
+            response: received.datagram.to_vec(),
+            nonce_i: state.nonce,
+            nonce_r: theirs.nonce.to_vec(),
+            peer_hashes: peer_hashes(message),
+        };
+        self.send_auth(ctx, Channel::new(keys, Role::Initiator), done, state.wanted);
+    }
+}
+
+/// Answers an IKE_SA_INIT request for which there is a connection, and makes the half-open SA.
+pub(crate) fn respond_init(
+    ctx: &mut Context<'_>,
+    candidates: &[Arc<Connection>],
+    received: &Received<'_>,
+    message: &Message,
+    theirs: &InitRequest<'_>,
+) -> Result<IkeSa, (Refusal, Payload)> {
+    let refuse = |refuse: Refuse| (refuse.refusal, notify(refuse.kind, refuse.data));
+    let none = || {
+        refuse(Refuse::new(
+            Refusal::NoProposalChosen,
+            NotifyType::NO_PROPOSAL_CHOSEN,
+        ))
+    };
+    let (connection, chosen) = candidates
+        .iter()
+        .find_map(|connection| {
+            let chosen =
+                negotiate::choose_ike(&connection.proposals, theirs.proposals, theirs.ke.group, 0)?;
+            Some((connection.clone(), chosen))
+        })
+        .ok_or_else(none)?;
+    let group = chosen.suite.group;
+    if theirs.ke.group != group.number() {
+        return Err(refuse(Refuse::group(group)));
+    }
+    let key_pair = KeyPair::generate(group).map_err(|_| none())?;
+    let shared = key_pair
+        .agree(&theirs.ke.public)
+        .map_err(|_| refuse(Refuse::syntax()))?;
+    let spi_i = received.header.initiator_spi;
+    let spi_r = ctx.ike_spi();
+    let nonce = ctx.nonce();
+    let nonces = Nonces {
+        initiator: theirs.nonce,
+        responder: &nonce,
+    };
+    let keys = Keys::derive(chosen.suite, &shared, nonces, spi_i, spi_r);
+    let forced = connection.encap;
+    let (local, remote) = (received.local, received.remote);
+
+    let mut payloads = vec![
+        Payload::Sa(vec![chosen.answer]),
+        ke_payload(&key_pair),
+        Payload::Nonce(nonce.clone()),
+    ];
+    payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
+    if let RemoteMethod::Certificate { authorities, .. } = &connection.remote.method {
+        payloads.push(Payload::CertReq(authorities.certreq()));
+    }
+    payloads.push(Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES)));
+    let header = Header {
+        initiator_spi: spi_i,
+        responder_spi: spi_r,
+        exchange: ExchangeType::IKE_SA_INIT,
+        from_initiator: false,
+        response: true,
+        message_id: 0,
+    };
+    let answer = Message { header, payloads };
+    let datagram = answer.encode().map_err(|_| none())?;
+    let mut sa = IkeSa {
+        id: IkeSaId(ctx.next_id()),
+        connection,
+        role: Role::Responder,
+        spi_i,
+        spi_r,
+        local,
+        remote,
+        nat: nat::detect(message.notifications(), spi_i, spi_r, local, remote, forced),
+        window: Window::default(),
+        phase: Phase::Closed,
+        parked: false,
+        last_sent: ctx.now,
+    };
+    sa.trace(
+        ctx,
+        Direction::Received,
+        &received.header,
+        &message.payloads,
+        received.datagram.len(),
+    );
+    sa.trace(
+        ctx,
+        Direction::Sent,
+        &header,
+        &answer.payloads,
+        datagram.len(),
+    );
+    ctx.transmit(local, remote, &datagram);
+    sa.window.answered(received.datagram, datagram.clone());
+    sa.phase = Phase::InitAnswered(Box::new(InitAnswered {
+        channel: Channel::new(keys, Role::Responder),
+        done: InitDone {
+            request: received.datagram.to_vec(),
+            response: datagram,
+            nonce_i: theirs.nonce.to_vec(),
+            nonce_r: nonce,
+            peer_hashes: peer_hashes(message),
+        },
+        deadline: ctx.now + ctx.config.limits.half_open_timeout,
+    }));
+    Ok(sa)
+}

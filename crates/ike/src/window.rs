@@ -1,0 +1,225 @@
+//! Message IDs, the window of one, and retransmission (RFC 7296 sections 2.1 to 2.4).
+
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::digest;
+
+use crate::config::Retransmission;
+
+/// The longest pause between two retransmissions.
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+/// Message IDs of both directions of one IKE SA.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    next_request: u32,
+    expected_request: u32,
+    outstanding: Option<Outstanding>,
+    last_reply: Option<Reply>,
+}
+
+/// Our request that waits for its response.
+#[derive(Debug)]
+struct Outstanding {
+    message_id: u32,
+    datagram: Vec<u8>,
+    retransmissions: u32,
+    next_at: Instant,
+}
+
+/// Our last response, for a request that comes again.
+#[derive(Debug)]
+struct Reply {
+    message_id: u32,
+    request: [u8; 32],
+    datagram: Vec<u8>,
+}
+
+/// What a request's message ID says about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Incoming<'a> {
+    /// The next one. It is accepted only once it is authenticated, by [`Window::answered`].
+    New,
+    /// The very request that was answered last.
+    Again(&'a [u8]),
+    /// Another request under an ID that was answered.
+    Reused,
+    Outside,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Expiry<'a> {
+    Nothing,
+    Retransmit(&'a [u8]),
+    GiveUp,
+}
+
+fn fingerprint(request: &[u8]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, request).as_ref());
+    bytes
+}
+
+impl Window {
+    pub(crate) fn next_request_id(&self) -> u32 {
+        self.next_request
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.outstanding.is_some()
+    }
+
+    /// Remembers a request that is being sent; its ID was [`Window::next_request_id`].
+    pub(crate) fn sent(&mut self, now: Instant, datagram: Vec<u8>, timing: &Retransmission) {
+        self.outstanding = Some(Outstanding {
+            message_id: self.next_request,
+            datagram,
+            retransmissions: 0,
+            next_at: now + pause(timing, 0),
+        });
+    }
+
+    /// Sends IKE_SA_INIT in another form: the message ID stays zero (section 2.6).
+    pub(crate) fn restarted(&mut self, now: Instant, datagram: Vec<u8>, timing: &Retransmission) {
+        self.next_request = 0;
+        self.sent(now, datagram, timing);
+    }
+
+    pub(crate) fn awaits(&self, message_id: u32) -> bool {
+        self.outstanding
+            .as_ref()
+            .is_some_and(|outstanding| outstanding.message_id == message_id)
+    }
+
+    /// The response to the outstanding request was accepted.
+    pub(crate) fn completed(&mut self) {
+        self.outstanding = None;
+        // An SA is rekeyed or gone long before 2^32 exchanges (section 2.2).
+        self.next_request = self.next_request.saturating_add(1);
+    }
+
+    pub(crate) fn incoming(&self, message_id: u32, request: &[u8]) -> Incoming<'_> {
+        if message_id == self.expected_request {
+            return Incoming::New;
+        }
+        match &self.last_reply {
+            Some(reply) if reply.message_id == message_id => {
+                if reply.request == fingerprint(request) {
+                    Incoming::Again(&reply.datagram)
+                } else {
+                    Incoming::Reused
+                }
+            }
+            _ => Incoming::Outside,
+        }
+    }
+
+    /// The expected request was accepted and answered.
+    pub(crate) fn answered(&mut self, request: &[u8], datagram: Vec<u8>) {
+        let message_id = self.expected_request;
+        self.last_reply = Some(Reply {
+            message_id,
+            request: fingerprint(request),
+            datagram,
+        });
+        self.expected_request = self.expected_request.saturating_add(1);
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.outstanding
+            .as_ref()
+            .map(|outstanding| outstanding.next_at)
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant, timing: &Retransmission) -> Expiry<'_> {
+        let Some(outstanding) = self
+            .outstanding
+            .as_mut()
+            .filter(|outstanding| outstanding.next_at <= now)
+        else {
+            return Expiry::Nothing;
+        };
+        if outstanding.retransmissions >= timing.tries {
+            return Expiry::GiveUp;
+        }
+        outstanding.retransmissions += 1;
+        outstanding.next_at = now + pause(timing, outstanding.retransmissions);
+        Expiry::Retransmit(&outstanding.datagram)
+    }
+
+    /// Drops the outstanding request: nobody waits for its response any more.
+    pub(crate) fn forget_request(&mut self) {
+        self.outstanding = None;
+    }
+}
+
+fn pause(timing: &Retransmission, retransmissions: u32) -> Duration {
+    let exponent = i32::try_from(retransmissions).unwrap_or(i32::MAX);
+    let seconds = timing.timeout.as_secs_f64() * timing.base.max(1.0).powi(exponent);
+    Duration::try_from_secs_f64(seconds)
+        .unwrap_or(PAUSE_MAX)
+        .clamp(Duration::from_millis(10), PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_off_grows_and_ends() {
+        let timing = Retransmission::default();
+        let start = Instant::now();
+        let mut window = Window::default();
+        window.sent(start, b"request".to_vec(), &timing);
+        let mut at = Vec::new();
+        let gave_up = loop {
+            let next = window.next_timeout().unwrap();
+            match window.handle_timeout(next, &timing) {
+                Expiry::Retransmit(bytes) => {
+                    assert_eq!(bytes, b"request");
+                    at.push((next - start).as_secs());
+                }
+                Expiry::GiveUp => break next - start,
+                Expiry::Nothing => panic!("a timeout does something"),
+            }
+        };
+        assert_eq!(at, [4, 11, 24, 47, 89]);
+        assert_eq!(gave_up.as_secs(), 165);
+    }
+
+    #[test]
+    fn only_an_identical_request_is_answered_again() {
+        let mut window = Window::default();
+        assert_eq!(window.incoming(0, b"a"), Incoming::New);
+        window.answered(b"a", b"reply".to_vec());
+        assert_eq!(window.incoming(0, b"a"), Incoming::Again(b"reply"));
+        assert_eq!(window.incoming(0, b"b"), Incoming::Reused);
+        assert_eq!(window.incoming(1, b"b"), Incoming::New);
+        assert_eq!(window.incoming(2, b"b"), Incoming::Outside);
+        window.answered(b"b", b"reply".to_vec());
+        assert_eq!(
+            window.incoming(0, b"a"),
+            Incoming::Outside,
+            "only one reply is kept"
+        );
+    }
+
+    #[test]
+    fn a_pause_is_bounded() {
+        let timing = Retransmission {
+            tries: 5000,
+            timeout: Duration::from_secs(4),
+            base: 1e300,
+        };
+        assert_eq!(pause(&timing, 4000), PAUSE_MAX);
+        assert!(
+            pause(
+                &Retransmission {
+                    timeout: Duration::ZERO,
+                    ..timing
+                },
+                1
+            ) > Duration::ZERO
+        );
+    }
+}
