@@ -1,0 +1,97 @@
+//! Replays every corpus file through its target, and variations of it that are the same on every run.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use esplanade_fuzz::TARGETS;
+
+const FILES_MAX: usize = 200;
+const VARIATIONS: u64 = 300;
+/// One input must be done in this time, also on a slow machine in a debug build.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Variations stop when this is used up; the files themselves are always replayed.
+const TARGET_TIME_MAX: Duration = Duration::from_secs(20);
+
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target)
+}
+
+fn files(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(corpus(target))
+        .unwrap_or_else(|error| panic!("corpus of {target}: {error}"))
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// SplitMix64: small, and the same everywhere.
+struct Generator(u64);
+
+impl Generator {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit.max(1) as u64).unwrap()
+    }
+
+    fn vary(&mut self, input: &[u8]) -> Vec<u8> {
+        let mut varied = input.to_vec();
+        for _ in 0..=self.below(4) {
+            let position = self.below(varied.len());
+            match self.below(4) {
+                0 => varied.truncate(position),
+                1 => varied.insert(position, self.next().to_le_bytes()[0]),
+                _ => {
+                    if let Some(byte) = varied.get_mut(position) {
+                        *byte = self.next().to_le_bytes()[0];
+                    }
+                }
+            }
+        }
+        varied
+    }
+}
+
+#[test]
+fn every_target_survives_its_corpus() {
+    let mut total = 0;
+    for (name, target) in TARGETS {
+        let files = files(name);
+        assert!(!files.is_empty(), "{name} has no corpus");
+        total += files.len();
+        let begin = Instant::now();
+        for (path, input) in &files {
+            let one = Instant::now();
+            target(input);
+            assert!(one.elapsed() < INPUT_TIME_MAX, "{} hangs", path.display());
+        }
+        let mut generator = Generator(1);
+        for (_, input) in &files {
+            for _ in 0..VARIATIONS {
+                if begin.elapsed() > TARGET_TIME_MAX {
+                    break;
+                }
+                target(&generator.vary(input));
+            }
+        }
+    }
+    assert!(total <= FILES_MAX, "{total} corpus files: minimise them");
+}
+
+#[test]
+fn every_corpus_folder_has_a_target() {
+    for entry in std::fs::read_dir(corpus("")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(TARGETS.iter().any(|(target, _)| *target == name), "{name}");
+    }
+}
