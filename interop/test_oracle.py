@@ -14,7 +14,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.ipsec import ESP, SecurityAssociation, _ESPPlain
 from scapy.packet import Raw
 
-PORT = 7200
+PORT = 40200
 SUITES = ["aes128gcm16", "aes256gcm16", "aes128-sha256", "aes256-sha256"]
 
 
@@ -66,8 +66,8 @@ def live(topology, daemon, folder, needs_capture):
         for one in settings:
             one.child()["replay_window"] = 64
         a, b = establish(daemon, esplanade_pair, settings)
-        wire = Capture(topology.wan, "to_b", folder / "wire.pcap")
-        flows = [Flow(topology.host_a, topology.host_b, topology.b.host(inner), size=size, port=7100 + size)
+        wire = Capture(topology, folder / "wire.pcap")
+        flows = [Flow(topology.host_a, topology.host_b, topology.b.host(inner), size=size, port=40300 + size)
                  for size in (61, 256, 1200)]
         assert_ping(topology.host_b, topology.a.host(inner), count=20, interval=0.02)
         assert_ping(topology.host_b, topology.a.host(inner), count=5, size=1300, interval=0.02)
@@ -205,7 +205,7 @@ def test_scapy_and_strongswan_agree(topology, daemon, folder, needs_capture):
     """The oracle itself, held against strongSwan: opens, seals, and a second copy is dropped."""
     settings = pair(topology, inner=4, esp="aes256-sha256")
     a, b = establish(daemon, ("charon", "charon"), settings, dump_keys=True)
-    wire = Capture(topology.wan, "to_b", folder / "wire.pcap")
+    wire = Capture(topology, folder / "wire.pcap")
     assert_ping(topology.host_a, topology.b.host4, count=10)
     tunnel = Live(a, b, topology, esp_packets(wire.stop()), {sa.spi: sa for sa in read_keys(a.key_lines())}, False, 4)
     for packet in tunnel.packets:

@@ -21,7 +21,7 @@ def test_exported_keys_decrypt_everything(ends, ike, esp, outer, topology, daemo
     settings = pair(topology, outer=outer, ike=ike, esp=esp)
     b.start(settings[1])
     a.start(settings[0])
-    wire = Capture(topology.wan, "to_b", folder / "wire.pcap", "udp or esp")
+    wire = Capture(topology, folder / "wire.pcap", "udp or esp")
     a.up()
     a.wait_installed()
     assert_ping(topology.host_a, topology.b.host4)
@@ -57,7 +57,7 @@ def test_a_wrong_key_is_noticed(topology, daemon, folder, needs_capture):
     settings = pair(topology, inner=4)
     b.start(settings[1])
     a.start(settings[0])
-    wire = Capture(topology.wan, "to_b", folder / "wire.pcap", "udp or esp")
+    wire = Capture(topology, folder / "wire.pcap", "udp or esp")
     a.up()
     assert_ping(topology.host_a, topology.b.host4)
     keys = [line for line in a.key_lines() if line.startswith("esp_sa")]

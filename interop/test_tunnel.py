@@ -14,7 +14,7 @@ from harness.traffic import Flow, assert_ping, exercise, ping, transfer
 @every_end
 def test_psk(ends, outer, encap, topology, daemon, folder, needs_capture):
     """Both inner versions in both outer ones, through one child SA."""
-    wire = Capture(topology.wan, "to_b", folder / "wire.pcap")
+    wire = Capture(topology, folder / "wire.pcap")
     a, b = establish(daemon, ends, pair(topology, outer=outer, encap=encap))
     exercise(topology)
     packets = esp_packets(wire.stop())
@@ -82,7 +82,7 @@ def test_invalid_ke_retry(ends, topology, daemon, folder, needs_capture):
     settings = pair(topology, inner=4)
     settings[0].connections["site"]["proposals"] = "aes128gcm16-prfsha256-x25519-ecp256"
     settings[1].connections["site"]["proposals"] = "aes128gcm16-prfsha256-ecp256"
-    wire = Capture(topology.wan, "to_b", folder / "wire.pcap", "udp port 500")
+    wire = Capture(topology, folder / "wire.pcap", "udp port 500")
     establish(daemon, ends, settings)
     assert_ping(topology.host_a, topology.b.host4)
     exchanges = [packet.exchange for packet in dissect(wire.stop()) if packet.exchange]
@@ -106,7 +106,7 @@ def test_narrowed_selectors(ends, topology, daemon):
 @every_end
 def test_behind_a_nat(ends, topology, daemon, folder, needs_capture):
     """B lives behind a masquerading router and initiates."""
-    wire = Capture(topology.wan, "to_b", folder / "wire.pcap")
+    wire = Capture(topology, folder / "wire.pcap")
     settings = pair(topology)
     a, b = start(daemon, ends, settings)
     b.up()
@@ -146,7 +146,7 @@ def test_two_workers(topology, daemon):
     for one in settings:
         one.gateway["workers"] = 2
     establish(daemon, esplanade_pair, settings)
-    flows = [Flow(topology.host_a, topology.host_b, topology.b.host4, port=7100 + n, rate=300) for n in range(4)]
+    flows = [Flow(topology.host_a, topology.host_b, topology.b.host4, port=40100 + n, rate=300) for n in range(4)]
     exercise(topology)
     for flow in flows:
         report = flow.stop()

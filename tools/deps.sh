@@ -21,8 +21,8 @@ libevent-core-2.1-7                library that libreswan's pluto links
 libnss3-tools                      certutil and pk12util: libreswan keeps its keys in an NSS database
 libcurl3-nss                       library that libreswan's pluto links
 libunbound8                        library that libreswan's pluto links
-tshark                             decrypts captures with the exported keys
-tcpdump                            takes the captures
+tshark                             takes captures (dumpcap) and decrypts them with the exported keys
+ethtool                            turns off the segmentation offload that would hide packets from a capture
 iperf3                             throughput
 iproute2                           network namespaces, veth
 iputils-ping                       ping

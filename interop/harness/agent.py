@@ -51,18 +51,23 @@ def stop(*_):
 def stream(address, port, rate, size, seconds):
     rate, size, sent = int(rate), int(size), 0
     with socket.socket(family(address), socket.SOCK_DGRAM) as out:
+        running = True
+
+        def end(*_):
+            nonlocal running
+            running = False
+
+        signal.signal(signal.SIGINT, end)
+        print("ready", flush=True)
         start = time.monotonic()
-        try:
-            while time.monotonic() - start < float(seconds):
-                body = sent.to_bytes(8, "big") + b"\xa5" * (size - 12)
-                try:
-                    out.sendto(body + zlib.crc32(body).to_bytes(4, "big"), (address, int(port)))
-                except OSError:
-                    pass  # counted as lost at the far end
-                sent += 1
-                time.sleep(max(0.0, start + sent / rate - time.monotonic()))
-        except Stop:
-            pass
+        while running and time.monotonic() - start < float(seconds):
+            body = sent.to_bytes(8, "big") + b"\xa5" * (size - 12)
+            sent += 1
+            try:
+                out.sendto(body + zlib.crc32(body).to_bytes(4, "big"), (address, int(port)))
+            except OSError:
+                pass  # counted as lost at the far end
+            time.sleep(max(0.0, start + sent / rate - time.monotonic()))
     print(sent)
 
 

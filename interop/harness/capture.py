@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .namespaces import Namespace
+from .namespaces import Topology
 from .process import Process, run, wait_until
 
 PREFERENCES = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
@@ -19,23 +19,30 @@ FIELDS = ["frame.number", "frame.protocols", "esp.spi", "esp.icv_good", "esp.icv
 
 
 def missing() -> str | None:
-    for tool in ("tcpdump", "tshark"):
+    for tool in ("dumpcap", "tshark", "ethtool"):
         if not shutil.which(tool):
             return f"{tool} is not installed (tools/deps.sh)"
     return None
 
 
 class Capture:
-    def __init__(self, space: Namespace, interface: str, file: Path, expression: str = ""):
+    """Takes every packet between the gateways, one frame each."""
+
+    def __init__(self, topology: Topology, file: Path, expression: str = ""):
         self.file = file
-        self._process: Process = space.start(
-            ["tcpdump", "-i", interface, "-n", "-U", "--immediate-mode", "-s", "0", "-Z", "root", "-w", file, *expression.split()])
+        # veth carries UDP segmentation offload through: a frame would be many packets in one.
+        far_end = (topology.nat_box, "outside") if topology.nat else (topology.gw_b, "wan")
+        for space, interface in ((topology.wan, "to_b"), far_end):
+            space.run(["ethtool", "-K", interface, "tx-udp-segmentation", "off"])
+        # dumpcap, not tcpdump: the latter insists on changing its user, which a user namespace forbids.
+        self._process: Process = topology.start(
+            "wan", ["dumpcap", "-q", "-P", "-i", "to_b", "-w", file, *(["-f", expression] if expression else [])])
         # A capture has begun once its file has the header.
-        wait_until(f"tcpdump on {interface}", lambda: file.exists() and file.stat().st_size >= 24)
+        wait_until("dumpcap", lambda: file.exists() and file.stat().st_size >= 24)
 
     def stop(self) -> Path:
-        # tcpdump takes packets from the kernel in blocks: the last ones need a moment.
-        time.sleep(0.3)
+        # The kernel hands packets over in blocks: the last ones need a moment.
+        time.sleep(0.6)
         self._process.stop(signal.SIGINT)
         return self.file
 

@@ -79,7 +79,7 @@ class Topology:
 
     def __init__(self, *, nat: bool = False, mtu: int = 1500):
         prefix = f"esp{os.getpid():x}-{next(_serial)}"
-        roles = ["host_a", "gw_a", "wan", "gw_b", "host_b"] + (["nat"] if nat else [])
+        roles = ["host_a", "gw_a", "wan", "gw_b", "host_b"] + (["nat_box"] if nat else [])
         self.spaces = {role: Namespace(f"{prefix}-{role}") for role in roles}
         self.nat = nat
         self.a, self.b = A, NAT_B if nat else B
@@ -105,7 +105,7 @@ class Topology:
         links = [("host_a", "lan", "gw_a", "lan"), ("gw_a", "wan", "wan", "to_a"),
                  ("gw_b", "lan", "host_b", "lan")]
         if self.nat:
-            links += [("wan", "to_b", "nat", "outside"), ("nat", "inside", "gw_b", "wan")]
+            links += [("wan", "to_b", "nat_box", "outside"), ("nat_box", "inside", "gw_b", "wan")]
         else:
             links += [("wan", "to_b", "gw_b", "wan")]
         batch = [f"netns add {n}" for n in name.values()]
@@ -127,9 +127,9 @@ class Topology:
         routes = {"host_a": [A.gw4, A.gw6], "host_b": [B.gw4, B.gw6],
                   "gw_a": ["172.16.1.1", "fd00:1::1"], "gw_b": ["172.16.2.1", "fd00:2::1"]}
         if self.nat:
-            addresses["nat"] = [("outside", NAT_OUTSIDE4 + "/24"), ("outside", NAT_OUTSIDE6 + "/64"),
+            addresses["nat_box"] = [("outside", NAT_OUTSIDE4 + "/24"), ("outside", NAT_OUTSIDE6 + "/64"),
                                 ("inside", "172.16.3.1/24"), ("inside", "fd00:3::1/64")]
-            routes["nat"] = ["172.16.2.1", "fd00:2::1"]
+            routes["nat_box"] = ["172.16.2.1", "fd00:2::1"]
             routes["gw_b"] = ["172.16.3.1", "fd00:3::1"]
         for role, space in self.spaces.items():
             space.sysctl(ipv4__ip_forward=1, ipv4__conf__all__rp_filter=0, ipv4__conf__default__rp_filter=0,
@@ -137,7 +137,9 @@ class Topology:
                          ipv6__conf__default__accept_dad=0)
             lines = ["link set lo up"]
             for device in dict.fromkeys(d for d, _ in addresses[role]):
-                lines.append(f"link set {device} up")
+                # Ready at once: a late link-local address makes charon look for new paths.
+                lines += [f"link set {device} addrgenmode none up",
+                          f"address add fe80::{next(_serial) + 1:x}/64 dev {device} nodad"]
             for device, address in addresses[role]:
                 lines.append(f"address add {address} dev {device}" + (" nodad" if ":" in address else ""))
             lines += [f"route add default via {via}" for via in routes.get(role, [])]
@@ -152,13 +154,13 @@ class Topology:
 
     def _masquerade(self) -> None:
         for family in ("ip", "ip6"):
-            self.spaces["nat"].run(["nft", "-f", "-"], stdin=(
+            self.nat_box.run(["nft", "-f", "-"], stdin=(
                 f"table {family} nat {{\nchain post {{\ntype nat hook postrouting priority 100;\n"
                 f"oifname \"outside\" masquerade random;\n}}\n}}\n"))
 
     def forget_nat_mappings(self) -> None:
         """The NAT box loses its outer link: the kernel drops every mapping and gives out new ports."""
-        nat = self.spaces["nat"]
+        nat = self.nat_box
         run(["ip", "-n", nat.name, "-batch", "-"], stdin=(
             "link set outside down\nlink set outside up\n"
             f"address replace {NAT_OUTSIDE6}/64 dev outside nodad\n"
