@@ -1,2 +1,3 @@
 //! Development only: vectors, network simulator, oracles.
+pub mod net;
 pub mod vectors;

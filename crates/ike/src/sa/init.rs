@@ -379,7 +379,8 @@ pub(crate) fn respond_init(
         spi_r,
         local,
         remote,
-        nat: nat::detect(message.notifications(), spi_i, spi_r, local, remote, forced),
+        // The initiator did not know our SPI yet.
+        nat: nat::detect(message.notifications(), spi_i, 0, local, remote, forced),
         window: Window::default(),
         phase: Phase::Closed,
         parked: false,

@@ -1,0 +1,405 @@
+//! Two endpoints, a network between them and a virtual clock, with a model of the data plane that checks
+//! every event.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::iana::{Encryption, Group, Prf, SequenceNumbers};
+use esplanade_crypto::secret::Secret as SecretBytes;
+use esplanade_ike::config::{
+    AddressMatch, Child, Connection, EspProposal, Identity, IkeProposal, Lifetime, LocalAuth, LocalMethod, RemoteAuth,
+    RemoteMethod, Retransmission, Secret, Selector, Unique,
+};
+use esplanade_ike::status::{ChildSaState, IkeSaState};
+use esplanade_ike::{
+    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, Random, Refusal, Transmit,
+};
+use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
+
+pub const A: &str = "192.0.2.1";
+pub const B: &str = "198.51.100.1";
+
+pub struct SeededRandom(pub Rng);
+
+impl Random for SeededRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill(bytes);
+    }
+}
+
+/// SPIs in use: reserved by the endpoint, or installed.
+#[derive(Debug, Default)]
+pub struct Spis {
+    next: u32,
+    pub used: BTreeSet<u32>,
+    pub limit: Option<usize>,
+}
+
+#[derive(Clone, Default)]
+pub struct SharedSpis(pub Arc<Mutex<Spis>>);
+
+impl EspSpiAllocator for SharedSpis {
+    fn allocate(&mut self) -> Option<u32> {
+        let mut spis = self.0.lock().unwrap();
+        if spis.limit.is_some_and(|limit| spis.used.len() >= limit) {
+            return None;
+        }
+        spis.next += 1;
+        let spi = 0x1000 + spis.next;
+        assert!(spis.used.insert(spi));
+        Some(spi)
+    }
+
+    fn release(&mut self, spi: u32) {
+        assert!(self.0.lock().unwrap().used.remove(&spi), "released {spi:x} that was not reserved");
+    }
+}
+
+pub fn subnet(text: &str) -> Selector {
+    let (from, to) = text.split_once('-').unwrap();
+    Selector::range(from.parse().unwrap(), to.parse().unwrap())
+}
+
+pub fn ike_proposal() -> IkeProposal {
+    IkeProposal {
+        encryption: vec![(Encryption::AesGcm16, 128)],
+        integrity: vec![],
+        prf: vec![Prf::HmacSha2_256],
+        groups: vec![Group::Curve25519],
+    }
+}
+
+pub fn esp_proposal() -> EspProposal {
+    EspProposal {
+        encryption: vec![(Encryption::AesGcm16, 128)],
+        integrity: vec![],
+        groups: vec![],
+        sequence_numbers: vec![SequenceNumbers::Bits32],
+    }
+}
+
+pub fn id(text: &str) -> Identity {
+    text.parse().unwrap()
+}
+
+pub fn child(name: &str, local: &str, remote: &str) -> Child {
+    Child {
+        name: name.to_owned(),
+        local_ts: vec![subnet(local)],
+        remote_ts: vec![subnet(remote)],
+        esp_proposals: vec![esp_proposal()],
+        lifetime: Lifetime { rekey_time: Duration::ZERO, life_time: Duration::ZERO, ..Lifetime::default() },
+        ..Child::default()
+    }
+}
+
+pub fn connection(local: &str, remote: &str, ids: (&str, &str), children: Vec<Child>) -> Connection {
+    Connection {
+        name: "site".to_owned(),
+        local_addrs: vec![AddressMatch::Host(local.parse().unwrap())],
+        remote_addrs: vec![AddressMatch::Host(remote.parse().unwrap())],
+        local_port: None,
+        remote_port: 500,
+        proposals: vec![ike_proposal()],
+        encap: false,
+        rekey_time: Duration::ZERO,
+        over_time: Duration::ZERO,
+        rand_time: Duration::ZERO,
+        dpd_delay: Duration::ZERO,
+        mobike: false,
+        unique: Unique::No,
+        keyingtries: 1,
+        retransmission: Retransmission::default(),
+        local: LocalAuth { id: id(ids.0), method: LocalMethod::Psk },
+        remote: RemoteAuth { id: id(ids.1), method: RemoteMethod::Psk },
+        children: children.into_iter().map(Arc::new).collect(),
+    }
+}
+
+pub fn config(connection: Connection) -> Config {
+    Config {
+        connections: vec![Arc::new(connection)],
+        secrets: vec![Secret { owners: vec![], key: SecretBytes::from(b"a shared secret".as_slice()) }],
+        ..Config::default()
+    }
+}
+
+/// The networks behind A and behind B.
+pub const NET_A: &str = "10.1.0.0-10.1.255.255";
+pub const NET_B: &str = "10.2.0.0-10.2.255.255";
+
+/// The configurations of A and of B.
+pub fn default_configs() -> (Connection, Connection) {
+    (
+        connection(A, B, ("a.example", "b.example"), vec![child("net", NET_A, NET_B)]),
+        connection(B, A, ("b.example", "a.example"), vec![child("net", NET_B, NET_A)]),
+    )
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outbound {
+    Not,
+    Used,
+}
+
+/// One endpoint and what its data plane holds.
+pub struct Side {
+    pub name: &'static str,
+    pub address: IpAddr,
+    pub endpoint: Endpoint,
+    pub spis: SharedSpis,
+    pub children: BTreeMap<ChildSaId, (Box<ChildSaInstalled>, Outbound)>,
+    pub up: BTreeSet<IkeSaId>,
+    /// Everything ever installed, for the comparison with the peer.
+    pub installed: Vec<Box<ChildSaInstalled>>,
+    seen: HashSet<ChildSaId>,
+    pub events: Vec<Event>,
+    pub sent: Vec<Transmit>,
+    /// Nothing leaves and nothing arrives.
+    pub dead: bool,
+}
+
+impl Side {
+    pub fn new(name: &'static str, address: &str, config: Config, now: Instant, seed: u64) -> Self {
+        let spis = SharedSpis::default();
+        // Far apart, so that no SPI of one side is one of the other by chance.
+        spis.0.lock().unwrap().next = (seed as u32) << 16;
+        Self {
+            name,
+            address: address.parse().unwrap(),
+            endpoint: Endpoint::new(
+                config,
+                Box::new(spis.clone()),
+                Box::new(SeededRandom(Rng::new(seed ^ 0x5eed))),
+                now,
+            ),
+            spis,
+            children: BTreeMap::new(),
+            up: BTreeSet::new(),
+            installed: Vec::new(),
+            seen: HashSet::new(),
+            events: Vec::new(),
+            sent: Vec::new(),
+            dead: false,
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.endpoint.poll_event() {
+            self.check(&event);
+            self.events.push(event);
+        }
+    }
+
+    /// What must hold for every event.
+    fn check(&mut self, event: &Event) {
+        match event {
+            Event::IkeSaUp(up) => assert!(self.up.insert(up.ike_sa), "{} up twice", up.ike_sa),
+            Event::IkeSaRekeyed { old, new, .. } => {
+                assert!(self.up.remove(old), "{}: {old} rekeyed but not up", self.name);
+                assert!(self.up.insert(*new));
+            }
+            Event::IkeSaDown { ike_sa, .. } => assert!(self.up.remove(ike_sa), "{}: {ike_sa} down but not up", self.name),
+            Event::ChildSaInstalled(child) => {
+                assert!(self.seen.insert(child.child), "child id used again");
+                let in_use = self.children.values().any(|(live, _)| live.spi_in == child.spi_in);
+                assert!(!in_use, "SPI used again while live");
+                assert!(self.spis.0.lock().unwrap().used.contains(&child.spi_in));
+                assert_ne!(child.key_in, child.key_out);
+                self.installed.push(child.clone());
+                self.children.insert(child.child, (child.clone(), Outbound::Not));
+            }
+            Event::ChildSaUseOutbound { child } => {
+                let (_, outbound) = self.children.get_mut(child).expect("outbound of a child that is not there");
+                assert_eq!(*outbound, Outbound::Not, "outbound used twice");
+                *outbound = Outbound::Used;
+            }
+            Event::ChildSaDeleted(deleted) => {
+                assert!(self.children.remove(&deleted.child).is_some(), "{}: deleted what is not there", self.name);
+                assert!(self.spis.0.lock().unwrap().used.remove(&deleted.spi_in));
+            }
+            Event::PeerMoved { children, .. } => {
+                assert!(children.iter().all(|child| self.children.contains_key(child)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Established IKE SAs by their SPIs.
+    pub fn ike_sas(&self) -> BTreeSet<(u64, u64)> {
+        let up = |state| matches!(state, IkeSaState::Established | IkeSaState::Rekeying);
+        let status = self.endpoint.status();
+        status.iter().filter(|sa| up(sa.state)).map(|sa| (sa.spi_i, sa.spi_r)).collect()
+    }
+
+    /// SPIs of the child SAs in use, in and out.
+    pub fn child_spis(&self) -> BTreeSet<(u32, u32)> {
+        self.children.values().map(|(child, _)| (child.spi_in, child.spi_out)).collect()
+    }
+
+    pub fn refused(&self, reason: Refusal) -> u64 {
+        self.endpoint.counters().refused(reason)
+    }
+
+    /// The endpoint's own view of the children must be what its events say.
+    pub fn check_status(&self) {
+        let mut listed = BTreeSet::new();
+        for child in self.endpoint.status().iter().flat_map(|sa| &sa.children) {
+            assert!(listed.insert(child.id), "child listed twice");
+            assert!(!matches!(child.state, ChildSaState::Rekeying) || child.rekey_at.is_none());
+        }
+        assert_eq!(listed, self.children.keys().copied().collect(), "{}: events and status differ", self.name);
+    }
+}
+
+pub struct Pair {
+    pub start: Instant,
+    pub now: Instant,
+    pub a: Side,
+    pub b: Side,
+    pub network: Network,
+    /// A NAT in front of A: what B sees instead of A's address and ports.
+    pub nat: Option<(IpAddr, u16)>,
+}
+
+impl Pair {
+    pub fn new(a: Config, b: Config, conditions: Conditions, seed: u64) -> Self {
+        let start = Instant::now();
+        Self {
+            start,
+            now: start,
+            a: Side::new("a", A, a, start, 2 * seed),
+            b: Side::new("b", B, b, start, 2 * seed + 1),
+            network: Network::new(conditions, seed),
+            nat: None,
+        }
+    }
+
+    /// The default pair on a perfect network, changed by the caller.
+    pub fn with(change: impl FnOnce(&mut Connection, &mut Connection)) -> Self {
+        let (mut a, mut b) = default_configs();
+        change(&mut a, &mut b);
+        Self::new(config(a), config(b), Conditions::PERFECT, 1)
+    }
+
+    pub fn initiate(&mut self) {
+        self.a.endpoint.initiate(self.now, "site", None, None).unwrap();
+        self.flush();
+    }
+
+    /// Up on a perfect network.
+    pub fn established() -> Self {
+        let mut pair = Self::with(|_, _| {});
+        pair.initiate();
+        pair.run(Duration::from_secs(1));
+        pair.assert_agreed(1, 1);
+        pair
+    }
+
+    /// Events, then datagrams into the network.
+    pub fn flush(&mut self) {
+        let nat = self.nat;
+        for side in [&mut self.a, &mut self.b] {
+            side.take_events();
+            while let Some(transmit) = side.endpoint.poll_transmit() {
+                side.sent.push(transmit.clone());
+                let mut from = transmit.local;
+                assert_eq!(from.ip(), side.address);
+                let mut to = transmit.remote;
+                if let Some((outside, shift)) = nat {
+                    if side.name == "a" {
+                        from = SocketAddr::new(outside, from.port() + shift);
+                    } else if to.ip() == outside {
+                        to = SocketAddr::new(A.parse().unwrap(), to.port() - shift);
+                    }
+                }
+                if !side.dead {
+                    self.network.send(self.now, Datagram { from, to, payload: transmit.payload });
+                }
+            }
+        }
+    }
+
+    /// To the next arrival or timer; false if there is none before `until`.
+    pub fn step(&mut self, until: Instant) -> bool {
+        let timers = [self.network.next_arrival(), self.a.endpoint.poll_timeout(), self.b.endpoint.poll_timeout()];
+        let Some(next) = timers.into_iter().flatten().min().filter(|next| *next <= until) else { return false };
+        self.now = self.now.max(next);
+        while let Some(datagram) = self.network.arrive(self.now) {
+            let side = if datagram.to.ip() == self.a.address { &mut self.a } else { &mut self.b };
+            if !side.dead {
+                side.endpoint.handle_datagram(self.now, datagram.to, datagram.from, &datagram.payload);
+            }
+            self.flush();
+        }
+        for side in [&mut self.a, &mut self.b] {
+            if side.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
+                side.endpoint.handle_timeout(self.now);
+            }
+        }
+        self.flush();
+        true
+    }
+
+    pub fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        let mut steps = 0u32;
+        while self.step(until) {
+            steps += 1;
+            assert!(steps < 100_000, "the endpoints do not come to rest");
+        }
+        self.now = until;
+    }
+
+    /// Both ends hold the same SAs, with the same keys.
+    pub fn assert_agreed(&self, ike_sas: usize, children: usize) {
+        self.assert_same();
+        assert_eq!(self.a.ike_sas().len(), ike_sas);
+        assert_eq!(self.a.children.len(), children);
+    }
+
+    pub fn assert_same(&self) {
+        assert_eq!(self.a.ike_sas(), self.b.ike_sas(), "IKE SAs differ");
+        let crossed: BTreeSet<_> = self.b.child_spis().into_iter().map(|(i, o)| (o, i)).collect();
+        assert_eq!(self.a.child_spis(), crossed, "child SAs differ");
+        for (child, outbound) in self.a.children.values().chain(self.b.children.values()) {
+            assert_eq!(*outbound, Outbound::Used, "{} cannot send", child.name);
+        }
+        self.a.check_status();
+        self.b.check_status();
+        self.assert_keys();
+    }
+
+    /// What one end seals the other opens, for every child SA that both ever had.
+    pub fn assert_keys(&self) {
+        for a in &self.a.installed {
+            for b in self.b.installed.iter().filter(|b| b.spi_in == a.spi_out && b.spi_out == a.spi_in) {
+                assert_eq!(a.key_out, b.key_in);
+                assert_eq!(a.key_in, b.key_out);
+                assert_eq!(a.esp, b.esp);
+                assert_eq!((&a.local_ts, &a.remote_ts), (&b.remote_ts, &b.local_ts));
+                assert_ne!(a.initiator, b.initiator);
+                assert_eq!(a.udp_encap, b.udp_encap);
+            }
+        }
+    }
+
+    /// Ends everything and looks for what was forgotten.
+    pub fn assert_clean_end(&mut self) {
+        self.a.endpoint.terminate_all(self.now);
+        self.b.endpoint.terminate_all(self.now);
+        self.flush();
+        self.run(Duration::from_secs(900));
+        for side in [&self.a, &self.b] {
+            assert!(side.children.is_empty(), "{}: {:?}", side.name, side.children);
+            assert!(side.up.is_empty());
+            assert!(side.endpoint.status().is_empty(), "{}: {:#?}", side.name, side.endpoint.status());
+            assert!(side.spis.0.lock().unwrap().used.is_empty(), "{}: SPIs leak", side.name);
+            assert_eq!(side.endpoint.half_open(), 0);
+            assert_eq!(side.endpoint.poll_timeout(), None);
+        }
+    }
+}
