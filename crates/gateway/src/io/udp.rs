@@ -52,7 +52,6 @@ pub(super) fn open(
         set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
         set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
     } else {
-        socket.set_only_v6(true)?;
         set_option(
             socket.as_fd(),
             libc::IPPROTO_IPV6,
@@ -111,6 +110,9 @@ impl UdpSocket {
         let socket = open(domain, Type::DGRAM, Protocol::UDP, options)?;
         if options.reuse_port {
             socket.set_reuse_port(true)?;
+        }
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
         // Best effort: a kernel without it gives one datagram at a time.

@@ -1,0 +1,213 @@
+//! The workers against the kernel's own stack: TCP and UDP through two gateways, over every kind of outer packet.
+//!
+//! Needs /dev/net/tun and the right to make network namespaces; without them each test says SKIP and passes.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use esplanade::io::netns::Namespace;
+use esplanade::worker::{BindError, ListenConfig, Sockets};
+use esplanade_crypto::iana::Integrity;
+use esplanade_crypto::{AesKeyLength, Transform};
+use esplanade_ipsec::DropReason;
+
+use pair::{Error, INNER_V4, INNER_V6, Pair, PairOptions, inside};
+
+mod pair;
+
+const GCM: Transform = Transform::AesGcm16(AesKeyLength::Bits128);
+const CBC: Transform = Transform::AesCbcHmac(AesKeyLength::Bits256, Integrity::HmacSha2_256_128);
+const BULK: usize = 8 << 20;
+
+fn permitted(test: &str) -> bool {
+    let missing = if !std::path::Path::new("/dev/net/tun").exists() {
+        Some("there is no /dev/net/tun".to_owned())
+    } else {
+        Namespace::create()
+            .err()
+            .map(|error| format!("no network namespace can be made: {error}"))
+    };
+    if let Some(reason) = &missing {
+        eprintln!("SKIP {test}: {reason}");
+    }
+    missing.is_none()
+}
+
+/// Bytes that tell where they come from.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+fn tcp_transfer(pair: &Pair, server: IpAddr) -> Result<(), Error> {
+    let listener = inside(&pair.namespaces[1], || {
+        Ok(TcpListener::bind((server, 5001))?)
+    })?;
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(move || -> Result<Vec<u8>, Error> {
+            let mut received = Vec::new();
+            listener.accept()?.0.read_to_end(&mut received)?;
+            Ok(received)
+        });
+        inside(&pair.namespaces[0], || {
+            let mut stream = TcpStream::connect_timeout(
+                &SocketAddr::new(server, 5001),
+                Duration::from_secs(10),
+            )?;
+            Ok(stream.write_all(&pattern(BULK))?)
+        })?;
+        let received = receiver.join().map_err(|_| "the receiver panicked")??;
+        assert!(
+            received == pattern(BULK),
+            "{} bytes arrived, not those that were sent",
+            received.len()
+        );
+        Ok(())
+    })
+}
+
+fn udp_transfer(pair: &Pair, server: IpAddr) -> Result<(), Error> {
+    let receiver = inside(&pair.namespaces[1], || Ok(UdpSocket::bind((server, 5002))?))?;
+    receiver.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let unspecified = if server.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
+    let sender = inside(&pair.namespaces[0], || Ok(UdpSocket::bind(unspecified)?))?;
+    // The last one is larger than the MTU: a fragmented datagram.
+    let sizes = [1, 9, 1200, 1200, 1200, 1200, 700, 1200, 3000];
+    for (index, size) in sizes.into_iter().enumerate() {
+        let mut datagram = pattern(size);
+        datagram[0] = index as u8;
+        sender.send_to(&datagram, (server, 5002))?;
+    }
+    for (index, size) in sizes.into_iter().enumerate() {
+        let mut buffer = [0; 4000];
+        let len = receiver.recv(&mut buffer)?;
+        assert_eq!((usize::from(buffer[0]), len), (index, size));
+        assert_eq!(buffer[1..len], pattern(size)[1..]);
+    }
+    Ok(())
+}
+
+fn run(test: &str, options: PairOptions) {
+    if !permitted(test) {
+        return;
+    }
+    let pair = Pair::new(&options).unwrap();
+    for server in [IpAddr::V4(INNER_V4[1]), IpAddr::V6(INNER_V6[1])] {
+        udp_transfer(&pair, server).unwrap();
+        tcp_transfer(&pair, server).unwrap();
+    }
+    let (mut sent, mut received) = (0, 0);
+    for worker in &pair.sites[0].workers {
+        sent += worker.io.sent.load(Ordering::Relaxed);
+        assert_eq!(worker.io.send_errors.load(Ordering::Relaxed), 0);
+        assert_eq!(worker.io.send_too_big.load(Ordering::Relaxed), 0);
+    }
+    for worker in &pair.sites[1].workers {
+        received += worker.inbound.packets_out.load(Ordering::Relaxed);
+        assert_eq!(worker.inbound.drops.total(), 0);
+        assert_eq!(worker.io.tun_write_errors.load(Ordering::Relaxed), 0);
+        assert_eq!(worker.outbound.drops.get(DropReason::MalformedInner), 0);
+    }
+    assert!(
+        received > 2 * BULK as u64 / 1500 && received <= sent,
+        "sent {sent}, received {received}"
+    );
+    let writes: u64 = pair.sites[1]
+        .workers
+        .iter()
+        .map(|w| w.io.tun_writes.load(Ordering::Relaxed))
+        .sum();
+    eprintln!("{test}: {received} packets in {writes} writes");
+}
+
+#[test]
+fn udp_encapsulated_over_ipv4() {
+    let options = PairOptions {
+        transform: GCM,
+        udp_encap: true,
+        outer_v6: false,
+        workers: 1,
+    };
+    run("udp_encapsulated_over_ipv4", options);
+}
+
+#[test]
+fn udp_encapsulated_over_ipv6() {
+    let options = PairOptions {
+        transform: CBC,
+        udp_encap: true,
+        outer_v6: true,
+        workers: 1,
+    };
+    run("udp_encapsulated_over_ipv6", options);
+}
+
+#[test]
+fn raw_over_ipv4() {
+    let options = PairOptions {
+        transform: CBC,
+        udp_encap: false,
+        outer_v6: false,
+        workers: 1,
+    };
+    run("raw_over_ipv4", options);
+}
+
+#[test]
+fn raw_over_ipv6() {
+    let options = PairOptions {
+        transform: GCM,
+        udp_encap: false,
+        outer_v6: true,
+        workers: 1,
+    };
+    run("raw_over_ipv6", options);
+}
+
+#[test]
+fn two_workers_share_the_port() {
+    let options = PairOptions {
+        transform: GCM,
+        udp_encap: true,
+        outer_v6: false,
+        workers: 2,
+    };
+    run("two_workers_share_the_port", options);
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_user() {
+    if !permitted("a_port_in_use_is_named_with_its_user") {
+        return;
+    }
+    let namespace = Namespace::create().unwrap();
+    for workers in [1, 2] {
+        let error = inside(&namespace, || {
+            let _other = UdpSocket::bind("0.0.0.0:4500")?;
+            Ok(Sockets::bind(&ListenConfig {
+                workers,
+                ..ListenConfig::default()
+            })
+            .map(drop)
+            .unwrap_err())
+        });
+        let error = error.unwrap();
+        assert!(
+            matches!(error, BindError::InUse { port: 4500, .. }),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("process {}", std::process::id())),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! Two data planes with static keys in two network namespaces joined by a veth pair: the packet path without IKE.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use esplanade::io::netns::Namespace;
+use esplanade::io::tun::Tun;
+use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
+use esplanade::worker::{
+    Clock, Datagram, Engines, ListenConfig, Reports, Sockets, Worker, WorkerConfig,
+};
+use esplanade_crypto::{CpuEngine, Transform};
+use esplanade_ipsec::lifetime::LifetimeLimits;
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters, TunnelOptions};
+use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::tunnel::inner_mtu;
+use esplanade_ipsec::wire::IpVersion;
+use esplanade_ipsec::{Database, Event};
+use tokio::sync::mpsc;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+const OUTER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+const OUTER_V6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
+];
+/// The addresses of the two TUNs.
+pub const INNER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 2, 0, 1)];
+pub const INNER_V6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xfd02, 0, 0, 0, 0, 0, 0, 1),
+];
+
+#[derive(Clone, Copy)]
+pub struct PairOptions {
+    pub transform: Transform,
+    pub udp_encap: bool,
+    pub outer_v6: bool,
+    pub workers: usize,
+}
+
+pub struct Pair {
+    pub namespaces: [Namespace; 2],
+    pub sites: [Site; 2],
+}
+
+pub struct Site {
+    pub database: Arc<Database>,
+    pub workers: Vec<Worker>,
+    #[allow(dead_code, reason = "not every user of this module reads them")]
+    pub events: mpsc::Receiver<Event>,
+    #[allow(dead_code, reason = "not every user of this module reads them")]
+    pub ike: mpsc::Receiver<Datagram>,
+}
+
+/// Runs `work` in a thread inside the namespace.
+pub fn inside<T: Send>(
+    namespace: &Namespace,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            namespace.enter()?;
+            work()
+        });
+        thread.join().map_err(|_| "a thread panicked")?
+    })
+}
+
+fn configure<F: Future<Output = Result<(), Error>>>(work: impl FnOnce() -> F) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async { work().await })
+}
+
+impl Pair {
+    pub fn new(options: &PairOptions) -> Result<Self, Error> {
+        let namespaces = [Namespace::create()?, Namespace::create()?];
+        inside(&namespaces[0], || {
+            configure(async || {
+                let net = Net::connect()?;
+                net.link_add_veth("outer0", "outer1").await?;
+                let peer = net.link_index("outer1").await?;
+                Ok(net.link_move_to_netns(peer, namespaces[1].as_fd()).await?)
+            })
+        })?;
+        let sites = [
+            site(&namespaces[0], 0, options)?,
+            site(&namespaces[1], 1, options)?,
+        ];
+        associate(&sites, options)?;
+        Ok(Self { namespaces, sites })
+    }
+}
+
+fn site(namespace: &Namespace, index: usize, options: &PairOptions) -> Result<Site, Error> {
+    inside(namespace, || {
+        let mut tuns = Vec::new();
+        for _ in 0..options.workers {
+            tuns.push(Tun::open("ipsec0", options.workers > 1)?);
+        }
+        configure(async || network(index, options).await)?;
+        let sockets = Sockets::bind(&ListenConfig {
+            workers: options.workers,
+            ..ListenConfig::default()
+        })?;
+        let database = Arc::new(Database::new());
+        let (events_sender, events) = mpsc::channel(64);
+        let (ike_sender, ike) = mpsc::channel(64);
+        let reports = Reports {
+            ike: ike_sender,
+            events: events_sender,
+        };
+        let clock = Clock::start();
+        let mut workers = Vec::new();
+        for (index, (tun, sockets)) in tuns.into_iter().zip(sockets.workers).enumerate() {
+            let config = WorkerConfig {
+                index,
+                cpu: None,
+                clock,
+                tun,
+                sockets,
+                database: Arc::clone(&database),
+                reports: reports.clone(),
+            };
+            let engines = Engines {
+                seal: Box::new(CpuEngine::new(4)?),
+                open: Box::new(CpuEngine::new(4)?),
+            };
+            workers.push(Worker::spawn(config, engines)?);
+        }
+        Ok(Site {
+            database,
+            workers,
+            events,
+            ike,
+        })
+    })
+}
+
+async fn network(index: usize, options: &PairOptions) -> Result<(), Error> {
+    let net = Net::connect()?;
+    net.link_set_up(net.link_index("lo").await?).await?;
+    let outer = net.link_index(&format!("outer{index}")).await?;
+    net.address_add(outer, OUTER_V4[index].into(), 24).await?;
+    net.address_add(outer, OUTER_V6[index].into(), 64).await?;
+    net.link_set_up(outer).await?;
+    let tun = net.link_index("ipsec0").await?;
+    let version = if options.outer_v6 {
+        IpVersion::V6
+    } else {
+        IpVersion::V4
+    };
+    let mtu = inner_mtu(1500, options.transform, version, options.udp_encap);
+    net.link_set_mtu(tun, mtu as u32).await?;
+    net.link_set_up(tun).await?;
+    for (own, other, length) in [
+        (
+            IpAddr::V4(INNER_V4[index]),
+            IpAddr::V4(INNER_V4[1 - index]),
+            24,
+        ),
+        (
+            IpAddr::V6(INNER_V6[index]),
+            IpAddr::V6(INNER_V6[1 - index]),
+            64,
+        ),
+    ] {
+        net.address_add(tun, own, length).await?;
+        let destination = Prefix::new(other, length).ok_or("bad prefix")?;
+        let target = RouteTarget::Link {
+            index: tun,
+            gateway: None,
+            source: None,
+        };
+        net.route_add(&Route {
+            destination,
+            target,
+            table: TABLE_MAIN,
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Installs one SA in each direction.
+fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
+    let port = if options.udp_encap { 4500 } else { 0 };
+    let key = vec![0x42; options.transform.key_material_len()];
+    let outer = |index: usize| -> SocketAddr {
+        match options.outer_v6 {
+            true => SocketAddr::new(OUTER_V6[index].into(), port),
+            false => SocketAddr::new(OUTER_V4[index].into(), port),
+        }
+    };
+    for (from, to) in [(0, 1), (1, 0)] {
+        let spi = sites[to].database.sad().allocate_spi().ok_or("no SPI")?;
+        let parameters = |local: usize, remote: usize| -> Result<SaParameters<'_>, Error> {
+            Ok(SaParameters {
+                spi,
+                policy: PolicyId(1),
+                transform: options.transform,
+                esn: true,
+                key_material: &key,
+                selectors: selectors(local, remote)?,
+                path: Path {
+                    local: outer(local),
+                    remote: outer(remote),
+                    udp_encap: options.udp_encap,
+                },
+                tunnel: TunnelOptions::default(),
+                lifetime: LifetimeLimits::default(),
+                replay_window: 1024,
+            })
+        };
+        sites[to]
+            .database
+            .sad()
+            .insert(Arc::new(InboundSa::new(parameters(to, from)?)?))?;
+        let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
+        policy.install(Arc::new(OutboundSa::new(parameters(from, to)?)?));
+        let entry = Entry {
+            selectors: selectors(from, to)?,
+            action: Action::Protect(policy),
+        };
+        sites[from].database.publish_spd(Spd::new(vec![entry]));
+    }
+    Ok(())
+}
+
+fn selectors(local: usize, remote: usize) -> Result<SelectorSet, Error> {
+    let v4 =
+        |index: usize| AddressRange::from_prefix(INNER_V4[index].into(), 24).ok_or("bad prefix");
+    let v6 =
+        |index: usize| AddressRange::from_prefix(INNER_V6[index].into(), 64).ok_or("bad prefix");
+    let both = vec![
+        Selector::between(v4(local)?, v4(remote)?),
+        Selector::between(v6(local)?, v6(remote)?),
+    ];
+    Ok(SelectorSet::new(both).ok_or("too many selectors")?)
+}
