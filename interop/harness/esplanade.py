@@ -74,8 +74,8 @@ class Esplanade(Control):
         return json.loads(self.command("status", "--json").stdout)
 
     def drops(self, reason: str) -> int:
-        """How many packets were dropped for this reason since the start."""
-        return _sum_of(self.status(), reason)
+        """How many packets or messages were refused for this reason since the start."""
+        return _sum_of(self.counters(), reason)
 
     def load(self, settings: Settings) -> None:
         self.write(settings)
@@ -105,7 +105,7 @@ class Esplanade(Control):
 
 
 def _sum_of(value, key: str) -> int:
-    """The number under `key` wherever it stands in the status; the outermost one counts."""
+    """The numbers under `key` wherever they stand."""
     if isinstance(value, dict):
         if key in value:
             return int(value[key])
