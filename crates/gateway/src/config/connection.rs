@@ -71,33 +71,40 @@ pub(super) fn connection(
     read(node, "version", d, version);
     notes(node, d);
     let lifetime = lifetime(node, d);
+    // Everything is read before a missing part gives up, so that all errors are found.
+    let local_addrs = read_list(node, "local_addrs", d, address_match).unwrap_or_default();
+    let local_port = read(node, "local_port", d, |text| {
+        local_port(text, context.gateway.ports)
+    });
+    let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
+    let proposals = read_list(node, "proposals", d, proposal::ike).map(|lists| lists.concat());
+    let encap = read(node, "encap", d, switch);
+    let dpd_delay = read(node, "dpd_delay", d, time);
+    let mobike = read(node, "mobike", d, switch);
+    let unique = read(node, "unique", d, unique);
+    let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
-    let d = &mut *context.diagnostics;
     let connection = Connection {
         name,
-        local_addrs: read_list(node, "local_addrs", d, address_match).unwrap_or_default(),
+        local_addrs,
         remote_addrs,
-        local_port: read(node, "local_port", d, |text| {
-            local_port(text, context.gateway.ports)
-        }),
-        remote_port: read(node, "remote_port", d, |text| number(text, 1..=65_535))
-            .map_or(500, |port| port as u16),
-        proposals: read_list(node, "proposals", d, proposal::ike)
-            .map(|lists| lists.concat())
+        local_port,
+        remote_port: remote_port.map_or(500, |port| port as u16),
+        proposals: proposals
             .filter(|list| !list.is_empty())
             .unwrap_or_else(proposal::ike_default),
-        encap: read(node, "encap", d, switch).unwrap_or(false),
+        encap: encap.unwrap_or(false),
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
-        dpd_delay: read(node, "dpd_delay", d, time).unwrap_or_default(),
-        mobike: read(node, "mobike", d, switch).unwrap_or(false),
-        unique: read(node, "unique", d, unique).unwrap_or_default(),
-        keyingtries: read(node, "keyingtries", d, keyingtries).unwrap_or(1),
+        dpd_delay: dpd_delay.unwrap_or_default(),
+        mobike: mobike.unwrap_or(false),
+        unique: unique.unwrap_or_default(),
+        keyingtries: keyingtries.unwrap_or(1),
         retransmission: context.gateway.retransmission,
-        local: local,
-        remote: remote,
+        local,
+        remote,
         children,
     };
     Some((connection, Fingerprint::new(node, certificates)))

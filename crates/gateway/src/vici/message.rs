@@ -146,11 +146,12 @@ impl Message {
         // Open sections, each with the name under which it goes into the one before it.
         let mut open = vec![(String::new(), Message::new())];
         while let Some(element) = reader.byte() {
+            let depth = open.len();
             let Some((_, inner)) = open.last_mut() else {
                 return Err(Malformed::Nesting);
             };
             match element {
-                SECTION_START if open.len() > DEPTH_MAX => return Err(Malformed::Depth),
+                SECTION_START if depth > DEPTH_MAX => return Err(Malformed::Depth),
                 SECTION_START => open.push((reader.name()?, Message::new())),
                 SECTION_END => match open.pop() {
                     Some((name, section)) => match open.last_mut() {

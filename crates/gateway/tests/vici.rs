@@ -1,0 +1,384 @@
+//! The control protocol: our client and stock swanctl against the server with a fake gateway.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use esplanade::cli::render_sa;
+use esplanade::vici::client::{Client, Error};
+use esplanade::vici::server::{BindError, Events, Request, Socket, serve};
+use esplanade::vici::{Message, Packet};
+use tokio::sync::{mpsc, oneshot};
+
+/// A server with canned answers on a thread of its own; stops when dropped.
+struct Gateway {
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Gateway {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("run/esplanade.vici");
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let path = socket.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let socket = Socket::bind(&path).unwrap();
+                let (sender, mut requests) = mpsc::channel(8);
+                let events = Events::default();
+                let server = tokio::spawn(serve(socket, sender, events.clone()));
+                ready.send(()).unwrap();
+                let answers = async {
+                    while let Some(request) = requests.recv().await {
+                        answer(request, &events);
+                    }
+                };
+                tokio::select! { () = answers => {}, _ = stopped => {} }
+                server.abort();
+                let _ = server.await;
+            });
+        });
+        is_ready.recv_timeout(Duration::from_secs(10)).unwrap();
+        Self {
+            socket,
+            _directory: directory,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket, Duration::from_secs(10)).unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(request: Request, events: &Events) {
+    let mut reply = Message::new();
+    match request.command.as_str() {
+        "version" => {
+            reply
+                .set("daemon", "esplanade")
+                .set("version", "0.1.0")
+                .set("sysname", "Linux")
+                .set("release", "6.1")
+                .set("machine", "x86_64");
+        }
+        "stats" => {
+            let mut uptime = Message::new();
+            uptime.set("running", "5 minutes").set("since", "Jan 01");
+            let mut workers = Message::new();
+            workers.set("total", 2).set("idle", 1);
+            let mut sas = Message::new();
+            sas.set("total", 1).set("half-open", 0);
+            reply
+                .section("uptime", uptime)
+                .section("workers", workers)
+                .section("ikesas", sas);
+        }
+        "list-sas" => request.emit("list-sa", sa()),
+        "list-conns" => request.emit("list-conn", connection()),
+        "initiate" => {
+            let mut line = Message::new();
+            line.set("group", "IKE")
+                .set("level", 1)
+                .set("ikesa-name", "office")
+                .set("msg", "initiating");
+            request.emit("control-log", line);
+            return match request.message.text("child") {
+                Some("net") => request.succeed(),
+                _ => request.fail("no child is called that"),
+            };
+        }
+        "terminate" => {
+            let mut message = Message::new();
+            message.set("up", "no");
+            events.emit("ike-updown", message);
+            reply
+                .set("success", "yes")
+                .set("matches", 1)
+                .set("terminated", 1);
+        }
+        // Far more than a packet takes.
+        "flood" => {
+            reply.list("lines", std::iter::repeat_n("x".repeat(60_000), 20));
+        }
+        "forget" => return drop(request),
+        _ => return request.unknown(),
+    }
+    request.reply(reply);
+}
+
+fn connection() -> Message {
+    let mut child = Message::new();
+    child
+        .set("mode", "TUNNEL")
+        .set("rekey_time", 3600)
+        .set("rekey_bytes", 0)
+        .set("rekey_packets", 0)
+        .set("dpd_action", "none")
+        .set("close_action", "none")
+        .list("local-ts", ["10.0.0.0/16"])
+        .list("remote-ts", ["10.1.0.0/16"]);
+    let mut children = Message::new();
+    children.section("net", child);
+    let mut auth = Message::new();
+    auth.set("class", "pre-shared key")
+        .set("id", "gw-a.example.org");
+    let mut content = Message::new();
+    content
+        .list("local_addrs", ["192.0.2.1"])
+        .list("remote_addrs", ["198.51.100.1"])
+        .set("version", "IKEv2")
+        .set("reauth_time", 0)
+        .set("rekey_time", 14400)
+        .section("local-1", auth.clone())
+        .section("remote-1", auth)
+        .section("children", children);
+    let mut message = Message::new();
+    message.section("office", content);
+    message
+}
+
+fn sa() -> Message {
+    let mut child = Message::new();
+    child
+        .set("name", "net")
+        .set("uniqueid", 1)
+        .set("reqid", 1)
+        .set("state", "INSTALLED")
+        .set("mode", "TUNNEL")
+        .set("protocol", "ESP")
+        .set("encap", "yes")
+        .set("spi-in", "c1234567")
+        .set("spi-out", "c7654321")
+        .set("encr-alg", "AES_GCM_16")
+        .set("encr-keysize", 128)
+        .set("esn", 1)
+        .set("bytes-in", 1_572_864)
+        .set("packets-in", 1200)
+        .set("use-in", 3)
+        .set("bytes-out", 100)
+        .set("packets-out", 1)
+        .set("install-time", 65)
+        .set("rekey-time", 3300)
+        .set("life-time", 3895)
+        .list("local-ts", ["10.0.0.0/16"])
+        .list("remote-ts", ["10.1.0.0/16"]);
+    let mut children = Message::new();
+    children.section("net-1", child);
+    let mut content = Message::new();
+    content
+        .set("uniqueid", 1)
+        .set("version", 2)
+        .set("state", "ESTABLISHED")
+        .set("local-host", "192.0.2.1")
+        .set("local-port", 4500)
+        .set("local-id", "gw-a.example.org")
+        .set("remote-host", "198.51.100.1")
+        .set("remote-port", 4500)
+        .set("remote-id", "gw-b\x1b[31m.example.org")
+        .set("initiator", "yes")
+        .set("initiator-spi", "0011223344556677")
+        .set("responder-spi", "8899aabbccddeeff")
+        .set("encr-alg", "AES_GCM_16")
+        .set("encr-keysize", 128)
+        .set("prf-alg", "PRF_HMAC_SHA2_256")
+        .set("dh-group", "CURVE_25519")
+        .set("established", 65)
+        .set("rekey-time", 13000)
+        .section("child-sas", children);
+    let mut message = Message::new();
+    message.section("office", content);
+    message
+}
+
+#[test]
+fn commands_and_streamed_events() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    let version = client.command("version", Message::new()).unwrap();
+    assert_eq!(version.text("daemon"), Some("esplanade"));
+
+    let mut seen = Vec::new();
+    client
+        .streamed("list-sas", Message::new(), Some("list-sa"), |event| {
+            seen.push(event);
+        })
+        .unwrap();
+    assert_eq!(seen, [sa()]);
+
+    // Without registration the events stay away.
+    assert!(client.command("list-sas", Message::new()).unwrap().is_empty());
+    assert!(matches!(
+        client.command("sing", Message::new()),
+        Err(Error::UnknownCommand(_))
+    ));
+    assert!(matches!(
+        client.streamed("version", Message::new(), Some("weather"), |_| {}),
+        Err(Error::UnknownEvent(_))
+    ));
+    let failed = client.command("initiate", Message::new()).unwrap();
+    assert_eq!(failed.text("success"), Some("no"));
+}
+
+#[test]
+fn answers_that_do_not_fit_or_never_come_are_failures() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    for command in ["flood", "forget"] {
+        let answer = client.command(command, Message::new()).unwrap();
+        assert_eq!(answer.text("success"), Some("no"), "{command}");
+    }
+    assert!(client.command("version", Message::new()).is_ok());
+}
+
+#[test]
+fn events_for_everybody_reach_those_who_registered() {
+    let gateway = Gateway::start();
+    let mut client = gateway.client();
+    let mut seen = 0;
+    let mut message = Message::new();
+    message.set("ike", "office");
+    // The event races with the answer; the second round certainly comes after the first event.
+    for _ in 0..2 {
+        client
+            .streamed("terminate", message.clone(), Some("ike-updown"), |_| seen += 1)
+            .unwrap();
+    }
+    assert!(seen <= 2);
+}
+
+#[test]
+fn hostile_bytes_end_only_their_own_connection() {
+    use std::io::{Read, Write};
+    let gateway = Gateway::start();
+    let register = Packet::Register("list-sa".to_owned()).encode().unwrap();
+    let mut half = register.clone();
+    half.truncate(6);
+    for bytes in [
+        &[0xff, 0xff, 0xff, 0xff][..],
+        &[0, 0, 0, 0],
+        &[0, 0, 0, 1, 9],
+        &[0, 0, 0, 3, 0, 200, b'x'],
+        &[0, 0, 0, 2, 5, 0],
+        &half,
+    ] {
+        let mut stream = UnixStream::connect(&gateway.socket).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        // A reset is as good as an orderly end.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{bytes:?} was answered");
+    }
+    assert!(gateway.client().command("version", Message::new()).is_ok());
+}
+
+#[test]
+fn sockets_are_private_single_and_cleaned_up() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _guard = runtime.enter();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vici");
+
+    // A socket file that nobody listens at is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let socket = Socket::bind(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(matches!(Socket::bind(&path), Err(BindError::InUse(_))));
+    drop(socket);
+    assert!(!path.exists());
+
+    std::fs::write(&path, "precious").unwrap();
+    assert!(matches!(Socket::bind(&path), Err(BindError::NotASocket(_))));
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn nobody_at_the_socket_is_unreachable() {
+    let missing = Path::new("/nonexistent/vici");
+    let error = Client::connect(missing, Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)));
+}
+
+#[test]
+fn security_associations_are_readable() {
+    let event = sa();
+    let (name, content) = event.sections().next().unwrap();
+    let expected = "\
+office: ESTABLISHED, IKEv2, up 1m 05s, rekey in 3h 36m
+  local   'gw-a.example.org' @ 192.0.2.1[4500]
+  remote  'gw-b\u{fffd}[31m.example.org' @ 198.51.100.1[4500]
+  suite   AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519
+  net: INSTALLED, TUNNEL in UDP, up 1m 05s, rekey in 55m 00s, expires in 1h 04m
+    traffic 10.0.0.0/16 <-> 10.1.0.0/16
+    suite   ESP AES_GCM_16-128/ESN
+    in      c1234567    1.5 MiB         1200 packets, last 3s ago
+    out     c7654321      100 B            1 packets
+";
+    assert_eq!(render_sa(name, content), expected);
+}
+
+/// Runs stock swanctl; None where it is not installed.
+fn swanctl(gateway: &Gateway, arguments: &[&str]) -> Option<(bool, String)> {
+    let output = Command::new("swanctl")
+        .args(arguments)
+        .arg("--uri")
+        .arg(format!("unix://{}", gateway.socket.display()))
+        .output()
+        .ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    Some((
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    ))
+}
+
+#[test]
+fn stock_swanctl_understands_us() {
+    let gateway = Gateway::start();
+    for (arguments, expected) in [
+        (&["--version", "--daemon"][..], "esplanade"),
+        (&["--stats"], "uptime: 5 minutes"),
+        (&["--list-sas"], "office: #1, ESTABLISHED, IKEv2"),
+        (&["--list-sas"], "AES_GCM_16-128"),
+        (&["--list-conns"], "office: IKEv2"),
+        (&["--initiate", "--child", "net"], "initiate completed successfully"),
+        (&["--terminate", "--ike", "office"], "terminate completed successfully"),
+    ] {
+        let Some((success, text)) = swanctl(&gateway, arguments) else {
+            println!("SKIP stock_swanctl_understands_us: swanctl is not installed");
+            return;
+        };
+        assert!(success && text.contains(expected), "{arguments:?}: {text}");
+    }
+    let (success, text) = swanctl(&gateway, &["--initiate", "--child", "nothing"]).unwrap();
+    assert!(!success && text.contains("no child is called that"), "{text}");
+}
