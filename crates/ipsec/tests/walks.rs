@@ -83,6 +83,22 @@ proptest! {
     }
 
     #[test]
+    fn arbitrary_authentic_bodies_do_no_harm(
+        transform in any_transform(),
+        esn in any::<bool>(),
+        bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..120), 1..5),
+        version in prop_oneof![Just(0x45u8), Just(0x60)],
+    ) {
+        let mut tunnel = Tunnel::new(transform, esn);
+        for mut body in bodies {
+            if let Some(first) = body.first_mut() {
+                *first = version;
+            }
+            common::drive_inbound(&mut tunnel, &body);
+        }
+    }
+
+    #[test]
     fn a_truncated_packet_is_refused(
         transform in any_transform(),
         packet in any_inner(),

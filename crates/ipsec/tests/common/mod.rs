@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use esplanade_crypto::{Batch, CpuEngine, Engine, RejectReason, Rejected, Transform, cpu};
+use esplanade_crypto::{
+    Batch, CpuEngine, Engine, JobStatus, KeyContext, RejectReason, Rejected, Transform, cpu,
+};
 use esplanade_ipsec::Database;
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::inbound::Inbound;
@@ -219,6 +221,35 @@ impl Tunnel {
         }
         opened
     }
+}
+
+/// Drives the inbound walk with arbitrary bytes: as they are, aimed at the SA, and as the body of an authentic
+/// packet, which reaches the trailer and the inner packet. A fuzz target can include this file and call it.
+pub fn drive_inbound(tunnel: &mut Tunnel, data: &[u8]) {
+    let sa = Arc::clone(&tunnel.inbound_sa);
+    let transform = sa.common.transform();
+    let sequence = sa.replay.lock().top() + 1;
+    let mut aimed = data.to_vec();
+    if let Some(spi) = aimed.get_mut(..4) {
+        spi.copy_from_slice(&sa.common.spi.to_be_bytes());
+    }
+    let mut authentic = sa.common.spi.to_be_bytes().to_vec();
+    authentic.extend((sequence as u32).to_be_bytes());
+    authentic.resize(8 + transform.iv_len(), 0x1f);
+    authentic.extend(data);
+    let body = (data.len().max(1)).next_multiple_of(transform.block_align());
+    authentic.resize(8 + transform.iv_len() + body + transform.icv_len(), 0);
+    let key = KeyContext::new(transform, sa.common.esn(), &key_material(transform));
+    let key = key.expect("good keys");
+    assert_eq!(cpu::seal(&key, sequence, &mut authentic), JobStatus::Done);
+    for packet in tunnel.open(&[data.to_vec(), aimed, authentic]) {
+        assert!(packet.len() <= data.len(), "more came out than went in");
+    }
+    assert!(
+        sa.replay.lock().top() >= sequence,
+        "the authentic packet was not taken"
+    );
+    assert_reconciled(tunnel.inbound.counters());
 }
 
 /// Packets in must be packets out, bypassed or dropped.
