@@ -35,6 +35,8 @@ pub(crate) struct PendingChild {
     pub(crate) rekeys: Option<ChildSaId>,
     /// The peer has rekeyed the same child SA meanwhile.
     pub(super) rival: Option<Rival>,
+    /// Unknown SPIs that the peer has deleted since: ours may be one of them, when its answer was lost.
+    pub(super) deleted: Vec<u32>,
     /// INVALID_KE_PAYLOAD was obeyed once.
     pub(super) group_changed: bool,
 }
@@ -178,6 +180,7 @@ impl IkeSa {
             remote_ts: ts::resolve(&config.remote_ts, self.remote.ip()),
             rekeys: None,
             rival: None,
+            deleted: Vec::new(),
             group_changed: false,
         })
     }
@@ -226,7 +229,13 @@ impl IkeSa {
             return self.create_child_refused(ctx, pending, error);
         }
         match self.accept_child(ctx, &pending, message) {
-            Ok((child, lowest_nonce)) => self.child_created(ctx, pending, child, lowest_nonce),
+            Ok((child, lowest_nonce)) => {
+                let deleted = pending.deleted.contains(&child.spi_out).then_some(child.id);
+                self.child_created(ctx, pending, child, lowest_nonce);
+                if let Some(id) = deleted {
+                    self.child_deleted_by_peer(ctx, id);
+                }
+            }
             Err(failure) => {
                 // The peer has it; the SPI is free when the peer has confirmed the delete.
                 self.queue(ctx, Task::Disown(pending.spi_in));

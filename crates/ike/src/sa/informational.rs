@@ -7,6 +7,9 @@ use crate::event::{ChildSaId, DownReason};
 use crate::status::Refusal;
 use crate::wire::{Delete, ExchangeType, Message, NotifyType, Payload, ProtocolId};
 
+/// SPIs remembered while an answer is waited for.
+const DELETED_MAX: usize = 64;
+
 pub(crate) fn delete_ike() -> Payload {
     Payload::Delete(Delete {
         protocol: ProtocolId::IKE,
@@ -103,6 +106,11 @@ impl IkeSa {
             for &spi in spis {
                 // The peer names what it receives on, which is what we send on.
                 let Some(child) = state.children.iter().find(|child| child.spi_out == spi) else {
+                    if let Some(Exchange::CreateChild(pending)) = &mut state.exchange
+                        && pending.deleted.len() < DELETED_MAX
+                    {
+                        pending.deleted.push(spi);
+                    }
                     continue;
                 };
                 if gone.contains(&child.id) {
@@ -152,7 +160,7 @@ impl IkeSa {
         }
     }
 
-    fn child_deleted_by_peer(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+    pub(super) fn child_deleted_by_peer(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let Some(state) = self.established_mut() else {
             return;
         };

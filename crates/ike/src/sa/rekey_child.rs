@@ -127,12 +127,14 @@ impl IkeSa {
             return Err(not_found());
         }
         let state = self.established().ok_or_else(Refuse::temporary)?;
+        let awaits_answer = matches!(state.exchange, Some(Exchange::CreateChild(_)));
         let spi = rekeyed.spi_u32().ok_or_else(Refuse::syntax)?;
-        let old = state
-            .children
-            .iter()
-            .find(|child| child.spi_out == spi)
-            .ok_or_else(not_found)?;
+        let old = state.children.iter().find(|child| child.spi_out == spi);
+        let old = old.ok_or_else(|| match awaits_answer {
+            // It may be the very SA that we have proposed, of which the answer was lost.
+            true => Refuse::temporary(),
+            false => not_found(),
+        })?;
         let old_id = old.id;
         if !matches!(old.state, ChildState::Installed | ChildState::Rekeying) {
             return Err(Refuse::temporary());

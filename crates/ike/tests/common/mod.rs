@@ -123,6 +123,7 @@ pub fn config(connection: Connection) -> Config {
     Config {
         connections: vec![Arc::new(connection)],
         secrets: vec![Secret { owners: vec![], key: SecretBytes::from(b"a shared secret".as_slice()) }],
+        trace_messages: std::env::var_os("ESPLANADE_IKE_TRACE").is_some(),
         ..Config::default()
     }
 }
@@ -187,8 +188,12 @@ impl Side {
         }
     }
 
-    fn take_events(&mut self) {
+    /// With `ESPLANADE_IKE_TRACE` set the events are printed.
+    fn take_events(&mut self, at: Duration) {
         while let Some(event) = self.endpoint.poll_event() {
+            if std::env::var_os("ESPLANADE_IKE_TRACE").is_some() {
+                eprintln!("{at:?} {} {event:?}", self.name);
+            }
             self.check(&event);
             self.events.push(event);
         }
@@ -303,7 +308,7 @@ impl Pair {
     pub fn flush(&mut self) {
         let nat = self.nat;
         for side in [&mut self.a, &mut self.b] {
-            side.take_events();
+            side.take_events(self.now - self.start);
             while let Some(transmit) = side.endpoint.poll_transmit() {
                 side.sent.push(transmit.clone());
                 let mut from = transmit.local;
