@@ -256,7 +256,7 @@ impl Run {
         };
         // A second try has an empty batch to itself.
         for _ in 0..2 {
-            match self.outbound.reserve(&sa, &view, &cut) {
+            let refused = match self.outbound.reserve(&sa, &view, &cut) {
                 Ok(mut slots) => {
                     let mut index = 0;
                     while let Some(slot) = slots.next_slot() {
@@ -265,8 +265,11 @@ impl Run {
                     }
                     return;
                 }
-                Err(Refused::BatchFull) => self.seal_and_send(),
-                Err(Refused::Dropped(_)) => return,
+                Err(refused) => refused,
+            };
+            match refused {
+                Refused::BatchFull => self.seal_and_send(),
+                Refused::Dropped(_) => return,
             }
         }
     }

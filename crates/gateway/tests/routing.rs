@@ -1,0 +1,129 @@
+//! Routes and rules in a namespace of their own, as `ip` shows them.
+//!
+//! Needs the right to make network namespaces; without it the test says SKIP and passes.
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use esplanade::io::netns::Namespace;
+use esplanade::net::{AddressRange, Net, Routing, RoutingConfig};
+
+const MARK: u32 = 0xe5b;
+
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip")
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn range(first: &str, last: &str) -> AddressRange {
+    AddressRange {
+        first: first.parse().unwrap(),
+        last: last.parse().unwrap(),
+    }
+}
+
+async fn scenario() {
+    let net = Net::connect().unwrap();
+    net.link_add_veth("tun0", "lan0").await.unwrap();
+    let tun = net.link_index("tun0").await.unwrap();
+    let lan = net.link_index("lan0").await.unwrap();
+    net.link_set_mtu(tun, 1400).await.unwrap();
+    assert_eq!(net.link_mtu("tun0").await.unwrap(), 1400);
+    let gateway: IpAddr = "10.1.0.1".parse().unwrap();
+    net.address_add(lan, gateway, 16).await.unwrap();
+    for link in [tun, lan] {
+        net.link_set_up(link).await.unwrap();
+    }
+    assert!(
+        net.addresses()
+            .await
+            .unwrap()
+            .iter()
+            .any(|entry| entry.address == gateway)
+    );
+
+    let config = RoutingConfig {
+        tun,
+        table: 220,
+        priority: 220,
+        mark: MARK,
+    };
+    let mut routing = Routing::install(&net, config.clone()).await.unwrap();
+    // A second installation, after a crash say, finds its rules there.
+    Routing::install(&net, config).await.unwrap();
+    assert!(
+        ip("rule show").contains("220:\tnot from all fwmark 0xe5b lookup 220"),
+        "{}",
+        ip("rule show")
+    );
+    assert!(ip("-6 rule show").contains("fwmark 0xe5b"));
+
+    let local = [range("10.1.0.0", "10.1.255.255")];
+    let everything = [
+        range("0.0.0.0", "255.255.255.255"),
+        range("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    ];
+    let site = [range("10.2.0.0", "10.2.255.255")];
+    routing.protect(&net, &local, &everything).await.unwrap();
+    routing.protect(&net, &local, &site).await.unwrap();
+    routing.protect(&net, &local, &site).await.unwrap();
+    routing
+        .bypass(&net, &[range("10.9.0.0", "10.9.0.255")])
+        .await
+        .unwrap();
+    let routes = ip("route show table 220");
+    assert!(routes.contains("default dev tun0"), "{routes}");
+    assert!(
+        routes.contains("10.2.0.0/16 dev tun0 proto static src 10.1.0.1"),
+        "{routes}"
+    );
+    assert!(
+        routes.contains("throw 10.1.0.0/16"),
+        "what lies behind the gateway stays there: {routes}"
+    );
+    assert!(routes.contains("throw 10.9.0.0/24"), "{routes}");
+    assert!(
+        ip("route get 10.2.0.9").contains("dev tun0 table 220"),
+        "{}",
+        ip("route get 10.2.0.9")
+    );
+    assert!(ip("route get 10.1.0.9").contains("dev lan0"));
+
+    routing.withdraw(&net, &local, &site).await.unwrap();
+    assert!(
+        ip("route show table 220").contains("10.2.0.0/16"),
+        "another policy still needs it"
+    );
+    routing.withdraw(&net, &local, &site).await.unwrap();
+    assert!(!ip("route show table 220").contains("10.2.0.0/16"));
+    routing.close(&net).await.unwrap();
+    assert_eq!(ip("route show table 220").trim(), "");
+    assert!(!ip("rule show").contains("220"));
+    assert!(!ip("-6 rule show").contains("220"));
+}
+
+#[test]
+fn policies_lead_traffic_into_the_tun_and_leave_nothing_behind() {
+    let namespace = match Namespace::create() {
+        Ok(namespace) => namespace,
+        Err(error) => {
+            eprintln!(
+                "SKIP policies_lead_traffic_into_the_tun: no network namespace can be made: {error}"
+            );
+            return;
+        }
+    };
+    std::thread::spawn(move || {
+        namespace.enter().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(scenario());
+    })
+    .join()
+    .unwrap();
+}
