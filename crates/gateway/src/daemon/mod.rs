@@ -89,26 +89,38 @@ struct Inputs {
 impl Daemon {
     async fn start(mut loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
         let watch = |kind, name: &str| {
-            signal(kind).map_err(|error| Failure::runtime(format!("cannot watch for {name}: {error}")))
+            signal(kind)
+                .map_err(|error| Failure::runtime(format!("cannot watch for {name}: {error}")))
         };
-        let (terminate, interrupt) = (watch(SignalKind::terminate(), "SIGTERM")?, watch(SignalKind::interrupt(), "SIGINT")?);
+        let (terminate, interrupt) = (
+            watch(SignalKind::terminate(), "SIGTERM")?,
+            watch(SignalKind::interrupt(), "SIGINT")?,
+        );
         let hangup = watch(SignalKind::hangup(), "SIGHUP")?;
         let keys = match &options.export_keys {
             None => None,
             Some(path) => Some(KeyFile::open(path).map_err(|error| {
-                Failure::runtime(format!("cannot open the key file {}: {error}", path.display()))
-                    .help("name a file in a folder that exists and is writable")
+                Failure::runtime(format!(
+                    "cannot open the key file {}: {error}",
+                    path.display()
+                ))
+                .help("name a file in a folder that exists and is writable")
             })?),
         };
-        loaded.ike.key_log = keys.is_some();
+        settle_ike(&mut loaded, keys.is_some());
         // The socket comes first: a second gateway by mistake stops here, before it touches anything.
         let socket = Socket::bind(&loaded.gateway.socket).map_err(|error| {
-            Failure::runtime(error).help("stop the other gateway, or set another `socket` in the gateway section")
+            Failure::runtime(error)
+                .help("stop the other gateway, or set another `socket` in the gateway section")
         })?;
         let (clock, started) = (Clock::start(), Instant::now());
         let (plane, from_plane) = Plane::start(&loaded.gateway, clock).await?;
-        let endpoint =
-            Endpoint::new(loaded.ike.clone(), plane.spi_allocator(), Box::new(SystemRandom), started);
+        let endpoint = Endpoint::new(
+            loaded.ike.clone(),
+            plane.spi_allocator(),
+            Box::new(SystemRandom),
+            started,
+        );
         let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
         let events = Events::default();
         tokio::spawn(server::serve(socket, to_daemon, events.clone()));
@@ -125,10 +137,23 @@ impl Daemon {
             events,
             next_tick: started + TICK,
         };
-        daemon.join.configure(policies::configured(&daemon.loaded, |remote| daemon.plane.source_for(remote)));
+        daemon
+            .join
+            .configure(policies::configured(&daemon.loaded, |remote| {
+                daemon.plane.source_for(remote)
+            }));
         daemon.endpoint.set_wall_clock(started, SystemTime::now());
         daemon.start_connections(started);
-        Ok((daemon, Inputs { plane: from_plane, requests, terminate, interrupt, hangup }))
+        Ok((
+            daemon,
+            Inputs {
+                plane: from_plane,
+                requests,
+                terminate,
+                interrupt,
+                hangup,
+            },
+        ))
     }
 
     async fn serve(mut self, mut inputs: Inputs) -> Result<(), Failure> {
@@ -177,7 +202,10 @@ impl Daemon {
     /// When to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.deadline).min();
-        [self.endpoint.poll_timeout(), waiter].into_iter().flatten().fold(self.next_tick, Instant::min)
+        [self.endpoint.poll_timeout(), waiter]
+            .into_iter()
+            .flatten()
+            .fold(self.next_tick, Instant::min)
     }
 
     /// What is due by the clock.
@@ -211,19 +239,23 @@ impl Daemon {
             self.plane.change_route(&change).await;
         }
         while let Some(transmit) = self.endpoint.poll_transmit() {
-            self.plane.send_ike(transmit.local, transmit.remote, &transmit.payload);
+            self.plane
+                .send_ike(transmit.local, transmit.remote, &transmit.payload);
         }
         self.check_waiters(now);
     }
 
     fn on_datagram(&mut self, datagram: &Datagram, now: Instant) {
-        self.endpoint.handle_datagram(now, datagram.local, datagram.remote, &datagram.payload);
+        self.endpoint
+            .handle_datagram(now, datagram.local, datagram.remote, &datagram.payload);
     }
 
     fn on_plane_event(&mut self, event: esplanade_ipsec::Event, now: Instant) {
         match event {
             esplanade_ipsec::Event::Acquire { policy, .. } => {
-                let Some((connection, child)) = self.join.policy_names(policy) else { return };
+                let Some((connection, child)) = self.join.policy_names(policy) else {
+                    return;
+                };
                 let (connection, child) = (connection.to_owned(), child.to_owned());
                 let local = self.local_hint(&connection);
                 tracing::debug!(connection, child, "traffic asks for an SA");
@@ -232,7 +264,9 @@ impl Daemon {
                 }
             }
             esplanade_ipsec::Event::Lifetime { spi, event, .. } => {
-                let Some((child, _)) = self.join.child_by_spi(spi) else { return };
+                let Some((child, _)) = self.join.child_by_spi(spi) else {
+                    return;
+                };
                 let result = match event {
                     LifetimeEvent::Soft => self.endpoint.rekey_child_sa(now, child),
                     LifetimeEvent::Hard => self.endpoint.terminate_child_sa(now, child),
@@ -242,7 +276,9 @@ impl Daemon {
                 }
             }
             esplanade_ipsec::Event::PeerMoved { spi, to, .. } => {
-                let Some((child, installed)) = self.join.child_by_spi(spi) else { return };
+                let Some((child, installed)) = self.join.child_by_spi(spi) else {
+                    return;
+                };
                 let local = installed.inbound.common.path().local;
                 self.endpoint.note_peer_address(now, child, local, to);
             }
@@ -264,11 +300,19 @@ impl Daemon {
                 );
                 self.emit("ike-updown", &up.connection, Some("yes"));
             }
-            Event::IkeSaRekeyed { old, new, connection } => {
+            Event::IkeSaRekeyed {
+                old,
+                new,
+                connection,
+            } => {
                 tracing::info!(connection, %old, %new, "IKE SA rekeyed");
                 self.emit("ike-rekey", &connection, None);
             }
-            Event::IkeSaDown { ike_sa, connection, reason } => {
+            Event::IkeSaDown {
+                ike_sa,
+                connection,
+                reason,
+            } => {
                 match reason {
                     DownReason::Terminated | DownReason::PeerDeleted => {
                         tracing::info!(connection, %ike_sa, "IKE SA down: {reason}");
@@ -285,14 +329,20 @@ impl Daemon {
                     child = deleted.name,
                     spi_in = format_args!("{:08x}", deleted.spi_in),
                     spi_out = format_args!("{:08x}", deleted.spi_out),
-                    "child SA deleted: {}", deleted.reason
+                    "child SA deleted: {}",
+                    deleted.reason
                 );
                 self.join.delete(&deleted, now);
                 if !deleted.replaced {
                     self.emit("child-updown", &deleted.connection, None);
                 }
             }
-            Event::PeerMoved { ike_sa, children, local, remote } => {
+            Event::PeerMoved {
+                ike_sa,
+                children,
+                local,
+                remote,
+            } => {
                 tracing::info!(%ike_sa, %remote, "the peer has moved");
                 self.join.peer_moved(&children, local, remote);
             }
@@ -300,14 +350,23 @@ impl Daemon {
                 // RFC 3948 section 2.3: one octet of 0xff.
                 self.plane.send_ike(local, remote, &[0xff]);
             }
-            Event::ConnectFailed { connection, reason, retry_in } => {
+            Event::ConnectFailed {
+                connection,
+                reason,
+                retry_in,
+            } => {
                 let retry = retry_in.map_or("no further attempt".to_owned(), |delay| {
                     format!("next attempt in {} s", delay.as_secs())
                 });
                 tracing::warn!(connection, "cannot establish the IKE SA: {reason}; {retry}");
                 self.fail_waiters(&connection, None, &reason.to_string());
             }
-            Event::ChildFailed { ike_sa, connection, child, reason } => {
+            Event::ChildFailed {
+                ike_sa,
+                connection,
+                child,
+                reason,
+            } => {
                 tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {reason}");
                 self.fail_waiters(&connection, Some(&child), &reason.to_string());
             }
@@ -322,7 +381,11 @@ impl Daemon {
 
     fn install(&mut self, sa: &esplanade_ike::ChildSaInstalled, now: Instant) {
         if let Err(error) = self.join.install(sa) {
-            tracing::error!(connection = sa.connection, child = sa.name, "cannot install the child SA: {error}");
+            tracing::error!(
+                connection = sa.connection,
+                child = sa.name,
+                "cannot install the child SA: {error}"
+            );
             let _ = self.endpoint.terminate_child_sa(now, sa.child);
             return;
         }
@@ -356,8 +419,15 @@ impl Daemon {
 
     /// Where packets to the connection's peer leave from, if the configuration does not say.
     fn local_hint(&self, connection: &str) -> Option<std::net::SocketAddr> {
-        let connection = self.loaded.ike.connections.iter().find(|known| known.name == connection)?;
-        policies::local_address(connection, self.loaded.gateway.ports, |remote| self.plane.source_for(remote))
+        let connection = self
+            .loaded
+            .ike
+            .connections
+            .iter()
+            .find(|known| known.name == connection)?;
+        policies::local_address(connection, self.loaded.gateway.ports, |remote| {
+            self.plane.source_for(remote)
+        })
     }
 
     /// Establishes what has `start_action = start`.
@@ -375,7 +445,7 @@ impl Daemon {
         let mut loaded = config::load(&self.options.config).map_err(|diagnostics| {
             Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
         })?;
-        loaded.ike.key_log = self.keys.is_some();
+        settle_ike(&mut loaded, self.keys.is_some());
         let diff = self.loaded.diff(&loaded);
         if diff.gateway {
             tracing::warn!("the gateway section has changed: that takes effect at the next start");
@@ -388,7 +458,10 @@ impl Daemon {
         }
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
-        self.join.configure(policies::configured(&self.loaded, |remote| self.plane.source_for(remote)));
+        self.join
+            .configure(policies::configured(&self.loaded, |remote| {
+                self.plane.source_for(remote)
+            }));
         self.start_connections(now);
         tracing::info!(added = ?diff.added, changed = ?diff.changed, removed = ?diff.removed, "configuration reloaded");
         Ok(diff)
@@ -416,9 +489,19 @@ impl Daemon {
     }
 }
 
+/// What of IKE's configuration is not the administrator's.
+fn settle_ike(loaded: &mut Loaded, key_log: bool) {
+    loaded.ike.key_log = key_log;
+    loaded.ike.trace_messages = tracing::enabled!(tracing::Level::DEBUG);
+}
+
 /// One message of a negotiation. DEBUG, not TRACE: messages of strangers never get here.
 fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
-    let kind = if trace.response { "response" } else { "request" };
+    let kind = if trace.response {
+        "response"
+    } else {
+        "request"
+    };
     tracing::debug!(
         connection = trace.connection,
         ike_sa = %trace.ike_sa,

@@ -99,6 +99,7 @@ pub fn child_sa(
         message.set("encap", "yes");
     }
     if let Some(installed) = installed {
+        message.set("reqid", installed.inbound.common.policy.0);
         for (side, common) in [
             ("in", &installed.inbound.common),
             ("out", &installed.outbound.common),
