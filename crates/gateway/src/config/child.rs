@@ -266,7 +266,7 @@ fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
 
 fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
     const HOUR: u64 = 3600;
-    let mut seconds =
+    let seconds =
         |key: &str, d: &mut Diagnostics| read(node, key, d, time).map(|time| time.as_secs());
     let (rekey_time, life_time, rand_time) = (
         seconds("rekey_time", d),

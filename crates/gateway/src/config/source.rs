@@ -61,10 +61,6 @@ impl Sources {
         (self.files.len() - 1) as u32
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.files.len()
-    }
-
     pub(super) fn text(&self, file: u32) -> Arc<Zeroizing<String>> {
         self.files
             .get(file as usize)

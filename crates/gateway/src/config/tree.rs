@@ -120,7 +120,7 @@ impl Node {
 }
 
 /// Values and sections that inheritance may copy in total.
-const INHERITED_MAX: usize = 2_000_000;
+const INHERITED_MAX: usize = 1_000_000;
 /// Sections that may refer to each other in a row.
 const CHAIN_MAX: usize = 32;
 

@@ -1,0 +1,520 @@
+//! Configurations as administrators write them, and what they get wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use esplanade::config::{
+    CopyDscp, DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text,
+    schema,
+};
+use esplanade_ike::auth::Identity;
+use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Selector, StartAction};
+use proptest::prelude::*;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/config")
+        .join(name)
+}
+
+fn read(text: &str) -> Result<Loaded, Diagnostics> {
+    load_text(Path::new("test.conf"), text)
+}
+
+/// The findings as text; the fixture's folder is left out.
+fn refusal(text: &str) -> String {
+    read(text).expect_err("it should be refused").render(false)
+}
+
+fn good(text: &str) -> Loaded {
+    read(text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// A connection with `keys`, whose child has `child_keys`.
+fn site(keys: &str, child_keys: &str) -> String {
+    format!(
+        "connections {{ site {{\n remote_addrs = 198.51.100.1\n {keys}\n local {{ auth = psk }}\n \
+         remote {{ auth = psk }}\n children {{ net {{\n {child_keys}\n }} }} }} }}\n\
+         secrets {{ ike {{ secret = s }} }}\n"
+    )
+}
+
+#[test]
+fn files_of_administrators_load_unchanged() {
+    for entry in fs::read_dir(fixture("good")).unwrap() {
+        let path = entry.unwrap().path();
+        let loaded = load(&path).unwrap_or_else(|errors| panic!("{}:\n{errors}", path.display()));
+        assert!(!loaded.ike.connections.is_empty(), "{}", path.display());
+    }
+}
+
+#[test]
+fn site_to_site_is_understood() {
+    let loaded = load(&fixture("good/site-to-site.conf")).unwrap();
+    let connection = &loaded.ike.connections[0];
+    assert_eq!(connection.name, "gw-gw");
+    assert_eq!(
+        connection.local_addrs,
+        [AddressMatch::Host("192.0.2.1".parse().unwrap())]
+    );
+    assert_eq!(
+        connection.remote_addrs,
+        [AddressMatch::Host("198.51.100.1".parse().unwrap())]
+    );
+    assert_eq!(connection.rekey_time.as_secs(), 5 * 3600 + 30 * 60);
+    assert_eq!(connection.dpd_delay.as_secs(), 30);
+    assert!(matches!(connection.local.method, LocalMethod::Psk));
+    assert_eq!(
+        connection.remote.id,
+        Identity::Fqdn("sun.strongswan.org".to_owned())
+    );
+    let child = &connection.children[0];
+    assert_eq!(child.start_action, StartAction::Trap);
+    assert_eq!(child.dpd_action, Action::Start);
+    let net = |from: &str, to: &str| Selector::range(from.parse().unwrap(), to.parse().unwrap());
+    assert_eq!(child.local_ts, [net("10.1.0.0", "10.1.255.255")]);
+    assert_eq!(child.lifetime.rekey_bytes, 500_000_000);
+    assert_eq!(child.lifetime.life_bytes, 550_000_000);
+    assert_eq!(loaded.ike.secrets.len(), 1);
+    assert_eq!(loaded.ike.secrets[0].owners.len(), 2);
+    assert_eq!(loaded.gateway, GatewayConfig::default());
+}
+
+#[test]
+fn inheritance_follows_strongswan() {
+    let loaded = load(&fixture("good/inheritance.conf")).unwrap();
+    let names: Vec<&str> = loaded
+        .ike
+        .connections
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(names, ["conn-a", "conn-b", "conn-c"]);
+    let [a, b, c] = [0, 1, 2].map(|at| &loaded.ike.connections[at]);
+    assert_eq!(a.dpd_delay.as_secs(), 30);
+    // An empty value clears what is inherited.
+    assert_eq!(b.dpd_delay.as_secs(), 0);
+    assert_eq!(c.dpd_delay.as_secs(), 30);
+    assert_eq!(c.children[0].name, "child-a");
+    assert_eq!(a.children[0].replay_window, 256);
+    assert_eq!(
+        c.remote_addrs,
+        [AddressMatch::Host("203.0.113.7".parse().unwrap())]
+    );
+}
+
+#[test]
+fn policies_are_in_order() {
+    let loaded = load(&fixture("good/shunts.conf")).unwrap();
+    let order: Vec<_> = loaded
+        .policies
+        .iter()
+        .map(|one| (one.child.as_str(), one.action))
+        .collect();
+    assert_eq!(
+        order,
+        [
+            ("first", PolicyAction::Discard),
+            ("lan", PolicyAction::Bypass),
+            ("narrow", PolicyAction::Protect),
+            ("wide", PolicyAction::Protect),
+            ("rest", PolicyAction::Discard),
+        ]
+    );
+    assert_eq!(loaded.policies[2].outer.copy_dscp, CopyDscp::Both);
+    assert!(loaded.policies[2].trap);
+    assert_eq!(loaded.ike.connections.len(), 1, "shunts need no IKE");
+}
+
+#[test]
+fn the_gateway_section_is_read() {
+    let gateway = good(
+        "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
+         tun = vpn0\n mtu = 1380\n workers = 4\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
+         log_level = info,esplanade_ike=debug\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
+         retransmit_tries = 3\n cookie_threshold = 5\n}\n",
+    )
+    .gateway;
+    assert_eq!(gateway.listen.len(), 2);
+    assert_eq!((gateway.ports.ike, gateway.ports.nat_t), (1500, 14500));
+    assert!(!gateway.raw_esp);
+    assert_eq!(
+        (gateway.workers, gateway.table, gateway.mark),
+        (Some(4), Some(220), Some(0x20))
+    );
+    assert_eq!(gateway.socket, Path::new("/tmp/e.vici"));
+    assert_eq!(gateway.retransmission.timeout.as_millis(), 2500);
+    assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
+}
+
+#[test]
+fn all_errors_come_at_once_with_their_places() {
+    let text = fs::read_to_string(fixture("bad/many.conf")).unwrap();
+    let expected = fs::read_to_string(fixture("bad/many.txt")).unwrap();
+    let rendered = load_text(Path::new("many.conf"), &text)
+        .unwrap_err()
+        .render(false);
+    if rendered != expected && std::env::var_os("BLESS").is_some() {
+        fs::write(fixture("bad/many.txt"), &rendered).unwrap();
+        return;
+    }
+    assert_eq!(
+        rendered, expected,
+        "run again with BLESS=1 if the new text is right"
+    );
+}
+
+#[test]
+fn keys_of_strongswan_are_named_as_such() {
+    for (text, expected) in [
+        (
+            site("vips = 0.0.0.0", ""),
+            "`vips` in a connection is not supported yet",
+        ),
+        (
+            site("fragmentation = yes", ""),
+            "`fragmentation` in a connection is not supported yet",
+        ),
+        (
+            site("", "updown = /bin/true"),
+            "`updown` in a child is not supported yet",
+        ),
+        (
+            site("", "dpd_delay = 30s"),
+            "`dpd_delay` belongs into a connection",
+        ),
+        (site("version = 1", ""), "IKEv1 is not supported"),
+        (site("local = x", ""), "`local` is a section"),
+        (
+            "pools { a { addrs = 10.0.0.0/24 } }".to_owned(),
+            "the section `pools` is not supported yet",
+        ),
+    ] {
+        let rendered = refusal(&text);
+        assert!(rendered.contains(expected), "{rendered}");
+    }
+    // Values that change nothing are taken.
+    good(&site(
+        "aggressive = no\n fragmentation = no\n pull = yes",
+        "ipcomp = no\n tfc_padding = 0",
+    ));
+}
+
+#[test]
+fn surprises_are_warned_about() {
+    for (text, expected) in [
+        (site("mobike = yes", ""), "mobike"),
+        (site("dpd_timeout = 60s", ""), "dpd_timeout"),
+        (site("rekey_time = 1h\n rekey_time = 2h", ""), "set twice"),
+        (
+            site(
+                "",
+                "mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8",
+            ),
+            "take effect at once",
+        ),
+        (
+            site("", "").replace("secrets { ike { secret = s } }", ""),
+            "no secret belongs to",
+        ),
+    ] {
+        let rendered = good(&text).warnings.render(false);
+        assert!(rendered.contains(expected), "{expected}: {rendered}");
+    }
+}
+
+#[test]
+fn includes_are_relative_bounded_and_not_circular() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir_all(at("conf.d")).unwrap();
+    fs::write(
+        at("main.conf"),
+        "include conf.d/*.conf\ninclude nothing/*.conf\n",
+    )
+    .unwrap();
+    fs::write(at("conf.d/10-a.conf"), site("", "")).unwrap();
+    fs::write(
+        at("conf.d/20-b.conf"),
+        "connections { site { dpd_delay = 7s } }\n",
+    )
+    .unwrap();
+    fs::write(at("conf.d/.hidden.conf"), "broken").unwrap();
+    let loaded = load(&at("main.conf")).unwrap();
+    assert_eq!(
+        loaded.ike.connections[0].dpd_delay.as_secs(),
+        7,
+        "a later file replaces values"
+    );
+
+    // An error in an included file has the place in that file.
+    fs::write(
+        at("conf.d/20-b.conf"),
+        "connections { site {\n  dpd_dely = 7s } }\n",
+    )
+    .unwrap();
+    let rendered = load(&at("main.conf")).unwrap_err().render(false);
+    assert!(rendered.contains("20-b.conf:2:3"), "{rendered}");
+
+    for (text, expected) in [
+        ("include main.conf", "includes itself"),
+        ("include ../escape-that-is-missing.conf", "does not exist"),
+        ("include", "neither a setting"),
+        ("include \"unfinished", "never closed"),
+        ("include conf.d", "not a file"),
+    ] {
+        fs::write(at("main.conf"), text).unwrap();
+        let rendered = load(&at("main.conf")).unwrap_err().render(false);
+        assert!(rendered.contains(expected), "{text}: {rendered}");
+    }
+
+    fs::write(at("a.conf"), "include b.conf").unwrap();
+    fs::write(at("b.conf"), "section { include a.conf\n }").unwrap();
+    assert!(
+        load(&at("a.conf"))
+            .unwrap_err()
+            .render(false)
+            .contains("includes itself")
+    );
+
+    fs::write(at("binary.conf"), b"a {\n \xff\xfe\n}").unwrap();
+    assert!(
+        load(&at("binary.conf"))
+            .unwrap_err()
+            .render(false)
+            .contains("line 2 is not UTF-8")
+    );
+    assert!(
+        load(&at("absent.conf"))
+            .unwrap_err()
+            .render(false)
+            .contains("does not exist")
+    );
+}
+
+#[test]
+fn references_that_lead_nowhere_or_in_circles_are_refused() {
+    for (text, expected) in [
+        (
+            "connections { a : connections.b { }\n b : connections.a { } }",
+            "refers to itself",
+        ),
+        (
+            "base { }\nconnections { a : bsae { } }",
+            "the nearest section there is `base`",
+        ),
+        ("connections { a : , b { } }", "a reference is missing"),
+    ] {
+        let rendered = refusal(text);
+        assert!(rendered.contains(expected), "{rendered}");
+    }
+    // Doubling at each level: 2^40 copies if nobody counted.
+    let mut text = "s0 { k = v }\n".to_owned();
+    for level in 1..=40 {
+        text += &format!(
+            "s{level} {{ a : s{0} {{ }}\n b : s{0} {{ }} }}\n",
+            level - 1
+        );
+    }
+    text += "connections { x : s40 { } }";
+    let rendered = refusal(&text);
+    assert!(
+        rendered.contains("expand to more than") || rendered.contains("in a row"),
+        "{rendered}"
+    );
+}
+
+#[test]
+fn huge_inputs_are_bounded() {
+    for text in [
+        "a {".repeat(100_000),
+        "}".repeat(100_000),
+        "a { b = c } ".repeat(100_000),
+        "x ".repeat(500_000),
+        "\"".repeat(100_001),
+        format!("a = {}", "y".repeat(1 << 20)),
+        format!("include {}", "*/".repeat(10_000)),
+        format!(
+            "connections {{ {} }}",
+            "c { local { auth = psk } remote { auth = psk } } ".repeat(20_000)
+        ),
+    ] {
+        if let Err(errors) = read(&text) {
+            assert!(errors.render(false).len() < 1 << 20);
+        }
+    }
+}
+
+#[test]
+fn many_connections_load() {
+    let mut text = "defaults { local { auth = psk }\n remote { auth = psk }\n children { net { } } }\nconnections {\n".to_owned();
+    for number in 0..10_000 {
+        text += &format!(
+            "c{number} : defaults {{ remote_addrs = 10.0.{}.{} }}\n",
+            number / 250,
+            number % 250 + 1
+        );
+    }
+    text += "}\nsecrets { ike { secret = s } }";
+    let loaded = good(&text);
+    assert_eq!(loaded.ike.connections.len(), 10_000);
+    assert_eq!(loaded.policies.len(), 10_000);
+}
+
+/// What no message may ever hold.
+const SECRET: &str = "hunter2hunter2";
+
+#[test]
+fn secrets_never_show() {
+    for text in [
+        format!("secrets {{ ike {{ secret = {SECRET} }} }}"),
+        format!("secrets {{ ike {{ secrte = {SECRET}\n }} }}"),
+        format!("secrets {{ ike {{ secret = 0x{SECRET}\n id = @#0\n }} }}"),
+        format!("secrets {{ ike {{ secret = \"{SECRET}\n }} }}"),
+        format!("secrets {{ ike {{ secret = \"a\" {SECRET} bad {{\n }} }}"),
+        format!("secrets {{ ike {{ {SECRET}\n secret = x }} }}"),
+        format!("secrets {{ ike {{ secret = x}}{SECRET} }} }}"),
+        format!("secrets {{ ike {{ secret = x}}}}{SECRET}\n"),
+        format!("secrets {{ eap-a {{ secret = {SECRET} }} }}"),
+        format!("sercets {{ ike {{ secret = {SECRET} }} }}"),
+        format!("sercets {{ ike {{ scret = {SECRET} }} }}"),
+        format!("base {{ secret = \"0x{SECRET}\" }}\nsecrets {{ ike-a : base {{ }} }}"),
+        format!("connections {{ a {{ local {{ secret = {SECRET} }} }} }}"),
+        format!("secret = {SECRET}"),
+        format!("= {SECRET}"),
+        format!("\"{SECRET}\" {{ }}"),
+    ] {
+        let shown = match read(&text) {
+            Ok(loaded) => format!("{loaded:?}{}", loaded.warnings.render(true)),
+            Err(errors) => format!("{errors:?}{errors}{}", errors.render(true)),
+        };
+        assert!(!shown.contains("hunter2"), "{text}\n{shown}");
+    }
+}
+
+#[test]
+fn readable_secret_files_are_warned_about() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("e.conf");
+    fs::write(&path, site("", "")).unwrap();
+    for (mode, warned) in [(0o644, true), (0o640, false), (0o600, false)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let warnings = load(&path).unwrap().warnings.render(false);
+        assert_eq!(
+            warnings.contains("every user may read it"),
+            warned,
+            "{mode:o}: {warnings}"
+        );
+    }
+}
+
+#[test]
+fn reloads_see_what_changed() {
+    let three = |a: &str, c: &str, secret: &str| {
+        let one = |name: &str, keys: &str| {
+            format!("{name} {{ {keys}\n local {{ auth = psk }}\n remote {{ auth = psk }} }}\n")
+        };
+        let c = if c.is_empty() {
+            String::new()
+        } else {
+            one(c, "")
+        };
+        good(&format!(
+            "connections {{ {}{}{c} }}\nsecrets {{ ike {{ secret = {secret} }} }}",
+            one("a", a),
+            one("b", "encap = yes")
+        ))
+    };
+    let old = three("dpd_delay = 1s", "c", "s");
+    assert!(
+        old.diff(&three("dpd_delay = 1s # same", "c", "s"))
+            .is_empty()
+    );
+    let diff = old.diff(&three("dpd_delay = 2s", "d", "t"));
+    assert_eq!(
+        (diff.added, diff.changed, diff.removed),
+        (vec!["d".into()], vec!["a".into()], vec!["c".into()])
+    );
+    assert!(diff.secrets && !diff.gateway);
+}
+
+#[test]
+fn every_key_is_documented() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let text = fs::read_to_string(path).unwrap();
+    for (place, schema) in schema::ALL {
+        for key in schema.keys.iter().chain(schema.key_prefixes) {
+            assert!(
+                text.contains(&format!("| `{key}`")),
+                "docs/configuration.md lacks {place}.{key}"
+            );
+        }
+        for (key, _) in schema.later {
+            assert!(
+                text.contains(&format!("`{key}`")),
+                "docs/configuration.md lacks {place}.{key}"
+            );
+        }
+    }
+}
+
+fn fragment() -> impl Strategy<Value = String> {
+    let words = [
+        "connections",
+        "secrets",
+        "gateway",
+        "site",
+        "local",
+        "remote",
+        "children",
+        "net",
+        "ike",
+        "auth",
+        "psk",
+        "pubkey",
+        "id",
+        "certs",
+        "secret",
+        "remote_addrs",
+        "10.0.0.0/8",
+        "%any",
+        "rekey_time",
+        "4h",
+        "local_ts",
+        "dynamic[tcp/80]",
+        "proposals",
+        "aes128gcm16-prfsha256-x25519",
+        "include",
+        "x*",
+        " { ",
+        " } ",
+        " = ",
+        "\n",
+        "#",
+        "\"",
+        "\\",
+        ":",
+        ",",
+        ".",
+        " ",
+        "\t",
+        "\r\n",
+        "é",
+        "0x00",
+        "0sAA==",
+        "asn1dn:#30",
+        "C=CH,CN=*",
+    ];
+    prop_oneof![4 => proptest::sample::select(words.to_vec()).prop_map(str::to_owned), 1 => "\\PC{0,8}"]
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_loader_panic(parts in proptest::collection::vec(fragment(), 0..60)) {
+        if let Err(errors) = read(&parts.concat()) {
+            prop_assert!(errors.errors() > 0);
+            errors.render(true);
+        }
+    }
+}
