@@ -1,0 +1,145 @@
+//! Certificates and private keys from the folders beside the configuration, made by openssl.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use esplanade::config::{Diagnostics, Loaded, load};
+use esplanade_ike::config::{LocalMethod, RemoteMethod};
+
+fn openssl(folder: &Path, arguments: &str) -> bool {
+    let output = Command::new("openssl")
+        .args(arguments.split_whitespace())
+        .current_dir(folder)
+        .output();
+    match output {
+        Ok(output) => {
+            assert!(output.status.success(), "openssl {arguments}: {output:?}");
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// A folder with an authority, a gateway's certificate and its key. None without openssl.
+fn folder() -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for name in ["x509", "x509ca", "private"] {
+        fs::create_dir(at.join(name)).unwrap();
+    }
+    fs::write(
+        at.join("san"),
+        "subjectAltName=DNS:moon.example.org\nbasicConstraints=CA:FALSE\n",
+    )
+    .unwrap();
+    let steps = [
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out x509ca/ca.pem -days 30 \
+         -subj /O=Example/CN=ca",
+        "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout private/moon.pem -out moon.csr \
+         -subj /O=Example/CN=moon",
+        "x509 -req -in moon.csr -CA x509ca/ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile san -out x509/moon.pem",
+        "genpkey -algorithm ed25519 -out private/other.pem",
+    ];
+    if !steps.iter().all(|step| openssl(at, step)) {
+        println!("SKIP config_certificates: openssl is not installed");
+        return None;
+    }
+    Some(folder)
+}
+
+fn read(folder: &Path, local: &str, remote: &str, secrets: &str) -> Result<Loaded, Diagnostics> {
+    let path = folder.join("esplanade.conf");
+    fs::write(
+        &path,
+        format!(
+            "connections {{ site {{ remote_addrs = 198.51.100.1\n local {{ {local}\n }}\n remote {{ {remote}\n }} }} }}\n\
+             secrets {{ {secrets} }}\n"
+        ),
+    )
+    .unwrap();
+    load(&path)
+}
+
+#[test]
+fn keys_are_found_by_the_certificate() {
+    let Some(folder) = folder() else { return };
+    let loaded = read(
+        folder.path(),
+        "certs = moon.pem\n id = moon.example.org",
+        "cacerts = ca.pem\n id = sun.example.org",
+        "",
+    )
+    .unwrap_or_else(|errors| panic!("{errors}"));
+    let connection = &loaded.ike.connections[0];
+    assert!(matches!(
+        connection.local.method,
+        LocalMethod::Certificate(_)
+    ));
+    assert!(matches!(
+        connection.remote.method,
+        RemoteMethod::Certificate { .. }
+    ));
+    // Without a choice, every authority of the folder is trusted.
+    assert!(read(folder.path(), "certs = moon.pem", "id = %any", "").is_ok());
+}
+
+#[test]
+fn what_is_wrong_with_credentials_is_said() {
+    let Some(folder) = folder() else { return };
+    let at = folder.path();
+    let refusal = |local: &str, remote: &str, secrets: &str| {
+        read(at, local, remote, secrets)
+            .expect_err("it should be refused")
+            .render(false)
+    };
+    let ok = "certs = moon.pem";
+    for (local, remote, secrets, expected) in [
+        ("certs = mars.pem", "", "", "mars.pem`: it does not exist"),
+        ("certs = ../san", "", "", "no certificate in the file"),
+        ("auth = pubkey", "", "", "has no certificate of its own"),
+        (
+            "certs = moon.pem\n id = venus.example.org",
+            "",
+            "",
+            "does not name venus.example.org",
+        ),
+        (
+            ok,
+            "cacerts = absent.pem",
+            "",
+            "absent.pem`: it does not exist",
+        ),
+        (ok, "auth = eap-tls", "", "is not supported yet"),
+        (
+            ok,
+            "",
+            "private-1 { file = absent.pem\n }",
+            "absent.pem`: it does not exist",
+        ),
+        (
+            ok,
+            "",
+            "private-1 { file = moon.pem\n secret = hunter2\n }",
+            "`secret` in a private key is not supported yet",
+        ),
+    ] {
+        let rendered = refusal(local, remote, secrets);
+        assert!(rendered.contains(expected), "{expected}: {rendered}");
+        assert!(!rendered.contains("hunter2"), "{rendered}");
+    }
+    fs::remove_file(at.join("private/moon.pem")).unwrap();
+    let rendered = refusal(ok, "", "");
+    assert!(rendered.contains("no private key belongs to"), "{rendered}");
+    openssl(
+        at,
+        "genpkey -algorithm ed25519 -aes256 -pass pass:x -out private/locked.pem",
+    );
+    let rendered = refusal(ok, "", "");
+    assert!(
+        rendered.contains("encrypted private keys are not supported yet"),
+        "{rendered}"
+    );
+    fs::remove_dir_all(at.join("x509ca")).unwrap();
+    assert!(refusal(ok, "", "").contains("trusts no certificate authority"));
+}
