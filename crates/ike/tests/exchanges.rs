@@ -15,8 +15,18 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn two_exchanges_make_an_ike_sa_and_a_child() {
     let mut pair = Pair::established();
-    assert_eq!(pair.a.sent.len() + pair.b.sent.len(), 4, "RFC 7296 section 1.2");
-    assert!(pair.a.sent.iter().all(|transmit| transmit.remote.port() == 500), "no NAT, no float");
+    assert_eq!(
+        pair.a.sent.len() + pair.b.sent.len(),
+        4,
+        "RFC 7296 section 1.2"
+    );
+    assert!(
+        pair.a
+            .sent
+            .iter()
+            .all(|transmit| transmit.remote.port() == 500),
+        "no NAT, no float"
+    );
     let (child, _) = pair.a.children.values().next().unwrap();
     assert!(!child.udp_encap);
     assert_eq!(child.key_in.len(), 20);
@@ -24,8 +34,20 @@ fn two_exchanges_make_an_ike_sa_and_a_child() {
     pair.flush();
     pair.run(SECOND);
     pair.assert_clean_end();
-    assert!(pair.a.events.iter().any(|e| matches!(e, Event::IkeSaDown { reason: DownReason::Terminated, .. })));
-    assert!(pair.b.events.iter().any(|e| matches!(e, Event::IkeSaDown { reason: DownReason::PeerDeleted, .. })));
+    assert!(pair.a.events.iter().any(|e| matches!(
+        e,
+        Event::IkeSaDown {
+            reason: DownReason::Terminated,
+            ..
+        }
+    )));
+    assert!(pair.b.events.iter().any(|e| matches!(
+        e,
+        Event::IkeSaDown {
+            reason: DownReason::PeerDeleted,
+            ..
+        }
+    )));
 }
 
 #[test]
@@ -36,11 +58,30 @@ fn every_suite_and_group() {
         prf: vec![prf],
         groups: vec![group],
     };
-    let gcm = |bits, group| IkeProposal { encryption: vec![(Encryption::AesGcm16, bits)], groups: vec![group], ..ike_proposal() };
+    let gcm = |bits, group| IkeProposal {
+        encryption: vec![(Encryption::AesGcm16, bits)],
+        groups: vec![group],
+        ..ike_proposal()
+    };
     let proposals = [
-        cbc(128, Integrity::HmacSha2_256_128, Prf::HmacSha2_256, Group::Modp2048),
-        cbc(192, Integrity::HmacSha2_384_192, Prf::HmacSha2_384, Group::Ecp256),
-        cbc(256, Integrity::HmacSha2_512_256, Prf::HmacSha2_512, Group::Ecp384),
+        cbc(
+            128,
+            Integrity::HmacSha2_256_128,
+            Prf::HmacSha2_256,
+            Group::Modp2048,
+        ),
+        cbc(
+            192,
+            Integrity::HmacSha2_384_192,
+            Prf::HmacSha2_384,
+            Group::Ecp256,
+        ),
+        cbc(
+            256,
+            Integrity::HmacSha2_512_256,
+            Prf::HmacSha2_512,
+            Group::Ecp384,
+        ),
         gcm(192, Group::Modp3072),
         gcm(256, Group::Modp4096),
     ];
@@ -68,7 +109,8 @@ fn esp_suites_with_fresh_key_exchange() {
             child.esp_proposals[0].encryption = vec![(Encryption::AesCbc, 256)];
             child.esp_proposals[0].integrity = vec![Integrity::HmacSha2_256_128];
             child.esp_proposals[0].groups = vec![Group::Ecp256];
-            child.esp_proposals[0].sequence_numbers = vec![SequenceNumbers::Bits64, SequenceNumbers::Bits32];
+            child.esp_proposals[0].sequence_numbers =
+                vec![SequenceNumbers::Bits64, SequenceNumbers::Bits32];
             connection.children = vec![child.into()];
         }
     });
@@ -114,12 +156,19 @@ fn a_child_rekey_asks_for_another_group() {
     pair.initiate();
     pair.run(SECOND);
     for _ in 0..2 {
-        pair.a.endpoint.rekey(pair.now, "site", Some("net")).unwrap();
+        pair.a
+            .endpoint
+            .rekey(pair.now, "site", Some("net"))
+            .unwrap();
         pair.flush();
         pair.run(SECOND);
         pair.assert_agreed(1, 1);
     }
-    assert_eq!(pair.b.refused(Refusal::InvalidKePayload), 1, "the second rekey remembers");
+    assert_eq!(
+        pair.b.refused(Refusal::InvalidKePayload),
+        1,
+        "the second rekey remembers"
+    );
     pair.assert_clean_end();
 }
 
@@ -134,8 +183,14 @@ fn selectors_are_narrowed() {
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
     let (child, _) = pair.a.children.values().next().unwrap();
-    assert_eq!(child.local_ts[0].start, "10.1.0.0".parse::<std::net::IpAddr>().unwrap());
-    assert_eq!(child.remote_ts[0].end, "10.2.255.255".parse::<std::net::IpAddr>().unwrap());
+    assert_eq!(
+        child.local_ts[0].start,
+        "10.1.0.0".parse::<std::net::IpAddr>().unwrap()
+    );
+    assert_eq!(
+        child.remote_ts[0].end,
+        "10.2.255.255".parse::<std::net::IpAddr>().unwrap()
+    );
 }
 
 #[test]
@@ -153,23 +208,36 @@ fn dynamic_selectors_are_the_gateways() {
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
     let (child, _) = pair.b.children.values().next().unwrap();
-    assert_eq!(child.remote_ts[0].start, A.parse::<std::net::IpAddr>().unwrap());
+    assert_eq!(
+        child.remote_ts[0].start,
+        A.parse::<std::net::IpAddr>().unwrap()
+    );
 }
 
 #[test]
 fn several_children_share_an_ike_sa() {
     let mut pair = Pair::with(|a, b| {
-        a.children.push(child("v6", "fd01::-fd01::ffff", "fd02::-fd02::ffff").into());
-        b.children.insert(0, child("v6", "fd02::-fd02::ffff", "fd01::-fd01::ffff").into());
+        a.children
+            .push(child("v6", "fd01::-fd01::ffff", "fd02::-fd02::ffff").into());
+        b.children.insert(
+            0,
+            child("v6", "fd02::-fd02::ffff", "fd01::-fd01::ffff").into(),
+        );
     });
     pair.initiate();
     pair.run(SECOND);
     pair.assert_agreed(1, 2);
-    assert_eq!(pair.a.endpoint.terminate(pair.now, "site", Some("v6")), Ok(1));
+    assert_eq!(
+        pair.a.endpoint.terminate(pair.now, "site", Some("v6")),
+        Ok(1)
+    );
     pair.flush();
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
-    pair.a.endpoint.initiate(pair.now, "site", None, None).unwrap();
+    pair.a
+        .endpoint
+        .initiate(pair.now, "site", None, None)
+        .unwrap();
     pair.flush();
     pair.run(SECOND);
     pair.assert_agreed(1, 2);
@@ -208,14 +276,33 @@ fn a_nat_is_found_and_followed() {
     let (child, _) = pair.b.children.values().next().unwrap();
     assert_eq!(child.remote, std::net::SocketAddr::new(outside, 5500));
     pair.run(60 * SECOND);
-    assert!(pair.a.events.iter().any(|e| matches!(e, Event::NatKeepalive { .. })), "the inside keeps the mapping");
-    assert!(!pair.b.events.iter().any(|e| matches!(e, Event::NatKeepalive { .. })));
+    assert!(
+        pair.a
+            .events
+            .iter()
+            .any(|e| matches!(e, Event::NatKeepalive { .. })),
+        "the inside keeps the mapping"
+    );
+    assert!(
+        !pair
+            .b
+            .events
+            .iter()
+            .any(|e| matches!(e, Event::NatKeepalive { .. }))
+    );
     pair.nat = Some((outside, 2000));
-    pair.a.endpoint.rekey(pair.now, "site", Some("net")).unwrap();
+    pair.a
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
     pair.flush();
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
-    let moved = pair.b.events.iter().any(|e| matches!(e, Event::PeerMoved { remote, .. } if remote.port() == 6500));
+    let moved = pair
+        .b
+        .events
+        .iter()
+        .any(|e| matches!(e, Event::PeerMoved { remote, .. } if remote.port() == 6500));
     assert!(moved, "RFC 7296 section 2.23");
     pair.assert_clean_end();
 }
@@ -229,7 +316,12 @@ fn unusual_ports() {
     pair.initiate();
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
-    assert!(pair.a.sent.iter().all(|transmit| transmit.payload[..4] == [0; 4]));
+    assert!(
+        pair.a
+            .sent
+            .iter()
+            .all(|transmit| transmit.payload[..4] == [0; 4])
+    );
     pair.assert_clean_end();
 }
 
@@ -253,8 +345,17 @@ fn lifetimes_rekey_make_before_break() {
     for _ in 0..2000 {
         pair.run(SECOND);
         for side in [&pair.a, &pair.b] {
-            let usable = side.children.values().filter(|(_, outbound)| *outbound == Outbound::Used).count();
-            assert!(usable >= 1, "{} could not send at {:?}", side.name, pair.now - pair.start);
+            let usable = side
+                .children
+                .values()
+                .filter(|(_, outbound)| *outbound == Outbound::Used)
+                .count();
+            assert!(
+                usable >= 1,
+                "{} could not send at {:?}",
+                side.name,
+                pair.now - pair.start
+            );
         }
     }
     pair.run(20 * SECOND);
@@ -269,12 +370,19 @@ fn lifetimes_rekey_make_before_break() {
 fn the_responder_switches_on_traffic_or_delete() {
     let mut pair = Pair::established();
     pair.network.conditions.delay = SECOND..SECOND;
-    pair.a.endpoint.rekey(pair.now, "site", Some("net")).unwrap();
+    pair.a
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
     pair.flush();
     pair.run(SECOND + SECOND / 2);
     let new = *pair.b.children.keys().last().unwrap();
     assert_eq!(pair.b.children.len(), 2);
-    assert_eq!(pair.b.children[&new].1, Outbound::Not, "the initiator may not be ready");
+    assert_eq!(
+        pair.b.children[&new].1,
+        Outbound::Not,
+        "the initiator may not be ready"
+    );
     pair.b.endpoint.note_inbound_traffic(pair.now, new);
     pair.flush();
     assert_eq!(pair.b.children[&new].1, Outbound::Used);
@@ -317,7 +425,13 @@ fn liveness_finds_a_dead_peer_and_comes_back() {
     assert!(pair.a.sent.len() >= 10, "silence is checked");
     pair.b.dead = true;
     pair.run(300 * SECOND);
-    assert!(pair.a.events.iter().any(|e| matches!(e, Event::IkeSaDown { reason: DownReason::Timeout, .. })));
+    assert!(pair.a.events.iter().any(|e| matches!(
+        e,
+        Event::IkeSaDown {
+            reason: DownReason::Timeout,
+            ..
+        }
+    )));
     assert!(pair.a.children.is_empty());
     pair.b.dead = false;
     pair.run(600 * SECOND);
@@ -333,7 +447,13 @@ fn a_restarted_peer_announces_itself() {
     pair.initiate();
     pair.run(5 * SECOND);
     pair.assert_agreed(1, 1);
-    assert!(pair.b.events.iter().any(|e| matches!(e, Event::IkeSaDown { reason: DownReason::InitialContact, .. })));
+    assert!(pair.b.events.iter().any(|e| matches!(
+        e,
+        Event::IkeSaDown {
+            reason: DownReason::InitialContact,
+            ..
+        }
+    )));
     pair.assert_clean_end();
 }
 
@@ -344,7 +464,10 @@ fn both_initiate_at_once() {
             a.unique = unique;
             b.unique = unique;
         });
-        pair.b.endpoint.initiate(pair.now, "site", None, None).unwrap();
+        pair.b
+            .endpoint
+            .initiate(pair.now, "site", None, None)
+            .unwrap();
         pair.initiate();
         pair.run(60 * SECOND);
         pair.assert_same();
@@ -370,7 +493,10 @@ fn start_and_close_actions() {
     pair.flush();
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
-    pair.b.endpoint.terminate(pair.now, "site", Some("net")).unwrap();
+    pair.b
+        .endpoint
+        .terminate(pair.now, "site", Some("net"))
+        .unwrap();
     pair.flush();
     pair.run(5 * SECOND);
     pair.assert_agreed(1, 1);
@@ -386,14 +512,30 @@ fn start_and_close_actions() {
 fn keys_leave_only_when_asked() {
     for wanted in [false, true] {
         let (a, b) = default_configs();
-        let mut pair = Pair::new(Config { key_log: wanted, ..config(a) }, config(b), Conditions::PERFECT, 1);
+        let mut pair = Pair::new(
+            Config {
+                key_log: wanted,
+                ..config(a)
+            },
+            config(b),
+            Conditions::PERFECT,
+            1,
+        );
         pair.initiate();
         pair.run(SECOND);
-        let logs: Vec<_> = pair.a.events.iter().filter(|e| matches!(e, Event::KeyLog(_))).collect();
+        let logs: Vec<_> = pair
+            .a
+            .events
+            .iter()
+            .filter(|e| matches!(e, Event::KeyLog(_)))
+            .collect();
         assert_eq!(logs.len(), usize::from(wanted));
         if let Some(Event::KeyLog(log)) = logs.first() {
             let line = String::from_utf8(log.wireshark_line().expose().to_vec()).unwrap();
-            assert!(line.contains("AES-GCM-128 with 16 octet ICV [RFC5282]"), "{line}");
+            assert!(
+                line.contains("AES-GCM-128 with 16 octet ICV [RFC5282]"),
+                "{line}"
+            );
             assert_eq!(format!("{log:?}"), "KeyLog(#1, keys withheld)");
         }
         let text = format!("{:?}", pair.a.events);

@@ -4,26 +4,38 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::*;
 use esplanade_ike::Config;
-use esplanade_ike::config::{Action, Connection, Lifetime, Unique};
+use esplanade_ike::config::{Action, Connection, Lifetime, Retransmission, Unique};
 use esplanade_testkit::net::{Conditions, Rng};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(default)
 }
 
 /// A pair of configurations with short lifetimes, drawn by seed.
 fn configs(rng: &mut Rng) -> (Connection, Connection) {
     let (mut a, mut b) = default_configs();
-    a.children.push(child("two", "10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255").into());
-    b.children.push(child("two", "10.4.0.0-10.4.0.255", "10.3.0.0-10.3.0.255").into());
+    a.children
+        .push(child("two", "10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255").into());
+    b.children
+        .push(child("two", "10.4.0.0-10.4.0.255", "10.3.0.0-10.3.0.255").into());
     let unique = [Unique::Never, Unique::No, Unique::Keep, Unique::Replace][rng.below(4) as usize];
     for connection in [&mut a, &mut b] {
+        // Short enough that peers are given up although they live.
+        connection.retransmission = Retransmission {
+            tries: 4,
+            timeout: SECOND,
+            base: 1.5,
+        };
         connection.dpd_delay = Duration::from_secs(20 + rng.below(20));
         connection.unique = unique;
         if rng.chance(0.3) {
@@ -35,8 +47,16 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
             for child in &mut connection.children {
                 let mut changed = (**child).clone();
                 let life_time = time + Duration::from_secs(60);
-                changed.lifetime = Lifetime { rekey_time: time, life_time, ..changed.lifetime };
-                changed.dpd_action = if rng.chance(0.5) { Action::Start } else { Action::Clear };
+                changed.lifetime = Lifetime {
+                    rekey_time: time,
+                    life_time,
+                    ..changed.lifetime
+                };
+                changed.dpd_action = if rng.chance(0.5) {
+                    Action::Start
+                } else {
+                    Action::Clear
+                };
                 *child = changed.into();
             }
         }
@@ -92,9 +112,15 @@ fn storm(seed: u64) {
     };
     let all: (Config, Config) = (config(configs.0.clone()), config(configs.1.clone()));
     let mut pair = Pair::new(all.0, all.1, conditions, seed);
-    pair.a.endpoint.initiate(pair.now, "site", None, None).unwrap();
+    pair.a
+        .endpoint
+        .initiate(pair.now, "site", None, None)
+        .unwrap();
     if rng.chance(0.3) {
-        pair.b.endpoint.initiate(pair.now, "site", None, None).unwrap();
+        pair.b
+            .endpoint
+            .initiate(pair.now, "site", None, None)
+            .unwrap();
     }
     pair.flush();
     for _ in 0..4 + rng.below(6) {
@@ -106,11 +132,14 @@ fn storm(seed: u64) {
     // The storm is over: both ends agree, whatever has happened.
     (pair.a.dead, pair.b.dead) = (false, false);
     pair.network.conditions = Conditions::PERFECT;
-    pair.run(500 * SECOND);
+    pair.run(120 * SECOND);
     // Lifetimes may have a rekey under way at this very moment.
     for _ in 0..20 {
         let quiet = [&pair.a, &pair.b].iter().all(|side| {
-            side.endpoint.status().iter().all(|sa| sa.task_active.is_none() && sa.established.is_some())
+            side.endpoint
+                .status()
+                .iter()
+                .all(|sa| sa.task_active.is_none() && sa.established.is_some())
         });
         if quiet {
             break;
@@ -125,9 +154,23 @@ fn storm(seed: u64) {
 fn both_ends_agree_after_every_storm() {
     let first = from_environment("ESPLANADE_IKE_FIRST_SEED", 0);
     let seeds = from_environment("ESPLANADE_IKE_SEEDS", 2000);
-    for seed in first..first + seeds {
-        if std::panic::catch_unwind(|| storm(seed)).is_err() {
-            panic!("seed {seed} failed; run it alone with ESPLANADE_IKE_FIRST_SEED={seed} ESPLANADE_IKE_SEEDS=1");
+    let next = AtomicU64::new(first);
+    let worker = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + seeds {
+                return;
+            }
+            if std::panic::catch_unwind(|| storm(seed)).is_err() {
+                panic!(
+                    "seed {seed} failed; run it alone with ESPLANADE_IKE_FIRST_SEED={seed} ESPLANADE_IKE_SEEDS=1"
+                );
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
 }

@@ -83,7 +83,12 @@ pub struct Network {
 
 impl Network {
     pub fn new(conditions: Conditions, seed: u64) -> Self {
-        Self { conditions, rng: Rng::new(seed), in_flight: BinaryHeap::new(), sent: 0 }
+        Self {
+            conditions,
+            rng: Rng::new(seed),
+            in_flight: BinaryHeap::new(),
+            sent: 0,
+        }
     }
 
     pub fn send(&mut self, now: Instant, datagram: Datagram) {
@@ -142,7 +147,14 @@ mod tests {
         let address = "192.0.2.1:500".parse().unwrap();
         let mut network = Network::new(conditions, seed);
         for number in 0..100 {
-            network.send(start, Datagram { from: address, to: address, payload: vec![number] });
+            network.send(
+                start,
+                Datagram {
+                    from: address,
+                    to: address,
+                    payload: vec![number],
+                },
+            );
         }
         let mut arrived = Vec::new();
         while let Some(at) = network.next_arrival() {
@@ -154,7 +166,12 @@ mod tests {
     #[test]
     fn a_seed_decides_everything() {
         let delay = Duration::from_millis(1)..Duration::from_millis(50);
-        let bad = Conditions { loss: 0.2, duplication: 0.2, corruption: 0.2, delay };
+        let bad = Conditions {
+            loss: 0.2,
+            duplication: 0.2,
+            corruption: 0.2,
+            delay,
+        };
         assert_eq!(run(bad.clone(), 1), run(bad.clone(), 1));
         assert_ne!(run(bad.clone(), 1), run(bad, 2));
         assert_eq!(run(Conditions::PERFECT, 3), (0..100).collect::<Vec<u8>>());

@@ -172,6 +172,13 @@ impl Established {
             .any(|queued| matches!(queued.task, Task::DeleteIke(_)))
     }
 
+    /// Whether the administrator, or a lifetime, wants the child SA to end.
+    pub(super) fn is_child_ending(&self, id: ChildSaId) -> bool {
+        let deletes =
+            |queued: &Queued| matches!(&queued.task, Task::DeleteChild(child, _) if *child == id);
+        self.tasks.iter().any(deletes)
+    }
+
     pub(crate) fn is_rekeying_ike(&self) -> bool {
         matches!(self.exchange, Some(Exchange::RekeyIke(_)))
     }
@@ -290,14 +297,7 @@ impl IkeSa {
             Exchange::CreateChild(pending) => {
                 self.handle_create_child_response(ctx, *pending, message)
             }
-            Exchange::DeleteChild(id, reason) => {
-                if let Some(child) = self
-                    .established_mut()
-                    .and_then(|state| state.take_child(id))
-                {
-                    child.uninstall(ctx, self, reason);
-                }
-            }
+            Exchange::DeleteChild(id, reason) => self.remove_child(ctx, id, reason),
             Exchange::Disown(spi) => ctx.spis.release(spi),
             Exchange::RekeyIke(pending) => self.handle_rekey_ike_response(ctx, *pending, message),
             Exchange::Liveness => {}

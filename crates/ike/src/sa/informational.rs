@@ -161,24 +161,34 @@ impl IkeSa {
     }
 
     pub(super) fn child_deleted_by_peer(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let state = self
+            .established()
+            .and_then(|state| state.child(id))
+            .map(|child| child.state);
+        let reason = match state {
+            Some(ChildState::Rekeyed) => DownReason::Rekeyed,
+            _ => DownReason::PeerDeleted,
+        };
+        self.remove_child(ctx, id, reason);
+    }
+
+    /// Takes a child SA out of service. What has replaced it sends from now on: with the delete of the old SA the
+    /// initiator of the rekey tells that it can receive on the new one (section 2.8).
+    pub(super) fn remove_child(
+        &mut self,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+        reason: DownReason,
+    ) {
         let Some(state) = self.established_mut() else {
             return;
         };
-        // The initiator of a rekey is done with the old SA: it can receive on the new one (section 2.8).
-        if let Some(successor) = state
-            .children
-            .iter_mut()
-            .find(|child| child.replaces == Some(id))
-        {
+        let mut successors = state.children.iter_mut();
+        if let Some(successor) = successors.find(|child| child.replaces == Some(id)) {
             successor.replaces = None;
             successor.use_outbound(ctx);
         }
         if let Some(child) = state.take_child(id) {
-            let reason = if child.state == ChildState::Rekeyed {
-                DownReason::Rekeyed
-            } else {
-                DownReason::PeerDeleted
-            };
             child.uninstall(ctx, self, reason);
         }
     }

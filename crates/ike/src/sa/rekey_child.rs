@@ -75,6 +75,10 @@ impl IkeSa {
                 replaced.replaces = None;
             }
         }
+        let ending = state.is_child_ending(old);
+        if ending {
+            self.queue(ctx, Task::DeleteChild(new, DownReason::Terminated));
+        }
         // The rival is for the peer to delete.
         self.queue(ctx, Task::DeleteChild(old, DownReason::Rekeyed));
     }
@@ -89,13 +93,14 @@ impl IkeSa {
             return;
         }
         let Some(old) = pending.rekeys else { return };
-        let Some(child) = self
-            .established_mut()
-            .and_then(|state| state.take_child(old))
-        else {
+        if self
+            .established()
+            .and_then(|state| state.child(old))
+            .is_none()
+        {
             return;
-        };
-        child.uninstall(ctx, self, DownReason::PeerDeleted);
+        }
+        self.remove_child(ctx, old, DownReason::PeerDeleted);
         self.queue(ctx, Task::CreateChild(pending.config.clone()));
     }
 
@@ -136,7 +141,9 @@ impl IkeSa {
             false => not_found(),
         })?;
         let old_id = old.id;
-        if !matches!(old.state, ChildState::Installed | ChildState::Rekeying) {
+        if !matches!(old.state, ChildState::Installed | ChildState::Rekeying)
+            || state.is_child_ending(old_id)
+        {
             return Err(Refuse::temporary());
         }
         let candidates = [old.config.clone()];

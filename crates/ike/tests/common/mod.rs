@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::{Encryption, Group, Prf, SequenceNumbers};
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{
-    AddressMatch, Child, Connection, EspProposal, Identity, IkeProposal, Lifetime, LocalAuth, LocalMethod, RemoteAuth,
-    RemoteMethod, Retransmission, Secret, Selector, Unique,
+    AddressMatch, Child, Connection, EspProposal, Identity, IkeProposal, Lifetime, LocalAuth,
+    LocalMethod, RemoteAuth, RemoteMethod, Retransmission, Secret, Selector, Unique,
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
-    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, Random, Refusal, Transmit,
+    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, Random,
+    Refusal, Transmit,
 };
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
@@ -54,7 +55,10 @@ impl EspSpiAllocator for SharedSpis {
     }
 
     fn release(&mut self, spi: u32) {
-        assert!(self.0.lock().unwrap().used.remove(&spi), "released {spi:x} that was not reserved");
+        assert!(
+            self.0.lock().unwrap().used.remove(&spi),
+            "released {spi:x} that was not reserved"
+        );
     }
 }
 
@@ -91,12 +95,21 @@ pub fn child(name: &str, local: &str, remote: &str) -> Child {
         local_ts: vec![subnet(local)],
         remote_ts: vec![subnet(remote)],
         esp_proposals: vec![esp_proposal()],
-        lifetime: Lifetime { rekey_time: Duration::ZERO, life_time: Duration::ZERO, ..Lifetime::default() },
+        lifetime: Lifetime {
+            rekey_time: Duration::ZERO,
+            life_time: Duration::ZERO,
+            ..Lifetime::default()
+        },
         ..Child::default()
     }
 }
 
-pub fn connection(local: &str, remote: &str, ids: (&str, &str), children: Vec<Child>) -> Connection {
+pub fn connection(
+    local: &str,
+    remote: &str,
+    ids: (&str, &str),
+    children: Vec<Child>,
+) -> Connection {
     Connection {
         name: "site".to_owned(),
         local_addrs: vec![AddressMatch::Host(local.parse().unwrap())],
@@ -113,8 +126,14 @@ pub fn connection(local: &str, remote: &str, ids: (&str, &str), children: Vec<Ch
         unique: Unique::No,
         keyingtries: 1,
         retransmission: Retransmission::default(),
-        local: LocalAuth { id: id(ids.0), method: LocalMethod::Psk },
-        remote: RemoteAuth { id: id(ids.1), method: RemoteMethod::Psk },
+        local: LocalAuth {
+            id: id(ids.0),
+            method: LocalMethod::Psk,
+        },
+        remote: RemoteAuth {
+            id: id(ids.1),
+            method: RemoteMethod::Psk,
+        },
         children: children.into_iter().map(Arc::new).collect(),
     }
 }
@@ -122,7 +141,10 @@ pub fn connection(local: &str, remote: &str, ids: (&str, &str), children: Vec<Ch
 pub fn config(connection: Connection) -> Config {
     Config {
         connections: vec![Arc::new(connection)],
-        secrets: vec![Secret { owners: vec![], key: SecretBytes::from(b"a shared secret".as_slice()) }],
+        secrets: vec![Secret {
+            owners: vec![],
+            key: SecretBytes::from(b"a shared secret".as_slice()),
+        }],
         trace_messages: std::env::var_os("ESPLANADE_IKE_TRACE").is_some(),
         ..Config::default()
     }
@@ -135,8 +157,18 @@ pub const NET_B: &str = "10.2.0.0-10.2.255.255";
 /// The configurations of A and of B.
 pub fn default_configs() -> (Connection, Connection) {
     (
-        connection(A, B, ("a.example", "b.example"), vec![child("net", NET_A, NET_B)]),
-        connection(B, A, ("b.example", "a.example"), vec![child("net", NET_B, NET_A)]),
+        connection(
+            A,
+            B,
+            ("a.example", "b.example"),
+            vec![child("net", NET_A, NET_B)],
+        ),
+        connection(
+            B,
+            A,
+            ("b.example", "a.example"),
+            vec![child("net", NET_B, NET_A)],
+        ),
     )
 }
 
@@ -204,30 +236,53 @@ impl Side {
         match event {
             Event::IkeSaUp(up) => assert!(self.up.insert(up.ike_sa), "{} up twice", up.ike_sa),
             Event::IkeSaRekeyed { old, new, .. } => {
-                assert!(self.up.remove(old), "{}: {old} rekeyed but not up", self.name);
+                assert!(
+                    self.up.remove(old),
+                    "{}: {old} rekeyed but not up",
+                    self.name
+                );
                 assert!(self.up.insert(*new));
             }
-            Event::IkeSaDown { ike_sa, .. } => assert!(self.up.remove(ike_sa), "{}: {ike_sa} down but not up", self.name),
+            Event::IkeSaDown { ike_sa, .. } => assert!(
+                self.up.remove(ike_sa),
+                "{}: {ike_sa} down but not up",
+                self.name
+            ),
             Event::ChildSaInstalled(child) => {
                 assert!(self.seen.insert(child.child), "child id used again");
-                let in_use = self.children.values().any(|(live, _)| live.spi_in == child.spi_in);
+                let in_use = self
+                    .children
+                    .values()
+                    .any(|(live, _)| live.spi_in == child.spi_in);
                 assert!(!in_use, "SPI used again while live");
                 assert!(self.spis.0.lock().unwrap().used.contains(&child.spi_in));
                 assert_ne!(child.key_in, child.key_out);
                 self.installed.push(child.clone());
-                self.children.insert(child.child, (child.clone(), Outbound::Not));
+                self.children
+                    .insert(child.child, (child.clone(), Outbound::Not));
             }
             Event::ChildSaUseOutbound { child } => {
-                let (_, outbound) = self.children.get_mut(child).expect("outbound of a child that is not there");
+                let (_, outbound) = self
+                    .children
+                    .get_mut(child)
+                    .expect("outbound of a child that is not there");
                 assert_eq!(*outbound, Outbound::Not, "outbound used twice");
                 *outbound = Outbound::Used;
             }
             Event::ChildSaDeleted(deleted) => {
-                assert!(self.children.remove(&deleted.child).is_some(), "{}: deleted what is not there", self.name);
+                assert!(
+                    self.children.remove(&deleted.child).is_some(),
+                    "{}: deleted what is not there",
+                    self.name
+                );
                 assert!(self.spis.0.lock().unwrap().used.remove(&deleted.spi_in));
             }
             Event::PeerMoved { children, .. } => {
-                assert!(children.iter().all(|child| self.children.contains_key(child)));
+                assert!(
+                    children
+                        .iter()
+                        .all(|child| self.children.contains_key(child))
+                );
             }
             _ => {}
         }
@@ -237,12 +292,19 @@ impl Side {
     pub fn ike_sas(&self) -> BTreeSet<(u64, u64)> {
         let up = |state| matches!(state, IkeSaState::Established | IkeSaState::Rekeying);
         let status = self.endpoint.status();
-        status.iter().filter(|sa| up(sa.state)).map(|sa| (sa.spi_i, sa.spi_r)).collect()
+        status
+            .iter()
+            .filter(|sa| up(sa.state))
+            .map(|sa| (sa.spi_i, sa.spi_r))
+            .collect()
     }
 
     /// SPIs of the child SAs in use, in and out.
     pub fn child_spis(&self) -> BTreeSet<(u32, u32)> {
-        self.children.values().map(|(child, _)| (child.spi_in, child.spi_out)).collect()
+        self.children
+            .values()
+            .map(|(child, _)| (child.spi_in, child.spi_out))
+            .collect()
     }
 
     pub fn refused(&self, reason: Refusal) -> u64 {
@@ -256,7 +318,12 @@ impl Side {
             assert!(listed.insert(child.id), "child listed twice");
             assert!(!matches!(child.state, ChildSaState::Rekeying) || child.rekey_at.is_none());
         }
-        assert_eq!(listed, self.children.keys().copied().collect(), "{}: events and status differ", self.name);
+        assert_eq!(
+            listed,
+            self.children.keys().copied().collect(),
+            "{}: events and status differ",
+            self.name
+        );
     }
 }
 
@@ -291,7 +358,10 @@ impl Pair {
     }
 
     pub fn initiate(&mut self) {
-        self.a.endpoint.initiate(self.now, "site", None, None).unwrap();
+        self.a
+            .endpoint
+            .initiate(self.now, "site", None, None)
+            .unwrap();
         self.flush();
     }
 
@@ -322,7 +392,14 @@ impl Pair {
                     }
                 }
                 if !side.dead {
-                    self.network.send(self.now, Datagram { from, to, payload: transmit.payload });
+                    self.network.send(
+                        self.now,
+                        Datagram {
+                            from,
+                            to,
+                            payload: transmit.payload,
+                        },
+                    );
                 }
             }
         }
@@ -330,18 +407,42 @@ impl Pair {
 
     /// To the next arrival or timer; false if there is none before `until`.
     pub fn step(&mut self, until: Instant) -> bool {
-        let timers = [self.network.next_arrival(), self.a.endpoint.poll_timeout(), self.b.endpoint.poll_timeout()];
-        let Some(next) = timers.into_iter().flatten().min().filter(|next| *next <= until) else { return false };
+        let timers = [
+            self.network.next_arrival(),
+            self.a.endpoint.poll_timeout(),
+            self.b.endpoint.poll_timeout(),
+        ];
+        let Some(next) = timers
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|next| *next <= until)
+        else {
+            return false;
+        };
         self.now = self.now.max(next);
         while let Some(datagram) = self.network.arrive(self.now) {
-            let side = if datagram.to.ip() == self.a.address { &mut self.a } else { &mut self.b };
+            let side = if datagram.to.ip() == self.a.address {
+                &mut self.a
+            } else {
+                &mut self.b
+            };
             if !side.dead {
-                side.endpoint.handle_datagram(self.now, datagram.to, datagram.from, &datagram.payload);
+                side.endpoint.handle_datagram(
+                    self.now,
+                    datagram.to,
+                    datagram.from,
+                    &datagram.payload,
+                );
             }
             self.flush();
         }
         for side in [&mut self.a, &mut self.b] {
-            if side.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
+            if side
+                .endpoint
+                .poll_timeout()
+                .is_some_and(|at| at <= self.now)
+            {
                 side.endpoint.handle_timeout(self.now);
             }
         }
@@ -368,7 +469,12 @@ impl Pair {
 
     pub fn assert_same(&self) {
         assert_eq!(self.a.ike_sas(), self.b.ike_sas(), "IKE SAs differ");
-        let crossed: BTreeSet<_> = self.b.child_spis().into_iter().map(|(i, o)| (o, i)).collect();
+        let crossed: BTreeSet<_> = self
+            .b
+            .child_spis()
+            .into_iter()
+            .map(|(i, o)| (o, i))
+            .collect();
         assert_eq!(self.a.child_spis(), crossed, "child SAs differ");
         for (child, outbound) in self.a.children.values().chain(self.b.children.values()) {
             assert_eq!(*outbound, Outbound::Used, "{} cannot send", child.name);
@@ -381,7 +487,12 @@ impl Pair {
     /// What one end seals the other opens, for every child SA that both ever had.
     pub fn assert_keys(&self) {
         for a in &self.a.installed {
-            for b in self.b.installed.iter().filter(|b| b.spi_in == a.spi_out && b.spi_out == a.spi_in) {
+            for b in self
+                .b
+                .installed
+                .iter()
+                .filter(|b| b.spi_in == a.spi_out && b.spi_out == a.spi_in)
+            {
                 assert_eq!(a.key_out, b.key_in);
                 assert_eq!(a.key_in, b.key_out);
                 assert_eq!(a.esp, b.esp);
@@ -399,10 +510,24 @@ impl Pair {
         self.flush();
         self.run(Duration::from_secs(900));
         for side in [&self.a, &self.b] {
-            assert!(side.children.is_empty(), "{}: {:?}", side.name, side.children);
+            assert!(
+                side.children.is_empty(),
+                "{}: {:?}",
+                side.name,
+                side.children
+            );
             assert!(side.up.is_empty());
-            assert!(side.endpoint.status().is_empty(), "{}: {:#?}", side.name, side.endpoint.status());
-            assert!(side.spis.0.lock().unwrap().used.is_empty(), "{}: SPIs leak", side.name);
+            assert!(
+                side.endpoint.status().is_empty(),
+                "{}: {:#?}",
+                side.name,
+                side.endpoint.status()
+            );
+            assert!(
+                side.spis.0.lock().unwrap().used.is_empty(),
+                "{}: SPIs leak",
+                side.name
+            );
             assert_eq!(side.endpoint.half_open(), 0);
             assert_eq!(side.endpoint.poll_timeout(), None);
         }
