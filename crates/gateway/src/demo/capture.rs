@@ -248,7 +248,10 @@ impl State {
         let view = View::of(frame);
         match view.kind {
             Kind::Ike(message) => self.note_ike(&view, message),
-            Kind::Esp(_) => self.note_esp(&view),
+            Kind::Esp(_) => {
+                self.totals.esp_frames += 1;
+                self.note_sequence(&view);
+            }
             _ => {}
         }
         let ike = matches!(view.kind, Kind::Ike(_));
@@ -261,6 +264,7 @@ impl State {
             if wire.len() > FRAME_LEN_MAX {
                 continue;
             }
+            self.note_sequence(&View::of(&wire));
             if matches!(view.kind, Kind::Esp(_) | Kind::Clear) && self.samples.len() < SAMPLES_MAX {
                 self.samples.push(Sample::of(&wire));
             }
@@ -292,8 +296,7 @@ impl State {
         }
     }
 
-    fn note_esp(&mut self, view: &View<'_>) {
-        self.totals.esp_frames += 1;
+    fn note_sequence(&mut self, view: &View<'_>) {
         let Some((spi, sequence)) = view.esp_header() else {
             return;
         };

@@ -203,17 +203,14 @@ fn global(address: IpAddr) -> bool {
 /// The segments of a super-frame with ESP in UDP are found by their ESP headers. A super-frame of
 /// anything else stays whole.
 pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
-    let payload_at = udp_payload_offset(frame);
-    let (Some(at), true) = (payload_at, frame.len() > FRAME_LEN_MAX) else {
-        let mut single = frame.to_vec();
-        if let Some(at) = payload_at {
-            fill_udp_checksum(&mut single, at);
-        }
-        return vec![single];
+    let Some(at) = udp_payload_offset(frame) else {
+        return vec![frame.to_vec()];
     };
     let payload = frame.get(at..).unwrap_or_default();
     let Some(size) = esp_segment_size(payload) else {
-        return vec![frame.to_vec()];
+        let mut single = frame.to_vec();
+        fill_udp_checksum(&mut single, at);
+        return vec![single];
     };
     let first_id = read_u16(frame, ETHERNET_LEN + 4).unwrap_or_default();
     let headers = frame.get(..at).unwrap_or_default();
@@ -251,8 +248,8 @@ fn udp_payload_offset(frame: &[u8]) -> Option<usize> {
     (at <= frame.len()).then_some(at)
 }
 
-/// The size of the segments in the payload of a UDP super-frame: the distance to the next ESP header with the
-/// same SPI and a later sequence number.
+/// The size of the segments if the payload is that of a super-frame: the distance to the next ESP header with the
+/// same SPI and a later sequence number. That ciphertext looks so by chance does not happen.
 fn esp_segment_size(payload: &[u8]) -> Option<usize> {
     const GAP_MAX: u32 = 4096;
     let (spi, first) = (read_u32(payload, 0)?, read_u32(payload, 4)?);
@@ -372,6 +369,14 @@ mod tests {
             assert_eq!(read_u16(frame, 18), Some(0x1234 + index as u16));
         }
         assert_eq!(frames[10].len(), 42 + 100);
+    }
+
+    #[test]
+    fn a_small_super_frame_is_split_too() {
+        let payload: Vec<u8> = (1..5).flat_map(|sequence| esp(77, sequence, 88)).collect();
+        let frames = wire_frames(&udp_frame(&payload, 1));
+        assert_eq!(frames.len(), 4);
+        assert!(frames.iter().all(|frame| udp_checksum_is_right(frame)));
     }
 
     #[test]

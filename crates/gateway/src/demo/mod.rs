@@ -62,7 +62,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// The demo ran to its end and these checks failed.
-    #[error("these checks failed: {}", .0.join("; "))]
+    #[error("failed: {}", .0.join("\n        "))]
     Checks(Vec<String>),
 }
 
@@ -94,6 +94,8 @@ pub fn run(options: Options) -> Result<(), Error> {
     match &result {
         Ok(()) => output.keep_results(),
         Err(Error::Interrupted) => {}
+        // The summary has said where the files are.
+        Err(Error::Checks(_)) => output.keep_all(),
         Err(_) => {
             output.keep_all();
             ui.text(format_args!(

@@ -11,7 +11,6 @@ use super::frame::checksum;
 use super::lab::Namespace;
 
 const PAYLOAD_LEN: usize = 56;
-const HEADER_LEN: usize = 8;
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -105,7 +104,7 @@ mod tests {
     fn only_the_unchanged_echo_is_a_reply() {
         let request = echo_request(77, 3);
         assert_eq!(checksum(&[&request]), 0);
-        assert_eq!(request.len(), HEADER_LEN + PAYLOAD_LEN);
+        assert_eq!(request.len(), 8 + PAYLOAD_LEN);
         let mut packet = vec![
             0x45, 0, 0, 84, 0, 0, 0, 0, 62, 1, 0, 0, 10, 2, 0, 2, 10, 1, 0, 2,
         ];

@@ -17,7 +17,6 @@ use esplanade_ike::wire::{
 use super::capture::IkeMessage;
 use super::ui::{Ui, wrap};
 
-const GENERIC_HEADER_LEN: usize = 4;
 const ARROW_LEN: usize = 36;
 const DETAIL_WIDTH: usize = 62;
 
@@ -270,27 +269,27 @@ pub fn draw(ui: &mut Ui, messages: &[IkeMessage], keys: &Keys, left: IpAddr) {
         return;
     };
     ui.text(format_args!(
-        "    time   gw-a {:>width$}",
+        "      time  gw-a {:>width$}",
         "gw-b",
-        width = ARROW_LEN - 3
+        width = ARROW_LEN - 5
     ));
     for message in messages {
         let reading = read(&message.bytes, keys);
         let arrow = arrow(&reading.title, message.source == left);
         let arrow = ui.paint(if message.source == left { "36" } else { "35" }, &arrow);
         ui.text(format_args!(
-            "{:>8}   |{arrow}|  {} bytes, port {}",
+            "{:>10}  |{arrow}|  {} bytes, port {}",
             milliseconds(first.at, message.at),
             message.bytes.len(),
             message.port
         ));
         for line in wrap(&reading.payloads.join(", "), DETAIL_WIDTH) {
-            ui.text(format_args!("{:8}   |  {line}", ""));
+            ui.text(format_args!("{:10}  |  {line}", ""));
         }
         if let Some(chosen) = &reading.chosen {
             let mut prefix = "chosen:";
             for line in wrap(chosen, DETAIL_WIDTH - 8) {
-                ui.text(format_args!("{:8}   |  {prefix:7} {line}", ""));
+                ui.text(format_args!("{:10}  |  {prefix:7} {line}", ""));
                 prefix = "";
             }
         }

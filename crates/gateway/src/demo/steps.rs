@@ -14,15 +14,16 @@ use super::ping::ping;
 use super::sequence::{self, Keys};
 use super::summary::{self, Results};
 use super::system::Interrupt;
-use super::traffic::{TcpFlow, TcpResult, UdpFlow, UdpResult};
+use super::traffic::{TcpFlow, UdpFlow};
 use super::ui::{Ui, bits_per_second, hex_dump};
 use super::{Error, Options};
 use crate::io::ns::Isolation;
 
 const PINGS: u16 = 4;
 const PING_INTERVAL: Duration = Duration::from_millis(200);
-const UDP_PACKETS_PER_SECOND: u32 = 10_000;
+const UDP_PACKETS_PER_SECOND_MAX: u32 = 10_000;
 const UDP_PAYLOAD_LEN: usize = 1200;
+const LIGHT_LOAD_SHARE: f64 = 0.25;
 /// Bytes of whole frames that each part of the demo may add to the capture file.
 const CAPTURE_TCP: usize = 4 << 20;
 const CAPTURE_UDP: usize = 1 << 20;
@@ -31,11 +32,10 @@ const CAPTURE_REKEY: usize = 2 << 20;
 /// the rekeying's own.
 const REKEY_UDP_PACKETS_PER_SECOND: u32 = 2_000;
 const REKEY_UDP_PAYLOAD_LEN: usize = 256;
-const REKEY_TCP_SHARE: f64 = 0.25;
 const REKEY_TIMEOUT: Duration = Duration::from_secs(10);
 const REKEY_PAUSE: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(20);
-/// What the summary compares: the loss that a paced UDP stream without rekeying may have, in percent.
+/// The loss that the UDP stream before the rekeying may have, in percent.
 const UDP_LOSS_MAX_PERCENT: f64 = 1.0;
 
 struct Demo<'a> {
@@ -305,11 +305,12 @@ impl Demo<'_> {
         }
 
         allow(CAPTURE_UDP)?;
+        let packets_per_second = self.udp_packets_per_second();
         let flow = UdpFlow::start(
             &lab.host_a,
             &lab.host_b,
             HOST_B,
-            UDP_PACKETS_PER_SECOND,
+            packets_per_second,
             UDP_PAYLOAD_LEN,
         )?;
         self.follow(1.0, gateways, "UDP host-a > host-b", || {
@@ -322,7 +323,7 @@ impl Demo<'_> {
                     result.corrupt == 0
                         && result.received > 0
                         && lost_percent <= UDP_LOSS_MAX_PERCENT,
-                    format_args!("UDP: {}", result),
+                    format_args!("UDP: {result}"),
                 );
                 self.results.udp = Some(result);
             }
@@ -331,6 +332,21 @@ impl Demo<'_> {
                 .check(false, format_args!("UDP from host-a to host-b: {error}")),
         }
         Ok(())
+    }
+
+    /// Bytes a second at which no queue should be full: a part of what the machine has just shown it can do.
+    fn light_load(&self) -> f64 {
+        let bulk = self
+            .results
+            .tcp
+            .map_or(0.0, |tcp| tcp.bits_per_second() / 8.0);
+        (bulk * LIGHT_LOAD_SHARE).max(1e6)
+    }
+
+    /// Ten thousand, or fewer on a machine whose TCP rate says that this would be too many.
+    fn udp_packets_per_second(&self) -> u32 {
+        let share = self.light_load() / UDP_PAYLOAD_LEN as f64;
+        (share as u32).clamp(100, UDP_PACKETS_PER_SECOND_MAX)
     }
 
     /// Shows the rate of a flow for some seconds; `received` gives `None` when the flow has ended early.
@@ -374,11 +390,7 @@ impl Demo<'_> {
         self.ui.step("Fresh keys under load");
         let lab = self.lab;
         let before = recorder.ike_messages(0).len();
-        let bulk = self
-            .results
-            .tcp
-            .map_or(0.0, |tcp| tcp.bits_per_second() / 8.0);
-        let tcp_rate = (bulk * REKEY_TCP_SHARE).max(1e6);
+        let tcp_rate = self.light_load();
         self.ui.text(format_args!(
             "Numbered UDP datagrams ({REKEY_UDP_PACKETS_PER_SECOND} a second) and TCP at {} run meanwhile.",
             bits_per_second(tcp_rate * 8.0)
@@ -394,7 +406,50 @@ impl Demo<'_> {
             REKEY_UDP_PACKETS_PER_SECOND,
             REKEY_UDP_PAYLOAD_LEN,
         )?;
-        let [gw_a, gw_b] = &*gateways;
+        self.replace_associations(recorder, gateways)?;
+        self.interrupt.pause(REKEY_PAUSE)?;
+        let (tcp, udp) = (tcp.finish(), udp.finish()?);
+        for gateway in &mut *gateways {
+            gateway.check_alive()?;
+        }
+        self.ui.line("");
+        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        sequence::draw(
+            self.ui,
+            &recorder.ike_messages(before),
+            &keys,
+            IpAddr::V4(GATEWAY_A),
+        );
+        self.ui.line("");
+        self.ui.check(
+            udp.lost() == 0 && udp.corrupt == 0 && udp.received > 0,
+            format_args!("UDP while rekeying: {udp}"),
+        );
+        if udp.lost() > 0 {
+            self.ui.text("Datagrams were lost although no queue should have been full: a rekeying must not lose any.");
+        }
+        match tcp {
+            Ok(result) => self.ui.check(
+                true,
+                format_args!(
+                    "TCP while rekeying: {:.2} GB, every byte compared",
+                    result.bytes as f64 / 1e9
+                ),
+            ),
+            Err(error) => self
+                .ui
+                .check(false, format_args!("TCP while rekeying: {error}")),
+        }
+        self.results.rekey_udp = Some(udp);
+        Ok(())
+    }
+
+    fn replace_associations(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &[Gateway; 2],
+    ) -> Result<(), Error> {
+        let [gw_a, gw_b] = gateways;
         type Ask = fn(&Gateway) -> Result<(), Error>;
         let exchanges: [(&'static str, &Gateway, Ask, bool); 4] = [
             ("child SA, by gw-a", gw_a, Gateway::rekey_child, false),
@@ -419,40 +474,6 @@ impl Demo<'_> {
                 self.results.rekeys.push((name, asked.elapsed()));
             }
         }
-        self.interrupt.pause(REKEY_PAUSE)?;
-        let (tcp, udp) = (tcp.finish(), udp.finish()?);
-        for gateway in &mut *gateways {
-            gateway.check_alive()?;
-        }
-        self.ui.line("");
-        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
-        sequence::draw(
-            self.ui,
-            &recorder.ike_messages(before),
-            &keys,
-            IpAddr::V4(GATEWAY_A),
-        );
-        self.ui.line("");
-        self.ui.check(
-            udp.lost() == 0 && udp.corrupt == 0 && udp.received > 0,
-            format_args!("UDP while rekeying: {}", udp),
-        );
-        if udp.lost() > 0 {
-            self.ui.text("Datagrams were lost although no queue should have been full: a rekeying must not lose any.");
-        }
-        match tcp {
-            Ok(result) => self.ui.check(
-                true,
-                format_args!(
-                    "TCP while rekeying: {:.2} GB, every byte compared",
-                    result.bytes as f64 / 1e9
-                ),
-            ),
-            Err(error) => self
-                .ui
-                .check(false, format_args!("TCP while rekeying: {error}")),
-        }
-        self.results.rekey_udp = Some(udp);
         Ok(())
     }
 

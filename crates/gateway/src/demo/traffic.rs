@@ -327,14 +327,11 @@ fn send_udp(
     while !state.stop.load(Ordering::Relaxed) {
         let due = (started.elapsed().as_secs_f64() * f64::from(packets_per_second)) as u64;
         // After a pause of the scheduler the arrears go out in small groups, so that no queue overflows.
-        for _ in sent..due.min(sent + 16) {
+        let group_end = due.min(sent + 16);
+        while sent < group_end {
             fill(&mut datagram, sent, &pattern);
-            match socket.send_to(&datagram, target) {
-                Ok(_) => sent += 1,
-                // Path MTU messages and a full queue; the datagram was not sent.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+            socket.send_to(&datagram, target)?;
+            sent += 1;
         }
         std::thread::sleep(Duration::from_micros(500));
     }
