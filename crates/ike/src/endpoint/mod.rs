@@ -101,7 +101,7 @@ impl Endpoint {
     ) -> Self {
         let cookies = Cookies::new(now, &mut *random);
         Self {
-            error_budget: ErrorBudget::new(now),
+            error_budget: ErrorBudget::default(),
             config,
             spis,
             random,

@@ -19,26 +19,21 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 const KEEPALIVE: [u8; 1] = [0xff];
 const FLAG_RESPONSE: u8 = 0x20;
 
-/// A bucket that limits unprotected error notifies.
+/// A bucket that limits unprotected error notifies; refilled every second.
+#[derive(Default)]
 pub(super) struct ErrorBudget {
     left: u32,
-    refilled: Instant,
+    refilled: Option<Instant>,
 }
 
 impl ErrorBudget {
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            left: 0,
-            refilled: now - Duration::from_secs(1).min(Duration::ZERO),
-        }
-    }
-
     fn take(&mut self, now: Instant, per_second: u32) -> bool {
-        if self.left == 0
-            && (now.saturating_duration_since(self.refilled) >= Duration::from_secs(1))
+        if self
+            .refilled
+            .is_none_or(|at| now.saturating_duration_since(at) >= Duration::from_secs(1))
         {
             self.left = per_second;
-            self.refilled = now;
+            self.refilled = Some(now);
         }
         self.left
             .checked_sub(1)

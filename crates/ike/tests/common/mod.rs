@@ -2,6 +2,8 @@
 //! every event.
 #![allow(dead_code)]
 
+pub mod script;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};

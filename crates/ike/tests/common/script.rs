@@ -1,0 +1,221 @@
+//! An initiator of which every message can be bent.
+
+use std::net::SocketAddr;
+
+use esplanade_crypto::iana::{Encryption, Group, Prf};
+use esplanade_crypto::secret::Secret;
+use esplanade_ike::suite::{KeyPair, Keys, Nonces, Opener, Role, Sealer, Suite};
+use esplanade_ike::wire::{
+    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KeyExchange, Message, NotifyType, Payload,
+    Proposal, ProtocolId, TrafficSelector, Transform, TransformType,
+};
+
+use super::{A, B, Side};
+
+pub const SPI: u64 = 0x5c71_97ed;
+
+pub struct Script {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub spi_r: u64,
+    key_pair: KeyPair,
+    nonce: Vec<u8>,
+    request: Vec<u8>,
+    session: Option<Session>,
+    pub next_id: u32,
+}
+
+struct Session {
+    sealer: Sealer,
+    opener: Opener,
+    keys: Keys,
+    nonce_r: Vec<u8>,
+}
+
+const SUITE: Suite = Suite {
+    encryption: Encryption::AesGcm16,
+    key_bits: 128,
+    integrity: None,
+    prf: Prf::HmacSha2_256,
+    group: Group::Curve25519,
+};
+
+impl Script {
+    pub fn new() -> Self {
+        Self {
+            local: format!("{A}:500").parse().unwrap(),
+            remote: format!("{B}:500").parse().unwrap(),
+            spi_r: 0,
+            key_pair: KeyPair::generate(Group::Curve25519).unwrap(),
+            nonce: vec![0x17; 32],
+            request: Vec::new(),
+            session: None,
+            next_id: 1,
+        }
+    }
+
+    pub fn header(&self, exchange: ExchangeType, message_id: u32) -> Header {
+        Header {
+            initiator_spi: SPI,
+            responder_spi: self.spi_r,
+            exchange,
+            from_initiator: true,
+            response: false,
+            message_id,
+        }
+    }
+
+    pub fn init_payloads(&self) -> Vec<Payload> {
+        let transforms = SUITE.transforms();
+        vec![
+            Payload::Sa(vec![Proposal {
+                number: 1,
+                protocol: ProtocolId::IKE,
+                spi: vec![],
+                transforms,
+            }]),
+            Payload::Ke(KeyExchange {
+                group: 31,
+                public: self.key_pair.public().to_vec(),
+            }),
+            Payload::Nonce(self.nonce.clone()),
+        ]
+    }
+
+    pub fn send(&self, side: &mut Side, now: std::time::Instant, datagram: &[u8]) -> Vec<Vec<u8>> {
+        side.endpoint
+            .handle_datagram(now, self.remote, self.local, datagram);
+        while let Some(event) = side.endpoint.poll_event() {
+            side.events.push(event);
+        }
+        std::iter::from_fn(|| side.endpoint.poll_transmit())
+            .map(|transmit| transmit.payload)
+            .collect()
+    }
+
+    pub fn init(
+        &mut self,
+        side: &mut Side,
+        now: std::time::Instant,
+        payloads: Vec<Payload>,
+    ) -> Option<Message> {
+        let header = self.header(ExchangeType::IKE_SA_INIT, 0);
+        self.request = Message { header, payloads }.encode().unwrap();
+        let answer = self.send(side, now, &self.request.clone()).pop()?;
+        let message = Message::decode(&answer).unwrap();
+        let (mut public, mut nonce_r) = (None, None);
+        for payload in &message.payloads {
+            match payload {
+                Payload::Ke(ke) => public = Some(ke.public.clone()),
+                Payload::Nonce(nonce) => nonce_r = Some(nonce.clone()),
+                _ => {}
+            }
+        }
+        if let (Some(public), Some(nonce_r)) = (public, nonce_r) {
+            self.spi_r = message.header.responder_spi;
+            let shared = self.key_pair.agree(&public).unwrap();
+            let nonces = Nonces {
+                initiator: &self.nonce,
+                responder: &nonce_r,
+            };
+            let keys = Keys::derive(SUITE, &shared, nonces, SPI, self.spi_r);
+            self.session = Some(Session {
+                sealer: keys.sealer(Role::Initiator),
+                opener: keys.opener(Role::Initiator),
+                keys,
+                nonce_r,
+            });
+        }
+        Some(message)
+    }
+
+    pub fn child_payloads() -> Vec<Payload> {
+        let transforms = vec![
+            Transform::with_key_bits(TransformType::ENCRYPTION, 20, 128),
+            Transform::new(TransformType::SEQUENCE_NUMBERS, 0),
+        ];
+        let net = |from: &str, to: &str| {
+            vec![TrafficSelector::addresses(
+                from.parse().unwrap(),
+                to.parse().unwrap(),
+            )]
+        };
+        vec![
+            Payload::Sa(vec![Proposal {
+                number: 1,
+                protocol: ProtocolId::ESP,
+                spi: vec![0, 0, 0x44, 0x44],
+                transforms,
+            }]),
+            Payload::TsI(net("10.1.0.0", "10.1.255.255")),
+            Payload::TsR(net("10.2.0.0", "10.2.255.255")),
+        ]
+    }
+
+    pub fn auth_payloads(&self, psk: &[u8]) -> Vec<Payload> {
+        let session = self.session.as_ref().unwrap();
+        let id = Id::new(IdType::FQDN, b"a.example".to_vec());
+        let octets =
+            session
+                .keys
+                .signed_octets(Role::Initiator, &self.request, &session.nonce_r, &id);
+        let data = session
+            .keys
+            .psk_auth(&Secret::from(psk), &octets)
+            .expose()
+            .to_vec();
+        let mut payloads = vec![
+            Payload::IdI(id),
+            Payload::Auth(Auth {
+                method: AuthMethod::SHARED_KEY,
+                data,
+            }),
+        ];
+        payloads.extend(Self::child_payloads());
+        payloads
+    }
+
+    pub fn seal(&mut self, header: &Header, payloads: &[Payload]) -> Vec<u8> {
+        self.session
+            .as_mut()
+            .unwrap()
+            .sealer
+            .seal(header, payloads)
+            .unwrap()
+    }
+
+    /// One protected exchange with the next message ID.
+    pub fn exchange(
+        &mut self,
+        side: &mut Side,
+        now: std::time::Instant,
+        exchange: ExchangeType,
+        payloads: &[Payload],
+    ) -> Option<Message> {
+        let header = self.header(exchange, self.next_id);
+        let datagram = self.seal(&header, payloads);
+        let answer = self.send(side, now, &datagram).pop()?;
+        self.next_id += 1;
+        Some(self.session.as_ref().unwrap().opener.open(&answer).unwrap())
+    }
+
+    /// An established IKE SA with one child.
+    pub fn established(side: &mut Side, now: std::time::Instant) -> Self {
+        let mut script = Self::new();
+        let payloads = script.init_payloads();
+        script.init(side, now, payloads).unwrap();
+        let payloads = script.auth_payloads(b"a shared secret");
+        let answer = script
+            .exchange(side, now, ExchangeType::IKE_AUTH, &payloads)
+            .unwrap();
+        assert!(answer.payloads.iter().any(|p| matches!(p, Payload::TsR(_))));
+        script
+    }
+}
+
+pub fn error_of(message: &Message) -> Option<NotifyType> {
+    message
+        .notifications()
+        .map(|notify| notify.kind)
+        .find(|kind| kind.is_error())
+}

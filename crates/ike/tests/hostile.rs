@@ -1,0 +1,79 @@
+//! Whatever arrives, an endpoint neither panics nor loses its SAs.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use esplanade_testkit::net::Rng;
+
+#[test]
+fn noise_and_mutated_messages_change_nothing() {
+    let mut pair = Pair::established();
+    let before = (pair.a.ike_sas(), pair.a.child_spis());
+    let mut rng = Rng::new(42);
+    let mut real: Vec<_> = pair.a.sent.iter().chain(&pair.b.sent).cloned().collect();
+    pair.a
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    real.extend(pair.a.sent.last().cloned());
+    pair.network.clear();
+    for round in 0..20_000 {
+        let chosen = real[rng.below(real.len() as u64) as usize].clone();
+        let mut payload = chosen.payload;
+        match rng.below(4) {
+            0 => {
+                payload = vec![0; rng.below(200) as usize];
+                rng.fill(&mut payload);
+            }
+            1 => payload.truncate(rng.below(payload.len() as u64) as usize),
+            _ => {
+                for _ in 0..1 + rng.below(8) {
+                    let at = rng.below(payload.len() as u64) as usize;
+                    payload[at] = rng.next_u64() as u8;
+                }
+            }
+        }
+        let (local, remote) = match round % 2 {
+            0 => (format!("{A}:500"), format!("{B}:500")),
+            _ => (format!("{B}:4500"), format!("{A}:4500")),
+        };
+        let side = if round % 2 == 0 {
+            &mut pair.a
+        } else {
+            &mut pair.b
+        };
+        side.endpoint.handle_datagram(
+            pair.now,
+            local.parse().unwrap(),
+            remote.parse().unwrap(),
+            &payload,
+        );
+        let side = if round % 3 == 0 {
+            &mut pair.a
+        } else {
+            &mut pair.b
+        };
+        let (local, remote) = if round % 3 == 0 { (A, B) } else { (B, A) };
+        let address = |text: &str| format!("{text}:500").parse().unwrap();
+        side.endpoint
+            .handle_datagram(pair.now, address(local), address(remote), &payload);
+        while pair.a.endpoint.poll_transmit().is_some() || pair.b.endpoint.poll_transmit().is_some()
+        {
+        }
+    }
+    let half_open = pair.b.endpoint.half_open() + pair.a.endpoint.half_open();
+    assert!(half_open <= 60, "{half_open}");
+    pair.flush();
+    pair.run(Duration::from_secs(120));
+    assert!(pair.a.ike_sas().is_superset(&before.0), "the SA lives");
+    assert_eq!(
+        pair.a.children.len(),
+        1,
+        "the rekey went through in the end"
+    );
+    assert_ne!(pair.a.child_spis(), before.1);
+    pair.assert_clean_end();
+}
