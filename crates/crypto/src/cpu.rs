@@ -176,6 +176,7 @@ fn open_gcm(
     if opened {
         JobStatus::Done
     } else {
+        // aws-lc clears its output too, but does not promise it.
         sealed.fill(0);
         JobStatus::AuthFailed
     }

@@ -248,17 +248,18 @@ fn lookups_go_on_while_sas_come_and_go() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            let mut lookups = 0u64;
-            while !done.load(Ordering::Relaxed) {
+            // At least once, however late the thread starts.
+            loop {
                 assert!(sad.lookup(stable).is_some_and(|sa| sa.common.spi == stable));
                 for slot in 0..32 {
                     // Whatever is there must have the SPI that was asked for.
                     let spi = stable & 0xfff0_0000 | slot;
                     assert!(sad.lookup(spi).is_none_or(|sa| sa.common.spi == spi));
                 }
-                lookups += 1;
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
             }
-            lookups
         });
         for _ in 0..500 {
             let spi = sad.allocate_spi().expect("room");
@@ -266,6 +267,6 @@ fn lookups_go_on_while_sas_come_and_go() {
             sad.remove(spi);
         }
         done.store(true, Ordering::Relaxed);
-        assert!(reader.join().expect("no assertion failed") > 0);
+        reader.join().expect("no assertion failed");
     });
 }
