@@ -5,6 +5,7 @@ use std::time::Duration;
 use esplanade_ike::config::{
     Action, Child, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
 };
+use esplanade_ipsec::replay::WINDOW_MAX;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::selector::{selector, specificity};
@@ -117,7 +118,7 @@ pub(super) fn child(
         close_action: read(node, "close_action", d, action).unwrap_or_default(),
         lifetime: lifetime(node, d),
         replay_window: read(node, "replay_window", d, |text| {
-            number(text, 0..=REPLAY_WINDOW_MAX)
+            number(text, 0..=WINDOW_MAX.into())
         })
         .map_or(REPLAY_WINDOW, |window| window as u32),
         policies: installed,
@@ -145,7 +146,6 @@ pub(super) fn child(
 
 /// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder.
 const REPLAY_WINDOW: u32 = 1024;
-const REPLAY_WINDOW_MAX: u64 = 65_536;
 
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
     let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
