@@ -13,7 +13,7 @@ use esplanade_crypto::iana::Integrity;
 use esplanade_crypto::{AesKeyLength, Transform};
 use esplanade_ipsec::DropReason;
 
-use pair::{Error, INNER_V4, INNER_V6, Pair, PairOptions, inside};
+use pair::{Error, INNER_V4, INNER_V6, OUTER_V4, Pair, PairOptions, inside};
 
 mod pair;
 
@@ -210,4 +210,59 @@ fn a_port_in_use_is_named_with_its_user() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn datagrams_that_are_no_esp_are_sorted() {
+    if !permitted("datagrams_that_are_no_esp_are_sorted") {
+        return;
+    }
+    let options = PairOptions {
+        transform: GCM,
+        udp_encap: true,
+        outer_v6: false,
+        workers: 1,
+    };
+    let mut pair = Pair::new(&options).unwrap();
+    let sender = inside(&pair.namespaces[0], || {
+        Ok(UdpSocket::bind((OUTER_V4[0], 0))?)
+    })
+    .unwrap();
+    let remote = sender.local_addr().unwrap();
+    let marked = [&[0; 4][..], b"over NAT traversal"].concat();
+    let unknown_spi = [0x12, 0x34, 0x56, 0x78, 0, 0, 0, 1, 0, 0];
+    for (port, payload) in [
+        (4500, &[0xff][..]),
+        (4500, &[1, 2]),
+        (4500, &unknown_spi),
+        (4500, &marked),
+        (500, b"plain"),
+    ] {
+        sender.send_to(payload, (OUTER_V4[1], port)).unwrap();
+    }
+    let site = &mut pair.sites[1];
+    let mut received: Vec<_> = (0..2).map(|_| site.ike.blocking_recv().unwrap()).collect();
+    received.sort_by_key(|datagram| datagram.local.port());
+    assert_eq!(received[0].payload, b"plain");
+    assert_eq!(
+        received[1].payload, marked,
+        "the marker is left for IKE to take off"
+    );
+    for datagram in &received {
+        assert_eq!(
+            (datagram.local.ip(), datagram.remote),
+            (IpAddr::V4(OUTER_V4[1]), remote)
+        );
+    }
+    // Reports come before counts: stopping the worker makes them final.
+    let worker = &site.workers[0];
+    worker.stop();
+    while worker.is_running() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let io = &worker.io;
+    assert_eq!(io.ike_messages.load(Ordering::Relaxed), 2);
+    assert_eq!(io.keepalives.load(Ordering::Relaxed), 1);
+    assert_eq!(io.runts.load(Ordering::Relaxed), 1);
+    assert_eq!(worker.inbound.drops.get(DropReason::UnknownSpi), 1);
 }

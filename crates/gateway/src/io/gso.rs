@@ -88,11 +88,6 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Always false; here because there is a `len`.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     /// Writes packet `index` (less than [`Segments::count`]) into `out`, which is [`Segments::len`] bytes long.
     pub fn write(&self, index: usize, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.len(index));

@@ -37,7 +37,9 @@ fn socket_inode(table: &str, port: u16) -> Option<String> {
         let mut fields = line.split_ascii_whitespace();
         let local = fields.nth(1)?;
         let (_, hex) = local.rsplit_once(':')?;
-        (u16::from_str_radix(hex, 16) == Ok(port)).then(|| fields.nth(7))?.map(str::to_owned)
+        (u16::from_str_radix(hex, 16) == Ok(port))
+            .then(|| fields.nth(7))?
+            .map(str::to_owned)
     })
 }
 

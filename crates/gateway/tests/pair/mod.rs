@@ -22,7 +22,8 @@ use tokio::sync::mpsc;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-const OUTER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+/// The addresses of the veth pair between the two.
+pub const OUTER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 const OUTER_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
@@ -50,9 +51,9 @@ pub struct Pair {
 pub struct Site {
     pub database: Arc<Database>,
     pub workers: Vec<Worker>,
-    #[allow(dead_code, reason = "not every user of this module reads them")]
+    #[allow(dead_code, reason = "not every user of this module reads it")]
     pub events: mpsc::Receiver<Event>,
-    #[allow(dead_code, reason = "not every user of this module reads them")]
+    #[allow(dead_code, reason = "not every user of this module reads it")]
     pub ike: mpsc::Receiver<Datagram>,
 }
 
