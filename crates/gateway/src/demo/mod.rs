@@ -93,7 +93,7 @@ pub fn run(options: Options) -> Result<(), Error> {
     let result = steps::run(&options, isolation, &interrupt, &output, &mut ui);
     match &result {
         Ok(()) => output.keep_results(),
-        Err(Error::Interrupted) => {}
+        Err(Error::Interrupted | Error::Forbidden(_)) => {}
         // The summary has said where the files are.
         Err(Error::Checks(_)) => output.keep_all(),
         Err(_) => {

@@ -424,7 +424,7 @@ mod tests {
         let pattern = pattern();
         assert_eq!(pattern[..PATTERN_LEN], pattern[PATTERN_LEN..]);
         assert_eq!(&pattern[1024..1040], MARKER);
-        assert!(CHUNK_LEN <= PATTERN_LEN);
+        const { assert!(CHUNK_LEN <= PATTERN_LEN) };
     }
 
     #[test]
