@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esplanade::config::{
-    CopyDscp, DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text,
+    DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text,
     schema,
 };
 use esplanade_ike::auth::Identity;
@@ -121,7 +121,7 @@ fn policies_are_in_order() {
             ("rest", PolicyAction::Discard),
         ]
     );
-    assert_eq!(loaded.policies[2].outer.copy_dscp, CopyDscp::Both);
+    assert!(!loaded.policies[2].outer.copy_dscp);
     assert!(loaded.policies[2].trap);
     assert_eq!(loaded.ike.connections.len(), 1, "shunts need no IKE");
 }

@@ -228,7 +228,12 @@ fn commands_and_streamed_events() {
     assert_eq!(seen, [sa()]);
 
     // Without registration the events stay away.
-    assert!(client.command("list-sas", Message::new()).unwrap().is_empty());
+    assert!(
+        client
+            .command("list-sas", Message::new())
+            .unwrap()
+            .is_empty()
+    );
     assert!(matches!(
         client.command("sing", Message::new()),
         Err(Error::UnknownCommand(_))
@@ -262,7 +267,9 @@ fn events_for_everybody_reach_those_who_registered() {
     // The event races with the answer; the second round certainly comes after the first event.
     for _ in 0..2 {
         client
-            .streamed("terminate", message.clone(), Some("ike-updown"), |_| seen += 1)
+            .streamed("terminate", message.clone(), Some("ike-updown"), |_| {
+                seen += 1
+            })
             .unwrap();
     }
     assert!(seen <= 2);
@@ -370,8 +377,14 @@ fn stock_swanctl_understands_us() {
         (&["--list-sas"], "office: #1, ESTABLISHED, IKEv2"),
         (&["--list-sas"], "AES_GCM_16-128"),
         (&["--list-conns"], "office: IKEv2"),
-        (&["--initiate", "--child", "net"], "initiate completed successfully"),
-        (&["--terminate", "--ike", "office"], "terminate completed successfully"),
+        (
+            &["--initiate", "--child", "net"],
+            "initiate completed successfully",
+        ),
+        (
+            &["--terminate", "--ike", "office"],
+            "terminate completed successfully",
+        ),
     ] {
         let Some((success, text)) = swanctl(&gateway, arguments) else {
             println!("SKIP stock_swanctl_understands_us: swanctl is not installed");
@@ -380,5 +393,8 @@ fn stock_swanctl_understands_us() {
         assert!(success && text.contains(expected), "{arguments:?}: {text}");
     }
     let (success, text) = swanctl(&gateway, &["--initiate", "--child", "nothing"]).unwrap();
-    assert!(!success && text.contains("no child is called that"), "{text}");
+    assert!(
+        !success && text.contains("no child is called that"),
+        "{text}"
+    );
 }

@@ -38,22 +38,12 @@ pub enum PolicyAction {
     Discard,
 }
 
-/// What goes from the inner header to the outer one and back.
+/// What goes from the inner header to the outer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
     pub copy_df: bool,
-    pub copy_ecn: bool,
-    pub copy_dscp: CopyDscp,
-}
-
-/// Directions in which the DSCP is copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum CopyDscp {
-    #[default]
-    Out,
-    In,
-    Both,
-    No,
+    /// To the outer header.
+    pub copy_dscp: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -94,11 +84,9 @@ pub(super) fn child(
         trap: start.trap,
         outer: Outer {
             copy_df: read(node, "copy_df", d, switch).unwrap_or(true),
-            copy_ecn: read(node, "copy_ecn", d, switch).unwrap_or(true),
-            copy_dscp: read(node, "copy_dscp", d, copy_dscp).unwrap_or_default(),
+            copy_dscp: read(node, "copy_dscp", d, copy_dscp).unwrap_or(true),
         },
     };
-    let installed = read(node, "policies", d, switch).unwrap_or(true);
     // Reading them also checks them, whatever the mode.
     let child = Child {
         name,
@@ -121,7 +109,7 @@ pub(super) fn child(
             number(text, 0..=WINDOW_MAX.into())
         })
         .map_or(REPLAY_WINDOW, |window| window as u32),
-        policies: installed,
+        policies: true,
     };
     if mode != ChildMode::Tunnel {
         check_shunt(node, &policy, start, d);
@@ -138,9 +126,7 @@ pub(super) fn child(
         );
         report("start_action", bad, at, d);
     }
-    if installed {
-        policies.push(policy);
-    }
+    policies.push(policy);
     Some(child)
 }
 
@@ -246,16 +232,14 @@ fn action(text: &str) -> Parsed<Action> {
     )
 }
 
-fn copy_dscp(text: &str) -> Parsed<CopyDscp> {
-    word(
-        text,
-        &[
-            ("out", CopyDscp::Out),
-            ("in", CopyDscp::In),
-            ("yes", CopyDscp::Both),
-            ("no", CopyDscp::No),
-        ],
-    )
+fn copy_dscp(text: &str) -> Parsed<bool> {
+    match text {
+        "in" | "yes" => Err(Bad::new(
+            "copying the DSCP of the outer header into the packet is not supported yet",
+            "use `out` or `no`",
+        )),
+        _ => word(text, &[("out", true), ("no", false)]),
+    }
 }
 
 fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {

@@ -35,6 +35,7 @@ const EMPTY: Schema = Schema {
     later_sections: &[],
 };
 
+const YES: &[&str] = &["yes", "true", "enabled", "1"];
 const NO: &[&str] = &["no", "false", "disabled", "0"];
 const ZERO: &[&str] = &["0", "0s", "0m", "0h", "0d"];
 const NONE: &[&str] = &[];
@@ -177,10 +178,8 @@ pub const CHILD: Schema = Schema {
         "life_packets",
         "rand_packets",
         "replay_window",
-        "policies",
         "priority",
         "copy_df",
-        "copy_ecn",
         "copy_dscp",
     ],
     later: &[
@@ -188,7 +187,9 @@ pub const CHILD: Schema = Schema {
         ("sha256_96", NO),
         ("updown", NONE),
         ("hostaccess", NO),
+        ("policies", YES),
         ("policies_fwd_out", NO),
+        ("copy_ecn", YES),
         ("ipcomp", NO),
         ("inactivity", ZERO),
         ("reqid", ZERO),

@@ -258,7 +258,7 @@ impl Daemon {
                 };
                 let (connection, child) = (connection.to_owned(), child.to_owned());
                 let local = self.local_hint(&connection);
-                tracing::debug!(connection, child, "traffic asks for an SA");
+                tracing::trace!(connection, child, "traffic asks for an SA");
                 if let Err(error) = self.endpoint.acquire(now, &connection, &child, local) {
                     tracing::warn!(connection, child, "cannot negotiate: {error}");
                 }
@@ -492,17 +492,17 @@ impl Daemon {
 /// What of IKE's configuration is not the administrator's.
 fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.key_log = key_log;
-    loaded.ike.trace_messages = tracing::enabled!(tracing::Level::DEBUG);
+    loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
 }
 
-/// One message of a negotiation. DEBUG, not TRACE: messages of strangers never get here.
+/// One message of a negotiation. TRACE: a stranger can cause one with a single packet.
 fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
     let kind = if trace.response {
         "response"
     } else {
         "request"
     };
-    tracing::debug!(
+    tracing::trace!(
         connection = trace.connection,
         ike_sa = %trace.ike_sa,
         direction = ?trace.direction,

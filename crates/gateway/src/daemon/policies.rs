@@ -11,7 +11,7 @@ use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
 
 use super::join::{ConfiguredPolicy, PolicyKind};
-use crate::config::{CopyDscp, Loaded, Policy, PolicyAction};
+use crate::config::{Loaded, Policy, PolicyAction};
 
 /// The policies in the order of the SPD. `source` finds the local address towards a peer.
 pub(super) fn configured(
@@ -61,9 +61,10 @@ pub(super) fn configured(
                 } else {
                     DfPolicy::Clear
                 },
-                dscp: match policy.outer.copy_dscp {
-                    CopyDscp::Out | CopyDscp::Both => DscpPolicy::Copy,
-                    CopyDscp::In | CopyDscp::No => DscpPolicy::Fixed(0),
+                dscp: if policy.outer.copy_dscp {
+                    DscpPolicy::Copy
+                } else {
+                    DscpPolicy::Fixed(0)
                 },
             },
         }
