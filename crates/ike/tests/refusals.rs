@@ -184,6 +184,11 @@ fn init_requests() -> Vec<(Refusal, Side)> {
         ),
     );
 
+    cases
+}
+
+fn init_sequences() -> Vec<(Refusal, Side)> {
+    let mut cases = Vec::new();
     let script = Script::new();
     let header = script.header(ExchangeType::IKE_SA_INIT, 0);
     let unknown = Payload::Unknown {
@@ -359,6 +364,11 @@ fn protected_messages() -> Vec<(Refusal, Side)> {
             );
         }),
     ));
+    cases
+}
+
+fn limits_and_secrets() -> Vec<(Refusal, Side)> {
+    let mut cases = Vec::new();
     for (refusal, change) in [
         (
             Refusal::ChildSaLimit,
@@ -431,7 +441,9 @@ fn every_refusal_is_counted() {
     for (refusal, side) in headers()
         .into_iter()
         .chain(init_requests())
+        .chain(init_sequences())
         .chain(protected_messages())
+        .chain(limits_and_secrets())
         .chain(between_two_endpoints())
     {
         assert!(side.refused(refusal) >= 1, "{refusal:?} was not counted");

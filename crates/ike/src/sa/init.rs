@@ -309,6 +309,18 @@ impl IkeSa {
     }
 }
 
+/// What the responder tells about the authentication to come.
+fn wishes(connection: &Connection) -> impl Iterator<Item = Payload> {
+    let certreq = match &connection.remote.method {
+        RemoteMethod::Certificate { authorities, .. } => {
+            Some(Payload::CertReq(authorities.certreq()))
+        }
+        RemoteMethod::Psk => None,
+    };
+    let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
+    certreq.into_iter().chain([hashes])
+}
+
 /// Answers an IKE_SA_INIT request for which there is a connection, and makes the half-open SA.
 pub(crate) fn respond_init(
     ctx: &mut Context<'_>,
@@ -357,17 +369,12 @@ pub(crate) fn respond_init(
         Payload::Nonce(nonce.clone()),
     ];
     payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
-    if let RemoteMethod::Certificate { authorities, .. } = &connection.remote.method {
-        payloads.push(Payload::CertReq(authorities.certreq()));
-    }
-    payloads.push(Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES)));
+    payloads.extend(wishes(&connection));
     let header = Header {
-        initiator_spi: spi_i,
         responder_spi: spi_r,
-        exchange: ExchangeType::IKE_SA_INIT,
         from_initiator: false,
         response: true,
-        message_id: 0,
+        ..received.header
     };
     let answer = Message { header, payloads };
     let datagram = answer.encode().map_err(|_| none())?;

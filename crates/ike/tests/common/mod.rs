@@ -189,7 +189,7 @@ pub struct Side {
     pub children: BTreeMap<ChildSaId, (Box<ChildSaInstalled>, Outbound)>,
     pub up: BTreeSet<IkeSaId>,
     /// Everything ever installed, for the comparison with the peer.
-    pub installed: Vec<Box<ChildSaInstalled>>,
+    pub installed: Vec<ChildSaInstalled>,
     seen: HashSet<ChildSaId>,
     pub events: Vec<Event>,
     pub sent: Vec<Transmit>,
@@ -259,7 +259,7 @@ impl Side {
                 assert!(!in_use, "SPI used again while live");
                 assert!(self.spis.0.lock().unwrap().used.contains(&child.spi_in));
                 assert_ne!(child.key_in, child.key_out);
-                self.installed.push(child.clone());
+                self.installed.push((**child).clone());
                 self.children
                     .insert(child.child, (child.clone(), Outbound::Not));
             }
