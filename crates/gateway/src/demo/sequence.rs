@@ -271,7 +271,7 @@ pub fn draw(ui: &mut Ui, messages: &[IkeMessage], keys: &Keys, left: IpAddr) {
     ui.text(format_args!(
         "      time  gw-a {:>width$}",
         "gw-b",
-        width = ARROW_LEN - 5
+        width = ARROW_LEN - 4
     ));
     for message in messages {
         let reading = read(&message.bytes, keys);
