@@ -52,7 +52,7 @@ def test_wrong_psk(ends, topology, daemon):
     a, b, flow = good_tunnel(topology, daemon, ends, settings)
     assert_refused(a, b, flow, says=["authentication"])
     if b.kind == "esplanade":
-        assert "authentication" in b.logs().lower()
+        assert b.drops("authentication_failed") == 1
 
 
 @every_end
@@ -139,8 +139,10 @@ def test_peer_vanishes_in_mid_exchange(ends, topology, daemon):
     """IKE_SA_INIT is answered, IKE_AUTH is not."""
     settings = pair_and_second(topology)
     a, b = start(daemon, ends, settings, retransmit_timeout=0.3, retransmit_tries=2)
+    # The exchange type, 35, is the 19th byte of an IKE message; without a NAT it stays on port 500.
     topology.wan.run(["nft", "-f", "-"], stdin=(
-        "table inet block {\nchain forward {\ntype filter hook forward priority 0;\nudp dport 4500 drop\n}\n}\n"))
+        "table inet block {\nchain forward {\ntype filter hook forward priority 0;\n"
+        "udp dport 500 @th,208,8 35 drop\nudp dport 4500 drop\n}\n}\n"))
     failed = a.up(check=False)
     assert failed.returncode != 0
     if a.kind == "esplanade":

@@ -283,11 +283,11 @@ def test_in_a_user_namespace():
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("topology", [{"mtu": 1280}], indirect=True, ids=["mtu-1280"])
+@pytest.mark.parametrize("topology", [{"mtu": 1400}], indirect=True, ids=["mtu-1400"])
 def test_small_mtu_on_the_path(topology, daemon):
-    """The least that IPv6 allows, outside: everything still fits."""
+    """A path below Ethernet's MTU and a tunnel interface set to fit it."""
     settings = pair(topology, inner=4)
     for one in settings:
-        one.gateway["mtu"] = 1200
+        one.gateway["mtu"] = 1300
     establish(daemon, esplanade_pair, settings)
     exercise(topology, versions=(4,))
