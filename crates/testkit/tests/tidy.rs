@@ -124,7 +124,11 @@ fn pure_crates_stay_pure() {
         if !pure {
             continue;
         }
-        for (number, line) in text.lines().enumerate() {
+        // Unit tests come last and may read a clock.
+        let product = text
+            .lines()
+            .take_while(|line| !line.starts_with("#[cfg(test)]"));
+        for (number, line) in product.enumerate() {
             for word in IMPURE {
                 if code(line).contains(word) {
                     failures.push(format!(
