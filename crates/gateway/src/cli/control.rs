@@ -10,17 +10,22 @@ use crate::vici::client::{Client, Error};
 pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
     let mut client = connect(control)?;
     let sas = list(&mut client, "list-sas", "list-sa")?;
+    let counters = client
+        .command("get-counters", Message::new())
+        .map_err(failed)?;
     let text = if json {
-        let mut text = serde_json::to_string_pretty(&sas).map_err(Failure::runtime)?;
-        text.push('\n');
-        text
-    } else if sas.is_empty() {
-        "no security associations\n".to_owned()
+        let report = serde_json::json!({ "sas": sas, "counters": counters });
+        format!("{report:#}\n")
     } else {
-        sas.iter()
+        let mut text: String = sas
+            .iter()
             .flat_map(Message::sections)
             .map(|(name, sa)| status::render_sa(name, sa))
-            .collect()
+            .collect();
+        if text.is_empty() {
+            text += "no security associations\n";
+        }
+        text + &status::render_counters(&counters)
     };
     print(text.as_bytes())
 }

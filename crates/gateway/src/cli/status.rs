@@ -37,6 +37,36 @@ pub fn render_sa(name: &str, sa: &Message) -> String {
     out
 }
 
+/// What was moved, and what was not and why, from the answer to `get-counters`.
+pub fn render_counters(counters: &Message) -> String {
+    let mut out = String::new();
+    for (label, section) in [("sent", "outbound"), ("received", "inbound")] {
+        let number = |key: &str| {
+            let text = counters.sub(section).and_then(|walk| walk.text(key));
+            text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let bytes = human_bytes(number("bytes-out"));
+        let _ = writeln!(out, "{label:<10}{} packets, {bytes}", number("packets-out"));
+    }
+    let refused = counters.sub("ike").and_then(|ike| ike.sub("refused"));
+    for (label, reasons) in [("dropped", counters.sub("drops")), ("refused", refused)] {
+        let counts = reasons
+            .into_iter()
+            .flat_map(Message::entries)
+            .map(|(reason, _)| {
+                let count = reasons
+                    .and_then(|reasons| reasons.text(reason))
+                    .unwrap_or("0");
+                format!("{reason} {count}")
+            });
+        let counts: Vec<String> = counts.collect();
+        if !counts.is_empty() {
+            let _ = writeln!(out, "{label:<10}{}", printable(&counts.join(", ")));
+        }
+    }
+    out
+}
+
 fn render_child(out: &mut String, unique: &str, child: &Message) {
     let text = |key: &str| printable(child.text(key).unwrap_or("-"));
     let name = printable(child.text("name").unwrap_or(unique));
@@ -156,6 +186,21 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_name_their_reasons() {
+        let (mut walk, mut drops, mut counters) = (Message::new(), Message::new(), Message::new());
+        walk.set("packets-out", 3).set("bytes-out", 2048);
+        drops.set("replayed", 2).set("unknown-spi", 1);
+        counters.section("outbound", walk).section("drops", drops);
+        let text = render_counters(&counters);
+        assert!(text.contains("sent      3 packets, 2.0 KiB\n"), "{text}");
+        assert!(text.contains("received  0 packets, 0 B\n"), "{text}");
+        assert!(
+            text.ends_with("dropped   replayed 2, unknown-spi 1\n"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn human_units() {
