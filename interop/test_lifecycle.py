@@ -16,6 +16,7 @@ def both_ways(topology, **options):
 
 
 def assert_undisturbed(flows):
+    time.sleep(0.6)
     for report in [flow.stop() for flow in flows]:
         assert report.sent > 100
         assert (report.lost, report.duplicates, report.corrupt) == (0, 0, 0), report
@@ -44,6 +45,7 @@ def test_rekey_child_under_load(ends, by, pfs, topology, daemon):
         rekeying.rekey_child()
         wait_until("the new child SA at A", lambda: one_new_child(a, old[0]))
         wait_until("the new child SA at B", lambda: one_new_child(b, old[1]))
+        time.sleep(0.2)
     assert_undisturbed(flows)
 
 

@@ -4,8 +4,8 @@ import copy
 from dataclasses import dataclass
 
 import pytest
-from ends import esplanade_pair, establish
-from harness.capture import Capture
+from ends import esplanade_pair, establish, start
+from harness.capture import Capture, dissect
 from harness.oracle import EspPacket, EspSa, esp_packets, read_keys
 from harness.settings import pair
 from harness.traffic import Flow, Listener, assert_ping, inject, ping
@@ -159,7 +159,8 @@ def test_bad_packets_are_dropped_and_counted(suite, encap, live):
         assert listener.stop() == [], f"{name}: got through"
         after = sum(tunnel.b.drops(each) for each in reasons)
         assert after - before == len(packets), f"{name}: {len(packets)} sent, counted as {reasons}: {after - before}"
-    # None of it moved the window or the SA.
+    # None of it moved the window or the SA; the foreign packet was authentic and has used up a number of A's.
+    ping(tunnel.topology.host_a, tunnel.topology.b.host4, count=1, timeout=0.2)
     assert_ping(tunnel.topology.host_a, tunnel.topology.b.host4, count=20, interval=0.02)
     assert len(tunnel.b.installed()) == 1
 
@@ -194,14 +195,37 @@ def test_bad_padding_and_next_header(live):
 
 
 @pytest.mark.esplanade_only
-def test_clear_packets_do_not_get_in(live):
-    """Unprotected packets from outside for the inner network are not forwarded."""
+@pytest.mark.parametrize("rp_filter", [
+    1, pytest.param(0, marks=pytest.mark.xfail(reason="the kernel forwards what never reaches the gateway's process"))])
+def test_clear_packets_do_not_get_in(rp_filter, live):
+    """Unprotected packets from outside that pretend to come from the other site (RFC 4301 section 5.2)."""
     tunnel = live()
+    tunnel.topology.gw_b.sysctl(ipv4__conf__wan__rp_filter=rp_filter)
+    tunnel.topology.wan.run(["ip", "route", "add", "10.2.0.0/16", "via", tunnel.topology.b.wan4])
     listener = Listener(tunnel.topology.host_b, tunnel.topology.b.host(4), PORT)
-    run = tunnel.topology.wan.run
-    run(["ip", "route", "add", "10.2.0.0/16", "via", tunnel.topology.b.wan4])
     inject(tunnel.topology.wan, [bytes(tunnel.datagram(b"in the clear"))])
     assert listener.stop() == []
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("how", ["down", pytest.param("crash", marks=pytest.mark.xfail(
+    reason="the routes go with the interface of the dead process"))])
+def test_nothing_goes_out_in_the_clear(how, topology, daemon, folder, needs_capture):
+    """Of a connection that should always be up nothing leaves unprotected while it is down."""
+    settings = pair(topology, inner=4)
+    settings[0].child()["start_action"] = "start"
+    a, b = start(daemon, esplanade_pair, settings)
+    a.wait_installed()
+    # The capture lies behind the router, which must know the way.
+    topology.wan.run(["ip", "route", "add", "10.2.0.0/16", "via", topology.b.wan4])
+    wire = Capture(topology, folder / "after.pcap", "icmp and net 10.0.0.0/8")
+    if how == "down":
+        b.kill()
+        a.down()
+    else:
+        a.kill()
+    ping(topology.host_a, topology.b.host4, count=3, timeout=0.3)
+    assert not [packet for packet in dissect(wire.stop()) if "icmp" in packet.protocols]
 
 
 def test_scapy_and_strongswan_agree(topology, daemon, folder, needs_capture):

@@ -52,7 +52,7 @@ for name in ${names/lint/format clippy docs deny}; do
     deny) stage deny tools/deny.sh ;;
     unit) stage unit cargo test --locked --workspace --no-fail-fast ;;
     fuzz) stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" ;;
-    interop) stage interop interop/run.sh ;;
+    interop) stage interop interop/run ;;
     *) echo "unknown stage: $name (known: $all lint)" >&2; exit 2 ;;
   esac
 done
