@@ -72,6 +72,11 @@ impl Batch {
         Some(offset)
     }
 
+    /// Gives the arena back from `offset` on; jobs that lie there must be gone.
+    pub fn release(&mut self, offset: usize) {
+        self.used = self.used.min(offset);
+    }
+
     /// Bytes of the arena taken by [`Batch::reserve`].
     pub fn used(&self) -> usize {
         self.used

@@ -286,13 +286,15 @@ impl Inbound {
         };
         let mut window = sa.replay.lock();
         let (mut packets, mut bytes) = (0u64, 0u64);
+        // Only the newest packet of all says where the peer is now.
+        let mut newest_from = None;
         let buffer = &mut batch.buffer;
         let run = batch.jobs.iter().zip(&side.facts).skip(first).take(run_len);
         for (job, facts) in run {
             let finished = authenticated(job, &mut window).and_then(|newest| {
                 packets += 1;
-                if newest && facts.udp_encap {
-                    self.observe(sa, facts);
+                if newest {
+                    newest_from = Some(facts);
                 }
                 decapsulate(sa, buffer, job, facts)
             });
@@ -308,6 +310,9 @@ impl Inbound {
             }
         }
         drop(window);
+        if let Some(facts) = newest_from.filter(|facts| facts.udp_encap) {
+            self.observe(sa, facts);
+        }
         if packets > 0 {
             sa.common.touch(self.now_ms);
             let event = sa.common.lifetime.count(packets, bytes);

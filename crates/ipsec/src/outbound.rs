@@ -211,8 +211,13 @@ impl Outbound {
         reason
     }
 
-    /// Reserves one slot per segment, with everything around the inner packets written. The caller must
-    /// fill every slot: see [`Slots::next_slot`].
+    /// Counts packets that [`Outbound::decide`] let pass and for which no batch can be had.
+    pub fn give_up(&mut self, sa: &OutboundSa, segments: &Segments) {
+        self.refuse(sa, DropReason::EngineFailed, segments);
+    }
+
+    /// Reserves one slot per segment, with everything around the inner packets written. The caller
+    /// fills the slots: see [`Slots::next_slot`].
     pub fn reserve(
         &mut self,
         sa: &Arc<OutboundSa>,
@@ -278,7 +283,7 @@ impl Outbound {
         let (batch, _) = self.filling.as_mut().ok_or(DropReason::TooLong)?;
         let transform = sa.common.transform();
         let key = batch.add_key(&sa.common.key);
-        let first_job = batch.jobs.len();
+        let (first_job, arena) = (batch.jobs.len(), batch.used());
         for index in 0..segments.count {
             let inner_len = match index + 1 == segments.count {
                 true => segments.last_len,
@@ -299,6 +304,7 @@ impl Outbound {
                     Ok(random) => iv.copy_from_slice(&random),
                     Err(_) => {
                         batch.jobs.truncate(first_job);
+                        batch.release(arena);
                         return Err(DropReason::NoRandomness);
                     }
                 },
@@ -462,13 +468,22 @@ impl std::fmt::Debug for Outbound {
     }
 }
 
-/// The places for a packet's segments.
+/// The places for a packet's segments. A place that is not asked for is sealed as zeros: the arena
+/// still has the bytes of earlier packets.
 #[derive(Debug)]
 pub struct Slots<'a> {
     batch: &'a mut Batch,
     job: usize,
     payload: usize,
     lens: Segments,
+}
+
+impl Drop for Slots<'_> {
+    fn drop(&mut self) {
+        while let Some(slot) = self.next_slot() {
+            slot.fill(0);
+        }
+    }
 }
 
 impl Slots<'_> {

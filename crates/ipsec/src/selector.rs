@@ -1,6 +1,7 @@
 //! Selectors: which packets a policy or an SA is for (RFC 4301 §4.4.1).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The selector fields of one packet, seen from this gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,9 +147,7 @@ impl Selector {
     }
 
     pub fn matches(&self, flow: &Flow) -> bool {
-        self.remote.contains(flow.remote)
-            && self.local.contains(flow.local)
-            && self.protocol.is_none_or(|p| p == flow.protocol)
+        self.matches_whatever_ports(flow)
             && self
                 .local_ports
                 .contains(flow.ports.map(|(local, _)| local))
@@ -156,11 +155,17 @@ impl Selector {
                 .remote_ports
                 .contains(flow.ports.map(|(_, remote)| remote))
     }
+
+    fn matches_whatever_ports(&self, flow: &Flow) -> bool {
+        self.remote.contains(flow.remote)
+            && self.local.contains(flow.local)
+            && self.protocol.is_none_or(|p| p == flow.protocol)
+    }
 }
 
 /// A packet matches a set if it matches one of its selectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SelectorSet(Vec<Selector>);
+pub struct SelectorSet(Arc<[Selector]>);
 
 /// Bounds what a peer can make every packet walk through.
 const SELECTORS_MAX: usize = 1024;
@@ -168,7 +173,7 @@ const SELECTORS_MAX: usize = 1024;
 impl SelectorSet {
     /// None if there are more selectors than a packet should have to walk through.
     pub fn new(selectors: Vec<Selector>) -> Option<Self> {
-        (selectors.len() <= SELECTORS_MAX).then_some(Self(selectors))
+        (selectors.len() <= SELECTORS_MAX).then(|| Self(selectors.into()))
     }
 
     /// All combinations of the negotiated ends (RFC 7296 §2.9).
@@ -184,6 +189,13 @@ impl SelectorSet {
 
     pub fn matches(&self, flow: &Flow) -> bool {
         self.0.iter().any(|selector| selector.matches(flow))
+    }
+
+    /// Whether one selector matches but for its ports.
+    pub fn matches_whatever_ports(&self, flow: &Flow) -> bool {
+        self.0
+            .iter()
+            .any(|selector| selector.matches_whatever_ports(flow))
     }
 
     pub fn as_slice(&self) -> &[Selector] {

@@ -110,18 +110,32 @@ impl Spd {
         &self.entries
     }
 
-    fn find(&self, flow: &Flow) -> Option<&Action> {
-        let entry = self.entries.iter().find(|e| e.selectors.matches(flow))?;
-        Some(&entry.action)
+    fn find(&self, flow: &Flow) -> Option<(usize, &Action)> {
+        let mut entries = self.entries.iter().enumerate();
+        let (index, entry) = entries.find(|(_, e)| e.selectors.matches(flow))?;
+        Some((index, &entry.action))
+    }
+
+    /// Whether an entry before `index` could be the one for this packet if only its ports were known: a later
+    /// fragment must not pass in the clear when its datagram would not (RFC 4301 §7.4).
+    fn may_belong_before(&self, index: usize, flow: &Flow) -> bool {
+        let mut before = self.entries.iter().take(index);
+        flow.ports.is_none()
+            && before.any(|e| {
+                !matches!(e.action, Action::Bypass) && e.selectors.matches_whatever_ports(flow)
+            })
     }
 
     /// The outbound decision (RFC 4301 §5.1).
     pub fn outbound(&self, flow: &Flow) -> Decision<'_> {
         match self.find(flow) {
             None => Decision::Discard(DropReason::NoPolicy),
-            Some(Action::Discard) => Decision::Discard(DropReason::PolicyDiscard),
-            Some(Action::Bypass) => Decision::Bypass,
-            Some(Action::Protect(policy)) => match policy.outbound_sa() {
+            Some((_, Action::Discard)) => Decision::Discard(DropReason::PolicyDiscard),
+            Some((index, Action::Bypass)) if self.may_belong_before(index, flow) => {
+                Decision::Discard(DropReason::PolicyDiscard)
+            }
+            Some((_, Action::Bypass)) => Decision::Bypass,
+            Some((_, Action::Protect(policy))) => match policy.outbound_sa() {
                 None => Decision::Acquire(policy),
                 Some(sa) if sa.common.selectors.matches(flow) => Decision::Protect(sa),
                 Some(_) => Decision::Discard(DropReason::OutsideSaSelectors),
@@ -131,8 +145,8 @@ impl Spd {
 
     /// Whether a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
     pub fn inbound_bypass(&self, flow: &Flow) -> Result<(), DropReason> {
-        match self.find(flow) {
-            Some(Action::Bypass) => Ok(()),
+        match self.outbound(flow) {
+            Decision::Bypass => Ok(()),
             _ => Err(DropReason::NotProtected),
         }
     }

@@ -225,3 +225,67 @@ fn a_full_inbound_batch_counts_what_it_cannot_take() {
     assert_eq!(tunnel.open(&sealed).len(), 1);
     assert_reconciled(tunnel.inbound.counters());
 }
+
+#[test]
+fn failed_randomness_does_not_use_up_the_arena() {
+    let flaky: esplanade_ipsec::iv::RandomSource = |bytes| {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        bytes.fill(7);
+        match CALLS.fetch_add(1, Ordering::Relaxed) {
+            0..50 => Err(RandomError),
+            _ => Ok(()),
+        }
+    };
+    let mut tunnel = Tunnel::new(CBC, false);
+    let limits = WalkLimits {
+        buffer_len: 4096,
+        ..WalkLimits::default()
+    };
+    tunnel.outbound = Outbound::with_random(limits, flaky);
+    let packet = inner(4, &[0; 1000]);
+    for _ in 0..50 {
+        assert!(tunnel.seal(std::slice::from_ref(&packet)).is_empty());
+    }
+    assert_eq!(tunnel.seal(&[packet]).len(), 1, "it works again");
+    assert_reconciled(tunnel.outbound.counters());
+}
+
+#[test]
+fn a_place_that_nobody_fills_is_sealed_as_zeros() {
+    use esplanade_ipsec::outbound::{Outcome, Segments};
+
+    let mut tunnel = Tunnel::new(GCM, false);
+    let secret = inner(4, &[0x5e; 64]);
+    // An engine out of service leaves plaintext in the arena.
+    let _ = tunnel.outbound.push(&tunnel.spd, &secret).expect("room");
+    assert!(tunnel.outbound.submit(&mut DeadEngine).is_err());
+
+    let view = IpView::parse(&secret).expect("well-formed");
+    let segments = Segments::one(secret.len());
+    let Outcome::Protect(sa) = tunnel.outbound.decide(&tunnel.spd, &view, &segments) else {
+        panic!("the policy protects");
+    };
+    drop(tunnel.outbound.reserve(&sa, &view, &segments));
+    let mut sealed = tunnel.seal(&[]).remove(0);
+    let key = common::key_material(GCM);
+    let key = KeyContext::new(GCM, false, &key).expect("good keys");
+    assert_eq!(cpu::open(&key, 2, &mut sealed), JobStatus::Done);
+    assert_eq!(sealed[16..16 + secret.len()], vec![0; secret.len()]);
+}
+
+#[test]
+fn what_finds_no_batch_is_counted() {
+    use esplanade_ipsec::outbound::{Outcome, Segments};
+
+    let mut tunnel = Tunnel::new(GCM, false);
+    let packet = inner(4, b"hello");
+    let view = IpView::parse(&packet).expect("well-formed");
+    let segments = Segments::one(packet.len());
+    let Outcome::Protect(sa) = tunnel.outbound.decide(&tunnel.spd, &view, &segments) else {
+        panic!("the policy protects");
+    };
+    tunnel.outbound.give_up(&sa, &segments);
+    assert_reconciled(tunnel.outbound.counters());
+    assert_eq!(sa.common.drops.get(DropReason::EngineFailed), 1);
+}

@@ -270,3 +270,38 @@ fn lookups_go_on_while_sas_come_and_go() {
         reader.join().expect("no assertion failed");
     });
 }
+
+#[test]
+fn a_later_fragment_does_not_slip_past_a_policy_for_ports() {
+    let web = Selector {
+        protocol: Some(6),
+        remote_ports: PortRange::Range(443, 443),
+        ..selectors(LEFT, RIGHT).as_slice()[0]
+    };
+    let entry = |selectors, action| Entry { selectors, action };
+    let web = SelectorSet::new(vec![web]).expect("one");
+    let spd = Spd::new(vec![
+        entry(
+            web,
+            Action::Protect(Arc::new(Policy::new(PolicyId(1), "web"))),
+        ),
+        entry(selectors(LEFT, RIGHT), Action::Bypass),
+    ]);
+    let flow = |protocol, ports| Flow {
+        local: address("10.1.0.7"),
+        remote: address("10.2.0.9"),
+        protocol,
+        ports,
+    };
+    let other_port = flow(6, Some((1, 80)));
+    assert!(matches!(spd.outbound(&other_port), Decision::Bypass));
+    let fragment = flow(6, None);
+    let discarded = Decision::Discard(DropReason::PolicyDiscard);
+    assert_eq!(
+        format!("{:?}", spd.outbound(&fragment)),
+        format!("{discarded:?}")
+    );
+    assert!(spd.inbound_bypass(&fragment).is_err());
+    let other_protocol = flow(17, None);
+    assert!(matches!(spd.outbound(&other_protocol), Decision::Bypass));
+}

@@ -129,6 +129,7 @@ fn seal_segments(
         slot.copy_from_slice(&packet);
         filled += 1;
     }
+    drop(slots);
     assert_eq!(u32::from(filled), segments.count);
     tunnel
         .outbound
