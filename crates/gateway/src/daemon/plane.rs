@@ -34,11 +34,6 @@ const EVENTS_WAITING_MAX: usize = 1024;
 /// Finished batches that an engine of the CPU holds.
 const ENGINE_BATCHES: usize = 4;
 
-/// The most that ESP adds to an inner packet: header, IV, padding, trailer, ICV.
-const ESP_OVERHEAD_MAX: u32 = 8 + 16 + 15 + 2 + 32;
-/// IP and TCP headers without options that every segment repeats, and room for options.
-const SEGMENT_HEADERS_MAX: u32 = 60 + 40;
-
 #[derive(Debug)]
 pub(super) struct Plane {
     database: Arc<Database>,
@@ -259,16 +254,8 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
 
 async fn set_up_link(net: &Net, config: &GatewayConfig, mark: u32) -> crate::net::Result<Routing> {
     let tun = net.link_index(&config.tun).await?;
-    let mtu = u32::from(config.mtu);
-    net.link_set_mtu(tun, mtu).await?;
-    // The ESP packets of one super-segment should fit one UDP GSO send.
-    let segments = (65_507 / (mtu + ESP_OVERHEAD_MAX)).clamp(1, 64);
-    if let Err(error) = net
-        .link_set_gso_max_size(tun, segments * (mtu - SEGMENT_HEADERS_MAX))
-        .await
-    {
-        tracing::debug!("super-segments keep their size: {error}");
-    }
+    net.link_set_mtu(tun, config.mtu.into()).await?;
+    // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
     net.link_set_up(tun).await?;
     let table = config.table.unwrap_or(TABLE);
     Routing::install(
