@@ -180,15 +180,6 @@ impl Net {
         .await
     }
 
-    /// Bounds the super-segments that local sockets hand to the link. A forwarded one that is longer gets segmented by
-    /// the kernel packet by packet, so the TUN of a gateway keeps its 64 KiB.
-    pub async fn link_set_gso_max_size(&self, index: u32, bytes: u32) -> Result<()> {
-        let message = LinkUnspec::new_with_index(index)
-            .append_extra_attribute(LinkAttribute::GsoMaxSize(bytes))
-            .append_extra_attribute(LinkAttribute::GsoIpv4MaxSize(bytes));
-        self.link_set("set the GSO size of", message).await
-    }
-
     /// Moves the link into the namespace that `netns` is open on.
     pub async fn link_move_to_netns(&self, index: u32, netns: BorrowedFd<'_>) -> Result<()> {
         self.link_set(
