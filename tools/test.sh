@@ -48,7 +48,7 @@ for name in ${names/lint/format clippy docs deny}; do
     deps) stage deps tools/deps.sh ;;
     format) stage format cargo fmt --all --check ;;
     clippy) stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings ;;
-    docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps ;;
+    docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
     deny) stage deny tools/deny.sh ;;
     unit) stage unit cargo test --locked --workspace --no-fail-fast ;;
     fuzz) stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" ;;

@@ -172,14 +172,6 @@ impl Net {
             .await
     }
 
-    pub async fn link_set_tx_queue_len(&self, index: u32, packets: u32) -> Result<()> {
-        self.link_set(
-            "set the queue length of",
-            LinkUnspec::new_with_index(index).txqueuelen(packets),
-        )
-        .await
-    }
-
     /// Moves the link into the namespace that `netns` is open on.
     pub async fn link_move_to_netns(&self, index: u32, netns: BorrowedFd<'_>) -> Result<()> {
         self.link_set(
