@@ -1,7 +1,7 @@
 //! Configuration: swanctl.conf's grammar and keys, read into what the gateway runs on.
 //!
-//! [`load`] reads the file and its includes ([`syntax`]), carries out inheritance ([`tree`]), checks
-//! every key ([`schema`]) and maps the rest; it reports all errors at once ([`Diagnostics`]).
+//! [`load`] reads the file and its includes (`syntax`), carries out inheritance (`tree`), checks
+//! every key (`schema`) and maps the rest; it reports all errors at once ([`Diagnostics`]).
 
 mod child;
 mod connection;
