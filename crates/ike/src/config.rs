@@ -71,8 +71,10 @@ pub struct Limits {
     /// Time within which a responder SA must be authenticated.
     pub half_open_timeout: Duration,
     pub ike_sas_max: usize,
+    /// IKE SAs that peers of one identity may initiate.
+    pub ike_sas_per_peer_max: usize,
     pub children_per_sa_max: usize,
-    /// Tasks that wait for the exchange in progress, per IKE SA.
+    /// Tasks that wait for the exchange in progress beyond which no child is queued, per IKE SA.
     pub queued_tasks_max: usize,
     /// Unprotected error notifies sent per second, over all peers (RFC 7296 section 2.21.4).
     pub error_notifies_per_second: u32,
@@ -86,6 +88,7 @@ impl Default for Limits {
             half_open_per_source_max: 20,
             half_open_timeout: Duration::from_secs(30),
             ike_sas_max: 100_000,
+            ike_sas_per_peer_max: 1000,
             children_per_sa_max: 64,
             queued_tasks_max: 64,
             error_notifies_per_second: 20,
@@ -263,8 +266,6 @@ pub struct Child {
     pub lifetime: Lifetime,
     /// In packets; zero switches the anti-replay service off.
     pub replay_window: u32,
-    /// Whether the data plane installs policies for it.
-    pub policies: bool,
 }
 
 impl Default for Child {
@@ -280,7 +281,6 @@ impl Default for Child {
             close_action: Action::Clear,
             lifetime: Lifetime::default(),
             replay_window: 1024,
-            policies: true,
         }
     }
 }

@@ -182,13 +182,13 @@ pub struct ChildSaInstalled {
     pub remote: SocketAddr,
     pub udp_encap: bool,
     /// Randomised soft and fixed hard limits; zero: none. Time limits are watched by the endpoint; the data plane
-    /// counts bytes and packets and calls [`crate::Endpoint::rekey_child`] or `terminate_child`.
+    /// counts bytes and packets and calls [`crate::Endpoint::rekey_child_sa`] or
+    /// [`crate::Endpoint::terminate_child_sa`].
     pub soft_bytes: u64,
     pub hard_bytes: u64,
     pub soft_packets: u64,
     pub hard_packets: u64,
     pub replay_window: u32,
-    pub policies: bool,
     /// The SA that this one replaces.
     pub rekeyed_from: Option<ChildSaId>,
 }
@@ -220,7 +220,7 @@ pub struct ChildSaDeleted {
     pub spi_out: u32,
     /// How long the inbound half stays for packets in flight. The data plane frees `spi_in` after it.
     pub linger: Duration,
-    /// The SA that took its place, or redundantly had it already.
+    /// Another SA has its place.
     pub replaced: bool,
     pub reason: DownReason,
     /// `Trap`: keep the policy so that traffic can ask for a new SA. `Start`: the endpoint is about to.
@@ -244,10 +244,6 @@ pub enum DownReason {
     Superseded,
     #[error("the peer started afresh (INITIAL_CONTACT)")]
     InitialContact,
-    #[error("a second IKE SA of the same peer is not wanted (unique = keep)")]
-    Duplicate,
-    #[error("the IKE SA has ended")]
-    IkeSaGone,
     #[error("the peer refuses: {0}")]
     PeerRefused(String),
     #[error("no proposal of ours was chosen")]
@@ -260,8 +256,6 @@ pub enum DownReason {
     Configuration(String),
     #[error("out of resources: {0}")]
     Resources(&'static str),
-    #[error("message was our own: the peer's address leads back here")]
-    Reflected,
 }
 
 /// Why a child SA was not made.

@@ -109,7 +109,6 @@ pub(super) fn child(
             number(text, 0..=WINDOW_MAX.into())
         })
         .map_or(REPLAY_WINDOW, |window| window as u32),
-        policies: true,
     };
     if mode != ChildMode::Tunnel {
         check_shunt(node, &policy, start, d);

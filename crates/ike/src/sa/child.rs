@@ -110,7 +110,6 @@ impl ChildSa {
                 soft_packets,
                 hard_packets: life.life_packets,
                 replay_window: agreed.config.replay_window,
-                policies: agreed.config.policies,
                 rekeyed_from: agreed.replaces,
             })));
         Some(Self {

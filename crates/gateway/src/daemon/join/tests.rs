@@ -71,7 +71,6 @@ fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> C
         soft_packets: 0,
         hard_packets: 0,
         replay_window: 64,
-        policies: true,
         rekeyed_from: rekeyed_from.map(ChildSaId),
     }
 }
@@ -266,4 +265,104 @@ fn a_bad_key_leaves_nothing_behind() {
             <= 1
     );
     assert!(join.groups.is_empty());
+}
+
+#[test]
+fn an_spi_means_what_its_direction_says() {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let victim = installed(&join, 1, "10.2.0.0/16", None);
+    let mut hostile = installed(&join, 2, "10.2.9.0/24", None);
+    hostile.spi_out = victim.spi_in;
+    for sa in [&victim, &hostile] {
+        join.install(sa).unwrap();
+    }
+    let policy = |id| join.children[&ChildSaId(id)].group;
+    let found = |direction, id, spi| {
+        let (child, _) = join.child_of(direction, policy(id), spi)?;
+        Some(child)
+    };
+    let (inbound, outbound) = (SaDirection::Inbound, SaDirection::Outbound);
+    assert_eq!(found(inbound, 1, victim.spi_in), Some(victim.child));
+    assert_eq!(found(outbound, 2, victim.spi_in), Some(hostile.child));
+    assert_eq!(found(outbound, 1, victim.spi_in), None);
+    assert_eq!(found(outbound, 1, victim.spi_out), Some(victim.child));
+    join.delete(&deleted(&victim, false, Then::Clear), Instant::now());
+    let after = join.child_of(inbound, PolicyId(1), victim.spi_in);
+    assert!(after.is_none());
+}
+
+#[test]
+fn a_peer_that_narrows_and_leaves_again_and_again_leaves_one_trap() {
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    for id in 1..50 {
+        let sa = installed(&join, id, &format!("10.2.{id}.0/24"), None);
+        join.install(&sa).unwrap();
+        join.use_outbound(sa.child);
+        join.delete(&deleted(&sa, false, Then::Trap), Instant::now());
+    }
+    assert_eq!(join.groups.len(), 1);
+    assert_eq!(join.by_selectors.len(), 1);
+    assert_eq!(join.database.spd().entries().len(), 1);
+    assert_eq!(send(&join, "10.2.200.1"), Err("acquire site/net".into()));
+}
+
+#[test]
+fn a_reload_never_lets_trapped_traffic_out() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    join.take_route_changes();
+    // Another detail of the policy: its routes stay.
+    let mut changed = policy("net", TRAP, "10.2.0.0/16");
+    changed.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
+    join.configure(vec![changed]);
+    assert_eq!(join.take_route_changes(), []);
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
+    // Other selectors: the new routes come before the old ones go.
+    join.configure(vec![policy("net", TRAP, "10.0.0.0/8")]);
+    let adds: Vec<_> = join.take_route_changes().iter().map(|c| c.add).collect();
+    assert_eq!(adds, [true, false]);
+
+    // What a dead peer left trapped stays so.
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa).unwrap();
+    join.delete(&deleted(&sa, false, Then::Trap), now);
+    join.take_route_changes();
+    join.configure(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    assert_eq!(join.take_route_changes(), []);
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
+    join.configure(Vec::new());
+    assert_eq!(join.take_route_changes().len(), 1);
+}
+
+#[test]
+fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
+    let net = || policy("net", TRAP, "10.2.0.0/16");
+    let pass = || policy("pass", PolicyKind::Bypass, "10.2.1.0/24");
+    let thrown = |policies: &[ConfiguredPolicy]| thrown_routes(policies).len();
+    assert_eq!(thrown(&[pass(), net()]), 1);
+    assert_eq!(thrown(&[net(), pass()]), 0, "the tunnel comes first");
+    assert_eq!(
+        thrown(&[net(), policy("far", PolicyKind::Bypass, "10.9.0.0/16")]),
+        1
+    );
+
+    let mut ssh = pass();
+    ssh.remote[0].protocol = 6;
+    ssh.remote[0].ports = PortRange::Range(22, 22);
+    assert_eq!(thrown(&[ssh, net()]), 0, "only one port is bypassed");
+    let mut host = pass();
+    host.local = ends("10.1.0.5/32");
+    assert_eq!(thrown(&[host, net()]), 0, "only one host is bypassed");
+    let mut unknown = net();
+    unknown.local.clear();
+    assert_eq!(thrown(&[pass(), unknown]), 0, "an address not known yet");
+    let drop = policy("drop", PolicyKind::Discard, "10.2.1.128/25");
+    assert_eq!(thrown(&[drop, pass()]), 0, "some of it is discarded");
+
+    let mut join = join_with(vec![pass(), net()]);
+    assert!(join.take_route_changes().iter().any(|c| c.bypass && c.add));
+    join.configure(vec![net(), pass()]);
+    let changes = join.take_route_changes();
+    assert!(matches!(changes.as_slice(), [change] if change.bypass && !change.add));
 }
