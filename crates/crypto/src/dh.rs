@@ -61,6 +61,23 @@ const fn curve(group: Group) -> Option<&'static agreement::Algorithm> {
     }
 }
 
+/// Refuses at little cost what [`KeyPair::agree`] would refuse after an exponentiation of ours: public values of a
+/// wrong length, and MODP values outside 1 < y < p - 1 (RFC 6989 section 2).
+pub fn check_public(group: Group, public: &[u8]) -> Result<(), DhError> {
+    let expected = public_len(group);
+    if public.len() != expected {
+        return Err(DhError::Length {
+            group,
+            expected,
+            actual: public.len(),
+        });
+    }
+    if curve(group).is_none() && !modp::is_valid_public(group, public) {
+        return Err(DhError::InvalidPublic(group));
+    }
+    Ok(())
+}
+
 impl KeyPair {
     pub fn generate(group: Group) -> Result<Self, DhError> {
         let failed = DhError::Generate(group);
@@ -129,14 +146,7 @@ impl KeyPair {
     /// (RFC 6989 section 2, RFC 8031 section 2.3).
     pub fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
         let group = self.group;
-        let expected = public_len(group);
-        if peer_public.len() != expected {
-            return Err(DhError::Length {
-                group,
-                expected,
-                actual: peer_public.len(),
-            });
-        }
+        check_public(group, peer_public)?;
         let invalid = DhError::InvalidPublic(group);
         let private = match &self.private {
             Private::Modp(private) => {
@@ -144,7 +154,7 @@ impl KeyPair {
             }
             Private::Curve(private) => private,
         };
-        let mut encoded = Vec::with_capacity(1 + expected);
+        let mut encoded = Vec::with_capacity(1 + peer_public.len());
         if group != Group::Curve25519 {
             encoded.push(UNCOMPRESSED);
         }
@@ -188,6 +198,18 @@ mod tests {
             public.pop();
             assert!(matches!(ours.agree(&public), Err(DhError::Length { .. })));
             assert!(matches!(ours.agree(&[]), Err(DhError::Length { .. })));
+        }
+    }
+
+    #[test]
+    fn public_values_are_checked_before_anything_is_computed() {
+        for &group in Group::ALL {
+            let len = public_len(group);
+            assert!(check_public(group, &vec![2; len]).is_ok());
+            assert!(check_public(group, &vec![2; len - 1]).is_err());
+            let modp = curve(group).is_none();
+            assert_eq!(check_public(group, &vec![0; len]).is_err(), modp);
+            assert_eq!(check_public(group, &vec![0xff; len]).is_err(), modp);
         }
     }
 

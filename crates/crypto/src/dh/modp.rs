@@ -107,22 +107,6 @@ impl Field {
         };
         (ok == 1).then_some(result)
     }
-
-    /// 1 < y < p - 1. The value is public, so the comparison need not be constant in time.
-    fn is_valid_public(&self, y: &Bignum) -> bool {
-        let (Some(one), Some(limit)) = (Bignum::from_bytes(&[1]), Bignum::new()) else {
-            return false;
-        };
-        // SAFETY: all numbers are initialised.
-        let ok = unsafe { lc::BN_sub(limit.0.as_ptr(), self.modulus.as_ptr(), one.as_ptr()) };
-        if ok != 1 {
-            return false;
-        }
-        // SAFETY: all numbers are initialised.
-        unsafe {
-            lc::BN_cmp(y.as_ptr(), one.as_ptr()) > 0 && lc::BN_cmp(y.as_ptr(), limit.as_ptr()) < 0
-        }
-    }
 }
 
 impl Drop for Field {
@@ -132,6 +116,25 @@ impl Drop for Field {
             lc::BN_MONT_CTX_free(self.montgomery.as_ptr());
             lc::BN_CTX_free(self.context.as_ptr());
         }
+    }
+}
+
+/// 1 < y < p - 1. The value is public, so the comparison need not be constant in time.
+pub(super) fn is_valid_public(group: Group, public: &[u8]) -> bool {
+    let (Some(modulus), Some(y)) = (Bignum::modulus(group), Bignum::from_bytes(public)) else {
+        return false;
+    };
+    let (Some(one), Some(limit)) = (Bignum::from_bytes(&[1]), Bignum::new()) else {
+        return false;
+    };
+    // SAFETY: all numbers are initialised.
+    let ok = unsafe { lc::BN_sub(limit.0.as_ptr(), modulus.as_ptr(), one.as_ptr()) };
+    if ok != 1 {
+        return false;
+    }
+    // SAFETY: all numbers are initialised.
+    unsafe {
+        lc::BN_cmp(y.as_ptr(), one.as_ptr()) > 0 && lc::BN_cmp(y.as_ptr(), limit.as_ptr()) < 0
     }
 }
 
@@ -154,11 +157,11 @@ pub(super) fn public(group: Group, private: &Secret) -> Option<Vec<u8>> {
 }
 
 pub(super) fn agree(group: Group, private: &Secret, peer_public: &[u8]) -> Option<Secret> {
-    let field = Field::new(group)?;
-    let y = Bignum::from_bytes(peer_public)?;
-    if !field.is_valid_public(&y) {
+    if !is_valid_public(group, peer_public) {
         return None;
     }
+    let field = Field::new(group)?;
+    let y = Bignum::from_bytes(peer_public)?;
     let exponent = Bignum::from_bytes(private.expose())?;
     field.power(&y, &exponent)?.to_bytes(public_len(group))
 }
