@@ -364,7 +364,12 @@ pub(crate) fn accept_esp(offer: &[Proposal], answer: &[Proposal]) -> Option<Chos
         .next()
         .is_some();
     let chosen = esp_from(answer, answer.spi_u32().filter(|spi| *spi > 255)?)?;
-    (wants_group == chosen.group.is_some()).then_some(chosen)
+    // 32 bits may go without saying, if we offered them.
+    let number = chosen.suite.sequence_numbers.number();
+    let sequence = offered
+        .of_kind(TransformType::SEQUENCE_NUMBERS)
+        .any(|t| t.id == number);
+    (sequence && wants_group == chosen.group.is_some()).then_some(chosen)
 }
 
 fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
@@ -575,5 +580,11 @@ mod tests {
         let other = Transform::new(TransformType::SEQUENCE_NUMBERS, Bits64.number());
         assert!(accept_esp(&offer, &answer(&[cipher, group, other])).is_none());
         assert!(accept_esp(&offer, &[]).is_none());
+        assert!(
+            accept_esp(&offer, &answer(&[cipher, group])).is_some(),
+            "32 bits go without saying"
+        );
+        let extended = esp_offer(&[esp(128, &[Group::Curve25519], &[Bits64])], 0x1000, true);
+        assert!(accept_esp(&extended, &answer(&[cipher, group])).is_none());
     }
 }
