@@ -4,9 +4,11 @@ mod common;
 
 use std::time::Duration;
 
+use common::script::Script;
 use common::*;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
 use esplanade_ike::config::{IkeProposal, Lifetime, Ports, SelectorAddresses, Unique};
+use esplanade_ike::wire::ExchangeType;
 use esplanade_ike::{Config, DownReason, Event, Refusal};
 use esplanade_testkit::net::Conditions;
 
@@ -542,4 +544,78 @@ fn keys_leave_only_when_asked() {
         let key = hex::encode(pair.a.installed[0].key_in.expose());
         assert!(!text.contains(&key[..16]));
     }
+}
+
+#[test]
+fn the_next_child_is_taken_where_the_first_does_not_fit() {
+    let mut pair = Pair::with(|_, b| {
+        let mut first = (*b.children[0]).clone();
+        first.name = "first".to_owned();
+        first.esp_proposals[0].encryption[0].1 = 256;
+        b.children.insert(0, first.into());
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    assert_eq!(pair.b.installed[0].name, "net");
+    pair.assert_clean_end();
+}
+
+#[test]
+fn the_responder_may_choose_a_proposal_without_fresh_key_exchange() {
+    let mut pair = Pair::with(|a, b| {
+        let mut child = (*a.children[0]).clone();
+        let mut fresh = esp_proposal();
+        fresh.encryption[0].1 = 256;
+        fresh.groups = vec![Group::Curve25519];
+        child.esp_proposals.insert(0, fresh);
+        a.children = vec![child.into()];
+        assert!(b.children[0].esp_proposals[0].groups.is_empty());
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.a
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    assert_eq!(pair.a.endpoint.counters().child_rekeys, 1);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn lifetimes_are_kept_however_long_the_queue() {
+    let (a, mut b) = default_configs();
+    let mut child = (*b.children[0]).clone();
+    child.lifetime.rekey_time = 10 * SECOND;
+    child.lifetime.rand_time = Duration::ZERO;
+    b.children = vec![child.into()];
+    let mut b = config(b);
+    b.limits.queued_tasks_max = 0;
+    let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+    pair.initiate();
+    pair.run(15 * SECOND);
+    assert_eq!(pair.b.endpoint.counters().child_rekeys, 1);
+    pair.assert_agreed(1, 1);
+}
+
+/// As an initiator with MOBIKE does (RFC 4555 section 3.3).
+#[test]
+fn the_initiator_may_float_its_port_without_a_nat() {
+    let now = std::time::Instant::now();
+    let mut side = Side::new("b", B, config(default_configs().1), now, 7);
+    let mut script = Script::new();
+    let payloads = script.init_payloads();
+    script.init(&mut side, now, payloads).unwrap();
+    script.local.set_port(4500);
+    script.remote.set_port(4500);
+    let payloads = script.auth_payloads(b"a shared secret");
+    script
+        .exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)
+        .unwrap();
+    let status = &side.endpoint.status()[0];
+    assert_eq!((status.local, status.remote), (script.remote, script.local));
+    assert!(!status.children[0].udp_encap);
 }

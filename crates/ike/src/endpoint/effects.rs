@@ -105,11 +105,16 @@ impl Endpoint {
             return;
         };
         let connection = new.connection.name.clone();
+        let before = self.table.get(from).and_then(|old| old.predecessor);
         let Some(Some((children, tasks))) =
             self.with(now, from, |sa, ctx| sa.hand_over(ctx, leave))
         else {
             return;
         };
+        // However fast a peer rekeys, one replaced SA lingers.
+        if let Some(before) = before {
+            self.with(now, before, |sa, _| sa.forget());
+        }
         self.events.push_back(Event::IkeSaRekeyed {
             old: from,
             new: to,
@@ -182,6 +187,15 @@ impl IkeSa {
             Leave::Delete => self.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]),
             Leave::Gone => self.close(ctx, DownReason::Rekeyed),
             Leave::Await => self.await_delete(ctx),
+        }
+    }
+
+    fn forget(&mut self) {
+        if matches!(
+            self.phase,
+            Phase::Rekeyed { .. } | Phase::Closing { .. } | Phase::Gone { .. }
+        ) {
+            self.phase = Phase::Closed;
         }
     }
 

@@ -384,16 +384,12 @@ impl Endpoint {
     fn ike_task(&mut self, now: Instant, ike_sa: IkeSaId, task: Task) -> Result<(), CommandError> {
         let queued = self.with(now, ike_sa, |sa, ctx| {
             sa.established()?;
-            let queued = sa.queue(ctx, task);
+            sa.queue(ctx, task);
             sa.run_tasks(ctx);
-            Some(queued)
+            Some(())
         });
         self.settle(now);
-        match queued.flatten() {
-            Some(true) => Ok(()),
-            Some(false) => Err(CommandError::Limit("queued tasks")),
-            None => Err(CommandError::NoSa),
-        }
+        queued.flatten().ok_or(CommandError::NoSa)
     }
 
     /// Establishes those children that are neither up nor on their way.

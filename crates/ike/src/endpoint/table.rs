@@ -1,7 +1,7 @@
 //! The IKE SAs and the ways to find them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::event::{ChildSaId, Event, IkeSaId};
@@ -18,9 +18,10 @@ pub(super) struct Table {
     /// Responder SAs by where IKE_SA_INIT came from and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
     by_connection: HashMap<String, Vec<IkeSaId>>,
-    /// Established SAs by both identities.
+    /// Established SAs by [`peer_key`].
     peers: HashMap<String, Vec<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
+    /// By [`subscriber`].
     half_open: HashMap<IpAddr, usize>,
     half_open_total: usize,
     timers: BTreeSet<(Instant, IkeSaId)>,
@@ -47,6 +48,14 @@ fn unlist(lists: &mut HashMap<String, Vec<IkeSaId>>, key: &str, id: IkeSaId) {
     }
 }
 
+/// Who shares a limit per source: an IPv6 host has a whole /64 to send from.
+fn subscriber(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (!0 << 64)).into(),
+    }
+}
+
 impl Table {
     pub(super) fn len(&self) -> usize {
         self.slots.len()
@@ -57,7 +66,10 @@ impl Table {
     }
 
     pub(super) fn half_open_from(&self, source: IpAddr) -> usize {
-        self.half_open.get(&source).copied().unwrap_or(0)
+        self.half_open
+            .get(&subscriber(source))
+            .copied()
+            .unwrap_or(0)
     }
 
     pub(super) fn by_spi(&self) -> &HashMap<u64, IkeSaId> {
@@ -163,7 +175,7 @@ impl Table {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        let half_open = sa.is_half_open().then(|| sa.remote.ip());
+        let half_open = sa.is_half_open().then(|| subscriber(sa.remote.ip()));
         if slot.half_open != half_open {
             if let Some(source) = slot.half_open {
                 self.half_open_total -= 1;
@@ -183,7 +195,7 @@ impl Table {
         let peer = sa
             .established()
             .filter(|_| !sa.parked)
-            .map(|state| peer_key(&state.local_id, &state.remote_id));
+            .map(|state| peer_key(&sa.connection, &state.local_id, &state.remote_id));
         if slot.peer != peer {
             if let Some(key) = &slot.peer {
                 unlist(&mut self.peers, key, id);

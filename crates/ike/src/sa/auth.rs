@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use super::create_child::{ChildPayloads, PendingChild, Refuse};
+use super::credentials::Peer;
 use super::established::Task;
 use super::init::{InitAnswered, InitDone};
 use super::{Channel, Context, Effect, Established, IkeSa, Phase, Received, credentials, notify};
-use crate::config::{Child, Connection, Identity, RemoteMethod, Unique};
+use crate::config::{Child, Connection, Identity, RemoteAuth, RemoteMethod, Unique};
 use crate::event::{ChildFailure, DownReason, Event, IkeSaUp};
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{Keys, Nonces, Role};
-use crate::wire::{Auth, Cert, ExchangeType, Id, Message, Notify, NotifyType, Payload};
+use crate::wire::{
+    Auth, Cert, ExchangeType, Id, Message, Notify, NotifyType, Payload, PayloadType,
+};
 
 /// Initiator: our proof and our first child SA are out.
 #[derive(Debug)]
@@ -88,9 +91,15 @@ impl InitDone {
     }
 }
 
-/// The key of the table of peers; different identities have different texts.
-pub(crate) fn peer_key(local: &Identity, remote: &Identity) -> String {
-    format!("{local}\0{remote}")
+/// The key of the table of peers; different identities have different texts. An identity that was proved in another
+/// way may be another peer's word for itself, so it does not speak for the SAs of this one.
+pub(crate) fn peer_key(connection: &Connection, local: &Identity, remote: &Identity) -> String {
+    let RemoteAuth { id, method } = &connection.remote;
+    let method = match method {
+        RemoteMethod::Psk => "psk",
+        RemoteMethod::Certificate { .. } => "certificate",
+    };
+    format!("{local}\0{remote}\0{id}\0{method}")
 }
 
 impl IkeSa {
@@ -161,26 +170,33 @@ impl IkeSa {
             Identity::Any => Identity::Ip(self.remote.ip()),
             other => other.clone(),
         };
+        // A pattern names nobody.
+        let exact = connection.remote.id.precision() == 2;
+        let peer = if exact {
+            Peer::Is(&remote_id)
+        } else {
+            Peer::MayBe(&remote_id)
+        };
         let octets = done.signed_octets(&channel.keys, Role::Initiator, &id);
         let (certs, auth) = credentials::sign(
             ctx,
             connection,
             &channel.keys,
             &octets,
-            (local_id, &remote_id),
+            (local_id, peer),
             &done.peer_hashes,
         )?;
         let mut payloads = vec![Payload::IdI(id)];
         payloads.extend(certs.into_iter().map(Payload::Cert));
-        let known = ctx.peers.contains_key(&peer_key(local_id, &remote_id));
+        let known = ctx
+            .peers
+            .contains_key(&peer_key(connection, local_id, &remote_id));
         if !known && connection.unique != Unique::Never {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
         }
         if let RemoteMethod::Certificate { authorities, .. } = &connection.remote.method {
             payloads.push(Payload::CertReq(authorities.certreq()));
         }
-        // A pattern names nobody.
-        let exact = connection.remote.id.precision() == 2;
         payloads.extend(
             connection
                 .remote
@@ -357,8 +373,11 @@ impl IkeSa {
         received: &Received<'_>,
         message: Message,
     ) {
-        // From IKE_AUTH on the initiator behind a NAT uses its NAT-T port (section 2.23).
-        if self.nat.udp_encap() {
+        // From IKE_AUTH on the initiator behind a NAT uses its NAT-T port (section 2.23); with MOBIKE it may do so
+        // without a NAT too (RFC 4555 section 3.3).
+        let same_hosts =
+            (self.local.ip(), self.remote.ip()) == (received.local.ip(), received.remote.ip());
+        if self.nat.udp_encap() || same_hosts {
             (self.local, self.remote) = (received.local, received.remote);
         }
         self.log_keys(ctx);
@@ -400,6 +419,11 @@ impl IkeSa {
         };
         let keys = &state.channel.keys;
         let proof = Proof::find(message, Role::Initiator).ok_or_else(|| {
+            // Who leaves out only AUTH asks for EAP (section 2.16).
+            let has = |kind| message.payloads.iter().any(|p| p.kind() == kind);
+            if has(PayloadType::IDI) && !has(PayloadType::AUTH) {
+                return failed("the peer wants EAP".to_owned());
+            }
             (
                 Refusal::InvalidSyntax,
                 NotifyType::INVALID_SYNTAX,
@@ -420,9 +444,9 @@ impl IkeSa {
         let fits = |connection: &&Arc<Connection>| {
             connection_matches(connection, received)
                 && connection.remote.id.accepts(&remote_id)
-                && wanted
-                    .as_ref()
-                    .is_none_or(|id| credentials::local_id(connection, received.local.ip()) == *id)
+                && wanted.as_ref().is_none_or(|id| {
+                    credentials::local_id(connection, received.local.ip()).accepts(id)
+                })
                 && negotiate::allows(&connection.proposals, &keys.suite())
         };
         let best = ctx.config.connections.iter().filter(fits);
@@ -453,10 +477,15 @@ impl IkeSa {
         )
         .map_err(failed)?;
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
-        if connection.unique == Unique::Keep
-            && !initial_contact
-            && ctx.peers.contains_key(&peer_key(&local_id, &remote_id))
-        {
+        let others = ctx
+            .peers
+            .get(&peer_key(connection, &local_id, &remote_id))
+            .map_or(0, Vec::len);
+        if others >= ctx.config.limits.ike_sas_per_peer_max {
+            let why = "the peer has too many IKE SAs".to_owned();
+            return Err((Refusal::IkeSaLimit, NotifyType::AUTHENTICATION_FAILED, why));
+        }
+        if connection.unique == Unique::Keep && !initial_contact && others > 0 {
             let why = "the peer is connected already".to_owned();
             return Err((Refusal::Duplicate, NotifyType::AUTHENTICATION_FAILED, why));
         }
@@ -464,8 +493,9 @@ impl IkeSa {
             .to_payload()
             .ok_or_else(|| failed("no local identity".to_owned()))?;
         let octets = state.done.signed_octets(keys, Role::Responder, &id);
+        let own = (&local_id, Peer::Is(&remote_id));
         let (certs, auth) =
-            credentials::sign(ctx, connection, keys, &octets, ids, &state.done.peer_hashes)
+            credentials::sign(ctx, connection, keys, &octets, own, &state.done.peer_hashes)
                 .map_err(failed)?;
         let mut own = vec![Payload::IdR(id)];
         own.extend(certs.into_iter().map(Payload::Cert));

@@ -146,6 +146,13 @@ pub(super) struct Answer {
     pub(super) lowest_nonce: Vec<u8>,
 }
 
+/// A configured child, and what it has in common with the peer's selectors.
+struct ChildMatch<'a> {
+    config: &'a Arc<Child>,
+    local_ts: Vec<TrafficSelector>,
+    remote_ts: Vec<TrafficSelector>,
+}
+
 impl IkeSa {
     /// Reserves a SPI and makes up a proposal.
     pub(super) fn propose_child(
@@ -261,7 +268,8 @@ impl IkeSa {
             .ok_or(misbehaved("the IKE SA is gone"))?
             .keys;
         let shared = match (&pending.key_pair, theirs.ke) {
-            (None, _) => None,
+            // Without a public value it can only have chosen a proposal without a group.
+            (None, _) | (_, None) => None,
             (Some(key_pair), Some(ke)) if ke.group == key_pair.group().number() => Some(
                 key_pair
                     .agree(&ke.public)
@@ -289,7 +297,10 @@ impl IkeSa {
         nonces: Nonces<'_>,
     ) -> Result<ChildSa, ChildFailure> {
         let chosen = negotiate::accept_esp(&pending.offer, theirs.proposals)
-            .filter(|chosen| chosen.group == pending.key_pair.as_ref().map(KeyPair::group))
+            .filter(|chosen| {
+                let ours = pending.key_pair.as_ref().map(KeyPair::group);
+                chosen.group.is_none() || (chosen.group == ours && shared.is_some())
+            })
             .ok_or(ChildFailure::PeerMisbehaved(
                 "it chose what we did not offer",
             ))?;
@@ -306,7 +317,7 @@ impl IkeSa {
             spi_in: pending.spi_in,
             local_ts: theirs.ts_i.to_vec(),
             remote_ts: theirs.ts_r.to_vec(),
-            shared,
+            shared: shared.filter(|_| chosen.group.is_some()),
             nonces,
             initiator: true,
             replaces: pending.rekeys,
@@ -340,6 +351,8 @@ impl IkeSa {
     ) {
         let again = ctx.now + TRY_AGAIN + ctx.jitter(2 * TRY_AGAIN);
         let failure = match error.kind {
+            // The peer's own rekey holds (section 2.25.1).
+            other if pending.rival.is_some() && other != NotifyType::INVALID_SYNTAX => return,
             NotifyType::INVALID_KE_PAYLOAD if !pending.group_changed => {
                 let offered = |group: &Group| {
                     pending
@@ -359,8 +372,6 @@ impl IkeSa {
             NotifyType::TEMPORARY_FAILURE => {
                 let task = match pending.rekeys {
                     None => Task::CreateChild(pending.config),
-                    // The peer's own rekey holds (section 2.25.1).
-                    Some(_) if pending.rival.is_some() => return,
                     Some(old) => Task::RekeyChild(old),
                 };
                 self.queue_later(ctx, task, again);
@@ -394,7 +405,10 @@ impl IkeSa {
                 again.group_changed = true;
                 self.send_create_child(ctx, again);
             }
-            Err(failure) => self.child_failed(ctx, &pending.config.name, failure),
+            Err(failure) => {
+                self.rekey_gave_up(ctx, pending);
+                self.child_failed(ctx, &pending.config.name, failure);
+            }
         }
     }
 
@@ -454,7 +468,12 @@ impl IkeSa {
         if state.is_rekeying_ike() {
             return Err(Refuse::temporary());
         }
-        if state.children.len() >= ctx.config.limits.children_per_sa_max {
+        // A rekey holds two for one until the old one is deleted.
+        let limit = match replaces {
+            None => ctx.config.limits.children_per_sa_max,
+            Some(_) => 2 * ctx.config.limits.children_per_sa_max,
+        };
+        if state.children.len() >= limit {
             return Err(Refuse::new(
                 Refusal::ChildSaLimit,
                 NotifyType::NO_ADDITIONAL_SAS,
@@ -497,13 +516,28 @@ impl IkeSa {
         in_auth: bool,
         replaces: Option<ChildSaId>,
     ) -> Result<(ChildSa, Vec<Payload>), Refuse> {
-        let (config, local_ts, remote_ts) = self.match_child(theirs, candidates)?;
+        let matches = self.matching_children(theirs, candidates);
+        if matches.is_empty() {
+            return Err(Refuse::new(
+                Refusal::TsUnacceptable,
+                NotifyType::TS_UNACCEPTABLE,
+            ));
+        }
         let ke_group = theirs.ke.map(|ke| ke.group);
-        let mut chosen =
-            negotiate::choose_esp(&config.esp_proposals, theirs.proposals, ke_group, !in_auth)
-                .ok_or_else(|| {
-                    Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN)
-                })?;
+        let choose = |child: &Child| {
+            negotiate::choose_esp(&child.esp_proposals, theirs.proposals, ke_group, !in_auth)
+        };
+        let (matched, mut chosen) = matches
+            .into_iter()
+            .find_map(|matched| choose(matched.config).map(|chosen| (matched, chosen)))
+            .ok_or_else(|| {
+                Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN)
+            })?;
+        let ChildMatch {
+            config,
+            local_ts,
+            remote_ts,
+        } = matched;
         let mut public = None;
         let mut shared = None;
         if let Some(group) = chosen.group {
@@ -544,29 +578,35 @@ impl IkeSa {
         Ok((child, payloads))
     }
 
-    /// The child whose networks the peer means: one that it names exactly, or else the first that has something
-    /// in common. The pair of selectors is (local, remote).
-    #[allow(clippy::type_complexity)]
-    fn match_child<'a>(
+    /// The children whose networks the peer can mean: first those that it names exactly, then those that have
+    /// something in common, each in the order of the configuration.
+    fn matching_children<'a>(
         &self,
         theirs: &ChildPayloads<'_>,
         candidates: &'a [Arc<Child>],
-    ) -> Result<(&'a Arc<Child>, Vec<TrafficSelector>, Vec<TrafficSelector>), Refuse> {
-        let mut first = None;
-        for child in candidates {
-            let own_local = ts::resolve(&child.local_ts, self.local.ip());
-            let own_remote = ts::resolve(&child.remote_ts, self.remote.ip());
-            let local = ts::narrow(theirs.ts_r, &own_local);
-            let remote = ts::narrow(theirs.ts_i, &own_remote);
-            if local.is_empty() || remote.is_empty() {
+    ) -> Vec<ChildMatch<'a>> {
+        let (mut exact, mut partial) = (Vec::new(), Vec::new());
+        for config in candidates {
+            let own_local = ts::resolve(&config.local_ts, self.local.ip());
+            let own_remote = ts::resolve(&config.remote_ts, self.remote.ip());
+            let local_ts = ts::narrow(theirs.ts_r, &own_local);
+            let remote_ts = ts::narrow(theirs.ts_i, &own_remote);
+            if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
             }
-            if local == own_local && remote == own_remote {
-                return Ok((child, local, remote));
-            }
-            first.get_or_insert((child, local, remote));
+            let list = if local_ts == own_local && remote_ts == own_remote {
+                &mut exact
+            } else {
+                &mut partial
+            };
+            list.push(ChildMatch {
+                config,
+                local_ts,
+                remote_ts,
+            });
         }
-        first.ok_or_else(|| Refuse::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE))
+        exact.append(&mut partial);
+        exact
     }
 }
 

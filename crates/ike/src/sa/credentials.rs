@@ -20,13 +20,29 @@ pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
     }
 }
 
-/// The pre-shared key of two identities: the one that names the most of them.
-fn psk<'a>(ctx: &'a Context<'_>, local: &Identity, remote: &Identity) -> Option<&'a Secret> {
+/// The peer that a pre-shared key is looked up for.
+#[derive(Clone, Copy)]
+pub(super) enum Peer<'a> {
+    /// It has said who it is.
+    Is(&'a Identity),
+    /// It is yet to say who it is, and may turn out to be somebody else.
+    MayBe(&'a Identity),
+}
+
+/// The pre-shared key of two identities: the one that names the most of them. A key that names others beside us
+/// is not for a peer that it does not name: each of those others could pass itself off as that peer.
+fn psk<'a>(ctx: &'a Context<'_>, local: &Identity, peer: Peer<'_>) -> Option<&'a Secret> {
+    let (Peer::Is(remote) | Peer::MayBe(remote)) = peer;
     let score = |owners: &[Identity]| {
         let names = |id: &Identity| owners.iter().any(|owner| owner.accepts(id));
         match (owners.is_empty(), names(remote), names(local)) {
             (true, ..) => Some(0),
             (_, false, false) => None,
+            (_, false, true)
+                if matches!(peer, Peer::Is(_)) && !owners.iter().all(|o| o.accepts(local)) =>
+            {
+                None
+            }
             (_, theirs, ours) => Some(2 * u8::from(theirs) + u8::from(ours)),
         }
     };
@@ -41,20 +57,23 @@ fn psk<'a>(ctx: &'a Context<'_>, local: &Identity, remote: &Identity) -> Option<
         .map(|(_, secret)| &secret.key)
 }
 
+fn no_secret(local: &Identity, peer: Peer<'_>) -> String {
+    let (Peer::Is(remote) | Peer::MayBe(remote)) = peer;
+    format!("no secret for {local} and {remote}")
+}
+
 /// Our AUTH payload, and the certificates that go with it.
 pub(super) fn sign(
     ctx: &Context<'_>,
     connection: &Connection,
     keys: &Keys,
     octets: &[u8],
-    ids: (&Identity, &Identity),
+    (local, peer): (&Identity, Peer<'_>),
     announced: &[HashAlgorithm],
 ) -> Result<(Vec<Cert>, Auth), String> {
     match &connection.local.method {
         LocalMethod::Psk => {
-            let (local, remote) = ids;
-            let psk = psk(ctx, local, remote)
-                .ok_or_else(|| format!("no secret for {local} and {remote}"))?;
+            let psk = psk(ctx, local, peer).ok_or_else(|| no_secret(local, peer))?;
             let data = keys.psk_auth(psk, octets).expose().to_vec();
             Ok((
                 Vec::new(),
@@ -89,8 +108,8 @@ pub(super) fn verify(
             if auth.method != AuthMethod::SHARED_KEY {
                 return Err(format!("{} instead of a pre-shared key", auth.method));
             }
-            let psk = psk(ctx, local, remote)
-                .ok_or_else(|| format!("no secret for {local} and {remote}"))?;
+            let peer = Peer::Is(remote);
+            let psk = psk(ctx, local, peer).ok_or_else(|| no_secret(local, peer))?;
             let expected = keys.psk_auth(psk, octets);
             if expected == Secret::from(auth.data.as_slice()) {
                 Ok(())

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::create_child::PendingChild;
+use super::informational::fatal_notify;
 use super::rekey_ike::PendingRekey;
 use super::{Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, delete_ike};
 use crate::config::{Child, Connection, Identity};
@@ -212,7 +213,7 @@ impl Established {
 }
 
 impl IkeSa {
-    /// Puts a task in the queue; false if the queue is full. An equal one is not queued twice.
+    /// Puts a task in the queue; false if the queue takes no more children. An equal one is not queued twice.
     pub(crate) fn queue(&mut self, ctx: &Context<'_>, task: Task) -> bool {
         self.queue_later(ctx, task, ctx.now)
     }
@@ -229,12 +230,9 @@ impl IkeSa {
         if state.tasks.iter().any(|queued| queued.task.covers(&task)) {
             return true;
         }
-        // Deletes shrink what is held, and are bounded by it.
-        let shrinks = matches!(
-            task,
-            Task::DeleteIke(_) | Task::DeleteChild(..) | Task::Disown(_)
-        );
-        if state.tasks.len() >= ctx.config.limits.queued_tasks_max && !shrinks {
+        // The others are bounded by the SAs that are there.
+        let adds = matches!(task, Task::CreateChild(_));
+        if adds && state.tasks.len() >= ctx.config.limits.queued_tasks_max {
             return false;
         }
         let queued = Queued { task, not_before };
@@ -291,6 +289,12 @@ impl IkeSa {
         if exchange.kind() != message.header.exchange {
             state.exchange = Some(exchange);
             return ctx.counters.refuse(Refusal::UnexpectedExchange);
+        }
+        if exchange.kind() == ExchangeType::INFORMATIONAL
+            && let Some(reason) = fatal_notify(message)
+        {
+            state.exchange = Some(exchange);
+            return self.close(ctx, reason);
         }
         self.window.completed();
         match exchange {

@@ -2,7 +2,7 @@
 
 use super::established::Exchange;
 use super::rekey_ike::Leave;
-use super::{ChildState, Context, Effect, IkeSa, Phase, Received, notify};
+use super::{ChildState, Context, Effect, IkeSa, Received, notify};
 use crate::event::{ChildSaId, DownReason};
 use crate::status::Refusal;
 use crate::wire::{Delete, ExchangeType, Message, NotifyType, Payload, ProtocolId};
@@ -32,7 +32,7 @@ fn deletes_ike(message: &Message) -> bool {
 }
 
 /// An error notify that ends the IKE SA wherever it comes (section 2.21.2).
-fn fatal_notify(message: &Message) -> Option<DownReason> {
+pub(super) fn fatal_notify(message: &Message) -> Option<DownReason> {
     message
         .notifications()
         .find_map(|notify| match notify.kind {
@@ -203,9 +203,7 @@ impl IkeSa {
         if received.header.exchange == ExchangeType::INFORMATIONAL {
             self.send_response(ctx, received, &[]);
             if deletes_ike(message) || fatal_notify(message).is_some() {
-                let until = ctx.now + super::GONE_TIME;
-                self.window.forget_request();
-                self.phase = Phase::Gone { until };
+                self.close(ctx, DownReason::PeerDeleted);
             }
             return;
         }

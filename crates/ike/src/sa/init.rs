@@ -15,7 +15,7 @@ use crate::nat;
 use crate::nat::Nat;
 use crate::negotiate;
 use crate::status::Refusal;
-use crate::suite::{KeyPair, Keys, Nonces, Role};
+use crate::suite::{KeyPair, Keys, Nonces, Role, check_public};
 use crate::window::Window;
 use crate::wire::{
     ExchangeType, HashAlgorithm, Header, KeyExchange, Message, Notify, NotifyType, Payload,
@@ -135,6 +135,7 @@ impl IkeSa {
             phase: Phase::Closed,
             parked: false,
             last_sent: ctx.now,
+            predecessor: None,
         };
         sa.send_init(ctx, Box::new(state));
         Ok(sa)
@@ -348,10 +349,11 @@ pub(crate) fn respond_init(
     if theirs.ke.group != group.number() {
         return Err(refuse(Refuse::group(group)));
     }
+    let invalid = |_| refuse(Refuse::syntax());
+    // A forged request that leaves no half-open SA behind must not cost an exponentiation.
+    check_public(group, &theirs.ke.public).map_err(invalid)?;
     let key_pair = KeyPair::generate(group).map_err(|_| none())?;
-    let shared = key_pair
-        .agree(&theirs.ke.public)
-        .map_err(|_| refuse(Refuse::syntax()))?;
+    let shared = key_pair.agree(&theirs.ke.public).map_err(invalid)?;
     let spi_i = received.header.initiator_spi;
     let spi_r = ctx.ike_spi();
     let nonce = ctx.nonce();
@@ -392,6 +394,7 @@ pub(crate) fn respond_init(
         phase: Phase::Closed,
         parked: false,
         last_sent: ctx.now,
+        predecessor: None,
     };
     sa.trace(
         ctx,

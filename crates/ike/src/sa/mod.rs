@@ -186,6 +186,8 @@ pub(crate) enum Phase {
     /// Only the last reply is left.
     Gone {
         until: Instant,
+        /// The peer never proved who it is.
+        stranger: bool,
     },
     /// To be removed.
     Closed,
@@ -254,6 +256,8 @@ pub(crate) struct IkeSa {
     pub(crate) parked: bool,
     /// When something was last sent towards the peer, for NAT keepalives.
     pub(crate) last_sent: Instant,
+    /// The IKE SA that this one was made to replace, which may linger.
+    pub(crate) predecessor: Option<IkeSaId>,
 }
 
 /// One received message and where it came from.
@@ -273,8 +277,12 @@ impl IkeSa {
         }
     }
 
+    /// Not authenticated, or refused and not yet forgotten: both are what anybody can make us hold.
     pub(crate) fn is_half_open(&self) -> bool {
-        matches!(self.phase, Phase::InitAnswered(_))
+        matches!(
+            self.phase,
+            Phase::InitAnswered(_) | Phase::Gone { stranger: true, .. }
+        )
     }
 
     pub(crate) fn is_connecting(&self) -> bool {
@@ -538,7 +546,7 @@ impl IkeSa {
         received: &Received<'_>,
         error: &DecodeError,
     ) {
-        tracing::debug!(ike_sa = %self.id, %error, "the peer sent a malformed message");
+        tracing::trace!(ike_sa = %self.id, %error, "the peer sent a malformed message");
         let (kind, data) = error.notification();
         let fatal = kind != NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD
             || received.header.response
@@ -567,6 +575,7 @@ impl IkeSa {
             Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Closed => Phase::Closed,
             _ => Phase::Gone {
                 until: ctx.now + GONE_TIME,
+                stranger: self.is_half_open(),
             },
         };
         self.window.forget_request();
@@ -647,7 +656,7 @@ impl IkeSa {
         }
         match &self.phase {
             Phase::InitAnswered(state) if state.deadline <= ctx.now => self.phase = Phase::Closed,
-            Phase::Gone { until } if *until <= ctx.now => self.phase = Phase::Closed,
+            Phase::Gone { until, .. } if *until <= ctx.now => self.phase = Phase::Closed,
             Phase::Rekeyed { delete_at, .. } if *delete_at <= ctx.now && !self.window.is_busy() => {
                 self.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]);
             }
@@ -678,7 +687,7 @@ impl IkeSa {
             Phase::Established(state) => state.next_timeout(&self.connection, &self.window),
             Phase::Rekeyed { .. } if self.window.is_busy() => None,
             Phase::Rekeyed { delete_at, .. } => Some(*delete_at),
-            Phase::Gone { until } => Some(*until),
+            Phase::Gone { until, .. } => Some(*until),
             Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Closing { .. } | Phase::Closed => None,
         };
         let keepalive =

@@ -9,7 +9,6 @@ use super::create_child::{Refuse, ke_payload, lowest, wanted_group};
 use super::established::Exchange;
 use super::{Channel, Context, Effect, Established, IkeSa, Phase, Received};
 use crate::event::{DownReason, IkeSaId};
-use crate::nat::Nat;
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{KeyPair, Keys, Nonces, Role};
@@ -74,11 +73,9 @@ impl<'a> RekeyPayloads<'a> {
 
 impl IkeSa {
     pub(super) fn start_rekey_ike(&mut self, ctx: &mut Context<'_>, group: Option<Group>) {
-        let current = self
-            .phase
-            .channel()
-            .map(|channel| channel.keys.suite().group);
-        let Some(group) = group.or(current) else {
+        let group_changed = group.is_some();
+        let current = || Some(self.phase.channel()?.keys.suite().group);
+        let Some(group) = group.or_else(current) else {
             return;
         };
         let Ok(key_pair) = KeyPair::generate(group) else {
@@ -91,7 +88,7 @@ impl IkeSa {
             key_pair,
             offer: negotiate::ike_offer(&self.connection.proposals, &spi.to_be_bytes()),
             rival: None,
-            group_changed: current != Some(group),
+            group_changed,
         };
         let payloads = [
             Payload::Sa(pending.offer.clone()),
@@ -141,7 +138,7 @@ impl IkeSa {
             };
         }
         let Some(new) = self.accept_rekey_ike(ctx, &pending, message) else {
-            tracing::debug!(ike_sa = %self.id, "unusable answer to a rekey");
+            tracing::trace!(ike_sa = %self.id, "unusable answer to a rekey");
             return match pending.rival {
                 Some(rival) => {
                     self.parked = true;
@@ -327,11 +324,12 @@ impl IkeSa {
             spi_r,
             local: self.local,
             remote: self.remote,
-            nat: Nat { ..self.nat },
+            nat: self.nat,
             window: Window::default(),
             phase: Phase::Established(Box::new(state)),
             parked: false,
             last_sent: ctx.now,
+            predecessor: Some(self.id),
         };
         new.log_keys(ctx);
         Some(new)

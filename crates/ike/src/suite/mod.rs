@@ -18,7 +18,7 @@ mod tests;
 
 pub use derive::{Keys, Nonces, nat_detection_hash, prf, prf_plus};
 pub use encrypted::{OpenError, Opener, SealError, Sealer};
-pub use esplanade_crypto::dh::{DhError, KeyPair};
+pub use esplanade_crypto::dh::{DhError, KeyPair, check_public};
 pub use esplanade_crypto::secret::Secret;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};

@@ -17,6 +17,7 @@ pub const SPI: u64 = 0x5c71_97ed;
 pub struct Script {
     pub local: SocketAddr,
     pub remote: SocketAddr,
+    pub spi_i: u64,
     pub spi_r: u64,
     key_pair: KeyPair,
     nonce: Vec<u8>,
@@ -45,6 +46,7 @@ impl Script {
         Self {
             local: format!("{A}:500").parse().unwrap(),
             remote: format!("{B}:500").parse().unwrap(),
+            spi_i: SPI,
             spi_r: 0,
             key_pair: KeyPair::generate(Group::Curve25519).unwrap(),
             nonce: vec![0x17; 32],
@@ -56,7 +58,7 @@ impl Script {
 
     pub fn header(&self, exchange: ExchangeType, message_id: u32) -> Header {
         Header {
-            initiator_spi: SPI,
+            initiator_spi: self.spi_i,
             responder_spi: self.spi_r,
             exchange,
             from_initiator: true,
@@ -83,14 +85,45 @@ impl Script {
     }
 
     pub fn send(&self, side: &mut Side, now: std::time::Instant, datagram: &[u8]) -> Vec<Vec<u8>> {
+        let marker: &[u8] = if self.remote.port() == 4500 {
+            &[0; 4]
+        } else {
+            &[]
+        };
+        let payload = [marker, datagram].concat();
         side.endpoint
-            .handle_datagram(now, self.remote, self.local, datagram);
+            .handle_datagram(now, self.remote, self.local, &payload);
+        Self::take(side)
+    }
+
+    /// What the endpoint sends, without markers.
+    pub fn take(side: &mut Side) -> Vec<Vec<u8>> {
         while let Some(event) = side.endpoint.poll_event() {
             side.events.push(event);
         }
         std::iter::from_fn(|| side.endpoint.poll_transmit())
-            .map(|transmit| transmit.payload)
+            .map(|transmit| match transmit.local.port() {
+                4500 => transmit.payload[4..].to_vec(),
+                _ => transmit.payload,
+            })
             .collect()
+    }
+
+    /// Answers a request of the endpoint.
+    pub fn answer(
+        &mut self,
+        side: &mut Side,
+        now: std::time::Instant,
+        request: &[u8],
+        payloads: &[Payload],
+    ) -> Vec<Vec<u8>> {
+        let request = Header::decode(request).unwrap();
+        let header = Header {
+            response: true,
+            ..self.header(request.exchange, request.message_id)
+        };
+        let datagram = self.seal(&header, payloads);
+        self.send(side, now, &datagram)
     }
 
     pub fn init(
@@ -118,7 +151,7 @@ impl Script {
                 initiator: &self.nonce,
                 responder: &nonce_r,
             };
-            let keys = Keys::derive(SUITE, &shared, nonces, SPI, self.spi_r);
+            let keys = Keys::derive(SUITE, &shared, nonces, self.spi_i, self.spi_r);
             self.session = Some(Session {
                 sealer: keys.sealer(Role::Initiator),
                 opener: keys.opener(Role::Initiator),
@@ -197,6 +230,34 @@ impl Script {
         let answer = self.send(side, now, &datagram).pop()?;
         self.next_id += 1;
         Some(self.session.as_ref().unwrap().opener.open(&answer).unwrap())
+    }
+
+    /// Rekeys the IKE SA, and says nothing more on the old one.
+    pub fn rekey_ike(&mut self, side: &mut Side, now: std::time::Instant) {
+        let mut payloads = self.init_payloads();
+        let spi = self.spi_i + 1;
+        if let Payload::Sa(proposals) = &mut payloads[0] {
+            proposals[0].spi = spi.to_be_bytes().to_vec();
+        }
+        let answer = self
+            .exchange(side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
+            .unwrap();
+        let [Payload::Sa(chosen), Payload::Nonce(nonce), Payload::Ke(ke)] = &answer.payloads[..]
+        else {
+            panic!("{answer:?}")
+        };
+        let shared = self.key_pair.agree(&ke.public).unwrap();
+        let nonces = Nonces {
+            initiator: &self.nonce,
+            responder: nonce,
+        };
+        let spi_r = chosen[0].spi_u64().unwrap();
+        let session = self.session.as_mut().unwrap();
+        let keys = session.keys.rekey(SUITE, &shared, nonces, spi, spi_r);
+        session.sealer = keys.sealer(Role::Initiator);
+        session.opener = keys.opener(Role::Initiator);
+        session.keys = keys;
+        (self.spi_i, self.spi_r, self.next_id) = (spi, spi_r, 0);
     }
 
     /// An established IKE SA with one child.
