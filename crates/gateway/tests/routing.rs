@@ -25,6 +25,33 @@ fn range(first: &str, last: &str) -> AddressRange {
     }
 }
 
+/// Where one policy wants a prefix in the TUN and another wants it kept out, nothing leaves in the clear; and what the
+/// kernel refused for one policy is not taken from another.
+async fn the_tun_wins(net: &Net, routing: &mut Routing) {
+    let site = [range("10.7.0.0", "10.7.255.255")];
+    let local = [range("10.1.0.0", "10.1.255.255")];
+    let route = || ip("route show table 220 10.7.0.0/16");
+    routing.bypass(net, &site).await.unwrap();
+    assert!(route().contains("throw"), "{}", route());
+    routing.protect(net, &local, &site).await.unwrap();
+    assert!(route().contains("dev tun0"), "{}", route());
+    assert!(!route().contains("throw"), "{}", route());
+    routing.withdraw(net, &local, &site).await.unwrap();
+    assert!(route().contains("throw"), "{}", route());
+    routing.protect(net, &local, &site).await.unwrap();
+    routing.withdraw_bypass(net, &site).await.unwrap();
+    assert!(route().contains("dev tun0"), "{}", route());
+
+    // Half of a policy is refused.
+    std::fs::write("/proc/sys/net/ipv6/conf/tun0/disable_ipv6", "1").unwrap();
+    let both = [site[0], range("fd07::", "fd07::ff")];
+    assert!(routing.protect(net, &local, &both).await.is_err());
+    let _ = routing.withdraw(net, &local, &both).await;
+    assert!(route().contains("dev tun0"), "{}", route());
+    routing.withdraw(net, &local, &site).await.unwrap();
+    assert_eq!(route().trim(), "");
+}
+
 async fn scenario() {
     let net = Net::connect().unwrap();
     net.link_add_veth("tun0", "lan0").await.unwrap();
@@ -52,8 +79,14 @@ async fn scenario() {
         mark: MARK,
     };
     let mut routing = Routing::install(&net, config.clone()).await.unwrap();
-    // A second installation, after a crash say, finds its rules there.
+    // A second installation, after a crash say, finds its rules there, and what would let traffic out.
+    ip("route add throw 10.2.3.0/24 table 220 proto static");
+    ip("route add throw 10.2.3.0/24 table 221");
+    ip("-6 route add throw fd02::/64 table 220 proto static");
     Routing::install(&net, config).await.unwrap();
+    assert_eq!(ip("route show table 220").trim(), "");
+    assert_eq!(ip("-6 route show table 220").trim(), "");
+    assert!(ip("route show table 221").contains("throw 10.2.3.0/24"));
     assert!(
         ip("rule show").contains("220:\tnot from all fwmark 0xe5b lookup 220"),
         "{}",
@@ -99,6 +132,7 @@ async fn scenario() {
     );
     routing.withdraw(&net, &local, &site).await.unwrap();
     assert!(!ip("route show table 220").contains("10.2.0.0/16"));
+    the_tun_wins(&net, &mut routing).await;
     routing.close(&net).await.unwrap();
     assert_eq!(ip("route show table 220").trim(), "");
     assert!(!ip("rule show").contains("220"));

@@ -14,7 +14,7 @@ pub struct Flow {
 }
 
 /// An inclusive range of addresses of one IP version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressRange {
     first: IpAddr,
     last: IpAddr,
@@ -66,7 +66,7 @@ impl AddressRange {
 }
 
 /// Which ports match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortRange {
     /// Any port, and packets whose ports cannot be seen.
     Any,
@@ -106,7 +106,7 @@ pub struct TrafficSelector {
 }
 
 /// One combination of a local and a remote end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     pub local: AddressRange,
     pub remote: AddressRange,
@@ -164,7 +164,7 @@ impl Selector {
 }
 
 /// A packet matches a set if it matches one of its selectors.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SelectorSet(Arc<[Selector]>);
 
 /// Bounds what a peer can make every packet walk through.

@@ -1,7 +1,7 @@
 //! Joins IKE and the data plane: "child SA installed" becomes entries of SAD and SPD, and what the data plane meets
 //! becomes questions to IKE. Neither crate knows the other; this file knows both.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ike::wire;
 use esplanade_ipsec::database::Database;
 use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters, TunnelOptions};
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaDirection, SaParameters, TunnelOptions};
 use esplanade_ipsec::selector::{AddressRange, PortRange, SelectorSet, TrafficSelector};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
@@ -71,6 +71,9 @@ pub struct Installed {
     seen: (u64, u64),
 }
 
+/// The names of a connection and of a child of it.
+type Name = (String, String);
+
 /// SAs that carry the same traffic: a child SA, and those that replace it.
 #[derive(Debug)]
 struct Group {
@@ -80,6 +83,8 @@ struct Group {
     routes: RouteChange,
     children: Vec<ChildSaId>,
     trap: bool,
+    /// The place of the child in the configuration; behind all others where it is there no more.
+    order: usize,
 }
 
 /// Which halves of a child SA carried traffic since the last look.
@@ -94,12 +99,21 @@ pub struct Activity {
 pub struct Join {
     database: Arc<Database>,
     configured: Vec<ConfiguredPolicy>,
-    groups: Vec<Group>,
+    /// Indices into `configured`.
+    by_name: HashMap<Name, usize>,
+    groups: BTreeMap<PolicyId, Group>,
+    by_selectors: HashMap<(Name, SelectorSet), PolicyId>,
     children: HashMap<ChildSaId, Installed>,
+    /// By the inbound SPI, which is ours and unique. Peers choose outbound ones.
+    by_spi: HashMap<u32, ChildSaId>,
     /// Inbound SAs that wait for packets in flight.
     lingering: Vec<(Instant, u32)>,
     routes: Vec<RouteChange>,
+    /// Bypassed traffic that is kept out of the TUN.
+    thrown: Vec<RouteChange>,
     next_policy: u32,
+    /// The SPD lags behind `groups`.
+    stale: bool,
 }
 
 impl Join {
@@ -107,11 +121,16 @@ impl Join {
         Self {
             database,
             configured: Vec::new(),
-            groups: Vec::new(),
+            by_name: HashMap::new(),
+            groups: BTreeMap::new(),
+            by_selectors: HashMap::new(),
             children: HashMap::new(),
+            by_spi: HashMap::new(),
             lingering: Vec::new(),
             routes: Vec::new(),
+            thrown: Vec::new(),
             next_policy: 1,
+            stale: false,
         }
     }
 
@@ -120,51 +139,54 @@ impl Join {
         std::mem::take(&mut self.routes)
     }
 
-    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for.
+    /// Follows a new configuration. SAs that are up stay with the selectors that they were negotiated for. What is
+    /// trapped before and after is led into the TUN all the while.
     pub fn configure(&mut self, configured: Vec<ConfiguredPolicy>) {
-        for old in self
-            .configured
-            .iter()
-            .filter(|old| !configured.contains(old))
-        {
-            if old.kind == PolicyKind::Bypass {
-                self.routes.push(bypass_routes(old, false));
-            }
-        }
-        for new in configured
-            .iter()
-            .filter(|new| !self.configured.contains(new))
-        {
-            if new.kind == PolicyKind::Bypass {
-                self.routes.push(bypass_routes(new, true));
-            }
-        }
-        for group in &mut self.groups {
-            group.trap = configured.iter().any(|policy| {
-                policy.kind == (PolicyKind::Protect { trap: true }) && *policy == group.configured
-            });
-        }
+        let thrown = thrown_routes(&configured);
+        let gone = self.thrown.iter().filter(|old| !thrown.contains(old));
+        self.routes.extend(gone.map(RouteChange::undone));
+        let new = thrown.iter().filter(|new| !self.thrown.contains(new));
+        self.routes.extend(new.cloned());
+        self.thrown = thrown;
+
         self.configured = configured;
-        self.drop_empty_groups();
-        for index in 0..self.configured.len() {
-            let policy = &self.configured[index];
-            if policy.kind != (PolicyKind::Protect { trap: true }) {
-                continue;
-            }
-            let Some(selectors) = SelectorSet::from_ends(&policy.local, &policy.remote) else {
-                continue;
-            };
-            let policy = policy.clone();
-            let group = self.group_for(&policy, selectors, &policy.local, &policy.remote);
-            if let Some(group) = self
-                .groups
-                .iter_mut()
-                .find(|known| known.policy.id == group)
-            {
-                group.trap = true;
+        self.by_name = (self.configured.iter().enumerate())
+            .map(|(index, policy)| (policy.name(), index))
+            .collect();
+        for group in self.groups.values_mut() {
+            group.order = order(&self.by_name, &group.configured.name());
+            let now = self.configured.get(group.order);
+            group.trap &= now.is_some_and(|policy| *policy == group.configured);
+        }
+        for policy in self.configured.clone() {
+            if SelectorSet::from_ends(&policy.local, &policy.remote).is_none() {
+                tracing::error!(
+                    connection = policy.connection,
+                    child = policy.child,
+                    "the policy has too many traffic selectors and is left out"
+                );
+            } else if policy.kind == (PolicyKind::Protect { trap: true }) {
+                self.trap(&policy);
             }
         }
+        let empty: Vec<_> = self.groups.keys().copied().collect();
+        empty.into_iter().for_each(|id| self.drop_if_empty(id));
+        self.stale = true;
         self.publish();
+    }
+
+    /// Holds traffic to the policy while there is no SA.
+    fn trap(&mut self, policy: &ConfiguredPolicy) {
+        let selectors = SelectorSet::from_ends(&policy.local, &policy.remote);
+        let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) else {
+            return;
+        };
+        let id = self.group_for(policy, selectors, &policy.local, &policy.remote);
+        if let Some(group) = self.groups.get_mut(&id) {
+            self.stale |= !group.trap;
+            group.trap = true;
+            group.configured = policy.clone();
+        }
     }
 
     pub fn install(&mut self, event: &ChildSaInstalled) -> Result<(), InstallError> {
@@ -178,11 +200,11 @@ impl Join {
             .rekeyed_from
             .and_then(|old| self.children.get(&old))
             .map(|old| old.group);
+        let name = (event.connection.clone(), event.name.clone());
         let configured = self
             .configured
-            .iter()
-            .find(|policy| policy.connection == event.connection && policy.child == event.name)
-            .or_else(|| self.group(former?).map(|group| &group.configured))
+            .get(order(&self.by_name, &name))
+            .or_else(|| Some(&self.groups.get(&former?)?.configured))
             .ok_or_else(|| InstallError::NotConfigured {
                 connection: event.connection.clone(),
                 child: event.name.clone(),
@@ -219,17 +241,15 @@ impl Join {
         let (inbound, outbound) = match result {
             Ok(pair) => pair,
             Err(error) => {
-                self.drop_empty_groups();
+                self.drop_if_empty(group);
+                self.publish();
                 return Err(error);
             }
         };
-        if let Some(group) = self
-            .groups
-            .iter_mut()
-            .find(|known| known.policy.id == group)
-        {
+        if let Some(group) = self.groups.get_mut(&group) {
             group.children.push(event.child);
         }
+        self.by_spi.insert(event.spi_in, event.child);
         self.children.insert(
             event.child,
             Installed {
@@ -251,7 +271,7 @@ impl Join {
         };
         installed.sending = true;
         let (group, sa) = (installed.group, installed.outbound.clone());
-        if let Some(group) = self.group(group) {
+        if let Some(group) = self.groups.get(&group) {
             group.policy.install(sa);
         }
     }
@@ -262,12 +282,9 @@ impl Join {
             self.database.sad().remove(event.spi_in);
             return;
         };
+        self.by_spi.remove(&event.spi_in);
         self.lingering.push((now + event.linger, event.spi_in));
-        if let Some(group) = self
-            .groups
-            .iter_mut()
-            .find(|group| group.policy.id == installed.group)
-        {
+        if let Some(group) = self.groups.get_mut(&installed.group) {
             group.children.retain(|child| *child != event.child);
             group.policy.remove(event.spi_out);
             // Redundant SAs of simultaneous exchanges: the newest that is left carries on.
@@ -281,11 +298,18 @@ impl Join {
                     group.policy.install(next.outbound.clone());
                 }
             }
-            // `dpd_action = trap` and the like: traffic may ask for a new SA.
-            group.trap |= !event.replaced && event.then != Then::Clear;
             group.policy.acquire_done();
+            // `dpd_action = trap` and the like: traffic may ask for a new SA. What is configured is trapped and not what
+            // was negotiated: peers could narrow that differently each time, without end.
+            let configured = self.configured.get(group.order).cloned();
+            if let Some(configured) = configured
+                && !event.replaced
+                && event.then != Then::Clear
+            {
+                self.trap(&configured);
+            }
         }
-        self.drop_empty_groups();
+        self.drop_if_empty(installed.group);
         self.publish();
     }
 
@@ -315,13 +339,25 @@ impl Join {
         }
     }
 
-    /// The SA that has this SPI in either direction.
-    pub fn child_by_spi(&self, spi: u32) -> Option<(ChildSaId, &Installed)> {
-        let owns = |sa: &Installed| sa.inbound.common.spi == spi || sa.outbound.common.spi == spi;
-        self.children
-            .iter()
-            .find(|(_, sa)| owns(sa))
-            .map(|(child, sa)| (*child, sa))
+    /// The child SA that an event of the data plane is about. Two peers may choose the same outbound SPI, and one that
+    /// is an inbound SPI of ours.
+    pub fn child_of(
+        &self,
+        direction: SaDirection,
+        policy: PolicyId,
+        spi: u32,
+    ) -> Option<(ChildSaId, &Installed)> {
+        let child = match direction {
+            SaDirection::Inbound => *self.by_spi.get(&spi)?,
+            SaDirection::Outbound => {
+                let mut children = self.groups.get(&policy)?.children.iter().copied();
+                children.find(|child| {
+                    let installed = self.children.get(child);
+                    installed.is_some_and(|sa| sa.outbound.common.spi == spi)
+                })?
+            }
+        };
+        Some((child, self.children.get(&child)?))
     }
 
     pub fn child(&self, child: ChildSaId) -> Option<&Installed> {
@@ -330,19 +366,16 @@ impl Join {
 
     /// The connection and child of a policy that asks for an SA.
     pub fn policy_names(&self, policy: PolicyId) -> Option<(&str, &str)> {
-        let configured = &self.group(policy)?.configured;
+        let configured = &self.groups.get(&policy)?.configured;
         Some((&configured.connection, &configured.child))
     }
 
     /// Lets policies without an SA ask again: an acquire can get lost, or lead to nothing.
     pub fn renew_acquires(&self) {
-        for group in self
-            .groups
-            .iter()
-            .filter(|group| group.policy.outbound_sa().is_none())
-        {
-            group.policy.acquire_done();
-        }
+        let policies = self.groups.values().map(|group| &group.policy);
+        policies
+            .filter(|policy| policy.outbound_sa().is_none())
+            .for_each(|policy| policy.acquire_done());
     }
 
     /// Which SAs were used since the last call.
@@ -365,10 +398,6 @@ impl Join {
         active
     }
 
-    fn group(&self, id: PolicyId) -> Option<&Group> {
-        self.groups.iter().find(|group| group.policy.id == id)
-    }
-
     /// The group of these selectors, made if there is none.
     fn group_for(
         &mut self,
@@ -377,13 +406,9 @@ impl Join {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> PolicyId {
-        let same = |group: &&Group| {
-            group.configured.connection == configured.connection
-                && group.configured.child == configured.child
-                && group.selectors == selectors
-        };
-        if let Some(group) = self.groups.iter().find(same) {
-            return group.policy.id;
+        let key = (configured.name(), selectors.clone());
+        if let Some(id) = self.by_selectors.get(&key) {
+            return *id;
         }
         let id = PolicyId(self.next_policy);
         self.next_policy = self.next_policy.wrapping_add(1);
@@ -395,86 +420,126 @@ impl Join {
             remote: ranges(remote),
         };
         self.routes.push(routes.clone());
-        self.groups.push(Group {
+        let group = Group {
             policy: Arc::new(Policy::new(id, name)),
             configured: configured.clone(),
             selectors,
             routes,
             children: Vec::new(),
             trap: false,
-        });
+            order: order(&self.by_name, &key.0),
+        };
+        self.groups.insert(id, group);
+        self.by_selectors.insert(key, id);
+        self.stale = true;
         id
     }
 
-    fn drop_empty_groups(&mut self) {
-        let routes = &mut self.routes;
-        self.groups.retain(|group| {
-            let keep = group.trap || !group.children.is_empty();
-            if !keep {
-                routes.push(RouteChange {
-                    add: false,
-                    ..group.routes.clone()
-                });
-            }
-            keep
-        });
+    fn drop_if_empty(&mut self, id: PolicyId) {
+        let empty = |group: &Group| !group.trap && group.children.is_empty();
+        if !self.groups.get(&id).is_some_and(empty) {
+            return;
+        }
+        if let Some(group) = self.groups.remove(&id) {
+            self.routes.push(group.routes.undone());
+            self.by_selectors
+                .remove(&(group.configured.name(), group.selectors));
+            self.stale = true;
+        }
     }
 
     /// Publishes the SPD: in the order of the configuration, negotiated selectors before the wider ones that trap;
     /// SAs whose configuration is gone come last.
-    fn publish(&self) {
-        let mut entries = Vec::new();
-        let groups_of = |configured: &ConfiguredPolicy, trap: bool| {
-            self.groups
-                .iter()
-                .filter(move |group| group.trap == trap)
-                .filter(|group| same_child(&group.configured, configured))
-                .map(protect)
-                .collect::<Vec<_>>()
+    fn publish(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let protect = |group: &Group| {
+            let action = Action::Protect(group.policy.clone());
+            let selectors = group.selectors.clone();
+            let place = (group.order, group.trap, group.policy.id);
+            (place, Entry { selectors, action })
         };
-        for configured in &self.configured {
-            let plain = |action| {
-                SelectorSet::from_ends(&configured.local, &configured.remote)
-                    .map(|selectors| Entry { selectors, action })
+        let mut entries: Vec<_> = self.groups.values().map(protect).collect();
+        for (index, configured) in self.configured.iter().enumerate() {
+            let action = match configured.kind {
+                PolicyKind::Bypass => Action::Bypass,
+                PolicyKind::Discard => Action::Discard,
+                PolicyKind::Protect { .. } => continue,
             };
-            match configured.kind {
-                PolicyKind::Bypass => entries.extend(plain(Action::Bypass)),
-                PolicyKind::Discard => entries.extend(plain(Action::Discard)),
-                PolicyKind::Protect { .. } => {
-                    entries.extend(groups_of(configured, false));
-                    entries.extend(groups_of(configured, true));
-                }
+            if let Some(selectors) = SelectorSet::from_ends(&configured.local, &configured.remote) {
+                let place = (index, false, PolicyId(0));
+                entries.push((place, Entry { selectors, action }));
             }
         }
-        let orphan = |group: &&Group| {
-            !self
-                .configured
-                .iter()
-                .any(|configured| same_child(&group.configured, configured))
-        };
-        entries.extend(self.groups.iter().filter(orphan).map(protect));
+        entries.sort_unstable_by_key(|(place, _)| *place);
+        let entries = entries.into_iter().map(|(_, entry)| entry).collect();
         self.database.publish_spd(Spd::new(entries));
     }
 }
 
-fn protect(group: &Group) -> Entry {
-    Entry {
-        selectors: group.selectors.clone(),
-        action: Action::Protect(group.policy.clone()),
+impl ConfiguredPolicy {
+    fn name(&self) -> Name {
+        (self.connection.clone(), self.child.clone())
     }
 }
 
-fn same_child(a: &ConfiguredPolicy, b: &ConfiguredPolicy) -> bool {
-    a.connection == b.connection && a.child == b.child
+impl RouteChange {
+    fn undone(&self) -> Self {
+        Self {
+            add: false,
+            ..self.clone()
+        }
+    }
 }
 
-fn bypass_routes(policy: &ConfiguredPolicy, add: bool) -> RouteChange {
-    RouteChange {
-        add,
-        bypass: true,
-        local: ranges(&policy.local),
-        remote: ranges(&policy.remote),
+fn order(by_name: &HashMap<Name, usize>, name: &Name) -> usize {
+    by_name.get(name).copied().unwrap_or(usize::MAX)
+}
+
+/// The Bypass policies whose traffic the ordinary routes may carry. A route knows remote addresses only, so nothing else
+/// that goes to them may be for another policy; the rest of the bypassed traffic passes the TUN and the SPD.
+fn thrown_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
+    let mut thrown = Vec::new();
+    for (index, policy) in configured.iter().enumerate() {
+        if policy.kind != PolicyKind::Bypass {
+            continue;
+        }
+        let mut ends = policy.local.iter().chain(&policy.remote);
+        let everything = ends.all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
+        let spoilt = configured.iter().enumerate().any(|(other_index, other)| {
+            // Without local selectors: an address that is not known yet.
+            let inside = !other.local.is_empty()
+                && other
+                    .local
+                    .iter()
+                    .all(|ts| policy.local.iter().any(|wide| covers(wide, ts)));
+            other.kind != PolicyKind::Bypass
+                && (other_index < index || !inside)
+                && policy
+                    .remote
+                    .iter()
+                    .any(|a| other.remote.iter().any(|b| overlap(a, b)))
+        });
+        if everything && !spoilt {
+            thrown.push(RouteChange {
+                add: true,
+                bypass: true,
+                local: ranges(&policy.local),
+                remote: ranges(&policy.remote),
+            });
+        }
     }
+    thrown
+}
+
+fn covers(wide: &TrafficSelector, ts: &TrafficSelector) -> bool {
+    wide.addresses.contains(ts.addresses.first()) && wide.addresses.contains(ts.addresses.last())
+}
+
+fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {
+    let (a, b) = (a.addresses, b.addresses);
+    a.contains(b.first()) || b.contains(a.first())
 }
 
 fn ranges(selectors: &[TrafficSelector]) -> Vec<net::AddressRange> {

@@ -11,12 +11,15 @@ mod plane;
 mod policies;
 mod report;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_ike::event::{DownReason, Event};
 use esplanade_ike::{Endpoint, SystemRandom};
 use esplanade_ipsec::lifetime::LifetimeEvent;
+use esplanade_ipsec::sa::SaDirection;
+use esplanade_ipsec::spd::PolicyId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -73,6 +76,8 @@ struct Daemon {
     keys: Option<KeyFile>,
     waiters: Vec<Waiter>,
     events: Events,
+    /// Policies whose traffic asked for an SA in vain.
+    refused: HashSet<PolicyId>,
     next_tick: Instant,
 }
 
@@ -100,10 +105,14 @@ impl Daemon {
         let keys = match &options.export_keys {
             None => None,
             Some(path) => Some(KeyFile::open(path).map_err(|error| {
-                Failure::runtime(format!(
-                    "cannot open the key file {}: {error}",
-                    path.display()
-                ))
+                let exit = match error.kind() {
+                    std::io::ErrorKind::PermissionDenied => Exit::Forbidden,
+                    _ => Exit::Failure,
+                };
+                Failure::new(
+                    exit,
+                    format!("cannot open the key file {}: {error}", path.display()),
+                )
                 .help("name a file in a folder that exists and is writable")
             })?),
         };
@@ -135,6 +144,7 @@ impl Daemon {
             keys,
             waiters: Vec::new(),
             events,
+            refused: HashSet::new(),
             next_tick: started + TICK,
         };
         daemon
@@ -226,13 +236,15 @@ impl Daemon {
             }
             self.join.renew_acquires();
             self.join.expire(now);
+            self.check_waiters(now);
         }
-        self.check_waiters(now);
     }
 
-    /// Carries out what the endpoint wants: events first, then datagrams, then routes.
+    /// Carries out what the endpoint wants: events first, then routes, then datagrams.
     async fn flush(&mut self, now: Instant) {
+        let mut events = false;
         while let Some(event) = self.endpoint.poll_event() {
+            events = true;
             self.on_event(event, now);
         }
         for change in self.join.take_route_changes() {
@@ -242,7 +254,10 @@ impl Daemon {
             self.plane
                 .send_ike(transmit.local, transmit.remote, &transmit.payload);
         }
-        self.check_waiters(now);
+        // It looks at every SA: not for every message.
+        if events || self.waiters.iter().any(|waiter| waiter.deadline <= now) {
+            self.check_waiters(now);
+        }
     }
 
     fn on_datagram(&mut self, datagram: &Datagram, now: Instant) {
@@ -259,12 +274,25 @@ impl Daemon {
                 let (connection, child) = (connection.to_owned(), child.to_owned());
                 let local = self.local_hint(&connection);
                 tracing::trace!(connection, child, "traffic asks for an SA");
-                if let Err(error) = self.endpoint.acquire(now, &connection, &child, local) {
-                    tracing::warn!(connection, child, "cannot negotiate: {error}");
+                let result = self.endpoint.acquire(now, &connection, &child, local);
+                // Traffic asks again and again; the log has the first refusal.
+                match result {
+                    Ok(()) => {
+                        self.refused.remove(&policy);
+                    }
+                    Err(error) if self.refused.insert(policy) => {
+                        tracing::warn!(connection, child, "cannot negotiate: {error}");
+                    }
+                    Err(_) => {}
                 }
             }
-            esplanade_ipsec::Event::Lifetime { spi, event, .. } => {
-                let Some((child, _)) = self.join.child_by_spi(spi) else {
+            esplanade_ipsec::Event::Lifetime {
+                direction,
+                spi,
+                policy,
+                event,
+            } => {
+                let Some((child, _)) = self.join.child_of(direction, policy, spi) else {
                     return;
                 };
                 let result = match event {
@@ -275,8 +303,11 @@ impl Daemon {
                     tracing::debug!(%child, ?event, "lifetime event: {error}");
                 }
             }
-            esplanade_ipsec::Event::PeerMoved { spi, to, .. } => {
-                let Some((child, installed)) = self.join.child_by_spi(spi) else {
+            esplanade_ipsec::Event::PeerMoved {
+                spi, policy, to, ..
+            } => {
+                let found = self.join.child_of(SaDirection::Inbound, policy, spi);
+                let Some((child, installed)) = found else {
                     return;
                 };
                 let local = installed.inbound.common.path().local;
@@ -462,6 +493,7 @@ impl Daemon {
             .configure(policies::configured(&self.loaded, |remote| {
                 self.plane.source_for(remote)
             }));
+        self.refused.clear();
         self.start_connections(now);
         tracing::info!(added = ?diff.added, changed = ?diff.changed, removed = ?diff.removed, "configuration reloaded");
         Ok(diff)

@@ -15,7 +15,7 @@ use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
-use rtnetlink::packet_route::route::{RouteMessage, RouteType};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
@@ -250,6 +250,29 @@ impl Net {
         ignore(result, &[libc::ESRCH, libc::ENODEV])
     }
 
+    /// The destinations of the table's throw routes.
+    pub async fn thrown_routes(&self, family: Family, table: u32) -> Result<Vec<Prefix>> {
+        let request = match family {
+            Family::V4 => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+                .table_id(table)
+                .build(),
+            Family::V6 => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+                .table_id(table)
+                .build(),
+        };
+        let messages: Vec<RouteMessage> = Box::pin(self.handle.route().get(request).execute())
+            .try_collect()
+            .await
+            .map_err(|e| NetError::new(format!("cannot list the routes of table {table}"), e))?;
+        // Kernels without strict checking list every table.
+        let thrown = messages
+            .iter()
+            .filter(|route| route.header.kind == RouteType::Throw && table_of(route) == table);
+        Ok(thrown
+            .filter_map(|route| destination(route, family))
+            .collect())
+    }
+
     /// `ip rule add not fwmark MARK lookup TABLE priority PRIORITY`: everything but packets with the mark.
     pub async fn rule_add_unmarked(
         &self,
@@ -321,6 +344,28 @@ fn link_address(message: &AddressMessage) -> Option<LinkAddress> {
         address,
         prefix_len: message.header.prefix_len,
     })
+}
+
+fn table_of(message: &RouteMessage) -> u32 {
+    let attribute = message.attributes.iter().find_map(|a| match a {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    attribute.unwrap_or(message.header.table.into())
+}
+
+fn destination(message: &RouteMessage, family: Family) -> Option<Prefix> {
+    let address = message.attributes.iter().find_map(|a| match a {
+        RouteAttribute::Destination(RouteAddress::Inet(address)) => Some(IpAddr::from(*address)),
+        RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some(IpAddr::from(*address)),
+        _ => None,
+    });
+    // A default route has no such attribute.
+    let address = address.unwrap_or(match family {
+        Family::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        Family::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    });
+    Prefix::new(address, message.header.destination_prefix_length)
 }
 
 fn route_message(route: &Route) -> RouteMessage {

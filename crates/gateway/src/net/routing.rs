@@ -37,66 +37,106 @@ pub struct Routing {
     rules: Vec<Family>,
 }
 
-#[derive(Debug)]
+/// One prefix and how many policies want it in the TUN, or kept out. The TUN wins: what it should not have got, the
+/// SPD judges; what is kept out leaves in the clear.
+#[derive(Debug, Default)]
 struct Entry {
-    target: RouteTarget,
-    users: usize,
+    into_tun: usize,
+    thrown: usize,
+    source: Option<IpAddr>,
+}
+
+impl Entry {
+    fn target(&self, tun: u32) -> Option<RouteTarget> {
+        let source = self.source;
+        match (self.into_tun, self.thrown) {
+            (0, 0) => None,
+            (0, _) => Some(RouteTarget::Throw),
+            (_, _) => Some(RouteTarget::Link {
+                index: tun,
+                gateway: None,
+                source,
+            }),
+        }
+    }
 }
 
 impl Routing {
-    /// Adds the rules. A kernel without IPv6 leaves that family out.
+    /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that keep traffic out of the TUN and were
+    /// left behind by a gateway that was killed are deleted: they would let it leave in the clear.
     pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
-        let mut rules = Vec::new();
+        let mut routing = Self {
+            config,
+            routes: HashMap::new(),
+            rules: Vec::new(),
+        };
+        match routing.add_rules(net).await {
+            Ok(()) => Ok(routing),
+            Err(error) => {
+                // The first error says more than one of the clean-up.
+                let _ = routing.close(net).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn add_rules(&mut self, net: &Net) -> Result<()> {
+        let (mark, table, priority) = (self.config.mark, self.config.table, self.config.priority);
         for family in [Family::V4, Family::V6] {
-            match net
-                .rule_add_unmarked(family, config.mark, config.table, config.priority)
-                .await
-            {
-                Ok(()) => rules.push(family),
+            let added = net.rule_add_unmarked(family, mark, table, priority);
+            match added.await {
+                Ok(()) => self.rules.push(family),
                 Err(error) if family == Family::V6 && is_no_ipv6(&error) => {
                     tracing::info!("the kernel has no IPv6 routing rules: {error}");
+                    continue;
                 }
                 Err(error) => return Err(error),
             }
+            for destination in net.thrown_routes(family, table).await? {
+                let target = RouteTarget::Throw;
+                net.route_delete(&Route {
+                    destination,
+                    target,
+                    table,
+                })
+                .await?;
+            }
         }
-        Ok(Self {
-            config,
-            routes: HashMap::new(),
-            rules,
-        })
+        Ok(())
     }
 
     /// Routes `remote` into the TUN. The source hint is one of our addresses inside `local`, so that the gateway's
-    /// own packets match the policy. Call [`Routing::withdraw`] with the same arguments when the policy goes.
+    /// own packets match the policy. Goes on after an error and returns the first. Call [`Routing::withdraw`] with the
+    /// same arguments when the policy goes, also after an error.
     pub async fn protect(
         &mut self,
         net: &Net,
         local: &[AddressRange],
         remote: &[AddressRange],
     ) -> Result<()> {
-        let addresses = net.addresses().await?;
+        let addresses = net.addresses().await;
         let own = |v4: bool| {
+            let addresses = addresses.as_deref().unwrap_or_default();
             addresses.iter().map(|entry| entry.address).find(|address| {
                 address.is_ipv4() == v4 && local.iter().any(|range| range.contains(*address))
             })
         };
+        let mut result = Ok(());
         for prefix in wanted(remote) {
             let source = own(prefix.address().is_ipv4());
-            self.add(
-                net,
-                prefix,
-                RouteTarget::Link {
-                    index: self.config.tun,
-                    gateway: None,
-                    source,
-                },
-            )
-            .await?;
+            let led = self.change(net, prefix, |entry| {
+                if entry.into_tun == 0 {
+                    entry.source = source;
+                }
+                entry.into_tun += 1;
+            });
+            result = result.and(led.await);
         }
         for prefix in shadowed(local, remote) {
-            self.add(net, prefix, RouteTarget::Throw).await?;
+            let thrown = self.change(net, prefix, |entry| entry.thrown += 1);
+            result = result.and(thrown.await);
         }
-        Ok(())
+        result.and(addresses.map(drop))
     }
 
     /// Takes back what [`Routing::protect`] added.
@@ -106,34 +146,51 @@ impl Routing {
         local: &[AddressRange],
         remote: &[AddressRange],
     ) -> Result<()> {
-        for prefix in wanted(remote).into_iter().chain(shadowed(local, remote)) {
-            self.remove(net, prefix).await?;
+        let mut result = Ok(());
+        for prefix in wanted(remote) {
+            let led = self.change(net, prefix, |entry| {
+                entry.into_tun = entry.into_tun.saturating_sub(1);
+            });
+            result = result.and(led.await);
         }
-        Ok(())
+        result.and(self.no_longer_throw(net, &shadowed(local, remote)).await)
     }
 
     /// Keeps the traffic of a Bypass policy on the ordinary routes.
     pub async fn bypass(&mut self, net: &Net, remote: &[AddressRange]) -> Result<()> {
+        let mut result = Ok(());
         for prefix in wanted(remote) {
-            self.add(net, prefix, RouteTarget::Throw).await?;
+            let thrown = self.change(net, prefix, |entry| entry.thrown += 1);
+            result = result.and(thrown.await);
         }
-        Ok(())
+        result
     }
 
     pub async fn withdraw_bypass(&mut self, net: &Net, remote: &[AddressRange]) -> Result<()> {
-        for prefix in wanted(remote) {
-            self.remove(net, prefix).await?;
+        self.no_longer_throw(net, &wanted(remote)).await
+    }
+
+    async fn no_longer_throw(&mut self, net: &Net, prefixes: &[Prefix]) -> Result<()> {
+        let mut result = Ok(());
+        for prefix in prefixes {
+            let thrown = self.change(net, *prefix, |entry| {
+                entry.thrown = entry.thrown.saturating_sub(1);
+            });
+            result = result.and(thrown.await);
         }
-        Ok(())
+        result
     }
 
     /// Removes every route and rule; goes on after an error and returns the first.
     pub async fn close(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
         for (destination, entry) in self.routes {
+            let Some(target) = entry.target(self.config.tun) else {
+                continue;
+            };
             let route = Route {
                 destination,
-                target: entry.target,
+                target,
                 table: self.config.table,
             };
             result = result.and(net.route_delete(&route).await);
@@ -150,37 +207,32 @@ impl Routing {
         result
     }
 
-    async fn add(&mut self, net: &Net, destination: Prefix, target: RouteTarget) -> Result<()> {
-        if let Some(entry) = self.routes.get_mut(&destination) {
-            entry.users += 1;
-            return Ok(());
+    /// Changes who wants the prefix, and the route if that asks for another. A route that the kernel refuses is counted
+    /// all the same, so that withdrawing it never takes another policy's.
+    async fn change(
+        &mut self,
+        net: &Net,
+        destination: Prefix,
+        change: impl FnOnce(&mut Entry),
+    ) -> Result<()> {
+        let entry = self.routes.entry(destination).or_default();
+        let before = entry.target(self.config.tun);
+        change(entry);
+        let after = entry.target(self.config.tun);
+        if after.is_none() {
+            self.routes.remove(&destination);
         }
-        net.route_add(&Route {
+        let table = self.config.table;
+        let route = |target| Route {
             destination,
             target,
-            table: self.config.table,
-        })
-        .await?;
-        self.routes.insert(destination, Entry { target, users: 1 });
-        Ok(())
-    }
-
-    async fn remove(&mut self, net: &Net, destination: Prefix) -> Result<()> {
-        let Some(entry) = self.routes.get_mut(&destination) else {
-            return Ok(());
+            table,
         };
-        entry.users -= 1;
-        if entry.users > 0 {
-            return Ok(());
+        match (before, after) {
+            (before, Some(target)) if before != after => net.route_add(&route(target)).await,
+            (Some(target), None) => net.route_delete(&route(target)).await,
+            _ => Ok(()),
         }
-        let target = entry.target;
-        self.routes.remove(&destination);
-        net.route_delete(&Route {
-            destination,
-            target,
-            table: self.config.table,
-        })
-        .await
     }
 }
 
