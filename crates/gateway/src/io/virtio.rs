@@ -18,6 +18,16 @@ pub enum GsoKind {
     UdpL4,
 }
 
+impl GsoKind {
+    /// The IANA number of the protocol that is segmented.
+    pub fn protocol(self) -> u8 {
+        match self {
+            Self::TcpV4 | Self::TcpV6 => 6,
+            Self::UdpL4 => 17,
+        }
+    }
+}
+
 /// What the header says about its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VnetHeader {

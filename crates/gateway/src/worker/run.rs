@@ -241,8 +241,10 @@ impl Run {
         };
         // Bytes behind the IP packet would be sealed with it.
         let packet = packet.get(..view.total_len).unwrap_or_default();
+        let header = header.filter(|header| stays_behind_ports(header, &view));
         let Some(Ok(segments)) = header.map(|header| Segments::new(&header, packet)) else {
             add(&self.io.tun_malformed, 1);
+            self.outbound.drop_malformed(packet.len());
             return;
         };
         let cut = Cut {
@@ -273,6 +275,7 @@ impl Run {
                 Refused::Dropped(_) => return,
             }
         }
+        self.outbound.give_up(&sa, &cut);
     }
 
     fn bypass(&self, segments: &Segments<'_>) {
@@ -469,6 +472,25 @@ impl Packets for OpenedBatch {
     }
 }
 
+/// Whether completing checksums and cutting segments leaves alone what the SPD looks at. A neighbour with packet
+/// sockets chooses freely where a checksum is to be written; the kernel carries that through forwarding.
+fn stays_behind_ports(header: &VnetHeader, view: &IpView) -> bool {
+    const PORTS_LEN: usize = 4;
+    match (header.checksum, header.gso) {
+        (None, None) => true,
+        (Some((start, offset)), None) => {
+            let start = usize::from(start);
+            start >= view.upper && start + usize::from(offset) >= view.upper + PORTS_LEN
+        }
+        (Some((start, _)), Some((kind, _))) => {
+            usize::from(start) == view.upper
+                && !view.later_fragment
+                && view.protocol == kind.protocol()
+        }
+        (None, Some(_)) => false,
+    }
+}
+
 fn descriptor(sockets: &WorkerSockets, source: Source) -> BorrowedFd<'_> {
     match source {
         Source::Ike(index) => sockets.ike[index].as_fd(),
@@ -566,3 +588,6 @@ impl Sorter<'_> {
         add(counter, 1);
     }
 }
+
+#[cfg(test)]
+mod tests;
