@@ -255,10 +255,11 @@ impl Daemon {
             }
         } else {
             // By name where there is one: that also stops the attempts to connect again.
-            if let Some(name) = &target.ike {
+            let whole = target.ike.as_ref().filter(|_| target.ike_id.is_none());
+            if let Some(name) = whole {
                 let _ = self.endpoint.terminate(now, name, None);
             }
-            for ike_sa in ike_sas.iter().filter(|_| target.ike.is_none()) {
+            for ike_sa in ike_sas.iter().filter(|_| whole.is_none()) {
                 result = result.and(self.endpoint.terminate_ike_sa(now, *ike_sa));
             }
         }

@@ -11,10 +11,10 @@
 //! its profile folder.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
@@ -37,6 +37,10 @@ impl KeyFile {
             .create(true)
             .mode(0o600)
             .open(path)?;
+        // A file that was there already may be open to others.
+        if file.metadata()?.is_file() {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
         Ok(Self {
             path: path.to_owned(),
             file: Some(file),
@@ -118,5 +122,29 @@ fn esp_line(
 fn hex(line: &mut String, bytes: &[u8]) {
     for byte in bytes {
         let _ = write!(line, "{byte:02x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_reads_the_key_file() {
+        let path = std::env::temp_dir().join(format!("esplanade-keys-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        KeyFile::open(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_export_and_nothing_else() {
+        let mut keys = KeyFile::open(Path::new("/dev/full")).unwrap();
+        keys.line("esp_sa:", "x");
+        assert!(keys.file.is_none());
+        keys.line("esp_sa:", "x");
     }
 }

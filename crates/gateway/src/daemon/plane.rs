@@ -75,13 +75,17 @@ impl Plane {
             .collect::<Result<Vec<_>, _>>()
             .map_err(tun_failure)?;
         let net = Net::connect().map_err(Failure::runtime)?;
-        let routing = set_up_link(&net, config, mark).await.map_err(|error| {
-            let failure = match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => Failure::forbidden(&error),
-                _ => Failure::runtime(&error),
-            };
-            failure.help("interfaces and routes need CAP_NET_ADMIN")
-        })?;
+        // The kernel may have completed the name.
+        let tun = tuns.first().map_or(config.tun.as_str(), Tun::name);
+        let routing = set_up_link(&net, tun, config, mark)
+            .await
+            .map_err(|error| {
+                let failure = match error.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => Failure::forbidden(&error),
+                    _ => Failure::runtime(&error),
+                };
+                failure.help("interfaces and routes need CAP_NET_ADMIN")
+            })?;
 
         let database = Arc::new(Database::new());
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
@@ -252,8 +256,13 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
     message
 }
 
-async fn set_up_link(net: &Net, config: &GatewayConfig, mark: u32) -> crate::net::Result<Routing> {
-    let tun = net.link_index(&config.tun).await?;
+async fn set_up_link(
+    net: &Net,
+    tun: &str,
+    config: &GatewayConfig,
+    mark: u32,
+) -> crate::net::Result<Routing> {
+    let tun = net.link_index(tun).await?;
     net.link_set_mtu(tun, config.mtu.into()).await?;
     // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
     net.link_set_up(tun).await?;
