@@ -426,6 +426,11 @@ pub(crate) fn allows(own: &[IkeProposal], suite: &Suite) -> bool {
     })
 }
 
+/// Whether we have proposed a group.
+pub(crate) fn offers_group(own: &[IkeProposal], group: Group) -> bool {
+    own.iter().any(|proposal| proposal.groups.contains(&group))
+}
+
 /// The group of our first KE payload.
 pub(crate) fn first_group(own: &[IkeProposal]) -> Option<Group> {
     own.iter()

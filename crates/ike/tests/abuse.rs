@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use common::script::{SPI, Script, error_of};
 use common::*;
+use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::config::{AddressMatch, Config, Secret};
-use esplanade_ike::wire::{ExchangeType, Message, Notify, NotifyType, Payload, ProtocolId};
+use esplanade_ike::wire::{ExchangeType, Header, Message, Notify, NotifyType, Payload, ProtocolId};
 use esplanade_ike::{Event, Refusal};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,6 +67,11 @@ fn refused_strangers_count_as_half_open_until_they_are_forgotten() {
     }
     assert_eq!(failed, 10, "then a cookie is asked for");
     assert_eq!(side.endpoint.half_open(), 10);
+    assert_eq!(
+        side.endpoint.terminate(now, "site", None),
+        Ok(0),
+        "there is nothing left to end"
+    );
     let mut later = now;
     while let Some(at) = side.endpoint.poll_timeout() {
         later = at;
@@ -265,4 +271,92 @@ fn an_initiator_that_wants_eap_is_not_authenticated() {
         .exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)
         .unwrap();
     assert_eq!(error_of(&answer), Some(NotifyType::AUTHENTICATION_FAILED));
+}
+
+#[test]
+fn a_forged_refusal_is_forgotten_when_the_responder_answers_otherwise() {
+    let mut pair = Pair::with(|_, _| {});
+    pair.a
+        .endpoint
+        .initiate(pair.now, "site", None, None)
+        .unwrap();
+    let (local, remote) = (format!("{A}:500"), format!("{B}:500"));
+    let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+    let request = pair.a.endpoint.poll_transmit().unwrap();
+    let header = Message::decode(&request.payload).unwrap().header;
+    for (kind, data) in [
+        (NotifyType::NO_PROPOSAL_CHOSEN, vec![]),
+        (NotifyType::COOKIE, vec![7; 32]),
+    ] {
+        let answer = Message {
+            header: Header {
+                from_initiator: false,
+                response: true,
+                ..header
+            },
+            payloads: vec![Payload::Notify(Notify::new(kind, data))],
+        };
+        pair.a
+            .endpoint
+            .handle_datagram(pair.now, local, remote, &answer.encode().unwrap());
+    }
+    assert!(pair.a.endpoint.poll_transmit().is_some(), "with the cookie");
+    // That one is lost; the next one is not.
+    pair.run(5 * SECOND);
+    pair.assert_agreed(1, 1);
+}
+
+#[test]
+fn lifetimes_beyond_the_clock_are_no_lifetimes() {
+    let mut pair = Pair::with(|a, b| {
+        for connection in [a, b] {
+            connection.rekey_time = Duration::MAX;
+            connection.over_time = Duration::MAX;
+            connection.dpd_delay = Duration::MAX;
+            let mut child = (*connection.children[0]).clone();
+            child.lifetime.rekey_time = Duration::MAX;
+            child.lifetime.life_time = Duration::MAX;
+            child.lifetime.rand_time = Duration::ZERO;
+            connection.children = vec![child.into()];
+        }
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    assert_eq!(pair.a.endpoint.poll_timeout(), None);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn a_child_that_the_peer_has_rekeyed_is_not_rekeyed_again_with_another_group() {
+    let (mut side, now) = b_with(|config| {
+        change_connection(config, |connection| {
+            let mut child = (*connection.children[0]).clone();
+            let mut fresh = esp_proposal();
+            fresh.encryption[0].1 = 256;
+            fresh.groups = vec![Group::Curve25519];
+            child.esp_proposals.push(fresh);
+            connection.children = vec![child.into()];
+        });
+    });
+    let mut script = Script::established(&mut side, now);
+    side.endpoint.rekey(now, "site", Some("net")).unwrap();
+    let request = Script::take(&mut side).pop().unwrap();
+    let mut payloads = Script::child_payloads();
+    if let Payload::Sa(proposals) = &mut payloads[0] {
+        proposals[0].spi = vec![0, 0, 0x44, 0x45];
+    }
+    payloads.push(Payload::Nonce(vec![3; 32]));
+    payloads.push(Payload::Notify(Notify::about_child(
+        NotifyType::REKEY_SA,
+        ProtocolId::ESP,
+        0x4444,
+    )));
+    let answer = script
+        .exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
+        .unwrap();
+    assert_eq!(error_of(&answer), None);
+    let wants = Notify::new(NotifyType::INVALID_KE_PAYLOAD, vec![0, 31]);
+    let next = script.answer(&mut side, now, &request, &[Payload::Notify(wants)]);
+    assert!(next.is_empty(), "the peer's rekey holds");
 }

@@ -252,7 +252,10 @@ impl Endpoint {
             sa.terminate(ctx, DownReason::Terminated)
         });
         self.settle(now);
-        found.ok_or(CommandError::NoSa)
+        match found {
+            Some(true) => Ok(()),
+            Some(false) | None => Err(CommandError::NoSa),
+        }
     }
 
     pub fn terminate_child_sa(
@@ -528,7 +531,8 @@ fn find_child(connection: &Connection, name: &str) -> Result<Arc<Child>, Command
 }
 
 impl IkeSa {
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) {
+    /// False if it has ended already.
+    fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
         match &mut self.phase {
             Phase::Established(_) => {
                 self.queue(ctx, Task::DeleteIke(reason));
@@ -537,8 +541,11 @@ impl IkeSa {
             // The peer may be about to believe in it: it is deleted once it is up.
             Phase::AuthSent(state) => state.doomed = Some(reason),
             Phase::InitSent(_) | Phase::InitAnswered(_) => self.close(ctx, reason),
-            Phase::Rekeyed { .. } | Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => {}
+            Phase::Rekeyed { .. } | Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => {
+                return false;
+            }
         }
+        true
     }
 
     /// Whether the child is up or on its way here.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::create_child::{ChildPayloads, PendingChild, Refuse};
+use super::create_child::{ChildPayloads, PendingChild, Refuse, refused};
 use super::credentials::Peer;
 use super::established::Task;
 use super::init::{InitAnswered, InitDone};
@@ -12,9 +12,7 @@ use crate::event::{ChildFailure, DownReason, Event, IkeSaUp};
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{Keys, Nonces, Role};
-use crate::wire::{
-    Auth, Cert, ExchangeType, Id, Message, Notify, NotifyType, Payload, PayloadType,
-};
+use crate::wire::{Auth, Cert, ExchangeType, Id, Message, NotifyType, Payload, PayloadType};
 
 /// Initiator: our proof and our first child SA are out.
 #[derive(Debug)]
@@ -553,14 +551,6 @@ impl IkeSa {
             Err(refuse) => payloads.push(refuse.payload(ctx)),
         }
         self.send_response(ctx, received, &payloads);
-    }
-}
-
-fn refused(error: &Notify) -> ChildFailure {
-    match error.kind {
-        NotifyType::NO_PROPOSAL_CHOSEN => ChildFailure::NoProposalChosen,
-        NotifyType::TS_UNACCEPTABLE => ChildFailure::TsUnacceptable,
-        other => ChildFailure::PeerRefused(other.to_string()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::Group;
 
-use super::{Context, IkeSa};
+use super::{Context, IkeSa, deadline};
 use crate::config::{Action, Child};
 use crate::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event};
 use crate::negotiate::ChosenEsp;
@@ -125,9 +125,9 @@ impl ChildSa {
             outbound: false,
             replaces: agreed.replaces,
             installed: ctx.now,
-            rekey_at: (!life.rekey_time.is_zero())
-                .then(|| ctx.now + rekey_in.max(Duration::from_secs(1))),
-            expires_at: (!life.life_time.is_zero()).then(|| ctx.now + life.life_time),
+            rekey_at: deadline(ctx.now, rekey_in.max(Duration::from_secs(1)))
+                .filter(|_| !life.rekey_time.is_zero()),
+            expires_at: deadline(ctx.now, life.life_time).filter(|_| !life.life_time.is_zero()),
         })
     }
 

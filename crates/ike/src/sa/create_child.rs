@@ -133,6 +133,15 @@ impl Refuse {
     }
 }
 
+/// The peer's error instead of a child SA, as we tell it.
+pub(super) fn refused(error: &Notify) -> ChildFailure {
+    match error.kind {
+        NotifyType::NO_PROPOSAL_CHOSEN => ChildFailure::NoProposalChosen,
+        NotifyType::TS_UNACCEPTABLE => ChildFailure::TsUnacceptable,
+        other => ChildFailure::PeerRefused(other.to_string()),
+    }
+}
+
 /// The group that INVALID_KE_PAYLOAD asks for.
 pub(super) fn wanted_group(notify: &Notify) -> Option<Group> {
     Group::from_number(u16::from_be_bytes(notify.data.as_slice().try_into().ok()?))
@@ -380,9 +389,7 @@ impl IkeSa {
             NotifyType::CHILD_SA_NOT_FOUND if pending.rekeys.is_some() => {
                 return self.rekeyed_child_not_found(ctx, &pending);
             }
-            NotifyType::NO_PROPOSAL_CHOSEN => ChildFailure::NoProposalChosen,
-            NotifyType::TS_UNACCEPTABLE => ChildFailure::TsUnacceptable,
-            other => ChildFailure::PeerRefused(other.to_string()),
+            _ => refused(error),
         };
         self.rekey_gave_up(ctx, &pending);
         self.child_failed(ctx, &pending.config.name, failure);

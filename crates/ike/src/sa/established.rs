@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::create_child::PendingChild;
 use super::informational::fatal_notify;
 use super::rekey_ike::PendingRekey;
-use super::{Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, delete_ike};
+use super::{Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, deadline, delete_ike};
 use crate::config::{Child, Connection, Identity};
 use crate::event::{ChildFailure, ChildSaId, DownReason, Event};
 use crate::status::Refusal;
@@ -132,8 +132,9 @@ impl Established {
             exchange: None,
             last_heard: ctx.now,
             established: ctx.now,
-            rekey_at: limited.then(|| ctx.now + soft.max(Duration::from_secs(1))),
-            expires_at: limited.then(|| ctx.now + connection.rekey_time + over),
+            rekey_at: deadline(ctx.now, soft.max(Duration::from_secs(1))).filter(|_| limited),
+            expires_at: deadline(ctx.now, connection.rekey_time.saturating_add(over))
+                .filter(|_| limited),
         }
     }
 
@@ -201,8 +202,8 @@ impl Established {
         let when_idle = if window.is_busy() {
             [None, None]
         } else {
-            let liveness =
-                (!connection.dpd_delay.is_zero()).then(|| self.last_heard + connection.dpd_delay);
+            let liveness = deadline(self.last_heard, connection.dpd_delay)
+                .filter(|_| !connection.dpd_delay.is_zero());
             [
                 liveness,
                 self.tasks.iter().map(|queued| queued.not_before).min(),
@@ -340,7 +341,8 @@ impl IkeSa {
                 tasks.push(Task::RekeyChild(child.id));
             }
         }
-        if !delay.is_zero() && !busy && state.last_heard + delay <= ctx.now {
+        let silence = ctx.now.saturating_duration_since(state.last_heard);
+        if !delay.is_zero() && !busy && silence >= delay {
             tasks.push(Task::Liveness);
         }
         for task in tasks {

@@ -142,6 +142,7 @@ impl IkeSa {
     }
 
     fn send_init(&mut self, ctx: &mut Context<'_>, mut state: Box<InitSent>) {
+        state.refused = None;
         let mut payloads = Vec::new();
         if let Some(cookie) = &state.cookie {
             // First in the message, the rest unchanged (section 2.6).
@@ -227,12 +228,7 @@ impl IkeSa {
 
     /// A cookie or an error instead of an answer; neither is authenticated.
     fn init_refused(&mut self, ctx: &mut Context<'_>, mut state: Box<InitSent>, notify: &Notify) {
-        let offers = |group: &Group| {
-            self.connection
-                .proposals
-                .iter()
-                .any(|proposal| proposal.groups.contains(group))
-        };
+        let offers = |group: &Group| negotiate::offers_group(&self.connection.proposals, *group);
         let group = wanted_group(notify).filter(offers);
         match (notify.kind, group) {
             (NotifyType::COOKIE, _)

@@ -671,7 +671,8 @@ impl IkeSa {
 
     fn keep_nat_mapping(&mut self, ctx: &mut Context<'_>) {
         let interval = ctx.config.nat_keepalive;
-        if self.nat.local && !interval.is_zero() && self.last_sent + interval <= ctx.now {
+        let silence = ctx.now.saturating_duration_since(self.last_sent);
+        if self.nat.local && !interval.is_zero() && silence >= interval {
             self.last_sent = ctx.now;
             ctx.events.push_back(Event::NatKeepalive {
                 local: self.local,
@@ -690,14 +691,19 @@ impl IkeSa {
             Phase::Gone { until, .. } => Some(*until),
             Phase::InitSent(_) | Phase::AuthSent(_) | Phase::Closing { .. } | Phase::Closed => None,
         };
-        let keepalive =
-            (self.nat.local && self.established().is_some() && !config.nat_keepalive.is_zero())
-                .then(|| self.last_sent + config.nat_keepalive);
+        let kept =
+            self.nat.local && self.established().is_some() && !config.nat_keepalive.is_zero();
+        let keepalive = deadline(self.last_sent, config.nat_keepalive).filter(|_| kept);
         [own, keepalive, self.window.next_timeout()]
             .into_iter()
             .flatten()
             .min()
     }
+}
+
+/// Configured times have no upper bound; those that the clock cannot count to never come.
+pub(crate) fn deadline(from: Instant, after: Duration) -> Option<Instant> {
+    from.checked_add(after)
 }
 
 pub(crate) fn notify(kind: NotifyType, data: Vec<u8>) -> Payload {

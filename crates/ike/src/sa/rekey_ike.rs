@@ -121,12 +121,8 @@ impl IkeSa {
                 });
                 return;
             }
-            let group = wanted_group(error).filter(|group| {
-                self.connection
-                    .proposals
-                    .iter()
-                    .any(|proposal| proposal.groups.contains(group))
-            });
+            let group = wanted_group(error)
+                .filter(|group| negotiate::offers_group(&self.connection.proposals, *group));
             return match (error.kind, group) {
                 (NotifyType::INVALID_KE_PAYLOAD, Some(group)) if !pending.group_changed => {
                     self.start_rekey_ike(ctx, Some(group));

@@ -153,7 +153,7 @@ impl Keys {
         ];
         let seed = Secret::from(seed.concat());
         let all = prf_plus(suite.prf, skeyseed.expose(), &seed, lens.iter().sum())
-            .expect("the longest suite needs 8 of the 255 blocks");
+            .expect("the longest suite needs 9 of the 255 blocks");
         let mut offset = 0;
         let [d, ai, ar, ei, er, pi, pr] = lens.map(|len| {
             let part = all.part(offset, len).expect("the lengths add up");
