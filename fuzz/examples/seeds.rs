@@ -1,4 +1,7 @@
-//! Writes the seed corpus: one message of each kind that gateways exchange.
+//! Writes the seed corpora: for IKE one message of each kind that gateways exchange.
+
+#[path = "seeds/others.rs"]
+mod others;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -35,7 +38,7 @@ fn main() -> std::io::Result<()> {
         content.splice(0..0, [index % 4, first.0]);
         std::fs::write(corpus.join("ike_sk_open").join(name), content)?;
     }
-    Ok(())
+    others::write(&corpus)
 }
 
 fn header(exchange: ExchangeType) -> Header {

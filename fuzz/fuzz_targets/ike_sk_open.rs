@@ -1,3 +1,4 @@
+//! See `esplanade_fuzz::ike_sk_open`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| esplanade_fuzz::ike_sk_open(data));

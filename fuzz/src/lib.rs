@@ -1,6 +1,10 @@
 //! The bodies of the fuzz targets as plain functions, so that the corpus also replays on a stable
 //! toolchain (`tests/replay.rs`). A body panics when a property does not hold.
 
+mod endpoint;
+mod esp;
+mod gateway;
+
 use std::sync::OnceLock;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
@@ -10,12 +14,23 @@ use esplanade_ike::wire::{
     ExchangeType, HEADER_LEN, Header, Message, Payload, PayloadType, decode_chain,
 };
 
+pub use endpoint::ike_endpoint;
+pub use esp::esp_inbound;
+pub use gateway::{config_parse, tun_gso, vici_packet};
+
 /// A fuzz target: its input and nothing else decides what it does.
 pub type Target = fn(&[u8]);
 
 /// Every target with the name of its corpus folder and of its binary.
-pub const TARGETS: &[(&str, Target)] =
-    &[("ike_message", ike_message), ("ike_sk_open", ike_sk_open)];
+pub const TARGETS: &[(&str, Target)] = &[
+    ("config_parse", config_parse),
+    ("esp_inbound", esp_inbound),
+    ("ike_endpoint", ike_endpoint),
+    ("ike_message", ike_message),
+    ("ike_sk_open", ike_sk_open),
+    ("tun_gso", tun_gso),
+    ("vici_packet", vici_packet),
+];
 
 /// A datagram: what decodes and can be sent decodes again to the same message.
 pub fn ike_message(data: &[u8]) {

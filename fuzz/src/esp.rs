@@ -1,0 +1,63 @@
+//! The inbound packet path with hostile ESP packets.
+
+use esplanade_crypto::Transform;
+
+// Two gateways with one tunnel, and the checks after each packet.
+#[path = "../../crates/ipsec/tests/common/mod.rs"]
+mod common;
+use common::{Tunnel, drive_inbound};
+
+/// Packets per input; the replay window sees some history.
+const PACKETS_MAX: usize = 16;
+
+/// Byte 0 picks transform and sequence numbers; then packets, each behind two bytes of length. What stands for
+/// the body of an authentic packet ends in padding, pad length and next header.
+pub fn esp_inbound(data: &[u8]) {
+    run(data);
+}
+
+fn run(data: &[u8]) -> Option<Tunnel> {
+    let (&options, mut rest) = data.split_first()?;
+    let transform = Transform::ALL[usize::from(options >> 1) % Transform::ALL.len()];
+    let mut tunnel = Tunnel::new(transform, options & 1 != 0);
+    for _ in 0..PACKETS_MAX {
+        let Some((&len, packets)) = rest.split_first_chunk::<2>() else {
+            break;
+        };
+        let len = usize::from(u16::from_be_bytes(len)).min(packets.len());
+        let (packet, after) = packets.split_at(len);
+        drive_inbound(&mut tunnel, packet);
+        rest = after;
+    }
+    Some(tunnel)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+
+    #[test]
+    fn seeds_are_delivered_or_not() {
+        for (seed, delivered) in [
+            (&include_bytes!("../corpus/esp_inbound/ipv4")[..], 1),
+            (include_bytes!("../corpus/esp_inbound/ipv4-esn"), 2),
+            (include_bytes!("../corpus/esp_inbound/another-transform"), 2),
+            (include_bytes!("../corpus/esp_inbound/ipv6"), 1),
+            (include_bytes!("../corpus/esp_inbound/cbc"), 1),
+            (include_bytes!("../corpus/esp_inbound/padded-inner"), 1),
+            (include_bytes!("../corpus/esp_inbound/wrong-selector"), 0),
+            (include_bytes!("../corpus/esp_inbound/wrong-next-header"), 0),
+            (include_bytes!("../corpus/esp_inbound/bad-padding"), 0),
+        ] {
+            let tunnel = run(seed).expect("not empty");
+            let counters = tunnel.inbound.counters();
+            assert_eq!(
+                counters.packets_out.load(Relaxed),
+                delivered,
+                "{counters:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the gateway reads from files, from its control socket and from the kernel.
+
+use std::path::Path;
+
+use esplanade::config::load_text;
+use esplanade::io::gso::Segments;
+use esplanade::io::virtio::{GsoKind, HEADER_LEN, VnetHeader};
+use esplanade::vici::{PACKET_BYTES_MAX, Packet};
+use esplanade_ipsec::wire::checksum::{fold, sum};
+
+/// In a folder that does not exist, so that relative paths lead nowhere.
+const CONFIGURATION: &str = "/nonexistent/esplanade-fuzz/esplanade.conf";
+const SECRET: &str = "5ecre75ecre75ecre7";
+
+/// Byte 0 picks the form of a planted secret; then the text of a configuration. It is read, and nothing that is
+/// printed of it shows the secret.
+pub fn config_parse(data: &[u8]) {
+    let Some((&form, text)) = data.split_first() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(text) else {
+        return;
+    };
+    let text = without_absolute_paths(text);
+    let planted = match form % 4 {
+        0 => format!("secrets {{ ike {{ secret = {SECRET}\n id = a\n }} }}\n{text}"),
+        1 => format!("secrets {{ ike {{ secret = \"0x{SECRET}z\" # {SECRET}\n }}\n }}\n{text}"),
+        2 => format!(
+            "secrets {{ ike {{ secret = 0s{SECRET}!\n secret = \"{SECRET}\n\"\n}} }}\n{text}"
+        ),
+        _ => format!("{text}\nsecrets {{ ike {{ secret = {SECRET}\n }} }}\n"),
+    };
+    let shown = match load_text(Path::new(CONFIGURATION), &planted) {
+        Ok(loaded) => format!("{loaded:?}{}", loaded.warnings.render(true)),
+        Err(errors) => format!("{errors:?}{}", errors.render(true)),
+    };
+    // A quote that the text leaves open makes the secret behind it a part of another value, which may be shown.
+    let swallowed = form % 4 == 3 && text.contains('"');
+    assert!(
+        swallowed || text.contains(SECRET) || !shown.contains(SECRET),
+        "the secret is shown:\n{shown}"
+    );
+}
+
+/// Includes and certificates may be named by an absolute path; a slash that could begin one becomes something else.
+fn without_absolute_paths(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    // In quotes, a backslash makes a blank of a letter.
+    let (mut escape, mut word) = (false, false);
+    for c in text.chars() {
+        safe.push(if c == '/' && !word { '_' } else { c });
+        let slash = c == '/' && word;
+        word = !escape && (slash || c.is_ascii_alphanumeric() || matches!(c, '.' | '*' | ']'));
+        escape = c == '\\';
+    }
+    safe
+}
+
+/// A packet behind its length field: what decodes encodes to the same bytes, but for bytes after a packet that
+/// ends before.
+pub fn vici_packet(data: &[u8]) {
+    if data.len() > PACKET_BYTES_MAX {
+        return;
+    }
+    let Ok(packet) = Packet::decode(data) else {
+        return;
+    };
+    let encoded = packet.encode().expect("what fitted in a packet fits again");
+    let (len, encoded) = encoded.split_at(4);
+    assert_eq!(
+        len,
+        u32::try_from(encoded.len()).expect("bounded").to_be_bytes()
+    );
+    assert!(
+        data.starts_with(encoded),
+        "{packet:?} encodes to other bytes"
+    );
+    assert_eq!(Packet::decode(encoded), Ok(packet));
+}
+
+/// What a TUN read gives, a virtio header and a packet: the packets that are made of it are complete, and hold its
+/// payload and nothing else.
+pub fn tun_gso(data: &[u8]) {
+    let Some((header, packet)) = data.split_first_chunk::<HEADER_LEN>() else {
+        return;
+    };
+    let Ok(header) = VnetHeader::decode(header) else {
+        return;
+    };
+    assert_eq!(VnetHeader::decode(&header.encode()), Ok(header));
+    let Ok(segments) = Segments::new(&header, packet) else {
+        return;
+    };
+    let (count, longest) = (segments.count(), segments.len(0));
+    assert!(longest <= packet.len());
+    let mut out = vec![0; longest];
+    let mut payload = Vec::new();
+    for index in 0..count {
+        let len = segments.len(index);
+        assert!(len == longest || (index + 1 == count && len < longest));
+        segments.write(index, &mut out[..len]);
+        if let (Some((kind, size)), Some((transport, _))) = (header.gso, header.checksum) {
+            check_segment(&out[..len], transport.into(), kind);
+            if count > 1 {
+                payload.extend_from_slice(&out[longest - usize::from(size)..len]);
+            }
+        }
+    }
+    match count {
+        0 => panic!("no packet at all"),
+        1 => assert_eq!(longest, packet.len()),
+        _ => assert!(packet.ends_with(&payload)),
+    }
+}
+
+/// Lengths and checksums of a TCP or UDP packet.
+fn check_segment(packet: &[u8], transport: usize, kind: GsoKind) {
+    let word = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
+    let addresses = if packet[0] >> 4 == 4 {
+        assert_eq!(word(2), packet.len());
+        assert_eq!(fold(sum(0, &packet[..transport])), 0, "header checksum");
+        &packet[12..20]
+    } else {
+        assert_eq!(40 + word(4), packet.len());
+        &packet[8..40]
+    };
+    let protocol = match kind {
+        GsoKind::UdpL4 => {
+            assert_eq!(word(transport + 4), packet.len() - transport);
+            17
+        }
+        GsoKind::TcpV4 | GsoKind::TcpV6 => 6,
+    };
+    let pseudo = protocol + (packet.len() - transport) as u64;
+    let total = sum(sum(pseudo, addresses), &packet[transport..]);
+    assert_eq!(fold(total), 0, "transport checksum");
+}
