@@ -15,7 +15,7 @@ use crate::nat;
 use crate::nat::Nat;
 use crate::negotiate;
 use crate::status::Refusal;
-use crate::suite::{KeyPair, Keys, Nonces, Role, check_public};
+use crate::suite::{KeyPair, Keys, Nonces, Role, Secret, check_public};
 use crate::window::Window;
 use crate::wire::{
     ExchangeType, HashAlgorithm, Header, KeyExchange, Message, Notify, NotifyType, Payload,
@@ -318,6 +318,15 @@ fn wishes(connection: &Connection) -> impl Iterator<Item = Payload> {
     certreq.into_iter().chain([hashes])
 }
 
+fn answer_key_exchange(group: Group, public: &[u8]) -> Result<(KeyPair, Secret), Refuse> {
+    let invalid = |_| Refuse::syntax();
+    // A forged request that leaves no half-open SA behind must not cost an exponentiation.
+    check_public(group, public).map_err(invalid)?;
+    let key_pair = KeyPair::generate(group).map_err(|_| Refuse::temporary())?;
+    let shared = key_pair.agree(public).map_err(invalid)?;
+    Ok((key_pair, shared))
+}
+
 /// Answers an IKE_SA_INIT request for which there is a connection, and makes the half-open SA.
 pub(crate) fn respond_init(
     ctx: &mut Context<'_>,
@@ -345,11 +354,7 @@ pub(crate) fn respond_init(
     if theirs.ke.group != group.number() {
         return Err(refuse(Refuse::group(group)));
     }
-    let invalid = |_| refuse(Refuse::syntax());
-    // A forged request that leaves no half-open SA behind must not cost an exponentiation.
-    check_public(group, &theirs.ke.public).map_err(invalid)?;
-    let key_pair = KeyPair::generate(group).map_err(|_| none())?;
-    let shared = key_pair.agree(&theirs.ke.public).map_err(invalid)?;
+    let (key_pair, shared) = answer_key_exchange(group, &theirs.ke.public).map_err(refuse)?;
     let spi_i = received.header.initiator_spi;
     let spi_r = ctx.ike_spi();
     let nonce = ctx.nonce();
