@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esplanade::config::{
-    DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text,
-    schema,
+    DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text, schema,
 };
 use esplanade_ike::auth::Identity;
 use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Selector, StartAction};
@@ -390,6 +389,19 @@ fn secrets_never_show() {
         };
         assert!(!shown.contains("hunter2"), "{text}\n{shown}");
     }
+}
+
+#[test]
+fn a_quote_left_open_shows_no_secret() {
+    let text = concat!(
+        "connections { site { remote_addrs = 198.51.100.1\n remote { auth = psk\n id = \"CN\n",
+        "secrets { ike { secret = HUNTER2\n } }\n id = \"\n } } }\n"
+    );
+    let shown = read(text).map_or_else(
+        |errors| errors.render(false),
+        |loaded| format!("{loaded:?}"),
+    );
+    assert!(!shown.contains("HUNTER2"), "{shown}");
 }
 
 #[test]

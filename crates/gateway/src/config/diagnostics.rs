@@ -161,9 +161,13 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// A text from outside between back quotes, shortened and harmless to a terminal.
+/// A text from outside between back quotes, shortened and harmless to a terminal. Only its first line: behind a quote
+/// that was left open, the lines that follow may hold a secret.
 pub(super) fn quoted(text: &str) -> String {
-    format!("`{}`", printable(text))
+    match text.split_once(['\n', '\r']) {
+        Some((first, _)) => format!("`{}…`", printable(first)),
+        None => format!("`{}`", printable(text)),
+    }
 }
 
 /// The candidate that is most like `word`, if one is like enough.
