@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use crate::cli::{Exit, Failure};
 use crate::config::{self, Diff, Loaded};
 use crate::vici::Message;
-use crate::vici::server::{self, Events, Request, Socket};
+use crate::vici::server::{self, BindError, Events, Request, Socket};
 use crate::worker::{Clock, Datagram};
 
 use control::Waiter;
@@ -118,10 +118,7 @@ impl Daemon {
         };
         settle_ike(&mut loaded, keys.is_some());
         // The socket comes first: a second gateway by mistake stops here, before it touches anything.
-        let socket = Socket::bind(&loaded.gateway.socket).map_err(|error| {
-            Failure::runtime(error)
-                .help("stop the other gateway, or set another `socket` in the gateway section")
-        })?;
+        let socket = Socket::bind(&loaded.gateway.socket).map_err(socket_failure)?;
         let (clock, started) = (Clock::start(), Instant::now());
         let (plane, from_plane) = Plane::start(&loaded.gateway, clock).await?;
         let endpoint = Endpoint::new(
@@ -521,6 +518,23 @@ impl Daemon {
     }
 }
 
+fn socket_failure(error: BindError) -> Failure {
+    let forbidden = matches!(
+        &error,
+        BindError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied
+    );
+    let failure = match forbidden {
+        true => Failure::forbidden(&error),
+        false => Failure::runtime(&error),
+    };
+    match error {
+        BindError::Io { .. } => {
+            failure.help("run as root, or set another `socket` in the gateway section")
+        }
+        _ => failure.help("stop the other gateway, or set another `socket` in the gateway section"),
+    }
+}
+
 /// What of IKE's configuration is not the administrator's.
 fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.key_log = key_log;
@@ -547,4 +561,21 @@ fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
         payloads = trace.payloads,
         "IKE message"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_may_not_be_made_is_forbidden() {
+        let failure = |number| {
+            socket_failure(BindError::Io {
+                path: "/run/esplanade.sock".into(),
+                source: std::io::Error::from_raw_os_error(number),
+            })
+        };
+        assert_eq!(failure(libc::EACCES).exit, Exit::Forbidden);
+        assert_eq!(failure(libc::ENOSPC).exit, Exit::Failure);
+    }
 }
