@@ -53,7 +53,7 @@ def test_we_initiate(suite, outer, topology, daemon, pluto):
 @each_suite
 def test_libreswan_initiates(suite, topology, daemon, pluto):
     """Both ends authenticate and the child SA is agreed; libreswan then drops all of it without a word."""
-    a = settle(topology, daemon, pluto, suite)
+    settle(topology, daemon, pluto, suite)
     pluto.up()
     wait_until("libreswan trusts us", lambda: "initiator established IKE SA; authenticated peer" in pluto.logs())
     # Our answer also held what it asked for: it got as far as its kernel.

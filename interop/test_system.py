@@ -193,7 +193,9 @@ def test_unknown_names_are_refused(topology, daemon):
 
 def test_status_is_json(topology, daemon):
     a, _ = establish(daemon, esplanade_pair, pair(topology, inner=4))
-    assert "site" in json.dumps(a.status())
+    status = a.status()
+    assert "site" in json.dumps(status["sas"])
+    assert status["counters"]["ike"]["child-sas-installed"] == "1"
     assert "site" in a.command("status").stdout
 
 

@@ -1,7 +1,7 @@
 """tshark decrypts what was captured, IKE and ESP, with the keys that the gateway exported."""
 
 import pytest
-from ends import ENDS, establish, ids
+from ends import ENDS, ids
 from harness.capture import Capture, dissect
 from harness.settings import pair
 from harness.traffic import assert_ping, transfer

@@ -45,9 +45,6 @@ class Control:
                 found.setdefault(name, []).append(sa)
         return found
 
-    def counters(self) -> dict:
-        return _decode(self.session().get_counters())
-
     def children(self, connection: str = "site") -> list[dict]:
         return [child for sa in self.sas().get(connection, []) for child in sa.get("child-sas", {}).values()]
 

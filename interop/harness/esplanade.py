@@ -75,7 +75,7 @@ class Esplanade(Control):
 
     def drops(self, reason: str) -> int:
         """How many packets or messages were refused for this reason since the start."""
-        return _sum_of(self.counters(), reason)
+        return _sum_of(self.status()["counters"], reason)
 
     def load(self, settings: Settings) -> None:
         self.write(settings)
