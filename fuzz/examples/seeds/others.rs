@@ -10,6 +10,7 @@ pub fn write(corpus: &Path) -> Result<()> {
     put(corpus, "config_parse", configurations())?;
     put(corpus, "esp_inbound", packets())?;
     put(corpus, "ike_endpoint", scripts())?;
+    put(corpus, "ike_endpoint", hostile_scripts())?;
     put(corpus, "tun_gso", super_segments())?;
     put(corpus, "vici_packet", control())
 }
@@ -281,20 +282,18 @@ mod step {
     pub const LOSE_ALL: u8 = 15;
 }
 
+fn script(options: u8, before: &[u8], after: &[u8]) -> Vec<u8> {
+    [&[options], before, after].concat()
+}
+
+const UP: [u8; 3] = [step::COMMAND_A, step::INITIATE, step::ALL];
+
+/// Exchanges as two honest ends have them, on a good network or a bad one.
 fn scripts() -> Seeds {
     use step::*;
-    let up = [COMMAND_A, INITIATE, ALL];
-    let seed = |options: u8, before: &[u8], after: &[u8]| [&[options], before, after].concat();
+    let (up, seed) = (UP, script);
     let rekeys = [
         CHILD_A, REKEY, CHILD_B, REKEY, ALL, COMMAND_A, REKEY, COMMAND_B, REKEY, ALL,
-    ];
-    let noise = [
-        RAW_TO_B, 28, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 33, 0x20, 34, 8, 0, 0, 0, 0,
-        0, 0, 0, 28,
-    ];
-    let hello = [
-        RAW_SPI, 28, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 37, 0, 0, 0, 0, 9, 0,
-        0, 0, 28,
     ];
     let timers = [TIMER, ALL].repeat(40);
     vec![
@@ -352,6 +351,22 @@ fn scripts() -> Seeds {
                 &[WAIT_16_S, ALL, LOSE_ALL, WAIT_131_S, LOSE_ALL, WAIT_131_S],
             ),
         ),
+    ]
+}
+
+/// A network that copies, damages and invents messages, and ends that run out of SPIs.
+fn hostile_scripts() -> Seeds {
+    use step::*;
+    let (up, seed) = (UP, script);
+    let noise = [
+        RAW_TO_B, 28, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 33, 0x20, 34, 8, 0, 0, 0, 0,
+        0, 0, 0, 28,
+    ];
+    let hello = [
+        RAW_SPI, 28, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 37, 0, 0, 0, 0, 9, 0,
+        0, 0, 28,
+    ];
+    vec![
         (
             "copies",
             seed(
