@@ -208,8 +208,7 @@ def test_clear_packets_do_not_get_in(rp_filter, live):
 
 
 @pytest.mark.esplanade_only
-@pytest.mark.parametrize("how", ["down", pytest.param("crash", marks=pytest.mark.xfail(
-    reason="the routes go with the interface of the dead process"))])
+@pytest.mark.parametrize("how", ["down", "crash"])
 def test_nothing_goes_out_in_the_clear(how, topology, daemon, folder, needs_capture):
     """Of a connection that should always be up nothing leaves unprotected while it is down."""
     settings = pair(topology, inner=4)

@@ -86,6 +86,7 @@ async fn scenario() {
     Routing::install(&net, config).await.unwrap();
     assert_eq!(ip("route show table 220").trim(), "");
     assert_eq!(ip("-6 route show table 220").trim(), "");
+    assert_eq!(ip("-6 route show table 220").trim(), "");
     assert!(ip("route show table 221").contains("throw 10.2.3.0/24"));
     assert!(
         ip("rule show").contains("220:\tnot from all fwmark 0xe5b lookup 220"),
@@ -125,6 +126,14 @@ async fn scenario() {
     );
     assert!(ip("route get 10.1.0.9").contains("dev lan0"));
 
+    for family in ["-4", "-6"] {
+        let routes = ip(&format!("{family} route show table 220"));
+        assert!(
+            routes.contains("unreachable default"),
+            "what no TUN takes goes nowhere: {routes}"
+        );
+    }
+
     routing.withdraw(&net, &local, &site).await.unwrap();
     assert!(
         ip("route show table 220").contains("10.2.0.0/16"),
@@ -135,6 +144,7 @@ async fn scenario() {
     the_tun_wins(&net, &mut routing).await;
     routing.close(&net).await.unwrap();
     assert_eq!(ip("route show table 220").trim(), "");
+    assert_eq!(ip("-6 route show table 220").trim(), "");
     assert!(!ip("rule show").contains("220"));
     assert!(!ip("-6 rule show").contains("220"));
 }

@@ -233,7 +233,6 @@ impl Daemon {
             }
             self.join.renew_acquires();
             self.join.expire(now);
-            self.check_waiters(now);
         }
     }
 
@@ -251,7 +250,7 @@ impl Daemon {
             self.plane
                 .send_ike(transmit.local, transmit.remote, &transmit.payload);
         }
-        // It looks at every SA: not for every message.
+        // Only now, when the routes are there, is a tunnel up. It looks at every SA: not for every message.
         if events || self.waiters.iter().any(|waiter| waiter.deadline <= now) {
             self.check_waiters(now);
         }

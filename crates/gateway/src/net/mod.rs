@@ -76,6 +76,8 @@ pub enum RouteTarget {
     },
     /// Back to the next rule, as if the table had no such route.
     Throw,
+    /// Nowhere, where no other route to the same destination is left.
+    Unreachable,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,6 +92,9 @@ pub enum Family {
     V4,
     V6,
 }
+
+/// The metric of a route that comes after every other.
+const METRIC_LAST: u32 = 65_535;
 
 /// The main routing table.
 pub const TABLE_MAIN: u32 = 254;
@@ -250,8 +255,8 @@ impl Net {
         ignore(result, &[libc::ESRCH, libc::ENODEV])
     }
 
-    /// The destinations of the table's throw routes.
-    pub async fn thrown_routes(&self, family: Family, table: u32) -> Result<Vec<Prefix>> {
+    /// The routes of a table that lead to no link, and so outlive every one.
+    pub async fn routes_without_link(&self, family: Family, table: u32) -> Result<Vec<Route>> {
         let request = match family {
             Family::V4 => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
                 .table_id(table)
@@ -264,13 +269,22 @@ impl Net {
             .try_collect()
             .await
             .map_err(|e| NetError::new(format!("cannot list the routes of table {table}"), e))?;
-        // Kernels without strict checking list every table.
-        let thrown = messages
-            .iter()
-            .filter(|route| route.header.kind == RouteType::Throw && table_of(route) == table);
-        Ok(thrown
-            .filter_map(|route| destination(route, family))
-            .collect())
+        let route = |message: &RouteMessage| {
+            let target = match message.header.kind {
+                RouteType::Throw => RouteTarget::Throw,
+                RouteType::Unreachable => RouteTarget::Unreachable,
+                _ => return None,
+            };
+            // Kernels without strict checking list every table.
+            let destination =
+                destination(message, family).filter(|_| table_of(message) == table)?;
+            Some(Route {
+                destination,
+                target,
+                table,
+            })
+        };
+        Ok(messages.iter().filter_map(route).collect())
     }
 
     /// `ip rule add not fwmark MARK lookup TABLE priority PRIORITY`: everything but packets with the mark.
@@ -373,6 +387,7 @@ fn route_message(route: &Route) -> RouteMessage {
     let kind = match route.target {
         RouteTarget::Link { .. } => RouteType::Unicast,
         RouteTarget::Throw => RouteType::Throw,
+        RouteTarget::Unreachable => RouteType::Unreachable,
     };
     macro_rules! build {
         ($family:ty, $destination:expr, $variant:path) => {{
@@ -393,6 +408,9 @@ fn route_message(route: &Route) -> RouteMessage {
                 if let Some($variant(source)) = source {
                     builder = builder.pref_source(source);
                 }
+            }
+            if route.target == RouteTarget::Unreachable {
+                builder = builder.priority(METRIC_LAST);
             }
             builder.build()
         }};

@@ -62,8 +62,8 @@ impl Entry {
 }
 
 impl Routing {
-    /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that keep traffic out of the TUN and were
-    /// left behind by a gateway that was killed are deleted: they would let it leave in the clear.
+    /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that a gateway left behind when it was killed
+    /// are deleted: they were for other policies.
     pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
         let mut routing = Self {
             config,
@@ -92,14 +92,8 @@ impl Routing {
                 }
                 Err(error) => return Err(error),
             }
-            for destination in net.thrown_routes(family, table).await? {
-                let target = RouteTarget::Throw;
-                net.route_delete(&Route {
-                    destination,
-                    target,
-                    table,
-                })
-                .await?;
+            for route in net.routes_without_link(family, table).await? {
+                net.route_delete(&route).await?;
             }
         }
         Ok(())
@@ -188,12 +182,15 @@ impl Routing {
             let Some(target) = entry.target(self.config.tun) else {
                 continue;
             };
-            let route = Route {
-                destination,
-                target,
-                table: self.config.table,
-            };
-            result = result.and(net.route_delete(&route).await);
+            let table = self.config.table;
+            for target in [Some(target), guard(target)].into_iter().flatten() {
+                let route = Route {
+                    destination,
+                    target,
+                    table,
+                };
+                result = result.and(net.route_delete(&route).await);
+            }
         }
         for family in self.rules {
             let removed = net.rule_delete_unmarked(
@@ -228,12 +225,26 @@ impl Routing {
             target,
             table,
         };
+        let (guard_before, guard_after) = (before.and_then(guard), after.and_then(guard));
+        if let (None, Some(guard)) = (guard_before, guard_after) {
+            net.route_add(&route(guard)).await?;
+        }
         match (before, after) {
-            (before, Some(target)) if before != after => net.route_add(&route(target)).await,
-            (Some(target), None) => net.route_delete(&route(target)).await,
+            (before, Some(target)) if before != after => net.route_add(&route(target)).await?,
+            (Some(target), None) => net.route_delete(&route(target)).await?,
+            _ => {}
+        }
+        match (guard_before, guard_after) {
+            (Some(guard), None) => net.route_delete(&route(guard)).await,
             _ => Ok(()),
         }
     }
+}
+
+/// What stands behind a route: those into the TUN go with the interface when the gateway dies, and nothing may leave in
+/// the clear then.
+fn guard(target: RouteTarget) -> Option<RouteTarget> {
+    matches!(target, RouteTarget::Link { .. }).then_some(RouteTarget::Unreachable)
 }
 
 fn wanted(remote: &[AddressRange]) -> Vec<Prefix> {
