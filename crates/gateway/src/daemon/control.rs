@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_ike::CommandError;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
-use esplanade_ike::status::Refusal;
+use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 
 use super::{Daemon, report};
 use crate::vici::Message;
@@ -13,6 +13,8 @@ use crate::vici::server::Request;
 
 /// How long `initiate` and `terminate` wait for an outcome where the client says nothing.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
+/// How long a deletion waits for the peer to confirm it; our side is down from the beginning.
+const CONFIRM_MAX: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Commands that wait at one time; more are answered at once.
 const WAITING_MAX: usize = 256;
@@ -21,7 +23,9 @@ const WAITING_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Waiter {
     request: Request,
-    pub(super) deadline: Instant,
+    /// When to look again although nothing happened.
+    pub(super) look_at: Instant,
+    deadline: Instant,
     goal: Goal,
 }
 
@@ -73,7 +77,7 @@ impl Target {
             && self.ike_id.is_none_or(|id| sa.id.0 == id)
     }
 
-    fn takes_child(&self, sa: &esplanade_ike::status::ChildSaStatus) -> bool {
+    fn takes_child(&self, sa: &ChildSaStatus) -> bool {
         self.child.as_ref().is_none_or(|name| sa.name == *name)
             && self.child_id.is_none_or(|id| sa.id.0 == id)
     }
@@ -125,7 +129,7 @@ impl Daemon {
         let status = self.endpoint.status();
         let half_open = status
             .iter()
-            .filter(|sa| sa.state == esplanade_ike::status::IkeSaState::Connecting)
+            .filter(|sa| sa.state == IkeSaState::Connecting)
             .count();
         let mut ike_sas = Message::new();
         ike_sas
@@ -373,9 +377,15 @@ impl Daemon {
             return request
                 .fail("too many commands are waiting; the SA is being worked on all the same");
         }
+        let deadline = now + timeout;
+        let look_at = match goal {
+            Goal::Up { .. } => deadline,
+            Goal::Down { .. } => deadline.min(now + CONFIRM_MAX),
+        };
         self.waiters.push(Waiter {
             request,
-            deadline: now + timeout,
+            look_at,
+            deadline,
             goal,
         });
         self.check_waiters(now);
@@ -388,7 +398,8 @@ impl Daemon {
         }
         let status = self.endpoint.status();
         let waiters = std::mem::take(&mut self.waiters);
-        for waiter in waiters {
+        for mut waiter in waiters {
+            let unconfirmed_counts = waiter.look_at <= now;
             let reached = match &waiter.goal {
                 Goal::Up { connection, child } => status.iter().any(|sa| {
                     sa.connection.as_ref() == Some(connection)
@@ -401,8 +412,13 @@ impl Daemon {
                 Goal::Down {
                     ike_sas, children, ..
                 } => !status.iter().any(|sa| {
-                    ike_sas.contains(&sa.id)
-                        || sa.children.iter().any(|child| children.contains(&child.id))
+                    let deleting = sa.state == IkeSaState::Deleting;
+                    let stays = |child: &ChildSaStatus| {
+                        children.contains(&child.id)
+                            && !(unconfirmed_counts && child.state == ChildSaState::Deleting)
+                    };
+                    !(unconfirmed_counts && deleting)
+                        && (ike_sas.contains(&sa.id) || sa.children.iter().any(stays))
                 }),
             };
             if reached {
@@ -417,6 +433,9 @@ impl Daemon {
                     .request
                     .fail("no outcome within the time-out; the gateway goes on trying");
             } else {
+                if unconfirmed_counts {
+                    waiter.look_at = waiter.deadline;
+                }
                 self.waiters.push(waiter);
             }
         }

@@ -75,6 +75,8 @@ struct Daemon {
     plane: Plane,
     keys: Option<KeyFile>,
     waiters: Vec<Waiter>,
+    /// Half a second has passed: a confirmed deletion raises no event.
+    look_at_waiters: bool,
     events: Events,
     /// Policies whose traffic asked for an SA in vain.
     refused: HashSet<PolicyId>,
@@ -140,6 +142,7 @@ impl Daemon {
             plane,
             keys,
             waiters: Vec::new(),
+            look_at_waiters: false,
             events,
             refused: HashSet::new(),
             next_tick: started + TICK,
@@ -208,7 +211,7 @@ impl Daemon {
 
     /// When to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
-        let waiter = self.waiters.iter().map(|waiter| waiter.deadline).min();
+        let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
         [self.endpoint.poll_timeout(), waiter]
             .into_iter()
             .flatten()
@@ -233,6 +236,7 @@ impl Daemon {
             }
             self.join.renew_acquires();
             self.join.expire(now);
+            self.look_at_waiters = true;
         }
     }
 
@@ -251,7 +255,8 @@ impl Daemon {
                 .send_ike(transmit.local, transmit.remote, &transmit.payload);
         }
         // Only now, when the routes are there, is a tunnel up. It looks at every SA: not for every message.
-        if events || self.waiters.iter().any(|waiter| waiter.deadline <= now) {
+        let look = std::mem::take(&mut self.look_at_waiters) || events;
+        if look || self.waiters.iter().any(|waiter| waiter.look_at <= now) {
             self.check_waiters(now);
         }
     }
