@@ -139,11 +139,19 @@ fn the_gateway_section_is_read() {
     assert!(!gateway.raw_esp);
     assert_eq!(
         (gateway.workers, gateway.table, gateway.mark),
-        (Some(4), Some(220), Some(0x20))
+        (4, 220, 0x20)
     );
     assert_eq!(gateway.socket, Path::new("/tmp/e.vici"));
     assert_eq!(gateway.retransmission.timeout.as_millis(), 2500);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
+}
+
+#[test]
+fn without_raw_sockets_everything_is_encapsulated() {
+    let text = site("encap = no", "");
+    assert!(!good(&text).ike.connections[0].encap);
+    let text = format!("gateway {{ raw_esp = no\n }}\n{text}");
+    assert!(good(&text).ike.connections[0].encap);
 }
 
 #[test]

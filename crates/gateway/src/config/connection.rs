@@ -94,7 +94,8 @@ pub(super) fn connection(
         proposals: proposals
             .filter(|list| !list.is_empty())
             .unwrap_or_else(proposal::ike_default),
-        encap: encap.unwrap_or(false),
+        // Without raw sockets ESP can only go through UDP.
+        encap: encap.unwrap_or(false) || !context.gateway.raw_esp,
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,

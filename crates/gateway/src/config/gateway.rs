@@ -22,12 +22,12 @@ pub struct GatewayConfig {
     /// Name of the TUN device.
     pub tun: String,
     pub mtu: u16,
-    /// Data workers; None: one per core that the process may use.
-    pub workers: Option<usize>,
-    /// Routing table for the routes into the TUN device; None: the main table.
-    pub table: Option<u32>,
+    /// Data workers.
+    pub workers: usize,
+    /// Routing table for the routes into the TUN device.
+    pub table: u32,
     /// Firewall mark on the gateway's own packets.
-    pub mark: Option<u32>,
+    pub mark: u32,
     /// The control socket.
     pub socket: PathBuf,
     pub log_level: String,
@@ -46,9 +46,10 @@ impl Default for GatewayConfig {
             raw_esp: true,
             tun: "esp0".to_owned(),
             mtu: 1400,
-            workers: None,
-            table: None,
-            mark: None,
+            workers: 1,
+            // strongSwan's table, so that an administrator finds what he knows.
+            table: 220,
+            mark: 220,
             socket: PathBuf::from(DEFAULT_SOCKET),
             log_level: "info".to_owned(),
             nat_keepalive: Duration::from_secs(20),
@@ -74,12 +75,11 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         // 1280 is the least that IPv6 allows.
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
             .map_or(standard.mtu, |mtu| mtu as u16),
-        workers: read(node, "workers", d, |text| number(text, 0..=256))
-            .map(|workers| workers as usize)
-            .filter(|&workers| workers > 0),
+        workers: read(node, "workers", d, |text| number(text, 1..=256))
+            .map_or(standard.workers, |workers| workers as usize),
         table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
-            .map(|table| table as u32),
-        mark: read(node, "mark", d, mark),
+            .map_or(standard.table, |table| table as u32),
+        mark: read(node, "mark", d, mark).unwrap_or(standard.mark),
         socket: read(node, "socket", d, socket).unwrap_or(standard.socket),
         log_level: read(node, "log_level", d, log_level).unwrap_or(standard.log_level),
         nat_keepalive: read(node, "nat_keepalive", d, time).unwrap_or(standard.nat_keepalive),

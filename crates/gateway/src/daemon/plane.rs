@@ -22,10 +22,8 @@ use crate::worker::{
     WorkerConfig,
 };
 
-/// strongSwan's table and priority, so that an administrator finds what he knows.
-const TABLE: u32 = 220;
+/// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
 const PRIORITY: u32 = 220;
-const MARK: u32 = 220;
 
 /// IKE messages that may wait for the control thread.
 const IKE_WAITING_MAX: usize = 1024;
@@ -54,8 +52,8 @@ pub(super) struct FromPlane {
 impl Plane {
     /// Binds, makes the interface, adds the rules, starts the workers. What fails undoes what was done.
     pub async fn start(config: &GatewayConfig, clock: Clock) -> Result<(Self, FromPlane), Failure> {
-        let mark = config.mark.unwrap_or(MARK);
-        let workers = config.workers.unwrap_or(1);
+        let mark = config.mark;
+        let workers = config.workers;
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let sockets = Sockets::bind(&ListenConfig {
             addresses: if config.listen == any {
@@ -266,7 +264,7 @@ async fn set_up_link(
     net.link_set_mtu(tun, config.mtu.into()).await?;
     // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
     net.link_set_up(tun).await?;
-    let table = config.table.unwrap_or(TABLE);
+    let table = config.table;
     Routing::install(
         net,
         RoutingConfig {
