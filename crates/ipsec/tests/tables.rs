@@ -108,6 +108,31 @@ fn naive_match((local, remote): &Ends, flow: &Flow) -> bool {
         && flow.local.is_ipv4() == flow.remote.is_ipv4()
 }
 
+/// The kind of the first entry that matches. What a Bypass would let out in the clear is discarded where its ports
+/// cannot be seen and, with some, an earlier entry would have had it (RFC 4301 §7.4).
+fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
+    let first = entries
+        .iter()
+        .position(|(ends, _)| naive_match(ends, flow))?;
+    let without_ports = |(local, remote): &Ends| -> Ends {
+        let any = |ends: &[TrafficSelector]| {
+            let widen = |end: &TrafficSelector| TrafficSelector {
+                ports: PortRange::Any,
+                ..*end
+            };
+            ends.iter().map(widen).collect()
+        };
+        (any(local), any(remote))
+    };
+    let mut earlier = entries[..first].iter();
+    let doubtful = flow.ports.is_none()
+        && earlier.any(|(ends, kind)| *kind != 1 && naive_match(&without_ports(ends), flow));
+    match entries[first].1 {
+        1 if doubtful => Some(2),
+        kind => Some(kind),
+    }
+}
+
 proptest! {
     #[test]
     fn the_spd_takes_the_first_match(
@@ -125,7 +150,7 @@ proptest! {
             action: action(*kind),
         }).collect());
         for flow in &flows {
-            let first = entries.iter().find(|(ends, _)| naive_match(ends, flow)).map(|e| e.1);
+            let first = naive_kind(&entries, flow);
             let decision = spd.outbound(flow);
             let agrees = match first {
                 None => matches!(decision, Decision::Discard(DropReason::NoPolicy)),
