@@ -3,6 +3,8 @@
 import pytest
 from ends import ENDS, ids
 from harness.capture import Capture, dissect
+from harness.esplanade import binary
+from harness.process import run
 from harness.settings import pair
 from harness.traffic import assert_ping, transfer
 
@@ -48,6 +50,25 @@ def test_exported_keys_decrypt_everything(ends, ike, esp, outer, topology, daemo
     # Whatever comes first, both ends derived the same keys.
     if b.kind == "esplanade":
         assert set(keys) == set(b.key_lines())
+
+
+@pytest.mark.esplanade_only
+def test_the_demos_capture(folder, needs_capture):
+    """As its summary says: tshark with the demo's configuration folder reads the demo's capture."""
+    output = folder / "demo"
+    run([binary(), "demo", "--duration", "1", "--plain", "--output", output], timeout=120)
+    fields = ["esp.icv_good", "esp.icv_bad", "_ws.malformed", "isakmp.exchangetype", "isakmp.enc.decrypted"]
+    wanted = [argument for field in fields for argument in ("-e", field)]
+    read = run(["tshark", "-r", output / "wire.pcap", "-T", "fields", "-E", "separator=|", *wanted], timeout=120,
+               env={"WIRESHARK_CONFIG_DIR": str(output / "wireshark")})
+    rows = [line.split("|") for line in read.stdout.splitlines()]
+    esp = [row for row in rows if row[0] or row[1]]
+    assert len(esp) > 1000
+    assert not [row for row in esp if row[0] != "1" or row[1] not in ("", "0")], "bad ICVs"
+    assert not [row for row in rows if row[2]], "malformed packets"
+    protected = [row for row in rows if row[3] and row[3] != "34"]
+    assert len(protected) >= 10
+    assert all(row[4] for row in protected), "IKE messages that tshark could not decrypt"
 
 
 def test_a_wrong_key_is_noticed(topology, daemon, folder, needs_capture):
