@@ -2,11 +2,11 @@
 //!
 //! One `Inbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason};
 
+use crate::circulation::{self, Circulation, Side as _};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::lifetime::LifetimeEvent;
@@ -30,14 +30,16 @@ struct Side {
     delivered: Vec<Delivered>,
 }
 
-impl Side {
+impl circulation::Side for Side {
     fn clear(&mut self) {
         self.sa_of_job.clear();
         self.facts.clear();
         self.sas.clear();
         self.delivered.clear();
     }
+}
 
+impl Side {
     /// The SA of an SPI. Packets of one SA come in runs, and a batch keeps to one snapshot of the SA.
     fn sa_index(&mut self, sad: &Sad, spi: u32) -> Option<u32> {
         let same = self.sas.last().is_some_and(|sa| sa.common.spi == spi);
@@ -59,9 +61,7 @@ pub struct Delivered {
 /// The inbound walk of one worker.
 pub struct Inbound {
     limits: WalkLimits,
-    filling: Option<(Batch, Side)>,
-    in_engine: VecDeque<Side>,
-    spare: Vec<(Batch, Side)>,
+    batches: Circulation<Side>,
     events: Vec<Event>,
     counters: Arc<WalkCounters>,
     now_ms: u64,
@@ -69,16 +69,9 @@ pub struct Inbound {
 
 impl Inbound {
     pub fn new(limits: WalkLimits) -> Self {
-        let new_batch = |_| {
-            let batch = Batch::new(Direction::Open, limits.buffer_len, limits.jobs_max);
-            (batch, Side::default())
-        };
-        let mut spare: Vec<_> = (0..limits.batches_max.max(1)).map(new_batch).collect();
         Self {
             limits,
-            filling: spare.pop(),
-            in_engine: VecDeque::with_capacity(limits.batches_max),
-            spare,
+            batches: Circulation::new(Direction::Open, &limits),
             events: Vec::new(),
             counters: Arc::default(),
             now_ms: 0,
@@ -102,7 +95,7 @@ impl Inbound {
     /// The part of the arena that is free: receive into it, [`Inbound::commit_received`] what was used,
     /// then [`Inbound::push`] each packet by its offset. None while every batch is busy.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
-        let (batch, _) = self.filling.as_mut()?;
+        let (batch, _) = self.batches.filling.as_mut()?;
         let offset = batch.used();
         let bytes = batch.buffer.get_mut(offset..)?;
         Some(ReceiveBuffer { offset, bytes })
@@ -110,13 +103,13 @@ impl Inbound {
 
     /// Keeps the first `len` bytes of the receive buffer. False if there are not so many.
     pub fn commit_received(&mut self, len: usize) -> bool {
-        let batch = self.filling.as_mut().map(|(batch, _)| batch);
+        let batch = self.batches.filling.as_mut().map(|(batch, _)| batch);
         batch.and_then(|batch| batch.reserve(len)).is_some()
     }
 
     /// Whether the batch takes another packet.
     pub fn has_room(&self) -> bool {
-        let filling = self.filling.as_ref();
+        let filling = self.batches.filling.as_ref();
         filling.is_some_and(|(batch, _)| batch.jobs.len() < self.limits.jobs_max)
     }
 
@@ -133,7 +126,7 @@ impl Inbound {
         let result = self.prepare(sad, offset, len, facts);
         if let Err((reason, sa)) = &result {
             self.counters.drops.add(*reason, 1);
-            let sa = sa.and_then(|sa| self.filling.as_ref()?.1.sas.get(sa as usize));
+            let sa = sa.and_then(|sa| self.batches.filling.as_ref()?.1.sas.get(sa as usize));
             if let Some(sa) = sa {
                 sa.common.drops.add(*reason, 1);
             }
@@ -148,7 +141,7 @@ impl Inbound {
         esp: &[u8],
         facts: &OuterFacts,
     ) -> Result<(), DropReason> {
-        let place = self.filling.as_mut().and_then(|(batch, _)| {
+        let place = self.batches.filling.as_mut().and_then(|(batch, _)| {
             let offset = batch.reserve(esp.len())?;
             let place = batch.buffer.get_mut(offset..offset + esp.len())?;
             place.copy_from_slice(esp);
@@ -166,7 +159,7 @@ impl Inbound {
         facts: &OuterFacts,
     ) -> Result<(), (DropReason, Option<u32>)> {
         let jobs_max = self.limits.jobs_max;
-        let room = self.filling.as_mut();
+        let room = self.batches.filling.as_mut();
         let (batch, side) = room
             .filter(|(batch, _)| batch.jobs.len() < jobs_max)
             .ok_or((DropReason::TooLong, None))?;
@@ -215,48 +208,25 @@ impl Inbound {
 
     /// The number of packets that wait for [`Inbound::submit`].
     pub fn waiting(&self) -> usize {
-        self.filling
-            .as_ref()
-            .map_or(0, |(batch, _)| batch.jobs.len())
+        self.batches.waiting()
     }
 
     /// Gives what was pushed to the engine. If the engine is full, poll it and try again; the packets wait.
     /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
-        let Some((mut batch, mut side)) = self.filling.take() else {
-            return Ok(());
-        };
-        if batch.jobs.is_empty() {
+        // What was received and gave no job still takes up the arena.
+        if let Some((batch, side)) = &mut self.batches.filling
+            && batch.jobs.is_empty()
+        {
             batch.clear();
             side.clear();
-            self.filling = Some((batch, side));
-            return Ok(());
         }
-        match engine.submit(batch) {
-            Ok(()) => {
-                self.in_engine.push_back(side);
-                self.filling = self.spare.pop();
-                Ok(())
-            }
-            Err(rejected) => {
-                let mut batch = rejected.batch;
-                if rejected.reason == RejectReason::OutOfService {
-                    self.counters
-                        .drops
-                        .add(DropReason::EngineFailed, batch.jobs.len() as u64);
-                    batch.clear();
-                    side.clear();
-                }
-                self.filling = Some((batch, side));
-                Err(rejected.reason)
-            }
-        }
+        self.batches.submit(engine, &self.counters.drops)
     }
 
     /// The next opened batch, in the order of submission, with what may be delivered.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<OpenedBatch> {
-        let mut batch = engine.poll()?;
-        let mut side = self.in_engine.pop_front().unwrap_or_default();
+        let (mut batch, mut side) = self.batches.poll(engine)?;
         let mut delivered = std::mem::take(&mut side.delivered);
         let mut job = 0;
         while job < side.sa_of_job.len() {
@@ -345,16 +315,7 @@ impl Inbound {
 
     /// Takes a delivered batch back for its next use.
     pub fn recycle(&mut self, opened: OpenedBatch) {
-        let OpenedBatch {
-            mut batch,
-            mut side,
-        } = opened;
-        batch.clear();
-        side.clear();
-        match &self.filling {
-            None => self.filling = Some((batch, side)),
-            Some(_) => self.spare.push((batch, side)),
-        }
+        self.batches.recycle(opened.batch, opened.side);
     }
 }
 
@@ -363,7 +324,7 @@ impl std::fmt::Debug for Inbound {
         f.debug_struct("Inbound")
             .field("limits", &self.limits)
             .field("waiting", &self.waiting())
-            .field("in_engine", &self.in_engine.len())
+            .field("in_engine", &self.batches.in_engine())
             .finish_non_exhaustive()
     }
 }

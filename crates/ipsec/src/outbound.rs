@@ -2,12 +2,12 @@
 //!
 //! One `Outbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason, random};
 
+use crate::circulation::{self, Circulation};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::iv::{IvPool, RandomSource};
@@ -104,12 +104,14 @@ struct Side {
     sas: Vec<Arc<OutboundSa>>,
 }
 
-impl Side {
+impl circulation::Side for Side {
     fn clear(&mut self) {
         self.runs.clear();
         self.sas.clear();
     }
+}
 
+impl Side {
     fn add_jobs(&mut self, sa: &Arc<OutboundSa>, meta: OuterMeta, first_job: u32, jobs: u32) {
         let same_sa = self.sas.last().is_some_and(|last| Arc::ptr_eq(last, sa));
         if !same_sa {
@@ -130,10 +132,7 @@ impl Side {
 /// The outbound walk of one worker.
 pub struct Outbound {
     limits: WalkLimits,
-    /// The batch being filled; none while all are in the engine or waiting to be sent.
-    filling: Option<(Batch, Side)>,
-    in_engine: VecDeque<Side>,
-    spare: Vec<(Batch, Side)>,
+    batches: Circulation<Side>,
     ivs: IvPool,
     events: Vec<Event>,
     counters: Arc<WalkCounters>,
@@ -147,16 +146,9 @@ impl Outbound {
 
     /// With another source of the IVs that must be unpredictable.
     pub fn with_random(limits: WalkLimits, source: RandomSource) -> Self {
-        let new_batch = |_| {
-            let batch = Batch::new(Direction::Seal, limits.buffer_len, limits.jobs_max);
-            (batch, Side::default())
-        };
-        let mut spare: Vec<_> = (0..limits.batches_max.max(1)).map(new_batch).collect();
         Self {
             limits,
-            filling: spare.pop(),
-            in_engine: VecDeque::with_capacity(limits.batches_max),
-            spare,
+            batches: Circulation::new(Direction::Seal, &limits),
             ivs: IvPool::new(source),
             events: Vec::new(),
             counters: Arc::default(),
@@ -235,7 +227,7 @@ impl Outbound {
         if too_long || count == 0 {
             return Err(self.refuse(sa, DropReason::TooLong, segments));
         }
-        let fits = self.filling.as_ref().is_some_and(|(batch, _)| {
+        let fits = self.batches.filling.as_ref().is_some_and(|(batch, _)| {
             batch.free() >= bytes && batch.jobs.len() + count <= self.limits.jobs_max
         });
         if !fits {
@@ -261,7 +253,7 @@ impl Outbound {
         self.raise(sa, passed);
         sa.common.touch(self.now_ms);
         // `fits` saw that there is a batch.
-        let (batch, side) = self.filling.as_mut().ok_or(Refused::BatchFull)?;
+        let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
         let meta = OuterMeta::new(sa.common.path(), &sa.common.tunnel, view);
         side.add_jobs(sa, meta, first_job as u32, segments.count);
         Ok(Slots {
@@ -280,7 +272,7 @@ impl Outbound {
         segments: &Segments,
         sequence: SequenceRun,
     ) -> Result<usize, DropReason> {
-        let (batch, _) = self.filling.as_mut().ok_or(DropReason::TooLong)?;
+        let (batch, _) = self.batches.filling.as_mut().ok_or(DropReason::TooLong)?;
         let transform = sa.common.transform();
         let key = batch.add_key(&sa.common.key);
         let (first_job, arena) = (batch.jobs.len(), batch.used());
@@ -344,7 +336,7 @@ impl Outbound {
 
     /// Whether `segments` packets of `bytes` inner bytes in all fit into the batch, whatever their SA.
     pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
-        self.filling.as_ref().is_some_and(|(batch, _)| {
+        self.batches.filling.as_ref().is_some_and(|(batch, _)| {
             batch.jobs.len() + segments <= self.limits.jobs_max
                 && batch.free() >= bytes + segments * OVERHEAD_MAX
         })
@@ -355,6 +347,7 @@ impl Outbound {
     pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
         // A packet that does not even fit an empty batch goes on, and is dropped as too long.
         let empty = self
+            .batches
             .filling
             .as_ref()
             .is_some_and(|(b, _)| b.jobs.is_empty());
@@ -385,42 +378,18 @@ impl Outbound {
 
     /// The number of packets that wait for [`Outbound::submit`].
     pub fn waiting(&self) -> usize {
-        self.filling
-            .as_ref()
-            .map_or(0, |(batch, _)| batch.jobs.len())
+        self.batches.waiting()
     }
 
     /// Gives what was reserved to the engine. If the engine is full, poll it and try again; the packets wait.
     /// If it is out of service, they are dropped and counted.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
-        let Some((batch, side)) = self.filling.take_if(|(batch, _)| !batch.jobs.is_empty()) else {
-            return Ok(());
-        };
-        match engine.submit(batch) {
-            Ok(()) => {
-                self.in_engine.push_back(side);
-                self.filling = self.spare.pop();
-                Ok(())
-            }
-            Err(rejected) => {
-                let (mut batch, mut side) = (rejected.batch, side);
-                if rejected.reason == RejectReason::OutOfService {
-                    self.counters
-                        .drops
-                        .add(DropReason::EngineFailed, batch.jobs.len() as u64);
-                    batch.clear();
-                    side.clear();
-                }
-                self.filling = Some((batch, side));
-                Err(rejected.reason)
-            }
-        }
+        self.batches.submit(engine, &self.counters.drops)
     }
 
     /// The next sealed batch, in the order of submission.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<SealedBatch> {
-        let batch = engine.poll()?;
-        let side = self.in_engine.pop_front().unwrap_or_default();
+        let (batch, side) = self.batches.poll(engine)?;
         for run in &side.runs {
             let jobs = batch.jobs.iter().skip(run.first_job as usize);
             let (mut packets, mut bytes) = (0u64, 0u64);
@@ -445,16 +414,7 @@ impl Outbound {
 
     /// Takes a sent batch back for its next use.
     pub fn recycle(&mut self, sealed: SealedBatch) {
-        let SealedBatch {
-            mut batch,
-            mut side,
-        } = sealed;
-        batch.clear();
-        side.clear();
-        match &self.filling {
-            None => self.filling = Some((batch, side)),
-            Some(_) => self.spare.push((batch, side)),
-        }
+        self.batches.recycle(sealed.batch, sealed.side);
     }
 }
 
@@ -463,7 +423,7 @@ impl std::fmt::Debug for Outbound {
         f.debug_struct("Outbound")
             .field("limits", &self.limits)
             .field("waiting", &self.waiting())
-            .field("in_engine", &self.in_engine.len())
+            .field("in_engine", &self.batches.in_engine())
             .finish_non_exhaustive()
     }
 }

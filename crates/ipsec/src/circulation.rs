@@ -1,0 +1,92 @@
+//! The batches of one walk: one is being filled, some are in the engine or with the caller, the rest is spare. Nothing is
+//! allocated once they are made.
+
+use std::collections::VecDeque;
+
+use esplanade_crypto::{Batch, Direction, Engine, RejectReason};
+
+use crate::drop_reason::{DropCounters, DropReason};
+use crate::outbound::WalkLimits;
+
+/// What a walk knows about a batch that the engine does not need.
+pub(crate) trait Side: Default {
+    fn clear(&mut self);
+}
+
+pub(crate) struct Circulation<S> {
+    /// None while all are in the engine or with the caller.
+    pub filling: Option<(Batch, S)>,
+    in_engine: VecDeque<S>,
+    spare: Vec<(Batch, S)>,
+}
+
+impl<S: Side> Circulation<S> {
+    pub fn new(direction: Direction, limits: &WalkLimits) -> Self {
+        let new_batch = |_| {
+            let batch = Batch::new(direction, limits.buffer_len, limits.jobs_max);
+            (batch, S::default())
+        };
+        let mut spare: Vec<_> = (0..limits.batches_max.max(1)).map(new_batch).collect();
+        Self {
+            filling: spare.pop(),
+            in_engine: VecDeque::with_capacity(limits.batches_max),
+            spare,
+        }
+    }
+
+    /// Packets that wait for [`Self::submit`].
+    pub fn waiting(&self) -> usize {
+        let filling = self.filling.as_ref();
+        filling.map_or(0, |(batch, _)| batch.jobs.len())
+    }
+
+    pub fn in_engine(&self) -> usize {
+        self.in_engine.len()
+    }
+
+    /// Gives the batch being filled to the engine, unless it is empty. A full engine leaves it as it was; with one that
+    /// is out of service its packets are dropped.
+    pub fn submit(
+        &mut self,
+        engine: &mut dyn Engine,
+        drops: &DropCounters,
+    ) -> Result<(), RejectReason> {
+        let waits = |(batch, _): &mut (Batch, S)| !batch.jobs.is_empty();
+        let Some((batch, mut side)) = self.filling.take_if(waits) else {
+            return Ok(());
+        };
+        match engine.submit(batch) {
+            Ok(()) => {
+                self.in_engine.push_back(side);
+                self.filling = self.spare.pop();
+                Ok(())
+            }
+            Err(rejected) => {
+                let mut batch = rejected.batch;
+                if rejected.reason == RejectReason::OutOfService {
+                    drops.add(DropReason::EngineFailed, batch.jobs.len() as u64);
+                    batch.clear();
+                    side.clear();
+                }
+                self.filling = Some((batch, side));
+                Err(rejected.reason)
+            }
+        }
+    }
+
+    /// The next finished batch, in the order of submission.
+    pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<(Batch, S)> {
+        let batch = engine.poll()?;
+        Some((batch, self.in_engine.pop_front().unwrap_or_default()))
+    }
+
+    /// Takes a batch back for its next use.
+    pub fn recycle(&mut self, mut batch: Batch, mut side: S) {
+        batch.clear();
+        side.clear();
+        match &self.filling {
+            None => self.filling = Some((batch, side)),
+            Some(_) => self.spare.push((batch, side)),
+        }
+    }
+}
