@@ -162,11 +162,6 @@ impl Net {
         result.map_err(|e| NetError::new(format!("cannot make the veth pair {name}–{peer}"), e))
     }
 
-    pub async fn link_delete(&self, index: u32) -> Result<()> {
-        let result = self.handle.link().del(index).execute().await;
-        result.map_err(|e| NetError::new(format!("cannot delete interface {index}"), e))
-    }
-
     pub async fn link_set_up(&self, index: u32) -> Result<()> {
         self.link_set("set up", LinkUnspec::new_with_index(index).up())
             .await
