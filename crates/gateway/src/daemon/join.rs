@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use esplanade_ike::config::Action as Then;
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
@@ -16,6 +16,9 @@ use esplanade_ipsec::selector::{AddressRange, PortRange, SelectorSet, TrafficSel
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
 use crate::net;
+
+/// How long the responder of an additional SA goes on with the SA that it has, unless the peer sends on the new one before.
+const HANDOVER: Duration = Duration::from_secs(1);
 
 /// One child of the configuration, as the SPD needs it. The order of the list is the order of the SPD.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +69,8 @@ pub struct Installed {
     pub inbound: Arc<InboundSa>,
     pub outbound: Arc<OutboundSa>,
     group: PolicyId,
+    /// The peer has made this SA beside those that there are.
+    of_peer: bool,
     sending: bool,
     /// `last_used_ms` of both halves when IKE was last told.
     seen: (u64, u64),
@@ -108,6 +113,8 @@ pub struct Join {
     by_spi: HashMap<u32, ChildSaId>,
     /// Inbound SAs that wait for packets in flight.
     lingering: Vec<(Instant, u32)>,
+    /// Outbound SAs that wait until their peer has surely installed them.
+    handovers: Vec<(Instant, ChildSaId)>,
     routes: Vec<RouteChange>,
     /// Bypassed traffic that is kept out of the TUN.
     thrown: Vec<RouteChange>,
@@ -127,6 +134,7 @@ impl Join {
             children: HashMap::new(),
             by_spi: HashMap::new(),
             lingering: Vec::new(),
+            handovers: Vec::new(),
             routes: Vec::new(),
             thrown: Vec::new(),
             next_policy: 1,
@@ -256,6 +264,7 @@ impl Join {
                 inbound,
                 outbound,
                 group,
+                of_peer: !event.initiator && event.rekeyed_from.is_none(),
                 sending: false,
                 seen: (0, 0),
             },
@@ -264,16 +273,35 @@ impl Join {
         Ok(())
     }
 
-    /// Sends with this SA from now on.
-    pub fn use_outbound(&mut self, child: ChildSaId) {
+    /// Sends with this SA from now on. Where the peer has made it beside an SA in use, it has it only once our answer has
+    /// reached it: what is sent before then must go the old way.
+    pub fn use_outbound(&mut self, child: ChildSaId, now: Instant) {
         let Some(installed) = self.children.get_mut(&child) else {
             return;
         };
         installed.sending = true;
-        let (group, sa) = (installed.group, installed.outbound.clone());
-        if let Some(group) = self.groups.get(&group) {
-            group.policy.install(sa);
+        let (of_peer, group) = (installed.of_peer, installed.group);
+        let in_use = self.groups.get(&group);
+        if of_peer && in_use.is_some_and(|group| group.policy.outbound_sa().is_some()) {
+            self.handovers.push((now + HANDOVER, child));
+        } else {
+            self.switch_to(child);
         }
+    }
+
+    /// Sends with this SA; older ones no longer wait to be switched to.
+    fn switch_to(&mut self, child: ChildSaId) {
+        let Some(installed) = self.children.get(&child) else {
+            return;
+        };
+        let Some(group) = self.groups.get(&installed.group) else {
+            return;
+        };
+        group.policy.install(installed.outbound.clone());
+        let newer = group.children.iter().rev();
+        let newer: Vec<_> = newer.take_while(|other| **other != child).collect();
+        self.handovers
+            .retain(|(_, waiting)| newer.contains(&waiting) || !group.children.contains(waiting));
     }
 
     pub fn delete(&mut self, event: &ChildSaDeleted, now: Instant) {
@@ -283,6 +311,8 @@ impl Join {
             return;
         };
         self.by_spi.remove(&event.spi_in);
+        self.handovers
+            .retain(|(_, waiting)| *waiting != event.child);
         self.lingering.push((now + event.linger, event.spi_in));
         if let Some(group) = self.groups.get_mut(&installed.group) {
             group.children.retain(|child| *child != event.child);
@@ -313,8 +343,11 @@ impl Join {
         self.publish();
     }
 
-    /// Frees what has lingered long enough; when to come back.
+    /// Frees what has lingered long enough, and switches to what has waited long enough; when to come back.
     pub fn expire(&mut self, now: Instant) -> Option<Instant> {
+        let due = self.handovers.iter().filter(|(until, _)| *until <= now);
+        let due: Vec<_> = due.map(|(_, child)| *child).collect();
+        due.into_iter().for_each(|child| self.switch_to(child));
         let sad = self.database.sad();
         self.lingering.retain(|(until, spi)| {
             let keep = *until > now;
@@ -323,7 +356,10 @@ impl Join {
             }
             keep
         });
-        self.lingering.iter().map(|(until, _)| *until).min()
+        let lingering = self.lingering.iter().map(|(until, _)| *until);
+        lingering
+            .chain(self.handovers.iter().map(|(until, _)| *until))
+            .min()
     }
 
     pub fn peer_moved(&mut self, children: &[ChildSaId], local: SocketAddr, remote: SocketAddr) {
@@ -393,6 +429,15 @@ impl Join {
                     outbound: now.1 != sa.seen.1,
                 });
                 sa.seen = now;
+            }
+        }
+        let waiting: Vec<_> = self.handovers.iter().map(|(_, child)| *child).collect();
+        for child in waiting {
+            if active
+                .iter()
+                .any(|seen| seen.child == child && seen.inbound)
+            {
+                self.switch_to(child);
             }
         }
         active

@@ -354,7 +354,7 @@ impl Daemon {
                 self.emit("ike-updown", &connection, None);
             }
             Event::ChildSaInstalled(sa) => self.install(&sa, now),
-            Event::ChildSaUseOutbound { child } => self.join.use_outbound(child),
+            Event::ChildSaUseOutbound { child } => self.join.use_outbound(child, now),
             Event::ChildSaDeleted(deleted) => {
                 tracing::info!(
                     connection = deleted.connection,

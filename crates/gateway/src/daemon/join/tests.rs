@@ -132,7 +132,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
         "receives before it sends"
     );
     assert!(send(&join, "10.2.0.1").is_err());
-    join.use_outbound(first.child);
+    join.use_outbound(first.child, Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
 
     let second = installed(&join, 2, "10.2.0.0/16", Some(1));
@@ -142,7 +142,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
         Ok(first.spi_out),
         "the old one until told otherwise"
     );
-    join.use_outbound(second.child);
+    join.use_outbound(second.child, Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
 
     join.delete(&deleted(&first, true, Then::Clear), now);
@@ -165,11 +165,55 @@ fn redundant_sas_fall_back_on_each_other() {
     );
     for sa in [&first, &second] {
         join.install(sa).unwrap();
-        join.use_outbound(sa.child);
+        join.use_outbound(sa.child, Instant::now());
     }
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
     join.delete(&deleted(&second, false, Then::Clear), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
+}
+
+#[test]
+fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
+    let now = Instant::now();
+    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
+    let beside = |join: &mut Join, id| {
+        let mut sa = installed(join, id, "10.2.0.0/16", None);
+        sa.initiator = false;
+        join.install(&sa).unwrap();
+        join.use_outbound(sa.child, now);
+        sa
+    };
+    let first = beside(&mut join, 1);
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(first.spi_out),
+        "nothing to wait for"
+    );
+    let second = beside(&mut join, 2);
+    assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
+    join.expire(now + HANDOVER);
+    assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
+
+    let third = beside(&mut join, 3);
+    let rekeyed = installed(&join, 4, "10.2.0.0/16", Some(2));
+    join.install(&rekeyed).unwrap();
+    join.use_outbound(rekeyed.child, now);
+    join.expire(now + HANDOVER);
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(rekeyed.spi_out),
+        "not back to an older one"
+    );
+
+    let last = beside(&mut join, 5);
+    for older in [&first, &second, &third, &rekeyed] {
+        join.delete(&deleted(older, false, Then::Clear), now);
+    }
+    assert_eq!(
+        send(&join, "10.2.0.1"),
+        Ok(last.spi_out),
+        "the only one left"
+    );
 }
 
 #[test]
@@ -178,7 +222,7 @@ fn without_a_trap_the_policy_goes_with_its_sa() {
     assert!(join.take_route_changes().is_empty());
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa).unwrap();
-    join.use_outbound(sa.child);
+    join.use_outbound(sa.child, Instant::now());
     assert!(join.take_route_changes()[0].add);
     join.delete(&deleted(&sa, false, Then::Clear), Instant::now());
     assert!(!join.take_route_changes()[0].add);
@@ -193,7 +237,7 @@ fn a_dead_peer_with_trap_leaves_the_policy_waiting() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa).unwrap();
-    join.use_outbound(sa.child);
+    join.use_outbound(sa.child, Instant::now());
     join.delete(&deleted(&sa, false, Then::Trap), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
 }
@@ -203,7 +247,7 @@ fn narrowed_selectors_come_before_the_trap() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.7.0/24", None);
     join.install(&sa).unwrap();
-    join.use_outbound(sa.child);
+    join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.7.1"), Ok(sa.spi_out));
     assert_eq!(send(&join, "10.2.8.1"), Err("acquire site/net".into()));
 }
@@ -217,7 +261,7 @@ fn the_order_of_the_configuration_decides() {
     ]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa).unwrap();
-    join.use_outbound(sa.child);
+    join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.1.1"), Err("bypass".into()));
     assert_eq!(
         send(&join, "10.2.2.1"),
@@ -231,7 +275,7 @@ fn a_reload_keeps_what_is_up() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa).unwrap();
-    join.use_outbound(sa.child);
+    join.use_outbound(sa.child, Instant::now());
     join.configure(vec![policy("other", TRAP, "10.9.0.0/16")]);
     assert_eq!(
         send(&join, "10.2.0.1"),
@@ -297,7 +341,7 @@ fn a_peer_that_narrows_and_leaves_again_and_again_leaves_one_trap() {
     for id in 1..50 {
         let sa = installed(&join, id, &format!("10.2.{id}.0/24"), None);
         join.install(&sa).unwrap();
-        join.use_outbound(sa.child);
+        join.use_outbound(sa.child, Instant::now());
         join.delete(&deleted(&sa, false, Then::Trap), Instant::now());
     }
     assert_eq!(join.groups.len(), 1);
