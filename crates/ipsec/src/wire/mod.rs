@@ -1,5 +1,6 @@
 //! Checked views of bytes from outside. Nothing here indexes without a length test before it.
 
+pub mod ah;
 pub mod checksum;
 pub mod esp;
 pub mod ip;
