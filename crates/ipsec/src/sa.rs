@@ -13,13 +13,87 @@ use crate::replay::ReplayWindow;
 use crate::selector::SelectorSet;
 use crate::sequence::SequenceAllocator;
 use crate::spd::PolicyId;
-use crate::tunnel::{DfPolicy, DscpPolicy};
+use crate::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy};
 use crate::wire::IpVersion;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaDirection {
     Outbound,
     Inbound,
+}
+
+/// What an SA does with the IP header of the packets it protects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The whole packet goes behind a new header (RFC 4303 §3.1.2).
+    #[default]
+    Tunnel,
+    /// The packet's own header stays in front (RFC 4303 §3.1.1).
+    Transport,
+    /// Like transport mode on the wire, with inner addresses that the SA knows (draft-nikander-esp-beet-mode).
+    Beet,
+}
+
+/// Traffic flow confidentiality padding (RFC 4303 §2.7); tunnel mode only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TfcPadding {
+    #[default]
+    None,
+    /// Inner packets shorter than this many bytes are padded to it.
+    To(u16),
+    /// Every outer packet is as long as this path MTU allows.
+    Mtu(u16),
+}
+
+/// A set of DSCPs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DscpSet(u64);
+
+impl DscpSet {
+    pub const ALL: Self = Self(u64::MAX);
+    pub const EMPTY: Self = Self(0);
+
+    /// With one more code point; one above 63 is ignored.
+    #[must_use]
+    pub const fn with(self, code_point: u8) -> Self {
+        match code_point {
+            0..64 => Self(self.0 | 1 << code_point),
+            _ => self,
+        }
+    }
+
+    pub const fn contains(self, code_point: u8) -> bool {
+        code_point < 64 && self.0 >> code_point & 1 == 1
+    }
+
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..64).filter(move |&code_point| self.contains(code_point))
+    }
+}
+
+impl Default for DscpSet {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+impl FromIterator<u8> for DscpSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(code_points: I) -> Self {
+        code_points.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+impl std::fmt::Debug for DscpSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::ALL => f.write_str("all"),
+            set => f.debug_set().entries(set.iter()).finish(),
+        }
+    }
 }
 
 /// The two ends of the tunnel on the outer network. Ports count only with UDP encapsulation.
@@ -41,6 +115,7 @@ impl Path {
 pub struct TunnelOptions {
     pub df: DfPolicy,
     pub dscp: DscpPolicy,
+    pub flow_label: FlowLabelPolicy,
 }
 
 /// What IKE negotiated for one direction.
@@ -57,6 +132,45 @@ pub struct SaParameters<'a> {
     pub lifetime: LifetimeLimits,
     /// Inbound only; 0 switches anti-replay off.
     pub replay_window: u32,
+    pub mode: Mode,
+    /// Outbound only.
+    pub tfc: TfcPadding,
+    /// Outbound only: which inner DSCPs this SA takes among its policy's SAs (RFC 4301 §4.1).
+    pub dscp: DscpSet,
+    /// Priority class of every packet, 0 to 7; none takes it from the DSCP.
+    pub class: Option<u8>,
+    /// The caller's monotonic time of installation, from which limits in time count.
+    pub installed_ms: u64,
+}
+
+impl<'a> SaParameters<'a> {
+    /// A tunnel with 32-bit sequence numbers, no limits and a replay window of 64.
+    pub fn new(
+        spi: u32,
+        policy: PolicyId,
+        transform: Transform,
+        key_material: &'a [u8],
+        selectors: SelectorSet,
+        path: Path,
+    ) -> Self {
+        Self {
+            spi,
+            policy,
+            transform,
+            esn: false,
+            key_material,
+            selectors,
+            path,
+            tunnel: TunnelOptions::default(),
+            lifetime: LifetimeLimits::default(),
+            replay_window: 64,
+            mode: Mode::Tunnel,
+            tfc: TfcPadding::None,
+            dscp: DscpSet::ALL,
+            class: None,
+            installed_ms: 0,
+        }
+    }
 }
 
 impl std::fmt::Debug for SaParameters<'_> {
@@ -77,6 +191,12 @@ pub struct SaCommon {
     pub policy: PolicyId,
     pub selectors: SelectorSet,
     pub tunnel: TunnelOptions,
+    pub mode: Mode,
+    pub tfc: TfcPadding,
+    pub dscp: DscpSet,
+    /// Priority class of every packet; none takes it from the DSCP.
+    pub class: Option<u8>,
+    pub installed_ms: u64,
     pub lifetime: Lifetime,
     pub drops: DropCounters,
     pub(crate) key: Arc<KeyContext>,
@@ -97,6 +217,11 @@ impl SaCommon {
             policy: parameters.policy,
             selectors: parameters.selectors,
             tunnel: parameters.tunnel,
+            mode: parameters.mode,
+            tfc: parameters.tfc,
+            dscp: parameters.dscp,
+            class: parameters.class,
+            installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(parameters.lifetime),
             drops: DropCounters::default(),
             key: Arc::new(KeyContext::new(transform, esn, key_material)?),

@@ -36,6 +36,17 @@ pub enum DscpPolicy {
     Fixed(u8),
 }
 
+/// Flow label in an outer IPv6 header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlowLabelPolicy {
+    #[default]
+    Zero,
+    /// The inner IPv6 flow label; zero around IPv4.
+    Copy,
+    /// A keyed hash of the inner flow, so that paths of equal cost share the load (RFC 6438 §3).
+    Hash,
+}
+
 /// The outer header of a sealed packet. Back ends with sockets hand these to the kernel; others call
 /// [`write_outer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

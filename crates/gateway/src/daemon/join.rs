@@ -219,20 +219,22 @@ impl Join {
             })?
             .clone();
         let parameters = |spi, key_material, group| SaParameters {
-            spi,
-            policy: group,
-            transform: event.esp.transform,
             esn: event.esp.sequence_numbers == esplanade_crypto::iana::SequenceNumbers::Bits64,
-            key_material,
-            selectors: selectors.clone(),
-            path: Path {
-                local: event.local,
-                remote: event.remote,
-                udp_encap: event.udp_encap,
-            },
             tunnel: configured.tunnel,
             lifetime: limits(event),
             replay_window: event.replay_window,
+            ..SaParameters::new(
+                spi,
+                group,
+                event.esp.transform,
+                key_material,
+                selectors.clone(),
+                Path {
+                    local: event.local,
+                    remote: event.remote,
+                    udp_encap: event.udp_encap,
+                },
+            )
         };
         let group = self.group_for(&configured, selectors.clone(), &local, &remote);
         let inbound =

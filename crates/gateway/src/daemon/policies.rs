@@ -66,6 +66,7 @@ pub(super) fn configured(
                 } else {
                     DscpPolicy::Fixed(0)
                 },
+                ..TunnelOptions::default()
             },
         }
     };

@@ -11,8 +11,7 @@ use esplanade::worker::{
     Clock, Datagram, Engines, ListenConfig, Reports, Sockets, Worker, WorkerConfig,
 };
 use esplanade_crypto::{CpuEngine, Transform};
-use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters, TunnelOptions};
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::inner_mtu;
@@ -202,20 +201,20 @@ fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
         let spi = sites[to].database.sad().allocate_spi().ok_or("no SPI")?;
         let parameters = |local: usize, remote: usize| -> Result<SaParameters<'_>, Error> {
             Ok(SaParameters {
-                spi,
-                policy: PolicyId(1),
-                transform: options.transform,
                 esn: true,
-                key_material: &key,
-                selectors: selectors(local, remote)?,
-                path: Path {
-                    local: outer(local),
-                    remote: outer(remote),
-                    udp_encap: options.udp_encap,
-                },
-                tunnel: TunnelOptions::default(),
-                lifetime: LifetimeLimits::default(),
                 replay_window: 1024,
+                ..SaParameters::new(
+                    spi,
+                    PolicyId(1),
+                    options.transform,
+                    &key,
+                    selectors(local, remote)?,
+                    Path {
+                        local: outer(local),
+                        remote: outer(remote),
+                        udp_encap: options.udp_encap,
+                    },
+                )
             })
         };
         sites[to]

@@ -11,9 +11,8 @@ use esplanade_crypto::{
 use esplanade_ipsec::Database;
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::lifetime::LifetimeLimits;
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters, TunnelOptions};
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -68,16 +67,8 @@ pub fn key_material(transform: Transform) -> Vec<u8> {
 /// The left end's parameters; the right end's selectors are turned round.
 pub fn parameters(transform: Transform, esn: bool, spi: u32, key: &[u8]) -> SaParameters<'_> {
     SaParameters {
-        spi,
-        policy: POLICY,
-        transform,
         esn,
-        key_material: key,
-        selectors: selectors(LEFT, RIGHT),
-        path: path(),
-        tunnel: TunnelOptions::default(),
-        lifetime: LifetimeLimits::default(),
-        replay_window: 64,
+        ..SaParameters::new(spi, POLICY, transform, key, selectors(LEFT, RIGHT), path())
     }
 }
 
