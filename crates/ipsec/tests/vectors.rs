@@ -1,4 +1,4 @@
-//! Whole ESP packets sealed by independent implementations, through the inbound walk and back.
+//! Whole packets sealed by independent implementations, through the inbound walk and back.
 
 mod common;
 
@@ -10,13 +10,15 @@ use esplanade_crypto::{CpuEngine, JobStatus, KeyContext, Transform, cpu};
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::replay::ReplayWindow;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
+use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason};
-use esplanade_testkit::vectors::{EspCase, EspFile, esp_files};
+use esplanade_testkit::vectors::{
+    PacketCase, PacketFile, PacketMode, PacketProtocol, packet_files,
+};
 
 const SMALL: WalkLimits = WalkLimits {
     buffer_len: 4096,
@@ -24,28 +26,92 @@ const SMALL: WalkLimits = WalkLimits {
     batches_max: 1,
 };
 
-fn transform(file: &EspFile) -> Transform {
+/// Why a case is not run; every such case is printed.
+fn unsupported(file: &PacketFile, case: &PacketCase) -> Option<&'static str> {
+    if Transform::from_name(&file.transform).is_none() {
+        return Some("the transform is not implemented");
+    }
+    if file.protocol == PacketProtocol::Ah || case.mode == PacketMode::Transport {
+        return Some("the walk does not take it yet");
+    }
+    None
+}
+
+/// Every case that can be run.
+fn for_each_case(mut run: impl FnMut(&PacketFile, &PacketCase)) {
+    let (mut done, mut skipped) = (0, 0);
+    for file in packet_files() {
+        for case in &file.cases {
+            match unsupported(&file, case) {
+                None => {
+                    run(&file, case);
+                    done += 1;
+                }
+                Some(reason) => {
+                    println!("{}: {}: {reason}", file.transform, case.name);
+                    skipped += 1;
+                }
+            }
+        }
+    }
+    println!("{done} cases, {skipped} not run");
+    assert!(done > 300, "only {done} cases were run");
+}
+
+fn transform(file: &PacketFile) -> Transform {
     Transform::from_name(&file.transform).expect("a known transform")
 }
 
-fn selectors(file: &EspFile, receiver: bool) -> SelectorSet {
+fn selectors(file: &PacketFile, mode: PacketMode, receiver: bool) -> SelectorSet {
     let pair = |[local, remote]: &[String; 2]| match receiver {
         true => Selector::between(prefix(local), prefix(remote)),
         false => Selector::between(prefix(remote), prefix(local)),
     };
-    SelectorSet::new(file.selectors.iter().map(pair).collect()).expect("few selectors")
+    SelectorSet::new(file.selectors.of(mode).iter().map(pair).collect()).expect("few selectors")
 }
 
-fn parameters<'a>(file: &EspFile, case: &'a EspCase, receiver: bool) -> SaParameters<'a> {
+/// The ends of the frame, seen from the receiver.
+fn path(case: &PacketCase) -> Path {
+    let (local, remote) = match case.outer_version() {
+        4 => ("192.0.2.1", "198.51.100.2"),
+        _ => ("2001:db8:ffff::1", "2001:db8:ffff::2"),
+    };
+    Path {
+        local: SocketAddr::new(address(local), 4500),
+        remote: SocketAddr::new(address(remote), 4500),
+        udp_encap: case.udp,
+    }
+}
+
+fn parameters<'a>(file: &PacketFile, case: &'a PacketCase, receiver: bool) -> SaParameters<'a> {
+    let mut path = path(case);
+    if !receiver {
+        (path.local, path.remote) = (path.remote, path.local);
+    }
     SaParameters {
+        esn: case.esn,
         replay_window: file.replay_window,
-        selectors: selectors(file, receiver),
-        ..common::parameters(transform(file), case.esn, file.spi as u32, &case.key)
+        mode: match case.mode {
+            PacketMode::Tunnel => Mode::Tunnel,
+            PacketMode::Transport => Mode::Transport,
+        },
+        ..SaParameters::new(
+            file.spi as u32,
+            common::POLICY,
+            transform(file),
+            &case.key,
+            selectors(file, case.mode, receiver),
+            path,
+        )
     }
 }
 
 /// What the receiver makes of a case: the inner packet, or the name of the drop reason.
-fn receive(engine: &mut CpuEngine, file: &EspFile, case: &EspCase) -> Result<Vec<u8>, String> {
+fn receive(
+    engine: &mut CpuEngine,
+    file: &PacketFile,
+    case: &PacketCase,
+) -> Result<Vec<u8>, &'static str> {
     let database = Database::new();
     let spi = file.spi as u32;
     assert!(database.sad().claim_spi(spi));
@@ -55,15 +121,14 @@ fn receive(engine: &mut CpuEngine, file: &EspFile, case: &EspCase) -> Result<Vec
     let sa = InboundSa::with_replay(parameters(file, case, true), window).expect("good keys");
     database.sad().insert(Arc::new(sa)).expect("claimed");
     let facts = OuterFacts {
-        remote: SocketAddr::new(address("198.51.100.2"), 4500),
+        remote: path(case).remote,
         udp_encap: case.udp,
-        tos: case.outer_tos,
+        tos: case.outer_tos(),
     };
     let mut inbound = Inbound::new(SMALL);
-    let name = |reason: DropReason| reason.name().to_owned();
     inbound
-        .push_copy(database.sad(), case.esp(), &facts)
-        .map_err(name)?;
+        .push_copy(database.sad(), case.payload(), &facts)
+        .map_err(DropReason::name)?;
     inbound.submit(engine).expect("the engine takes it");
     let opened = inbound.poll(engine).expect("one batch");
     common::assert_reconciled(inbound.counters());
@@ -72,7 +137,7 @@ fn receive(engine: &mut CpuEngine, file: &EspFile, case: &EspCase) -> Result<Vec
         _ => {
             let drops = &inbound.counters().drops;
             let reason = drops.iter().find(|&(_, packets)| packets > 0);
-            Err(name(reason.expect("a counted reason").0))
+            Err(reason.expect("a counted reason").0.name())
         }
     }
 }
@@ -80,60 +145,73 @@ fn receive(engine: &mut CpuEngine, file: &EspFile, case: &EspCase) -> Result<Vec
 #[test]
 fn every_packet_is_delivered_or_dropped_as_expected() {
     let mut engine = engine();
-    for file in esp_files() {
-        for case in &file.cases {
-            let expected = match (&case.inner, &case.drop) {
-                (Some(inner), None) => Ok(inner.clone()),
-                (None, Some(drop)) => Err(drop.clone()),
-                _ => panic!("{}: {} expects nothing or both", file.transform, case.name),
-            };
-            let outcome = receive(&mut engine, &file, case);
-            assert_eq!(outcome, expected, "{}: {}", file.transform, case.name);
-        }
-    }
+    for_each_case(|file, case| {
+        let outcome = receive(&mut engine, file, case);
+        let outcome = outcome.as_deref().map_err(|name| *name);
+        assert_eq!(
+            outcome,
+            case.expected(),
+            "{}: {}",
+            file.transform,
+            case.name
+        );
+    });
 }
 
 #[test]
 fn sealing_gives_the_same_packets() {
-    for file in esp_files() {
-        let transform = transform(&file);
-        let valid = |case: &&EspCase| case.drop.is_none();
-        for case in file.cases.iter().filter(valid) {
-            let key = KeyContext::new(transform, case.esn, &case.key).expect("good keys");
-            let mut packet = case.esp().to_vec();
-            assert_eq!(cpu::open(&key, case.sequence, &mut packet), JobStatus::Done);
-            let icv = packet.len() - transform.icv_len();
-            packet[icv..].fill(0);
-            assert_eq!(cpu::seal(&key, case.sequence, &mut packet), JobStatus::Done);
-            assert_eq!(packet, case.esp(), "{}: {}", file.transform, case.name);
+    for_each_case(|file, case| {
+        if case.drop.is_some() || file.protocol == PacketProtocol::Ah {
+            return;
         }
-    }
+        let transform = transform(file);
+        let key = KeyContext::new(transform, case.esn, &case.key).expect("good keys");
+        let mut packet = case.payload().to_vec();
+        assert_eq!(cpu::open(&key, case.sequence, &mut packet), JobStatus::Done);
+        let icv = packet.len() - transform.icv_len();
+        packet[icv..].fill(0);
+        assert_eq!(cpu::seal(&key, case.sequence, &mut packet), JobStatus::Done);
+        assert_eq!(packet, case.payload(), "{}: {}", file.transform, case.name);
+    });
 }
 
-/// With a counter as IV the whole outbound walk is deterministic.
+/// Whether the sender's packets follow from its sequence numbers alone.
+fn deterministic(file: &PacketFile) -> bool {
+    !["AES_CBC", "DES", "3DES"]
+        .iter()
+        .any(|cipher| file.transform.starts_with(cipher))
+}
+
+/// With a counter as IV, or none, the whole outbound walk is deterministic.
 #[test]
 fn the_outbound_walk_gives_the_same_packets() {
     let mut engine = engine();
-    for file in esp_files().iter().filter(|f| transform(f).iv_len() == 8) {
-        let plain = |case: &&EspCase| case.name.contains(" in ");
-        for case in file.cases.iter().filter(plain) {
-            let sequence = SequenceAllocator::starting_at(case.sequence, case.esn);
-            let sa = OutboundSa::with_sequence(parameters(file, case, false), sequence)
-                .expect("good keys");
-            let policy = Policy::new(PolicyId(1), "site");
-            policy.install(Arc::new(sa));
-            let spd = Spd::new(vec![Entry {
-                selectors: selectors(file, false),
-                action: Action::Protect(Arc::new(policy)),
-            }]);
-            let mut outbound = Outbound::new(SMALL);
-            let inner = case.inner.as_ref().expect("valid cases have one");
-            let _ = outbound.push(&spd, inner).expect("room");
-            outbound.submit(&mut engine).expect("the engine takes it");
-            let sealed = outbound.poll(&mut engine).expect("one batch");
-            let mut trains = sealed.trains(common::ONE);
-            let train = trains.next().expect("one packet");
-            assert_eq!(train.esp, case.esp(), "{}: {}", file.transform, case.name);
+    for_each_case(|file, case| {
+        // Those that cover the axes; others were meddled with.
+        if !deterministic(file) || !case.name.contains(" in ") {
+            return;
         }
-    }
+        let sequence = SequenceAllocator::starting_at(case.sequence, case.esn);
+        let sa = OutboundSa::with_sequence(parameters(file, case, false), sequence);
+        let policy = Policy::new(PolicyId(1), "site");
+        policy.install(Arc::new(sa.expect("good keys")));
+        let spd = Spd::new(vec![Entry {
+            selectors: selectors(file, case.mode, false),
+            action: Action::Protect(Arc::new(policy)),
+        }]);
+        let mut outbound = Outbound::new(SMALL);
+        let inner = case.delivered.as_ref().expect("valid cases have one");
+        let _ = outbound.push(&spd, inner).expect("room");
+        outbound.submit(&mut engine).expect("the engine takes it");
+        let sealed = outbound.poll(&mut engine).expect("one batch");
+        let mut trains = sealed.trains(common::ONE);
+        let train = trains.next().expect("one packet");
+        assert_eq!(
+            train.esp,
+            case.payload(),
+            "{}: {}",
+            file.transform,
+            case.name
+        );
+    });
 }

@@ -6,49 +6,111 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 
-/// Whole ESP packets of one transform, in tunnel mode (`vectors/esp/*.json`).
+/// Whole ESP or AH packets of one transform (`vectors/packets/*.json`).
 #[derive(Debug, Deserialize)]
-pub struct EspFile {
+pub struct PacketFile {
     pub source: String,
     pub transform: String,
+    pub protocol: PacketProtocol,
     #[serde(deserialize_with = "hex_u64")]
     pub spi: u64,
     pub replay_window: u32,
-    /// Local and remote prefix, seen from the receiver.
-    pub selectors: Vec<[String; 2]>,
-    pub cases: Vec<EspCase>,
+    pub selectors: ModeSelectors,
+    pub cases: Vec<PacketCase>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PacketProtocol {
+    Esp,
+    Ah,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PacketMode {
+    Tunnel,
+    Transport,
+}
+
+/// Local and remote prefixes, seen from the receiver.
+#[derive(Debug, Deserialize)]
+pub struct ModeSelectors {
+    pub tunnel: Vec<[String; 2]>,
+    pub transport: Vec<[String; 2]>,
+}
+
+impl ModeSelectors {
+    pub fn of(&self, mode: PacketMode) -> &[[String; 2]] {
+        match mode {
+            PacketMode::Tunnel => &self.tunnel,
+            PacketMode::Transport => &self.transport,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
-pub struct EspCase {
+pub struct PacketCase {
     pub name: String,
+    pub mode: PacketMode,
     pub esn: bool,
+    /// In UDP between ports 4500.
+    pub udp: bool,
     #[serde(deserialize_with = "hex_bytes")]
     pub key: Vec<u8>,
     #[serde(deserialize_with = "hex_u64")]
     pub sequence: u64,
-    /// The highest sequence number that the receiver has seen before.
+    /// The highest sequence number that the receiver has seen before; it has seen no other.
     #[serde(deserialize_with = "hex_u64")]
     pub replay_top: u64,
-    pub outer_version: u8,
-    pub udp: bool,
-    pub outer_tos: u8,
     /// The packet on the wire, from the outer IP header on.
     #[serde(deserialize_with = "hex_bytes")]
     pub frame: Vec<u8>,
     /// What the receiver delivers, unless it drops.
     #[serde(deserialize_with = "hex_bytes_or_null")]
-    pub inner: Option<Vec<u8>>,
+    pub delivered: Option<Vec<u8>>,
     /// The name of the drop reason.
     pub drop: Option<String>,
 }
 
-impl EspCase {
-    /// The ESP packet inside the frame.
-    pub fn esp(&self) -> &[u8] {
-        let ip = if self.outer_version == 4 { 20 } else { 40 };
+impl PacketCase {
+    pub fn outer_version(&self) -> u8 {
+        self.frame[0] >> 4
+    }
+
+    /// IPv4 TOS or IPv6 traffic class of the outer header.
+    pub fn outer_tos(&self) -> u8 {
+        match self.outer_version() {
+            4 => self.frame[1],
+            _ => self.frame[0] << 4 | self.frame[1] >> 4,
+        }
+    }
+
+    /// Where the ESP header, the AH, or the UDP header in front of ESP begins.
+    pub fn payload_offset(&self) -> usize {
+        if self.outer_version() == 4 {
+            return usize::from(self.frame[0] & 15) * 4;
+        }
+        let (mut next, mut at) = (self.frame[6], 40);
+        while matches!(next, 0 | 43 | 60) {
+            (next, at) = (self.frame[at], at + 8 + usize::from(self.frame[at + 1]) * 8);
+        }
+        at
+    }
+
+    /// The ESP packet or the AH and what follows.
+    pub fn payload(&self) -> &[u8] {
         let udp = if self.udp { 8 } else { 0 };
-        &self.frame[ip + udp..]
+        &self.frame[self.payload_offset() + udp..]
+    }
+
+    /// What must come of it: the delivered packet or the name of a drop reason.
+    pub fn expected(&self) -> Result<&[u8], &str> {
+        match (&self.delivered, &self.drop) {
+            (Some(packet), None) => Ok(packet),
+            (None, Some(drop)) => Err(drop),
+            _ => panic!("{}: expects nothing or both", self.name),
+        }
     }
 }
 
@@ -87,16 +149,16 @@ pub fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors")
 }
 
-/// Every file of whole ESP packets.
-pub fn esp_files() -> Vec<EspFile> {
-    let directory = directory().join("esp");
-    let entries = std::fs::read_dir(&directory).expect("vectors/esp can be listed");
+/// Every file of whole packets.
+pub fn packet_files() -> Vec<PacketFile> {
+    let directory = directory().join("packets");
+    let entries = std::fs::read_dir(&directory).expect("vectors/packets can be listed");
     let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("vectors/esp can be listed").path())
+        .map(|entry| entry.expect("vectors/packets can be listed").path())
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .collect();
     paths.sort();
-    assert!(!paths.is_empty(), "vectors/esp has no vectors");
+    assert!(!paths.is_empty(), "vectors/packets has no vectors");
     paths.into_iter().map(read).collect()
 }
 
