@@ -11,7 +11,7 @@ use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::lifetime::LifetimeEvent;
 use crate::outbound::WalkLimits;
-use crate::replay::{ReplayError, Window};
+use crate::replay::{ReplayError, ReplayWindow};
 use crate::sa::{InboundSa, SaDirection};
 use crate::sad::Sad;
 use crate::tunnel::{self, OuterFacts};
@@ -184,12 +184,11 @@ impl Inbound {
         {
             return Err(drop(DropReason::MalformedEsp));
         }
-        if sa.common.lifetime.expired() {
+        if sa.common.lifetime.expired(self.now_ms) {
             return Err(drop(DropReason::LifetimeExpired));
         }
         let sequence = sa
             .replay
-            .lock()
             .check(header.sequence_low)
             .map_err(|e| drop(e.into()))?;
         let key = batch.add_key(&sa.common.key);
@@ -254,14 +253,13 @@ impl Inbound {
         let Some(sa) = side.sas.get(index as usize) else {
             return after;
         };
-        let mut window = sa.replay.lock();
         let (mut packets, mut bytes) = (0u64, 0u64);
         // Only the newest packet of all says where the peer is now.
         let mut newest_from = None;
         let buffer = &mut batch.buffer;
         let run = batch.jobs.iter().zip(&side.facts).skip(first).take(run_len);
         for (job, facts) in run {
-            let finished = authenticated(job, &mut window).and_then(|newest| {
+            let finished = authenticated(job, &sa.replay).and_then(|newest| {
                 packets += 1;
                 if newest {
                     newest_from = Some(facts);
@@ -279,13 +277,11 @@ impl Inbound {
                 }
             }
         }
-        drop(window);
         if let Some(facts) = newest_from.filter(|facts| facts.udp_encap) {
             self.observe(sa, facts);
         }
         if packets > 0 {
-            sa.common.touch(self.now_ms);
-            let event = sa.common.lifetime.count(packets, bytes);
+            let event = sa.common.lifetime.count(packets, bytes, self.now_ms);
             self.raise(sa, event);
         }
         after
@@ -339,7 +335,7 @@ impl From<ReplayError> for DropReason {
 }
 
 /// Accepts the engine's verdict and marks the sequence number. Says whether it is the newest.
-fn authenticated(job: &Job, window: &mut Window) -> Result<bool, DropReason> {
+fn authenticated(job: &Job, window: &ReplayWindow) -> Result<bool, DropReason> {
     match job.status {
         JobStatus::Done => Ok(window.commit(job.sequence)?),
         JobStatus::AuthFailed => Err(DropReason::AuthenticationFailed),

@@ -42,6 +42,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod circulation;
 pub mod database;
 pub mod drop_reason;

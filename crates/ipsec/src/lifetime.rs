@@ -1,14 +1,22 @@
-//! SA lifetimes in bytes and packets (RFC 4301 §4.4.2.1). Lifetimes in time belong to IKE.
+//! SA lifetimes in bytes, packets and time (RFC 4301 §4.4.2.1), and idleness.
+//!
+//! Each kind of event is raised once per SA. A limit of traffic is overshot by less than one run of packets
+//! outbound, whatever the number of workers ([`Lifetime::admit`] claims before the run passes), and by what is
+//! already in the engines inbound, where only an authenticated packet may count ([`Lifetime::count`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Limits of one SA; none is unlimited.
+/// Limits of one SA; none is unlimited. Times count from when the SA was installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LifetimeLimits {
     pub bytes_soft: Option<u64>,
     pub bytes_hard: Option<u64>,
     pub packets_soft: Option<u64>,
     pub packets_hard: Option<u64>,
+    pub time_soft_ms: Option<u64>,
+    pub time_hard_ms: Option<u64>,
+    /// Without a packet for so long, the SA is idle.
+    pub idle_ms: Option<u64>,
 }
 
 /// What reaching a limit asks for. Each is reported once per SA.
@@ -18,28 +26,78 @@ pub enum LifetimeEvent {
     Soft,
     /// Delete: the SA passes nothing more.
     Hard,
+    /// Nobody uses the SA. It still passes packets.
+    Idle,
 }
 
-/// The traffic of one SA against its limits.
-#[derive(Debug, Default)]
-pub struct Lifetime {
-    limits: LifetimeLimits,
-    bytes: AtomicU64,
-    packets: AtomicU64,
-    soft_reported: AtomicBool,
-    hard_reported: AtomicBool,
+impl LifetimeEvent {
+    const fn flag(self) -> u8 {
+        match self {
+            Self::Soft => 1,
+            Self::Hard => 2,
+            Self::Idle => 4,
+        }
+    }
 }
 
-impl Lifetime {
-    pub fn new(limits: LifetimeLimits) -> Self {
+/// Whether a run of packets may pass, and what to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    pub passes: bool,
+    pub event: Option<LifetimeEvent>,
+}
+
+/// `u64::MAX` is no limit.
+#[derive(Clone, Copy, Debug)]
+struct Threshold {
+    bytes: u64,
+    packets: u64,
+    time_ms: u64,
+}
+
+impl Threshold {
+    fn new(bytes: Option<u64>, packets: Option<u64>, time_ms: Option<u64>, now_ms: u64) -> Self {
+        let after = |time: u64| now_ms.saturating_add(time);
         Self {
-            limits,
-            ..Self::default()
+            bytes: bytes.unwrap_or(u64::MAX),
+            packets: packets.unwrap_or(u64::MAX),
+            time_ms: time_ms.map_or(u64::MAX, after),
         }
     }
 
-    pub fn limits(&self) -> &LifetimeLimits {
-        &self.limits
+    fn reached(&self, bytes: u64, packets: u64, now_ms: u64) -> bool {
+        bytes >= self.bytes || packets >= self.packets || now_ms >= self.time_ms
+    }
+}
+
+/// The traffic and age of one SA against its limits. Time is the caller's, monotonic.
+#[derive(Debug)]
+pub struct Lifetime {
+    bytes: AtomicU64,
+    packets: AtomicU64,
+    /// When a packet last passed.
+    used_ms: AtomicU64,
+    hard: Threshold,
+    soft: Threshold,
+    idle_ms: u64,
+    installed_ms: u64,
+    /// Flags of the events raised.
+    raised: AtomicU8,
+}
+
+impl Lifetime {
+    pub fn new(limits: &LifetimeLimits, installed_ms: u64) -> Self {
+        let l = limits;
+        Self {
+            bytes: AtomicU64::new(0),
+            packets: AtomicU64::new(0),
+            used_ms: AtomicU64::new(0),
+            hard: Threshold::new(l.bytes_hard, l.packets_hard, l.time_hard_ms, installed_ms),
+            soft: Threshold::new(l.bytes_soft, l.packets_soft, l.time_soft_ms, installed_ms),
+            idle_ms: l.idle_ms.unwrap_or(u64::MAX),
+            installed_ms,
+            raised: AtomicU8::new(0),
+        }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -50,69 +108,196 @@ impl Lifetime {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing more may pass.
-    pub fn expired(&self) -> bool {
-        reached(self.bytes(), self.limits.bytes_hard)
-            || reached(self.packets(), self.limits.packets_hard)
+    /// When a packet last passed; 0 before the first.
+    pub fn last_used_ms(&self) -> u64 {
+        self.used_ms.load(Ordering::Relaxed)
     }
 
-    /// Counts traffic that has passed. Several workers may each overshoot a limit by one burst.
-    pub fn count(&self, packets: u64, bytes: u64) -> Option<LifetimeEvent> {
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let packets = self.packets.fetch_add(packets, Ordering::Relaxed) + packets;
-        let limits = &self.limits;
-        if reached(bytes, limits.bytes_hard) || reached(packets, limits.packets_hard) {
-            self.soft_reported.store(true, Ordering::Relaxed);
-            return first_time(&self.hard_reported).then_some(LifetimeEvent::Hard);
+    /// Whether nothing more may pass.
+    pub fn expired(&self, now_ms: u64) -> bool {
+        self.hard.reached(self.bytes(), self.packets(), now_ms)
+    }
+
+    /// Counts a run of packets that is about to pass, or refuses it. The run that reaches a hard limit passes,
+    /// the next does not; so all workers together exceed a limit by less than one run.
+    pub fn admit(&self, packets: u64, bytes: u64, now_ms: u64) -> Admission {
+        if self.expired(now_ms) {
+            return Admission {
+                passes: false,
+                event: self.raise(LifetimeEvent::Hard),
+            };
         }
-        if reached(bytes, limits.bytes_soft) || reached(packets, limits.packets_soft) {
-            return self.report_soft();
+        let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let packets_before = self.packets.fetch_add(packets, Ordering::Relaxed);
+        if self.hard.reached(bytes_before, packets_before, now_ms) {
+            // Another worker's run came between.
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.packets.fetch_sub(packets, Ordering::Relaxed);
+            return Admission {
+                passes: false,
+                event: self.raise(LifetimeEvent::Hard),
+            };
+        }
+        self.used_ms.store(now_ms, Ordering::Relaxed);
+        Admission {
+            passes: true,
+            event: self.event_at(
+                bytes_before.saturating_add(bytes),
+                packets_before.saturating_add(packets),
+                now_ms,
+            ),
+        }
+    }
+
+    /// Counts packets that have passed.
+    pub fn count(&self, packets: u64, bytes: u64, now_ms: u64) -> Option<LifetimeEvent> {
+        let bytes_before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let packets_before = self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.used_ms.store(now_ms, Ordering::Relaxed);
+        self.event_at(
+            bytes_before.saturating_add(bytes),
+            packets_before.saturating_add(packets),
+            now_ms,
+        )
+    }
+
+    /// What the time asks for while no packet passes. Call it again until it gives nothing.
+    pub fn poll(&self, now_ms: u64) -> Option<LifetimeEvent> {
+        let event = self.event_at(self.bytes(), self.packets(), now_ms);
+        event.or_else(|| {
+            let since = self.last_used_ms().max(self.installed_ms);
+            let idle = now_ms.saturating_sub(since) >= self.idle_ms;
+            idle.then(|| self.raise(LifetimeEvent::Idle)).flatten()
+        })
+    }
+
+    fn event_at(&self, bytes: u64, packets: u64, now_ms: u64) -> Option<LifetimeEvent> {
+        if self.hard.reached(bytes, packets, now_ms) {
+            return self.raise(LifetimeEvent::Hard);
+        }
+        if self.soft.reached(bytes, packets, now_ms) {
+            return self.raise(LifetimeEvent::Soft);
         }
         None
     }
 
-    /// A soft limit other than bytes and packets is reached, such as that of sequence numbers.
-    pub(crate) fn report_soft(&self) -> Option<LifetimeEvent> {
-        first_time(&self.soft_reported).then_some(LifetimeEvent::Soft)
+    /// The SA reached a limit other than these, such as that of sequence numbers. None if that was known; rekeying
+    /// what is being deleted is of no use, and is not asked for.
+    pub fn raise(&self, event: LifetimeEvent) -> Option<LifetimeEvent> {
+        let known = match event {
+            LifetimeEvent::Hard => event.flag(),
+            _ => event.flag() | LifetimeEvent::Hard.flag(),
+        };
+        // The load spares the traffic of an SA beyond its soft limit a locked instruction.
+        if self.raised.load(Ordering::Relaxed) & known != 0 {
+            return None;
+        }
+        let former = self.raised.fetch_or(event.flag(), Ordering::Relaxed);
+        (former & known == 0).then_some(event)
     }
-
-    pub(crate) fn report_hard(&self) -> Option<LifetimeEvent> {
-        first_time(&self.hard_reported).then_some(LifetimeEvent::Hard)
-    }
-}
-
-fn reached(value: u64, limit: Option<u64>) -> bool {
-    limit.is_some_and(|limit| value >= limit)
-}
-
-fn first_time(flag: &AtomicBool) -> bool {
-    !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Relaxed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NONE: LifetimeLimits = LifetimeLimits {
+        bytes_soft: None,
+        bytes_hard: None,
+        packets_soft: None,
+        packets_hard: None,
+        time_soft_ms: None,
+        time_hard_ms: None,
+        idle_ms: None,
+    };
+
     #[test]
     fn soft_then_hard_and_each_once() {
-        let lifetime = Lifetime::new(LifetimeLimits {
+        let limits = LifetimeLimits {
             bytes_soft: Some(1000),
             packets_hard: Some(20),
-            ..LifetimeLimits::default()
-        });
-        assert_eq!(lifetime.count(9, 999), None);
-        assert_eq!(lifetime.count(1, 1), Some(LifetimeEvent::Soft));
-        assert_eq!(lifetime.count(1, 1), None);
-        assert!(!lifetime.expired());
-        assert_eq!(lifetime.count(9, 1), Some(LifetimeEvent::Hard));
-        assert!(lifetime.expired());
-        assert_eq!(lifetime.count(1, 1), None);
+            ..NONE
+        };
+        let lifetime = Lifetime::new(&limits, 0);
+        assert_eq!(lifetime.count(9, 999, 1), None);
+        assert_eq!(lifetime.count(1, 1, 2), Some(LifetimeEvent::Soft));
+        assert_eq!(lifetime.count(1, 1, 3), None);
+        assert!(!lifetime.expired(3));
+        assert_eq!(lifetime.count(9, 1, 4), Some(LifetimeEvent::Hard));
+        assert!(lifetime.expired(4));
+        assert_eq!(lifetime.count(1, 1, 5), None);
+        assert_eq!(lifetime.last_used_ms(), 5);
+    }
+
+    #[test]
+    fn the_run_that_reaches_the_limit_is_the_last_admitted() {
+        let limits = LifetimeLimits {
+            packets_soft: Some(8),
+            packets_hard: Some(10),
+            ..NONE
+        };
+        let lifetime = Lifetime::new(&limits, 0);
+        let admit = || lifetime.admit(4, 400, 7);
+        let passes = |event| Admission {
+            passes: true,
+            event,
+        };
+        assert_eq!(admit(), passes(None));
+        assert_eq!(admit(), passes(Some(LifetimeEvent::Soft)));
+        assert_eq!(admit(), passes(Some(LifetimeEvent::Hard)));
+        let refused = Admission {
+            passes: false,
+            event: None,
+        };
+        assert_eq!(admit(), refused);
+        assert_eq!((lifetime.packets(), lifetime.bytes()), (12, 1200));
+    }
+
+    #[test]
+    fn time_passes_without_packets() {
+        let limits = LifetimeLimits {
+            time_soft_ms: Some(500),
+            time_hard_ms: Some(700),
+            idle_ms: Some(300),
+            ..NONE
+        };
+        let lifetime = Lifetime::new(&limits, 1000);
+        assert_eq!(lifetime.poll(1299), None);
+        assert_eq!(lifetime.count(1, 1, 1299), None);
+        assert_eq!(lifetime.poll(1300), None, "not idle: it was just used");
+        assert_eq!(lifetime.poll(1500), Some(LifetimeEvent::Soft));
+        assert_eq!(lifetime.poll(1598), None);
+        assert_eq!(lifetime.poll(1599), Some(LifetimeEvent::Idle));
+        assert_eq!(lifetime.poll(1699), None);
+        assert!(!lifetime.expired(1699));
+        assert!(lifetime.expired(1700));
+        let late = lifetime.admit(1, 1, 1700);
+        assert_eq!(late.event, Some(LifetimeEvent::Hard));
+        assert!(!late.passes);
+        assert_eq!(lifetime.packets(), 1, "what is refused is not counted");
+        assert_eq!(lifetime.poll(u64::MAX), None, "each once");
+    }
+
+    #[test]
+    fn what_is_to_be_deleted_is_not_rekeyed() {
+        let limits = LifetimeLimits {
+            bytes_soft: Some(1),
+            bytes_hard: Some(2),
+            idle_ms: Some(0),
+            ..NONE
+        };
+        let lifetime = Lifetime::new(&limits, 0);
+        assert_eq!(lifetime.count(1, 2, 0), Some(LifetimeEvent::Hard));
+        assert_eq!(lifetime.raise(LifetimeEvent::Soft), None);
+        assert_eq!(lifetime.poll(1), None);
     }
 
     #[test]
     fn unlimited_never_expires() {
-        let lifetime = Lifetime::default();
-        assert_eq!(lifetime.count(u64::MAX, u64::MAX), None);
-        assert!(!lifetime.expired());
+        let lifetime = Lifetime::new(&NONE, 0);
+        let much = u64::MAX - 1;
+        assert_eq!(lifetime.count(much, much, much), None);
+        assert!(!lifetime.expired(much));
+        assert_eq!(lifetime.poll(much), None);
     }
 }

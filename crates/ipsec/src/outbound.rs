@@ -233,15 +233,15 @@ impl Outbound {
         if !fits {
             return Err(Refused::BatchFull);
         }
-        if sa.common.lifetime.expired() {
+        if sa.common.lifetime.expired(self.now_ms) {
             return Err(self.refuse(sa, DropReason::LifetimeExpired, segments));
         }
         let Ok(sequence) = sa.sequence.take(segments.count) else {
-            self.raise(sa, sa.common.lifetime.report_hard());
+            self.raise(sa, sa.common.lifetime.raise(LifetimeEvent::Hard));
             return Err(self.refuse(sa, DropReason::SequenceExhausted, segments));
         };
         if sequence.low {
-            self.raise(sa, sa.common.lifetime.report_soft());
+            self.raise(sa, sa.common.lifetime.raise(LifetimeEvent::Soft));
         }
         let Ok(first_job) = self.prepare(sa, view, segments, sequence) else {
             return Err(self.refuse(sa, DropReason::NoRandomness, segments));
@@ -249,9 +249,8 @@ impl Outbound {
         let passed = sa
             .common
             .lifetime
-            .count(count as u64, segments.bytes() as u64);
+            .count(count as u64, segments.bytes() as u64, self.now_ms);
         self.raise(sa, passed);
-        sa.common.touch(self.now_ms);
         // `fits` saw that there is a batch.
         let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
         let meta = OuterMeta::new(sa.common.path(), &sa.common.tunnel, view);

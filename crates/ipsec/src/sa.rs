@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use esplanade_crypto::{KeyContext, KeyError, Transform};
@@ -201,7 +200,6 @@ pub struct SaCommon {
     pub drops: DropCounters,
     pub(crate) key: Arc<KeyContext>,
     path: ArcSwap<Path>,
-    last_used_ms: AtomicU64,
 }
 
 impl SaCommon {
@@ -222,11 +220,10 @@ impl SaCommon {
             dscp: parameters.dscp,
             class: parameters.class,
             installed_ms: parameters.installed_ms,
-            lifetime: Lifetime::new(parameters.lifetime),
+            lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
             drops: DropCounters::default(),
             key: Arc::new(KeyContext::new(transform, esn, key_material)?),
             path: ArcSwap::from_pointee(parameters.path),
-            last_used_ms: AtomicU64::new(0),
         })
     }
 
@@ -249,11 +246,7 @@ impl SaCommon {
 
     /// The caller's monotonic time, in milliseconds, of the last packet; 0 before the first.
     pub fn last_used_ms(&self) -> u64 {
-        self.last_used_ms.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn touch(&self, now_ms: u64) {
-        self.last_used_ms.store(now_ms, Ordering::Relaxed);
+        self.lifetime.last_used_ms()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Outbound sequence numbers: one allocator per SA, the only source of sequence numbers and
 //! counter IVs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering};
 
 /// Consecutive sequence numbers, never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

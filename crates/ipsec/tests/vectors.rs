@@ -116,8 +116,6 @@ fn receive(
     let spi = file.spi as u32;
     assert!(database.sad().claim_spi(spi));
     let window = ReplayWindow::starting_at(case.replay_top, file.replay_window, case.esn);
-    // The highest number itself has been seen.
-    window.lock().commit(case.replay_top).expect("not yet seen");
     let sa = InboundSa::with_replay(parameters(file, case, true), window).expect("good keys");
     database.sad().insert(Arc::new(sa)).expect("claimed");
     let facts = OuterFacts {

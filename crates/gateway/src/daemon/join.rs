@@ -606,6 +606,8 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
         bytes_hard: limit(event.hard_bytes),
         packets_soft: limit(event.soft_packets),
         packets_hard: limit(event.hard_packets),
+        // IKE has its own timers.
+        ..LifetimeLimits::default()
     }
 }
 

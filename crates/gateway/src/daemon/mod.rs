@@ -298,7 +298,9 @@ impl Daemon {
                 };
                 let result = match event {
                     LifetimeEvent::Soft => self.endpoint.rekey_child_sa(now, child),
-                    LifetimeEvent::Hard => self.endpoint.terminate_child_sa(now, child),
+                    LifetimeEvent::Hard | LifetimeEvent::Idle => {
+                        self.endpoint.terminate_child_sa(now, child)
+                    }
                 };
                 if let Err(error) = result {
                     tracing::debug!(%child, ?event, "lifetime event: {error}");

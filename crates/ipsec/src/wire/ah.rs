@@ -1,8 +1,8 @@
 //! The Authentication Header (RFC 4302 §2) and what its ICV leaves out: the mutable fields, options and
 //! extension headers of the IP header before it (§3.3.3.1, appendix A).
 
-use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpVersion, Malformed};
 use super::be32;
+use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpVersion, Malformed};
 
 /// IANA protocol number.
 pub const PROTOCOL: u8 = 51;
@@ -35,12 +35,14 @@ impl AhHeader {
         let fixed = bytes.first_chunk::<FIXED_LEN>()?;
         // In 32-bit words, minus 2 (§2.2).
         let header_len = (usize::from(fixed[1]) + 2) * 4;
-        (FIXED_LEN..=bytes.len()).contains(&header_len).then_some(Self {
-            next_header: fixed[0],
-            header_len,
-            spi: be32(bytes, 4)?,
-            sequence_low: be32(bytes, 8)?,
-        })
+        (FIXED_LEN..=bytes.len())
+            .contains(&header_len)
+            .then_some(Self {
+                next_header: fixed[0],
+                header_len,
+                spi: be32(bytes, 4)?,
+                sequence_low: be32(bytes, 8)?,
+            })
     }
 }
 
