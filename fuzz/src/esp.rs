@@ -18,7 +18,7 @@ pub fn esp_inbound(data: &[u8]) {
 
 fn run(data: &[u8]) -> Option<Tunnel> {
     let (&options, mut rest) = data.split_first()?;
-    let transform = Transform::ALL[usize::from(options >> 1) % Transform::ALL.len()];
+    let transform = Transform::ESP[usize::from(options >> 1) % Transform::ESP.len()];
     let mut tunnel = Tunnel::new(transform, options & 1 != 0);
     for _ in 0..PACKETS_MAX {
         let Some((&len, packets)) = rest.split_first_chunk::<2>() else {

@@ -8,9 +8,8 @@ use subtle::ConstantTimeEq;
 use crate::cbc::CbcHmac;
 use crate::engine::{Engine, RejectReason, Rejected};
 use crate::job::{Batch, Direction, Job, JobStatus};
-use crate::key::{KeyContext, Keys};
+use crate::key::{KeyContext, Keys, SALT_LEN};
 use crate::self_test::{self, SelfTestError};
-use crate::transform::SALT_LEN;
 
 /// SPI and sequence number.
 const ESP_HEADER_LEN: usize = 8;

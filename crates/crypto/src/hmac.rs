@@ -50,13 +50,13 @@ enum Hash {
 }
 
 impl Hash {
-    fn new(integrity: Integrity) -> Self {
+    fn new(integrity: Integrity) -> Option<Self> {
         let mut sha256 = MaybeUninit::<lc::SHA256_CTX>::zeroed();
         let mut sha512 = MaybeUninit::<lc::SHA512_CTX>::zeroed();
         // SAFETY: each Init writes the plain C struct that it is given, cannot fail, and zeros are a
         // valid value of it anyway.
         unsafe {
-            match integrity {
+            Some(match integrity {
                 Integrity::HmacSha2_256_128 => {
                     lc::SHA256_Init(sha256.as_mut_ptr());
                     Self::Sha256(sha256.assume_init())
@@ -69,12 +69,13 @@ impl Hash {
                     lc::SHA512_Init(sha512.as_mut_ptr());
                     Self::Sha512(sha512.assume_init())
                 }
-            }
+                _ => return None,
+            })
         }
     }
 
     fn after_pad(integrity: Integrity, key: &[u8], mask: u8) -> Option<Self> {
-        let mut hash = Self::new(integrity);
+        let mut hash = Self::new(integrity)?;
         let mut block = [mask; 128];
         let pad = &mut block[..hash.block_len()];
         if key.len() > pad.len() {

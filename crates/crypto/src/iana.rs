@@ -43,11 +43,26 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Transform type 1. The key length is a separate attribute; the keyword
-    /// carries it between stem and ICV ("aes256gcm16", "aes128").
+    /// Transform type 1. The key length is a separate attribute; the keyword carries it between stem
+    /// and ICV ("aes256gcm16", "aes128").
     Encryption {
+        Des = 2, "ENCR_DES", "des";
+        TripleDes = 3, "ENCR_3DES", "3des";
+        Null = 11, "ENCR_NULL", "null";
         AesCbc = 12, "ENCR_AES_CBC", "aes";
+        AesCtr = 13, "ENCR_AES_CTR", "aesctr";
+        AesCcm8 = 14, "ENCR_AES_CCM_8", "aesccm8";
+        AesCcm12 = 15, "ENCR_AES_CCM_12", "aesccm12";
+        AesCcm16 = 16, "ENCR_AES_CCM_16", "aesccm16";
+        AesGcm8 = 18, "ENCR_AES_GCM_8", "aesgcm8";
+        AesGcm12 = 19, "ENCR_AES_GCM_12", "aesgcm12";
         AesGcm16 = 20, "ENCR_AES_GCM_16", "aesgcm16";
+        NullAuthAesGmac = 21, "ENCR_NULL_AUTH_AES_GMAC", "aesgmac";
+        ChaCha20Poly1305 = 28, "ENCR_CHACHA20_POLY1305", "chacha20poly1305";
+        /// The three with an implicit IV (RFC 8750).
+        AesCcm8Iiv = 29, "ENCR_AES_CCM_8_IIV", "aesccm8iiv";
+        AesGcm16Iiv = 30, "ENCR_AES_GCM_16_IIV", "aesgcm16iiv";
+        ChaCha20Poly1305Iiv = 31, "ENCR_CHACHA20_POLY1305_IIV", "chacha20poly1305iiv";
     }
 }
 
@@ -63,6 +78,13 @@ registry! {
 registry! {
     /// Transform type 3.
     Integrity {
+        HmacMd5_96 = 1, "AUTH_HMAC_MD5_96", "md5";
+        HmacSha1_96 = 2, "AUTH_HMAC_SHA1_96", "sha1";
+        AesXcbc96 = 5, "AUTH_AES_XCBC_96", "aesxcbc";
+        AesCmac96 = 8, "AUTH_AES_CMAC_96", "aescmac";
+        Aes128Gmac = 9, "AUTH_AES_128_GMAC", "aes128gmac";
+        Aes192Gmac = 10, "AUTH_AES_192_GMAC", "aes192gmac";
+        Aes256Gmac = 11, "AUTH_AES_256_GMAC", "aes256gmac";
         HmacSha2_256_128 = 12, "AUTH_HMAC_SHA2_256_128", "sha256";
         HmacSha2_384_192 = 13, "AUTH_HMAC_SHA2_384_192", "sha384";
         HmacSha2_512_256 = 14, "AUTH_HMAC_SHA2_512_256", "sha512";
@@ -89,16 +111,148 @@ registry! {
     }
 }
 
+/// How much an algorithm is wanted or shunned in ESP and AH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Requirement {
+    MustNot,
+    ShouldNot,
+    May,
+    Should,
+    /// MUST today, expected to be lowered.
+    MustMinus,
+    Must,
+}
+
+impl Requirement {
+    /// As RFC 8221 writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MustNot => "MUST NOT",
+            Self::ShouldNot => "SHOULD NOT",
+            Self::May => "MAY",
+            Self::Should => "SHOULD",
+            Self::MustMinus => "MUST-",
+            Self::Must => "MUST",
+        }
+    }
+}
+
+impl std::fmt::Display for Requirement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl Encryption {
-    /// An AEAD carries its own integrity: a proposal with it has no [`Integrity`] transform.
+    /// An AEAD carries its own integrity: a proposal with it has no [`Integrity`] transform. AES-GMAC
+    /// as an ESP cipher is one, though it does not encrypt (RFC 4543 §6).
     pub const fn is_aead(self) -> bool {
-        matches!(self, Self::AesGcm16)
+        !matches!(
+            self,
+            Self::Des | Self::TripleDes | Self::Null | Self::AesCbc | Self::AesCtr
+        )
     }
 
-    /// Key lengths in bits that may be negotiated.
+    /// Values of the Key Length attribute that may be negotiated. 0 stands for no attribute: the key
+    /// has one length (RFC 7296 §3.3.5).
     pub const fn key_bits(self) -> &'static [u16] {
         match self {
-            Self::AesCbc | Self::AesGcm16 => &[128, 192, 256],
+            Self::Des
+            | Self::TripleDes
+            | Self::Null
+            | Self::ChaCha20Poly1305
+            | Self::ChaCha20Poly1305Iiv => &[0],
+            _ => &[128, 192, 256],
+        }
+    }
+
+    /// Length of the key in bytes, without salt, for one of [`Encryption::key_bits`].
+    pub const fn key_len(self, key_bits: u16) -> usize {
+        match self {
+            Self::Des => 8,
+            Self::TripleDes => 24,
+            Self::Null => 0,
+            Self::ChaCha20Poly1305 | Self::ChaCha20Poly1305Iiv => 32,
+            _ => key_bits as usize / 8,
+        }
+    }
+
+    /// Salt or nonce bytes that follow the key in the key material.
+    pub const fn salt_len(self) -> usize {
+        match self {
+            Self::Des | Self::TripleDes | Self::Null | Self::AesCbc => 0,
+            // RFC 4309 §7.1.
+            Self::AesCcm8 | Self::AesCcm12 | Self::AesCcm16 | Self::AesCcm8Iiv => 3,
+            _ => 4,
+        }
+    }
+
+    /// Too weak for use without the administrator's explicit consent.
+    pub const fn legacy(self) -> bool {
+        matches!(self, Self::Des | Self::TripleDes)
+    }
+
+    /// RFC 8221 §5. What it does not list is MAY.
+    pub const fn requirement(self, key_bits: u16) -> Requirement {
+        match self {
+            Self::Des => Requirement::MustNot,
+            Self::TripleDes => Requirement::ShouldNot,
+            Self::Null => Requirement::Must,
+            // Note 1 of the table: 192 bits stay at MAY.
+            _ if key_bits == 192 => Requirement::May,
+            Self::AesCbc | Self::AesGcm16 => Requirement::Must,
+            Self::AesCcm8 | Self::ChaCha20Poly1305 => Requirement::Should,
+            _ => Requirement::May,
+        }
+    }
+}
+
+impl Integrity {
+    /// AES-GMAC protects AH; in ESP it is the cipher [`Encryption::NullAuthAesGmac`].
+    pub const fn is_gmac(self) -> bool {
+        matches!(self, Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac)
+    }
+
+    /// Length of the key in bytes, without salt. HMAC-SHA2 keys are as long as the hash (RFC 4868 §2.1.1).
+    pub const fn key_len(self) -> usize {
+        match self {
+            Self::HmacMd5_96 | Self::AesXcbc96 | Self::AesCmac96 | Self::Aes128Gmac => 16,
+            Self::HmacSha1_96 => 20,
+            Self::Aes192Gmac => 24,
+            Self::Aes256Gmac | Self::HmacSha2_256_128 => 32,
+            Self::HmacSha2_384_192 => 48,
+            Self::HmacSha2_512_256 => 64,
+        }
+    }
+
+    /// Salt bytes that follow the key in the key material (RFC 4543 §4).
+    pub const fn salt_len(self) -> usize {
+        if self.is_gmac() { 4 } else { 0 }
+    }
+
+    /// Length of the authentication tag, without an IV that precedes it.
+    pub const fn icv_len(self) -> usize {
+        match self {
+            Self::HmacMd5_96 | Self::HmacSha1_96 | Self::AesXcbc96 | Self::AesCmac96 => 12,
+            Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac | Self::HmacSha2_256_128 => 16,
+            Self::HmacSha2_384_192 => 24,
+            Self::HmacSha2_512_256 => 32,
+        }
+    }
+
+    /// Too weak for use without the administrator's explicit consent.
+    pub const fn legacy(self) -> bool {
+        matches!(self, Self::HmacMd5_96)
+    }
+
+    /// RFC 8221 §6. What it does not list is MAY.
+    pub const fn requirement(self) -> Requirement {
+        match self {
+            Self::HmacMd5_96 => Requirement::MustNot,
+            Self::HmacSha1_96 => Requirement::MustMinus,
+            Self::HmacSha2_256_128 => Requirement::Must,
+            Self::HmacSha2_512_256 | Self::AesXcbc96 => Requirement::Should,
+            _ => Requirement::May,
         }
     }
 }

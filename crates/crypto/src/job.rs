@@ -22,15 +22,18 @@ pub enum JobStatus {
     Malformed,
 }
 
-/// One ESP packet. IV, payload and ICV places, AAD and nonce follow from the key's transform.
+/// One ESP or AH packet. IV, payload and ICV places, AAD and nonce follow from the key's transform.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// Index into [`Batch::keys`].
     pub key: u32,
-    /// Offset of the SPI in [`Batch::buffer`].
+    /// Offset in [`Batch::buffer`] of the ESP header, or of the IP header in front of AH.
     pub esp: u32,
-    /// From the SPI to the end of the ICV.
+    /// From there to the end of the ICV; of AH the whole IP packet.
     pub len: u32,
+    /// AH: offset of the ICV (behind a GMAC's IV) from [`Job::esp`]. All mutable fields of the packet
+    /// must be zero (RFC 4302 §3.3.3). Zero for ESP.
+    pub icv: u32,
     /// The full 64 bits; the high half is part of the ICV's input if the SA uses ESN.
     pub sequence: u64,
     /// Priority, for engines that have several queues.

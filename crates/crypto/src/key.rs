@@ -3,11 +3,14 @@
 use aws_lc_rs::aead::{AES_128_GCM, AES_192_GCM, AES_256_GCM, LessSafeKey, UnboundKey};
 
 use crate::cbc::CbcHmac;
-use crate::transform::{AesKeyLength, SALT_LEN, Transform};
+use crate::iana::Encryption;
+use crate::transform::Transform;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) const SALT_LEN: usize = 4;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("the key material has {actual} bytes, {name} needs {expected}", name = .transform.name())]
+    #[error("the key material has {actual} bytes, {name} needs {expected}", name = .transform)]
     WrongLength {
         transform: Transform,
         expected: usize,
@@ -43,14 +46,14 @@ impl KeyContext {
                 actual: key_material.len(),
             });
         }
-        let (cipher_key, rest) = key_material.split_at(transform.aes_key_length().bytes());
-        let keys = match transform {
-            Transform::AesGcm16(length) => {
-                let algorithm = match length {
-                    AesKeyLength::Bits128 => &AES_128_GCM,
-                    AesKeyLength::Bits192 => &AES_192_GCM,
-                    AesKeyLength::Bits256 => &AES_256_GCM,
+        let keys = match (transform.encryption(), transform.integrity()) {
+            (Some(Encryption::AesGcm16), None) => {
+                let algorithm = match transform.key_bits() {
+                    128 => &AES_128_GCM,
+                    192 => &AES_192_GCM,
+                    _ => &AES_256_GCM,
                 };
+                let (cipher_key, rest) = key_material.split_at(key_material.len() - SALT_LEN);
                 let key = UnboundKey::new(algorithm, cipher_key).map_err(|_| KeyError::Refused)?;
                 let mut salt = [0; SALT_LEN];
                 salt.copy_from_slice(rest);
@@ -59,10 +62,12 @@ impl KeyContext {
                     salt,
                 }
             }
-            Transform::AesCbcHmac(_, integrity) => {
+            (Some(Encryption::AesCbc), Some(integrity)) => {
+                let (cipher_key, rest) = key_material.split_at(transform.encryption_key_len());
                 let keys = CbcHmac::new(cipher_key, integrity, rest).ok_or(KeyError::Refused)?;
                 Keys::CbcHmac(Box::new(keys))
             }
+            _ => return Err(KeyError::Refused),
         };
         Ok(Self {
             transform,
@@ -92,7 +97,7 @@ impl Drop for KeyContext {
 impl std::fmt::Debug for KeyContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyContext")
-            .field("transform", &self.transform)
+            .field("transform", &format_args!("{}", self.transform))
             .field("esn", &self.esn)
             .finish_non_exhaustive()
     }

@@ -14,7 +14,7 @@ use crate::transform::Transform;
 fn gcm_in_esp() {
     for case in primitives("esp-gcm-mcgrew.json").cases {
         let by_key = |t: &Transform| t.iv_len() == 8 && t.key_material_len() == case.key.len();
-        let transform = Transform::ALL
+        let transform = Transform::ESP
             .into_iter()
             .find(by_key)
             .expect("a key length of GCM");

@@ -23,4 +23,4 @@ pub use cpu::CpuEngine;
 pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};
 pub use key::{KeyContext, KeyError};
-pub use transform::{AesKeyLength, Transform};
+pub use transform::{AesKeyLength, IvKind, Protocol, Transform};

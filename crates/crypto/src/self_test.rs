@@ -21,10 +21,10 @@ pub struct SelfTestError {
 
 /// Seals and opens the known packet of every transform, and checks that a forged one is refused.
 pub fn run() -> Result<(), SelfTestError> {
-    for transform in Transform::ALL {
+    for transform in Transform::ESP.into_iter().take(12) {
         let mut tested = false;
         for line in ANSWERS.lines().filter(|l| !l.starts_with('#')) {
-            if line.split(' ').next() == Some(transform.name()) {
+            if line.split(' ').next() == Some(transform.name().as_str()) {
                 check(transform, line).map_err(|step| SelfTestError { transform, step })?;
                 tested = true;
             }
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn a_wrong_answer_is_noticed() {
-        let transform = Transform::ALL[0];
+        let transform = Transform::ESP[0];
         let line = ANSWERS
             .lines()
-            .find(|l| l.starts_with(transform.name()))
+            .find(|l| l.starts_with(&transform.name()))
             .expect("there is an answer");
         let mut wrong = line.to_owned();
         let last = if wrong.pop() == Some('0') { '1' } else { '0' };

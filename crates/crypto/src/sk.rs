@@ -23,22 +23,10 @@ pub const fn key_lens(
     key_bits: u16,
     integrity: Option<Integrity>,
 ) -> (usize, usize) {
-    let cipher = key_bits as usize / 8;
-    match encryption {
-        Encryption::AesGcm16 => (cipher + GCM_SALT_LEN, 0),
-        Encryption::AesCbc => match integrity {
-            None => (cipher, 0),
-            Some(integrity) => (cipher, integrity_key_len(integrity)),
-        },
-    }
-}
-
-/// RFC 4868 section 2.1.1: as long as the hash.
-const fn integrity_key_len(integrity: Integrity) -> usize {
+    let cipher = encryption.key_len(key_bits) + encryption.salt_len();
     match integrity {
-        Integrity::HmacSha2_256_128 => 32,
-        Integrity::HmacSha2_384_192 => 48,
-        Integrity::HmacSha2_512_256 => 64,
+        Some(integrity) if !encryption.is_aead() => (cipher, integrity.key_len()),
+        _ => (cipher, 0),
     }
 }
 
@@ -80,7 +68,7 @@ impl SkKey {
                 }))
             }
             (Encryption::AesCbc, Some(integrity)) => {
-                if sk_a.len() != integrity_key_len(integrity) {
+                if sk_a.len() != integrity.key_len() {
                     return None;
                 }
                 Some(Self(Kind::Cbc {

@@ -1,9 +1,9 @@
-//! ESP transforms: cipher and integrity resolved into one value.
+//! IPsec transforms: protocol, cipher and integrity resolved into one value.
 //!
-//! Everything that a packet's layout depends on (IV, alignment, ICV, key material) is a
-//! property of the transform, so that the packet path never looks at two algorithms.
+//! Everything that a packet's layout depends on (IV, alignment, ICV, key material) is computed when
+//! the transform is made, so that the packet path never looks at algorithms.
 
-use crate::iana::{Encryption, Integrity};
+use crate::iana::{Encryption, Integrity, Requirement};
 
 /// An AES key length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,103 +36,180 @@ impl AesKeyLength {
     }
 }
 
-/// One ESP transform.
+/// The IPsec protocol of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Transform {
-    /// ENCR_AES_GCM_16 (RFC 4106).
-    AesGcm16(AesKeyLength),
-    /// ENCR_AES_CBC (RFC 3602) with an HMAC-SHA2 (RFC 4868), encrypt then MAC.
-    AesCbcHmac(AesKeyLength, Integrity),
+pub enum Protocol {
+    Esp,
+    Ah,
+}
+
+impl Protocol {
+    /// The IP protocol number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Esp => 50,
+            Self::Ah => 51,
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Esp => "ESP",
+            Self::Ah => "AH",
+        }
+    }
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the sender puts into the packet as IV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IvKind {
+    /// The algorithm has no IV.
+    None,
+    /// Eight bytes, the 64-bit sequence number: a counter, as RFC 4106 §3.1 suggests.
+    Sequence,
+    /// Not in the packet: the sequence number stands for it on both sides (RFC 8750).
+    Implicit,
+    /// [`Transform::iv_len`] unpredictable bytes (RFC 3602 §2.1).
+    Random,
+}
+
+/// One transform of ESP or AH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Transform {
+    protocol: Protocol,
+    encryption: Option<Encryption>,
+    key_bits: u16,
+    integrity: Option<Integrity>,
+    iv_kind: IvKind,
+    iv_len: u8,
+    icv_len: u8,
+    block_align: u8,
 }
 
 impl Transform {
-    /// Every transform that Esplanade can seal and open.
-    pub const ALL: [Self; 12] = {
-        use AesKeyLength::{Bits128, Bits192, Bits256};
-        use Integrity::{HmacSha2_256_128, HmacSha2_384_192, HmacSha2_512_256};
-        [
-            Self::AesGcm16(Bits128),
-            Self::AesGcm16(Bits192),
-            Self::AesGcm16(Bits256),
-            Self::AesCbcHmac(Bits128, HmacSha2_256_128),
-            Self::AesCbcHmac(Bits192, HmacSha2_256_128),
-            Self::AesCbcHmac(Bits256, HmacSha2_256_128),
-            Self::AesCbcHmac(Bits128, HmacSha2_384_192),
-            Self::AesCbcHmac(Bits192, HmacSha2_384_192),
-            Self::AesCbcHmac(Bits256, HmacSha2_384_192),
-            Self::AesCbcHmac(Bits128, HmacSha2_512_256),
-            Self::AesCbcHmac(Bits192, HmacSha2_512_256),
-            Self::AesCbcHmac(Bits256, HmacSha2_512_256),
-        ]
-    };
+    /// Every transform of ESP. The first twelve are the common ones.
+    pub const ESP: [Self; 92] = lists::esp();
 
-    /// Resolves negotiated IKE transforms: an AEAD has no integrity transform, CBC must have one.
-    pub const fn new(
+    /// Every transform of AH.
+    pub const AH: [Self; 10] = lists::ah();
+
+    /// Every transform that Esplanade can seal and open.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ESP.into_iter().chain(Self::AH)
+    }
+
+    /// Resolves negotiated ESP transforms: an AEAD has no integrity, any other cipher must have one
+    /// (RFC 8221 §5). `key_bits` is one of [`Encryption::key_bits`].
+    pub const fn esp(
         encryption: Encryption,
         key_bits: u16,
         integrity: Option<Integrity>,
     ) -> Option<Self> {
-        let Some(length) = AesKeyLength::from_bits(key_bits) else {
-            return None;
+        let known_length = match encryption.key_bits() {
+            [0] => key_bits == 0,
+            _ => AesKeyLength::from_bits(key_bits).is_some(),
         };
-        match (encryption, integrity) {
-            (Encryption::AesGcm16, None) => Some(Self::AesGcm16(length)),
-            (Encryption::AesCbc, Some(integrity)) => Some(Self::AesCbcHmac(length, integrity)),
-            _ => None,
+        let icv_len = match integrity {
+            None if encryption.is_aead() => aead_icv_len(encryption),
+            Some(integrity) if !encryption.is_aead() && !integrity.is_gmac() => integrity.icv_len(),
+            _ => return None,
+        };
+        if !known_length {
+            return None;
+        }
+        let (iv_kind, iv_len) = iv(encryption);
+        Some(Self {
+            protocol: Protocol::Esp,
+            encryption: Some(encryption),
+            key_bits,
+            integrity,
+            iv_kind,
+            iv_len,
+            icv_len: icv_len as u8,
+            block_align: match encryption {
+                Encryption::AesCbc => 16,
+                Encryption::Des | Encryption::TripleDes => 8,
+                _ => 4,
+            },
+        })
+    }
+
+    /// The AH transform with this integrity algorithm.
+    pub const fn ah(integrity: Integrity) -> Self {
+        let gmac = integrity.is_gmac();
+        Self {
+            protocol: Protocol::Ah,
+            encryption: None,
+            key_bits: 0,
+            integrity: Some(integrity),
+            iv_kind: if gmac { IvKind::Sequence } else { IvKind::None },
+            iv_len: if gmac { 8 } else { 0 },
+            icv_len: integrity.icv_len() as u8,
+            block_align: 4,
         }
     }
 
-    pub const fn encryption(self) -> Encryption {
-        match self {
-            Self::AesGcm16(_) => Encryption::AesGcm16,
-            Self::AesCbcHmac(..) => Encryption::AesCbc,
-        }
+    pub const fn protocol(self) -> Protocol {
+        self.protocol
     }
 
+    /// None for AH.
+    pub const fn encryption(self) -> Option<Encryption> {
+        self.encryption
+    }
+
+    /// None for an AEAD.
     pub const fn integrity(self) -> Option<Integrity> {
-        match self {
-            Self::AesGcm16(_) => None,
-            Self::AesCbcHmac(_, integrity) => Some(integrity),
-        }
+        self.integrity
     }
 
-    pub const fn aes_key_length(self) -> AesKeyLength {
-        match self {
-            Self::AesGcm16(length) | Self::AesCbcHmac(length, _) => length,
-        }
+    /// The negotiated key length; 0 where IKE has no such attribute.
+    pub const fn key_bits(self) -> u16 {
+        self.key_bits
     }
 
-    /// Length of the explicit IV in the packet.
+    pub const fn iv_kind(self) -> IvKind {
+        self.iv_kind
+    }
+
+    /// Length of the explicit IV in the packet. In AH with AES-GMAC it begins the ICV field
+    /// (RFC 4543 §3.3) and is not counted in [`Transform::icv_len`].
     pub const fn iv_len(self) -> usize {
-        match self {
-            Self::AesGcm16(_) => 8,
-            Self::AesCbcHmac(..) => 16,
-        }
+        self.iv_len as usize
     }
 
     /// Length of the integrity check value in the packet.
     pub const fn icv_len(self) -> usize {
-        match self {
-            Self::AesGcm16(_) => 16,
-            Self::AesCbcHmac(_, integrity) => integrity_key_len(integrity) / 2,
-        }
+        self.icv_len as usize
     }
 
     /// What payload + padding + trailer must be a multiple of (RFC 4303 §2.4).
     pub const fn block_align(self) -> usize {
-        match self {
-            Self::AesGcm16(_) => 4,
-            Self::AesCbcHmac(..) => 16,
+        self.block_align as usize
+    }
+
+    /// Length of the cipher's part of the key material: key, then salt.
+    pub const fn encryption_key_len(self) -> usize {
+        match self.encryption {
+            Some(cipher) => cipher.key_len(self.key_bits) + cipher.salt_len(),
+            None => 0,
         }
     }
 
-    /// Key material that IKE must provide: key then salt for GCM (RFC 4106 §8.1),
-    /// encryption key then integrity key otherwise (RFC 7296 §2.17).
+    /// Key material that IKE must provide: encryption key, its salt (RFC 4106 §8.1), then integrity
+    /// key (RFC 7296 §2.17) and its salt (RFC 4543 §4).
     pub const fn key_material_len(self) -> usize {
-        match self {
-            Self::AesGcm16(length) => length.bytes() + SALT_LEN,
-            Self::AesCbcHmac(length, integrity) => length.bytes() + integrity_key_len(integrity),
-        }
+        let integrity = match self.integrity {
+            Some(integrity) => integrity.key_len() + integrity.salt_len(),
+            None => 0,
+        };
+        self.encryption_key_len() + integrity
     }
 
     /// Length of an ESP packet, SPI to ICV, around `payload_len` bytes.
@@ -152,46 +229,182 @@ impl Transform {
         (body - body % self.block_align()).saturating_sub(2)
     }
 
-    pub const fn name(self) -> &'static str {
-        use AesKeyLength::{Bits128, Bits192, Bits256};
-        use Integrity::{HmacSha2_256_128, HmacSha2_384_192, HmacSha2_512_256};
-        match self {
-            Self::AesGcm16(Bits128) => "AES_GCM_16_128",
-            Self::AesGcm16(Bits192) => "AES_GCM_16_192",
-            Self::AesGcm16(Bits256) => "AES_GCM_16_256",
-            Self::AesCbcHmac(Bits128, HmacSha2_256_128) => "AES_CBC_128/HMAC_SHA2_256_128",
-            Self::AesCbcHmac(Bits192, HmacSha2_256_128) => "AES_CBC_192/HMAC_SHA2_256_128",
-            Self::AesCbcHmac(Bits256, HmacSha2_256_128) => "AES_CBC_256/HMAC_SHA2_256_128",
-            Self::AesCbcHmac(Bits128, HmacSha2_384_192) => "AES_CBC_128/HMAC_SHA2_384_192",
-            Self::AesCbcHmac(Bits192, HmacSha2_384_192) => "AES_CBC_192/HMAC_SHA2_384_192",
-            Self::AesCbcHmac(Bits256, HmacSha2_384_192) => "AES_CBC_256/HMAC_SHA2_384_192",
-            Self::AesCbcHmac(Bits128, HmacSha2_512_256) => "AES_CBC_128/HMAC_SHA2_512_256",
-            Self::AesCbcHmac(Bits192, HmacSha2_512_256) => "AES_CBC_192/HMAC_SHA2_512_256",
-            Self::AesCbcHmac(Bits256, HmacSha2_512_256) => "AES_CBC_256/HMAC_SHA2_512_256",
+    /// Whether the transform hides the payload.
+    pub const fn encrypts(self) -> bool {
+        !matches!(
+            self.encryption,
+            None | Some(Encryption::Null | Encryption::NullAuthAesGmac)
+        )
+    }
+
+    /// Too weak for use without the administrator's explicit consent.
+    pub const fn legacy(self) -> bool {
+        let cipher = matches!(self.encryption, Some(cipher) if cipher.legacy());
+        let integrity = matches!(self.integrity, Some(integrity) if integrity.legacy());
+        cipher || integrity
+    }
+
+    /// The lower of the levels that RFC 8221 gives the algorithms.
+    pub fn requirement(self) -> Requirement {
+        let cipher = self
+            .encryption
+            .map(|cipher| cipher.requirement(self.key_bits));
+        let integrity = self.integrity.map(Integrity::requirement);
+        cipher
+            .into_iter()
+            .chain(integrity)
+            .min()
+            .unwrap_or(Requirement::May)
+    }
+
+    /// The IANA names without their prefixes, such as `AES_CBC_128/HMAC_SHA2_256_128`.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        if let Some(cipher) = self.encryption {
+            name.push_str(cipher.name().trim_start_matches("ENCR_"));
+            if self.key_bits != 0 {
+                name.push_str(&format!("_{}", self.key_bits));
+            }
         }
+        if let Some(integrity) = self.integrity {
+            name.push_str(if self.encryption.is_some() {
+                "/"
+            } else {
+                "AH/"
+            });
+            name.push_str(integrity.name().trim_start_matches("AUTH_"));
+        }
+        name
     }
 
     /// The transform with this [`Transform::name`].
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|t| t.name() == name)
+        Self::all().find(|transform| transform.name() == name)
     }
 }
 
 impl std::fmt::Display for Transform {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+        f.write_str(&self.name())
     }
 }
 
-/// Length of the GCM salt that ends the key material.
-pub const SALT_LEN: usize = 4;
+const fn aead_icv_len(encryption: Encryption) -> usize {
+    match encryption {
+        Encryption::AesCcm8 | Encryption::AesCcm8Iiv | Encryption::AesGcm8 => 8,
+        Encryption::AesCcm12 | Encryption::AesGcm12 => 12,
+        _ => 16,
+    }
+}
 
-/// Keys are as long as the hash and ICVs half of it (RFC 4868 §2.3).
-const fn integrity_key_len(integrity: Integrity) -> usize {
-    match integrity {
-        Integrity::HmacSha2_256_128 => 32,
-        Integrity::HmacSha2_384_192 => 48,
-        Integrity::HmacSha2_512_256 => 64,
+const fn iv(encryption: Encryption) -> (IvKind, u8) {
+    match encryption {
+        Encryption::Null => (IvKind::None, 0),
+        Encryption::AesCbc => (IvKind::Random, 16),
+        Encryption::Des | Encryption::TripleDes => (IvKind::Random, 8),
+        Encryption::AesCcm8Iiv | Encryption::AesGcm16Iiv | Encryption::ChaCha20Poly1305Iiv => {
+            (IvKind::Implicit, 0)
+        }
+        _ => (IvKind::Sequence, 8),
+    }
+}
+
+/// The lists of transforms, computed by the compiler.
+mod lists {
+    use super::{Encryption, Integrity, Transform};
+    use Encryption::*;
+    use Integrity::*;
+
+    const PLAIN: [Encryption; 5] = [AesCbc, AesCtr, Null, TripleDes, Des];
+    const AEADS: [Encryption; 10] = [
+        AesGcm12,
+        AesGcm8,
+        AesCcm16,
+        AesCcm12,
+        AesCcm8,
+        ChaCha20Poly1305,
+        NullAuthAesGmac,
+        AesGcm16Iiv,
+        AesCcm8Iiv,
+        ChaCha20Poly1305Iiv,
+    ];
+    const INTEGRITY: [Integrity; 7] = [
+        HmacSha2_256_128,
+        HmacSha2_384_192,
+        HmacSha2_512_256,
+        HmacSha1_96,
+        AesXcbc96,
+        AesCmac96,
+        HmacMd5_96,
+    ];
+
+    struct List<const N: usize> {
+        members: [Transform; N],
+        len: usize,
+    }
+
+    impl<const N: usize> List<N> {
+        const fn new() -> Self {
+            Self {
+                members: [Transform::ah(HmacSha2_256_128); N],
+                len: 0,
+            }
+        }
+
+        const fn push(mut self, member: Transform) -> Self {
+            self.members[self.len] = member;
+            self.len += 1;
+            self
+        }
+
+        const fn push_lengths(mut self, cipher: Encryption, integrity: Option<Integrity>) -> Self {
+            let lengths = cipher.key_bits();
+            let mut i = 0;
+            while i < lengths.len() {
+                if let Some(member) = Transform::esp(cipher, lengths[i], integrity) {
+                    self = self.push(member);
+                }
+                i += 1;
+            }
+            self
+        }
+
+        const fn complete(self) -> [Transform; N] {
+            assert!(self.len == N);
+            self.members
+        }
+    }
+
+    pub(super) const fn esp() -> [Transform; 92] {
+        let mut list = List::new().push_lengths(AesGcm16, None);
+        let mut cipher = 0;
+        while cipher < PLAIN.len() {
+            let mut integrity = 0;
+            while integrity < INTEGRITY.len() {
+                list = list.push_lengths(PLAIN[cipher], Some(INTEGRITY[integrity]));
+                integrity += 1;
+            }
+            cipher += 1;
+        }
+        let mut aead = 0;
+        while aead < AEADS.len() {
+            list = list.push_lengths(AEADS[aead], None);
+            aead += 1;
+        }
+        list.complete()
+    }
+
+    pub(super) const fn ah() -> [Transform; 10] {
+        let mut list = List::new();
+        let mut i = 0;
+        while i < INTEGRITY.len() {
+            list = list.push(Transform::ah(INTEGRITY[i]));
+            i += 1;
+        }
+        list.push(Transform::ah(Aes128Gmac))
+            .push(Transform::ah(Aes192Gmac))
+            .push(Transform::ah(Aes256Gmac))
+            .complete()
     }
 }
 
@@ -201,13 +414,10 @@ mod tests {
 
     #[test]
     fn lengths_agree_with_each_other() {
-        for transform in Transform::ALL {
-            assert_eq!(Transform::from_name(transform.name()), Some(transform));
-            let again = Transform::new(
-                transform.encryption(),
-                transform.aes_key_length().bits(),
-                transform.integrity(),
-            );
+        for transform in Transform::ESP {
+            let again = transform.encryption().and_then(|cipher| {
+                Transform::esp(cipher, transform.key_bits(), transform.integrity())
+            });
             assert_eq!(again, Some(transform));
             for payload in 0..200 {
                 let sealed = transform.sealed_len(payload);
@@ -221,10 +431,60 @@ mod tests {
     }
 
     #[test]
-    fn aead_and_integrity_do_not_mix() {
+    fn every_transform_is_listed_once_and_found_by_its_name() {
+        let mut seen = std::collections::HashSet::new();
+        for transform in Transform::all() {
+            assert!(seen.insert(transform.name()), "{transform} is listed twice");
+            assert_eq!(Transform::from_name(&transform.name()), Some(transform));
+        }
+        let integrity = || Integrity::ALL.iter().map(|i| Some(*i)).chain([None]);
+        for &cipher in Encryption::ALL {
+            for &bits in cipher.key_bits() {
+                for transform in integrity().filter_map(|i| Transform::esp(cipher, bits, i)) {
+                    assert!(seen.remove(&transform.name()), "{transform} is not listed");
+                }
+            }
+        }
+        for &integrity in Integrity::ALL {
+            assert!(seen.remove(&Transform::ah(integrity).name()));
+        }
+        assert!(seen.is_empty());
+    }
+
+    #[test]
+    fn aead_and_integrity_do_not_mix_and_encryption_needs_integrity() {
         let sha256 = Some(Integrity::HmacSha2_256_128);
-        assert_eq!(Transform::new(Encryption::AesGcm16, 128, sha256), None);
-        assert_eq!(Transform::new(Encryption::AesCbc, 128, None), None);
-        assert_eq!(Transform::new(Encryption::AesCbc, 64, sha256), None);
+        assert_eq!(Transform::esp(Encryption::AesGcm16, 128, sha256), None);
+        assert_eq!(Transform::esp(Encryption::AesCbc, 64, sha256), None);
+        assert_eq!(
+            Transform::esp(Encryption::ChaCha20Poly1305, 256, None),
+            None
+        );
+        for &cipher in Encryption::ALL.iter().filter(|cipher| !cipher.is_aead()) {
+            for &bits in cipher.key_bits() {
+                assert_eq!(Transform::esp(cipher, bits, None), None, "{cipher}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_transform_is_as_weak_as_its_weakest_algorithm() {
+        let esp = |cipher, bits, integrity| Transform::esp(cipher, bits, integrity).unwrap();
+        let sha256 = Some(Integrity::HmacSha2_256_128);
+        let des = esp(Encryption::TripleDes, 0, sha256);
+        assert!(des.legacy());
+        assert_eq!(des.requirement(), Requirement::ShouldNot);
+        let md5 = esp(Encryption::AesCbc, 128, Some(Integrity::HmacMd5_96));
+        assert!(md5.legacy());
+        assert_eq!(md5.requirement(), Requirement::MustNot);
+        assert_eq!(
+            esp(Encryption::AesCbc, 192, sha256).requirement(),
+            Requirement::May
+        );
+        assert_eq!(
+            esp(Encryption::AesGcm16, 128, None).requirement(),
+            Requirement::Must
+        );
+        assert!(!esp(Encryption::Null, 0, sha256).encrypts());
     }
 }

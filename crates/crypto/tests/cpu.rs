@@ -29,7 +29,7 @@ fn body(transform: Transform, packet: &[u8]) -> &[u8] {
 }
 
 fn any_transform() -> impl Strategy<Value = Transform> {
-    proptest::sample::select(Transform::ALL.as_slice())
+    proptest::sample::select(&Transform::ESP[..12])
 }
 
 proptest! {
@@ -94,6 +94,7 @@ fn job(key: u32, esp: u32, len: u32) -> Job {
         key,
         esp,
         len,
+        icv: 0,
         sequence: 1,
         class: 0,
         status: JobStatus::Pending,
@@ -102,7 +103,7 @@ fn job(key: u32, esp: u32, len: u32) -> Job {
 
 #[test]
 fn jobs_outside_the_batch_are_malformed() {
-    let transform = Transform::ALL[0];
+    let transform = Transform::ESP[0];
     let mut batch = Batch::new(Direction::Open, 100, 4);
     batch.add_key(&Arc::new(key(transform, false, 1)));
     batch.jobs.extend([
@@ -139,8 +140,8 @@ fn the_queue_is_bounded_and_in_order() {
 
 #[test]
 fn keys_of_consecutive_packets_are_shared() {
-    let first = Arc::new(key(Transform::ALL[0], false, 1));
-    let second = Arc::new(key(Transform::ALL[0], false, 2));
+    let first = Arc::new(key(Transform::ESP[0], false, 1));
+    let second = Arc::new(key(Transform::ESP[0], false, 2));
     let mut batch = Batch::new(Direction::Seal, 10, 4);
     let indexes = [&first, &first, &second, &second, &first].map(|k| batch.add_key(k));
     assert_eq!(indexes, [0, 0, 1, 1, 2]);
@@ -154,7 +155,7 @@ fn keys_of_consecutive_packets_are_shared() {
 
 #[test]
 fn key_material_of_the_wrong_length_is_refused() {
-    for transform in Transform::ALL {
+    for transform in Transform::ESP {
         let expected = transform.key_material_len();
         for actual in [0, expected - 1, expected + 1] {
             let error = KeyContext::new(transform, false, &vec![0; actual]).err();
@@ -170,8 +171,8 @@ fn key_material_of_the_wrong_length_is_refused() {
 
 #[test]
 fn debug_shows_no_key() {
-    let key = KeyContext::new(Transform::ALL[0], true, &[0xab; 20]).expect("good keys");
+    let key = KeyContext::new(Transform::ESP[0], true, &[0xab; 20]).expect("good keys");
     let shown = format!("{key:?}");
     assert!(!shown.contains("171") && !shown.to_lowercase().contains("ab, "));
-    assert!(shown.contains("AesGcm16"));
+    assert!(shown.contains("AES_GCM_16"));
 }

@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esplanade::worker::Worker;
-use esplanade_crypto::iana::Integrity;
-use esplanade_crypto::{AesKeyLength, Transform};
+use esplanade_crypto::Transform;
 
 use pair::{Error, INNER_V4, Pair, PairOptions, inside};
 
@@ -23,10 +22,11 @@ fn main() -> Result<(), Error> {
         .init();
     let mut arguments = std::env::args().skip(1);
     let transform = match arguments.next().as_deref() {
-        Some("gcm256") => Transform::AesGcm16(AesKeyLength::Bits256),
-        Some("cbc128") => Transform::AesCbcHmac(AesKeyLength::Bits128, Integrity::HmacSha2_256_128),
-        _ => Transform::AesGcm16(AesKeyLength::Bits128),
+        Some("gcm256") => "AES_GCM_16_256",
+        Some("cbc128") => "AES_CBC_128/HMAC_SHA2_256_128",
+        _ => "AES_GCM_16_128",
     };
+    let transform = Transform::from_name(transform).ok_or("unknown transform")?;
     let options = PairOptions {
         transform,
         udp_encap: arguments.next().as_deref() != Some("raw"),

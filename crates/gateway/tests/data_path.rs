@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use esplanade::io::netns::Namespace;
 use esplanade::worker::{BindError, ListenConfig, Sockets};
-use esplanade_crypto::iana::Integrity;
-use esplanade_crypto::{AesKeyLength, Transform};
+use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 
 use pair::{Error, INNER_V4, INNER_V6, OUTER_V4, Pair, PairOptions, inside};
 
 mod pair;
 
-const GCM: Transform = Transform::AesGcm16(AesKeyLength::Bits128);
-const CBC: Transform = Transform::AesCbcHmac(AesKeyLength::Bits256, Integrity::HmacSha2_256_128);
+/// AES-GCM-16 with a 128-bit key.
+const GCM: Transform = Transform::ESP[0];
+/// AES-CBC with a 256-bit key and HMAC-SHA2-256-128.
+const CBC: Transform = Transform::ESP[5];
 const BULK: usize = 8 << 20;
 
 fn permitted(test: &str) -> bool {

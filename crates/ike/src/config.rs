@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
 use esplanade_crypto::secret::Secret as SecretBytes;
+use esplanade_crypto::transform::Protocol;
 
 pub use crate::auth::{Authorities, Certificate, Credential, Identity};
 
@@ -240,16 +241,26 @@ pub struct IkeProposal {
     pub groups: Vec<Group>,
 }
 
-/// One ESP proposal.
+/// One proposal of a child SA: ESP, or AH if it has no encryption algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EspProposal {
+    /// Algorithm and its Key Length attribute; 0 where there is none.
     pub encryption: Vec<(Encryption, u16)>,
-    /// Empty exactly if the encryption algorithms are AEADs.
+    /// With ESP, empty exactly if the encryption algorithms are AEADs.
     pub integrity: Vec<Integrity>,
     /// Groups for a fresh key exchange in CREATE_CHILD_SA. Empty: none.
     pub groups: Vec<Group>,
     /// In order of preference.
     pub sequence_numbers: Vec<SequenceNumbers>,
+}
+
+impl EspProposal {
+    pub fn protocol(&self) -> Protocol {
+        match self.encryption.is_empty() {
+            true => Protocol::Ah,
+            false => Protocol::Esp,
+        }
+    }
 }
 
 /// One pair of protected networks.

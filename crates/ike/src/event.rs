@@ -145,12 +145,11 @@ pub struct EspSuite {
 
 impl fmt::Display for EspSuite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}-{}",
-            self.transform.encryption(),
-            self.transform.aes_key_length().bits()
-        )?;
+        match (self.transform.encryption(), self.transform.key_bits()) {
+            (None, _) => f.write_str("AH")?,
+            (Some(cipher), 0) => write!(f, "{cipher}")?,
+            (Some(cipher), bits) => write!(f, "{cipher}-{bits}")?,
+        }
         if let Some(integrity) = self.transform.integrity() {
             write!(f, "/{integrity}")?;
         }
@@ -325,13 +324,15 @@ impl KeyLog {
                 "AES-GCM-{} with 16 octet ICV [RFC5282]",
                 self.suite.key_bits
             ),
-            Encryption::AesCbc => format!("AES-CBC-{} [RFC3602]", self.suite.key_bits),
+            // No other cipher makes an IKE suite.
+            _ => format!("AES-CBC-{} [RFC3602]", self.suite.key_bits),
         };
         let integrity = match self.suite.integrity {
-            None => "NONE [RFC4306]",
             Some(Integrity::HmacSha2_256_128) => "HMAC_SHA2_256_128 [RFC4868]",
             Some(Integrity::HmacSha2_384_192) => "HMAC_SHA2_384_192 [RFC4868]",
             Some(Integrity::HmacSha2_512_256) => "HMAC_SHA2_512_256 [RFC4868]",
+            // No other integrity makes an IKE suite.
+            _ => "NONE [RFC4306]",
         };
         let keys = [&self.sk_ei, &self.sk_er, &self.sk_ai, &self.sk_ar].map(hex);
         let line = format!(

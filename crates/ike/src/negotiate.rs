@@ -4,7 +4,7 @@
 //! passed over as a whole (section 3.3.6).
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, SequenceNumbers};
-use esplanade_crypto::transform::Transform as EspTransform;
+use esplanade_crypto::transform::{Protocol, Transform as EspTransform};
 
 use crate::config::{EspProposal, IkeProposal};
 use crate::event::EspSuite;
@@ -34,10 +34,19 @@ pub(crate) struct ChosenEsp {
     pub(crate) peer_spi: u32,
 }
 
+const fn protocol_id(protocol: Protocol) -> ProtocolId {
+    match protocol {
+        Protocol::Esp => ProtocolId::ESP,
+        Protocol::Ah => ProtocolId::AH,
+    }
+}
+
 fn encryption(kind: &[(Encryption, u16)]) -> Vec<Transform> {
     kind.iter()
-        .map(|(cipher, bits)| {
-            Transform::with_key_bits(TransformType::ENCRYPTION, cipher.number(), *bits)
+        .map(|&(cipher, bits)| match bits {
+            // The key has one length and no attribute (RFC 7296 section 3.3.5).
+            0 => Transform::new(TransformType::ENCRYPTION, cipher.number()),
+            _ => Transform::with_key_bits(TransformType::ENCRYPTION, cipher.number(), bits),
         })
         .collect()
 }
@@ -119,7 +128,8 @@ pub(crate) fn esp_offer(own: &[EspProposal], spi: u32, with_groups: bool) -> Vec
                 TransformType::SEQUENCE_NUMBERS,
                 proposal.sequence_numbers.iter().map(|s| s.number()),
             );
-            numbered(index, ProtocolId::ESP, &spi.to_be_bytes(), transforms)
+            let protocol = protocol_id(proposal.protocol());
+            numbered(index, protocol, &spi.to_be_bytes(), transforms)
         })
         .take(crate::wire::PROPOSALS_MAX)
         .collect()
@@ -283,16 +293,13 @@ pub(crate) fn choose_esp(
     for ours in esp_offer(own, 0, with_groups) {
         for theirs in offered
             .iter()
-            .filter(|theirs| theirs.protocol == ProtocolId::ESP && !has_other_types(theirs, &KNOWN))
+            .filter(|theirs| theirs.protocol == ours.protocol && !has_other_types(theirs, &KNOWN))
         {
             let Some(peer_spi) = theirs.spi_u32().filter(|spi| *spi > 255) else {
                 continue;
             };
             let ours = &ours.transforms;
-            let Some(cipher) = pick(ours, theirs, TransformType::ENCRYPTION) else {
-                continue;
-            };
-            let Some(integrity) = pick_integrity(ours, theirs, &cipher) else {
+            let Some((cipher, integrity)) = pick_algorithms(ours, theirs) else {
                 continue;
             };
             let Some(sequence) = pick_sequence(ours, theirs) else {
@@ -306,13 +313,13 @@ pub(crate) fn choose_esp(
             } else {
                 None
             };
-            let transforms: Vec<_> = [Some(cipher), integrity, group, sequence]
+            let transforms: Vec<_> = [cipher, integrity, group, sequence]
                 .into_iter()
                 .flatten()
                 .collect();
             let answer = Proposal {
                 number: theirs.number,
-                protocol: ProtocolId::ESP,
+                protocol: theirs.protocol,
                 spi: Vec::new(),
                 transforms,
             };
@@ -322,6 +329,21 @@ pub(crate) fn choose_esp(
         }
     }
     None
+}
+
+/// Cipher and integrity of a child SA; AH has no cipher.
+fn pick_algorithms(
+    own: &[Transform],
+    offered: &Proposal,
+) -> Option<(Option<Transform>, Option<Transform>)> {
+    if offered.protocol == ProtocolId::AH {
+        let none = offered.of_kind(TransformType::ENCRYPTION).next().is_none();
+        let integrity = pick(own, offered, TransformType::INTEGRITY)?;
+        return none.then_some((None, Some(integrity)));
+    }
+    let cipher = pick(own, offered, TransformType::ENCRYPTION)?;
+    let integrity = pick_integrity(own, offered, &cipher)?;
+    Some((Some(cipher), integrity))
 }
 
 /// None: no common choice. `Some(None)`: the peer names no sequence numbers, which stands for 32 bits.
@@ -382,7 +404,7 @@ fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
             _ => None,
         }
     };
-    let cipher = one(TransformType::ENCRYPTION)??;
+    let cipher = one(TransformType::ENCRYPTION)?;
     let integrity = match one(TransformType::INTEGRITY)? {
         Some(t) => Some(Integrity::from_number(t.id)?),
         None => None,
@@ -395,11 +417,15 @@ fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
         Some(t) => SequenceNumbers::from_number(t.id)?,
         None => SequenceNumbers::Bits32,
     };
-    let transform = EspTransform::new(
-        Encryption::from_number(cipher.id)?,
-        cipher.key_bits?,
-        integrity,
-    )?;
+    let transform = match (answer.protocol, cipher) {
+        (ProtocolId::ESP, Some(cipher)) => EspTransform::esp(
+            Encryption::from_number(cipher.id)?,
+            cipher.key_bits.unwrap_or(0),
+            integrity,
+        )?,
+        (ProtocolId::AH, None) => EspTransform::ah(integrity?),
+        _ => return None,
+    };
     let suite = EspSuite {
         transform,
         sequence_numbers,

@@ -196,6 +196,7 @@ impl Inbound {
             key,
             esp: offset as u32,
             len: len as u32,
+            icv: 0,
             sequence,
             class: facts.tos >> 5,
             status: JobStatus::Pending,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason, random};
+use esplanade_crypto::{Batch, Direction, Engine, IvKind, Job, JobStatus, RejectReason, random};
 
 use crate::circulation::{self, Circulation};
 use crate::drop_reason::{DropReason, WalkCounters};
@@ -288,11 +288,12 @@ impl Outbound {
             header[..4].copy_from_slice(&sa.common.spi.to_be_bytes());
             header[4..].copy_from_slice(&(number as u32).to_be_bytes());
             let (iv, rest) = rest.split_at_mut(transform.iv_len());
-            match iv.len() {
-                // A counter, as RFC 4106 §3.1 suggests: unique because sequence numbers are.
-                8 => iv.copy_from_slice(&number.to_be_bytes()),
-                _ => match self.ivs.next() {
-                    Ok(random) => iv.copy_from_slice(&random),
+            match transform.iv_kind() {
+                IvKind::None | IvKind::Implicit => {}
+                // Unique because sequence numbers are.
+                IvKind::Sequence => iv.copy_from_slice(&number.to_be_bytes()),
+                IvKind::Random => match self.ivs.next() {
+                    Ok(random) => iv.copy_from_slice(&random[..iv.len()]),
                     Err(_) => {
                         batch.jobs.truncate(first_job);
                         batch.release(arena);
@@ -307,6 +308,7 @@ impl Outbound {
                 key,
                 esp: offset as u32,
                 len: len as u32,
+                icv: 0,
                 sequence: number,
                 class: view.tos >> 5,
                 status: JobStatus::Pending,

@@ -16,8 +16,8 @@ use esplanade_ipsec::spd::{Action, Entry, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{IpView, ip};
 
-const GCM: Transform = Transform::ALL[0];
-const CBC: Transform = Transform::ALL[3];
+const GCM: Transform = Transform::ESP[0];
+const CBC: Transform = Transform::ESP[3];
 
 /// Where the reason must be counted.
 enum Walk {

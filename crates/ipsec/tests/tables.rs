@@ -200,7 +200,7 @@ fn selector_sets_are_bounded() {
 }
 
 fn inbound_sa(spi: u32) -> Arc<InboundSa> {
-    let transform = Transform::ALL[0];
+    let transform = Transform::ESP[0];
     let key = key_material(transform);
     let mut parameters = parameters(transform, false, spi, &key);
     parameters.selectors = selectors(RIGHT, LEFT);

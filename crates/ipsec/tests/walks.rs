@@ -14,7 +14,7 @@ use esplanade_ipsec::wire::IpView;
 use proptest::prelude::*;
 
 fn any_transform() -> impl Strategy<Value = Transform> {
-    proptest::sample::select(Transform::ALL.as_slice())
+    proptest::sample::select(&Transform::ESP[..12])
 }
 
 fn any_inner() -> impl Strategy<Value = Vec<u8>> {
@@ -156,7 +156,7 @@ fn a_super_segment_becomes_trains_and_is_opened_in_order() {
         segment_len: 1400,
         last_len: 700,
     };
-    for transform in [Transform::ALL[0], Transform::ALL[3]] {
+    for transform in [Transform::ESP[0], Transform::ESP[3]] {
         let mut tunnel = Tunnel::new(transform, true);
         let limits = TrainLimits {
             segments: 16,
@@ -186,7 +186,7 @@ fn a_super_segment_becomes_trains_and_is_opened_in_order() {
 
 #[test]
 fn small_packets_of_one_flow_join_one_train() {
-    let mut tunnel = Tunnel::new(Transform::ALL[0], false);
+    let mut tunnel = Tunnel::new(Transform::ESP[0], false);
     for payload in [100, 100, 100, 60, 100] {
         let packet = inner(4, &vec![1; payload]);
         let _ = tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
@@ -215,7 +215,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
         jobs_max: 5,
         batches_max: 4,
     };
-    let mut tunnel = Tunnel::new(Transform::ALL[0], false);
+    let mut tunnel = Tunnel::new(Transform::ESP[0], false);
     tunnel.outbound = Outbound::new(limits);
     tunnel.inbound = Inbound::new(limits);
     let mut seal = SlowEngine::new(3, 4);
@@ -282,7 +282,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
 
 #[test]
 fn two_copies_in_one_batch_deliver_once() {
-    let mut tunnel = Tunnel::new(Transform::ALL[2], true);
+    let mut tunnel = Tunnel::new(Transform::ESP[2], true);
     let sealed = tunnel.seal(&[inner(6, b"once")]);
     let twice = vec![sealed[0].clone(), sealed[0].clone()];
     assert_eq!(tunnel.open(&twice).len(), 1);
@@ -294,7 +294,7 @@ fn two_copies_in_one_batch_deliver_once() {
 
 #[test]
 fn a_dead_engine_drops_and_counts() {
-    let mut tunnel = Tunnel::new(Transform::ALL[0], false);
+    let mut tunnel = Tunnel::new(Transform::ESP[0], false);
     let sealed = tunnel.seal(&[inner(4, b"one")]);
     let _ = tunnel
         .outbound
@@ -318,11 +318,11 @@ fn a_dead_engine_drops_and_counts() {
 
 #[test]
 fn rekeying_under_traffic_loses_nothing() {
-    let mut tunnel = Tunnel::new(Transform::ALL[0], true);
+    let mut tunnel = Tunnel::new(Transform::ESP[0], true);
     let before = tunnel.seal(&[inner(4, b"old")]);
-    let key = vec![9; Transform::ALL[0].key_material_len()];
+    let key = vec![9; Transform::ESP[0].key_material_len()];
     let spi = tunnel.database.sad().allocate_spi().expect("room");
-    let mut right = common::parameters(Transform::ALL[0], true, spi, &key);
+    let mut right = common::parameters(Transform::ESP[0], true, spi, &key);
     right.selectors = common::selectors(common::RIGHT, common::LEFT);
     let sa = esplanade_ipsec::sa::InboundSa::new(right).expect("good keys");
     // The receiver first, then the sender (RFC 7296 §2.8).
@@ -331,7 +331,7 @@ fn rekeying_under_traffic_loses_nothing() {
         .sad()
         .insert(Arc::new(sa))
         .expect("allocated");
-    let left = common::parameters(Transform::ALL[0], true, spi, &key);
+    let left = common::parameters(Transform::ESP[0], true, spi, &key);
     let sa = Arc::new(OutboundSa::new(left).expect("good keys"));
     let former = tunnel.policy.install(sa).expect("the first SA");
     let after = tunnel.seal(&[inner(4, b"new")]);
@@ -353,7 +353,7 @@ fn rekeying_under_traffic_loses_nothing() {
 
 #[test]
 fn sequence_numbers_are_never_reused_by_workers() {
-    let tunnel = Tunnel::new(Transform::ALL[0], true);
+    let tunnel = Tunnel::new(Transform::ESP[0], true);
     let spd = &tunnel.spd;
     let mut all: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let worker = |_| {

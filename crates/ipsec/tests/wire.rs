@@ -255,7 +255,7 @@ fn df_and_dscp_follow_their_policies() {
 
 #[test]
 fn the_inner_mtu_fills_the_path() {
-    for transform in Transform::ALL {
+    for transform in Transform::ESP {
         for version in [IpVersion::V4, IpVersion::V6] {
             for udp in [false, true] {
                 let mtu = inner_mtu(1500, transform, version, udp);
@@ -266,5 +266,5 @@ fn the_inner_mtu_fills_the_path() {
             }
         }
     }
-    assert_eq!(inner_mtu(10, Transform::ALL[0], IpVersion::V6, true), 0);
+    assert_eq!(inner_mtu(10, Transform::ESP[0], IpVersion::V6, true), 0);
 }

@@ -231,9 +231,9 @@ fn list(text: &str) -> Parsed<Listed> {
 
 fn prf_of(integrity: Integrity) -> Prf {
     match integrity {
-        Integrity::HmacSha2_256_128 => Prf::HmacSha2_256,
         Integrity::HmacSha2_384_192 => Prf::HmacSha2_384,
         Integrity::HmacSha2_512_256 => Prf::HmacSha2_512,
+        _ => Prf::HmacSha2_256,
     }
 }
 

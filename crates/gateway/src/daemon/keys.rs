@@ -53,14 +53,13 @@ impl KeyFile {
 
     pub fn esp(&mut self, sa: &ChildSaInstalled) {
         let (local, remote) = (sa.local.ip(), sa.remote.ip());
-        self.line(
-            "esp_sa:",
-            esp_line(&sa.esp, remote, local, sa.spi_in, sa.key_in.expose()).as_str(),
-        );
-        self.line(
-            "esp_sa:",
-            esp_line(&sa.esp, local, remote, sa.spi_out, sa.key_out.expose()).as_str(),
-        );
+        let lines = [
+            esp_line(&sa.esp, remote, local, sa.spi_in, sa.key_in.expose()),
+            esp_line(&sa.esp, local, remote, sa.spi_out, sa.key_out.expose()),
+        ];
+        for line in lines.into_iter().flatten() {
+            self.line("esp_sa:", line.as_str());
+        }
     }
 
     fn line(&mut self, table: &str, entry: impl AsRef<[u8]>) {
@@ -82,23 +81,15 @@ fn esp_line(
     destination: IpAddr,
     spi: u32,
     key: &[u8],
-) -> Zeroizing<String> {
+) -> Option<Zeroizing<String>> {
     let version = if source.is_ipv4() { "IPv4" } else { "IPv6" };
-    let cipher = match suite.transform.encryption() {
-        Encryption::AesGcm16 => "AES-GCM with 16 octet ICV [RFC4106]",
-        Encryption::AesCbc => "AES-CBC [RFC3602]",
-    };
+    let cipher = cipher_name(suite.transform.encryption()?)?;
     let integrity = match suite.transform.integrity() {
         None => "NULL",
-        Some(Integrity::HmacSha2_256_128) => "HMAC-SHA-256-128 [RFC4868]",
-        Some(Integrity::HmacSha2_384_192) => "HMAC-SHA-384-192 [RFC4868]",
-        Some(Integrity::HmacSha2_512_256) => "HMAC-SHA-512-256 [RFC4868]",
+        Some(integrity) => integrity_name(integrity),
     };
     // An AEAD's salt follows its key and is part of what Wireshark calls the key.
-    let cipher_len = match suite.transform.integrity() {
-        None => key.len(),
-        Some(_) => suite.transform.aes_key_length().bytes().min(key.len()),
-    };
+    let cipher_len = suite.transform.encryption_key_len().min(key.len());
     let (cipher_key, integrity_key) = key.split_at(cipher_len);
     let mut line = Zeroizing::new(String::new());
     let _ = write!(
@@ -116,7 +107,37 @@ fn esp_line(
     if suite.sequence_numbers == SequenceNumbers::Bits64 {
         line.push_str(",\"64-bit\",\"0\"");
     }
-    line
+    Some(line)
+}
+
+/// None: Wireshark cannot decrypt it.
+fn cipher_name(cipher: Encryption) -> Option<&'static str> {
+    Some(match cipher {
+        Encryption::Null => "NULL",
+        Encryption::Des => "DES-CBC [RFC2405]",
+        Encryption::TripleDes => "TripleDES-CBC [RFC2451]",
+        Encryption::AesCbc => "AES-CBC [RFC3602]",
+        Encryption::AesCtr => "AES-CTR [RFC3686]",
+        Encryption::AesGcm8 => "AES-GCM with 8 octet ICV [RFC4106]",
+        Encryption::AesGcm12 => "AES-GCM with 12 octet ICV [RFC4106]",
+        Encryption::AesGcm16 => "AES-GCM with 16 octet ICV [RFC4106]",
+        _ => return None,
+    })
+}
+
+fn integrity_name(integrity: Integrity) -> &'static str {
+    match integrity {
+        Integrity::HmacMd5_96 => "HMAC-MD5-96 [RFC2403]",
+        Integrity::HmacSha1_96 => "HMAC-SHA-1-96 [RFC2404]",
+        Integrity::HmacSha2_256_128 => "HMAC-SHA-256-128 [RFC4868]",
+        Integrity::HmacSha2_384_192 => "HMAC-SHA-384-192 [RFC4868]",
+        Integrity::HmacSha2_512_256 => "HMAC-SHA-512-256 [RFC4868]",
+        // Not known to Wireshark, which then only takes the ICV off.
+        Integrity::AesXcbc96 | Integrity::AesCmac96 => "ANY 96 bit authentication [no checking]",
+        Integrity::Aes128Gmac | Integrity::Aes192Gmac | Integrity::Aes256Gmac => {
+            "ANY 128 bit authentication [no checking]"
+        }
+    }
 }
 
 fn hex(line: &mut String, bytes: &[u8]) {

@@ -84,11 +84,15 @@ pub fn child_sa(
         .set("uniqueid", sa.id.0)
         .set("state", sa.state.name())
         .set("mode", "TUNNEL")
-        .set("protocol", "ESP")
+        .set("protocol", sa.esp.transform.protocol().name())
         .set("spi-in", format_args!("{:08x}", sa.spi_in))
-        .set("spi-out", format_args!("{:08x}", sa.spi_out))
-        .set("encr-alg", sa.esp.transform.encryption().name())
-        .set("encr-keysize", sa.esp.transform.aes_key_length().bits());
+        .set("spi-out", format_args!("{:08x}", sa.spi_out));
+    if let Some(encryption) = sa.esp.transform.encryption() {
+        message.set("encr-alg", encryption.name());
+    }
+    if sa.esp.transform.key_bits() != 0 {
+        message.set("encr-keysize", sa.esp.transform.key_bits());
+    }
     if let Some(integrity) = sa.esp.transform.integrity() {
         message.set("integ-alg", integrity.name());
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use esplanade_crypto::Transform;
 use esplanade_crypto::iana::SequenceNumbers;
-use esplanade_crypto::transform::AesKeyLength;
 use esplanade_ike::config::Mode;
 use esplanade_ike::event::{DownReason, EspSuite, IkeSaId};
 use esplanade_ipsec::DropReason;
@@ -44,7 +43,7 @@ fn policy(child: &str, kind: PolicyKind, remote: &str) -> ConfiguredPolicy {
 }
 
 fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> ChildSaInstalled {
-    let transform = Transform::AesGcm16(AesKeyLength::Bits128);
+    let transform = Transform::ESP[0];
     let key = || vec![id as u8; transform.key_material_len()].into();
     ChildSaInstalled {
         ike_sa: IkeSaId(1),
