@@ -5,14 +5,19 @@ use std::net::SocketAddr;
 
 use crate::lifetime::LifetimeEvent;
 use crate::sa::SaDirection;
-use crate::selector::Flow;
+use crate::selector::{Flow, Selector};
 use crate::spd::PolicyId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A packet needs an SA that the policy does not have. Raised again only after
-    /// [`crate::spd::Policy::acquire_done`].
-    Acquire { policy: PolicyId, flow: Flow },
+    /// [`crate::spd::Policy::acquire_done`]. The SA is to be negotiated for `selector`: the policy's, with the fields
+    /// that come from the packet (RFC 4301 §4.4.1.2).
+    Acquire {
+        policy: PolicyId,
+        flow: Flow,
+        selector: Selector,
+    },
     /// An SA reached a limit of bytes, packets or sequence numbers.
     Lifetime {
         direction: SaDirection,

@@ -183,11 +183,8 @@ impl Outbound {
                 return Outcome::Bypass;
             }
             Decision::Discard(reason) => reason,
-            Decision::Acquire(policy) => {
-                if policy.raise_acquire() {
-                    let policy = policy.id;
-                    self.events.push(Event::Acquire { policy, flow });
-                }
+            Decision::Acquire(acquire) => {
+                self.events.extend(acquire.raise(&flow));
                 DropReason::NoSa
             }
         };

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use esplanade_crypto::{KeyContext, KeyError, Transform};
@@ -255,6 +256,8 @@ impl SaCommon {
 pub struct OutboundSa {
     pub common: SaCommon,
     pub sequence: SequenceAllocator,
+    /// The newest selection of its policy that this SA was or is in: what flow caches compare with.
+    pub(crate) selection: AtomicU64,
 }
 
 impl OutboundSa {
@@ -271,6 +274,7 @@ impl OutboundSa {
         Ok(Self {
             common: SaCommon::new(parameters)?,
             sequence,
+            selection: AtomicU64::new(0),
         })
     }
 }

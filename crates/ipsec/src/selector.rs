@@ -3,14 +3,35 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The selector fields of one packet, seen from this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What policies look at in one packet, seen from this gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
-    pub protocol: u8,
-    /// Local and remote port; none in later fragments and in protocols without ports.
+    /// None where extension headers hide it: in later fragments of IPv6.
+    pub protocol: Option<u8>,
+    /// Local and remote port; none in later fragments and in protocols without ports. ICMP's type and code, and the
+    /// type of a Mobility Header (in the high byte), stand in both.
     pub ports: Option<(u16, u16)>,
+    /// Chooses among the SAs of a policy, never the policy (RFC 4301 §4.1).
+    pub dscp: u8,
+    /// The interface that the packet was routed into; 0 is the gateway's common one. Each has its own part of the
+    /// SPD (the SPD selection of RFC 4301 §4.4.1).
+    pub interface: u32,
+}
+
+impl Flow {
+    /// From the common interface, with DSCP 0.
+    pub fn new(local: IpAddr, remote: IpAddr, protocol: u8, ports: Option<(u16, u16)>) -> Self {
+        Self {
+            local,
+            remote,
+            protocol: Some(protocol),
+            ports,
+            dscp: 0,
+            interface: 0,
+        }
+    }
 }
 
 /// An inclusive range of addresses of one IP version.
@@ -56,6 +77,14 @@ impl AddressRange {
         self.last
     }
 
+    /// The one address.
+    pub fn host(address: IpAddr) -> Self {
+        Self {
+            first: address,
+            last: address,
+        }
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, self.last, address) {
             (IpAddr::V4(first), IpAddr::V4(last), IpAddr::V4(a)) => first <= a && a <= last,
@@ -72,11 +101,18 @@ pub enum PortRange {
     Any,
     /// Only packets whose ports cannot be seen (RFC 4301 §4.4.1.1, OPAQUE).
     Opaque,
-    /// First and last, inclusive.
+    /// First and last, inclusive. For ICMP and ICMPv6 the type is the high byte and the code the low one
+    /// (RFC 7296 §3.13.1).
     Range(u16, u16),
 }
 
 impl PortRange {
+    /// ICMP messages of one type with a range of codes (RFC 4301 §4.4.1.1).
+    pub fn icmp(message_type: u8, first_code: u8, last_code: u8) -> Option<Self> {
+        let with = |code| u16::from_be_bytes([message_type, code]);
+        (first_code <= last_code).then(|| Self::Range(with(first_code), with(last_code)))
+    }
+
     /// From the start and end ports of an IKE traffic selector (RFC 7296 §3.13.1).
     pub fn from_wire(start: u16, end: u16) -> Option<Self> {
         match (start, end) {
@@ -96,6 +132,26 @@ impl PortRange {
     }
 }
 
+/// Which next layer protocols match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NextLayer {
+    /// Any protocol, and packets whose protocol cannot be seen.
+    Any,
+    /// Only packets whose protocol cannot be seen; they are of IPv6 (RFC 4301 §4.4.1.1, OPAQUE).
+    Opaque,
+    Is(u8),
+}
+
+impl NextLayer {
+    pub fn contains(&self, protocol: Option<u8>) -> bool {
+        match *self {
+            Self::Any => true,
+            Self::Opaque => protocol.is_none(),
+            Self::Is(number) => protocol == Some(number),
+        }
+    }
+}
+
 /// One end of a selector, as IKE negotiates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficSelector {
@@ -110,8 +166,7 @@ pub struct TrafficSelector {
 pub struct Selector {
     pub local: AddressRange,
     pub remote: AddressRange,
-    /// None is any protocol.
-    pub protocol: Option<u8>,
+    pub protocol: NextLayer,
     pub local_ports: PortRange,
     pub remote_ports: PortRange,
 }
@@ -122,7 +177,7 @@ impl Selector {
         Self {
             local,
             remote,
-            protocol: None,
+            protocol: NextLayer::Any,
             local_ports: PortRange::Any,
             remote_ports: PortRange::Any,
         }
@@ -131,9 +186,9 @@ impl Selector {
     /// The combination of two negotiated ends; none if IP versions or protocols contradict each other.
     pub fn combine(local: &TrafficSelector, remote: &TrafficSelector) -> Option<Self> {
         let protocol = match (local.protocol, remote.protocol) {
-            (0, 0) => None,
-            (0, p) | (p, 0) => Some(p),
-            (p, q) if p == q => Some(p),
+            (0, 0) => NextLayer::Any,
+            (0, p) | (p, 0) => NextLayer::Is(p),
+            (p, q) if p == q => NextLayer::Is(p),
             _ => return None,
         };
         let same_version = local.addresses.first.is_ipv4() == remote.addresses.first.is_ipv4();
@@ -147,7 +202,8 @@ impl Selector {
     }
 
     pub fn matches(&self, flow: &Flow) -> bool {
-        self.matches_whatever_ports(flow)
+        self.addresses_match(flow)
+            && self.protocol.contains(flow.protocol)
             && self
                 .local_ports
                 .contains(flow.ports.map(|(local, _)| local))
@@ -156,10 +212,60 @@ impl Selector {
                 .contains(flow.ports.map(|(_, remote)| remote))
     }
 
-    fn matches_whatever_ports(&self, flow: &Flow) -> bool {
-        self.remote.contains(flow.remote)
-            && self.local.contains(flow.local)
-            && self.protocol.is_none_or(|p| p == flow.protocol)
+    /// Whether this may be the selector of the datagram that a packet without visible ports is part of.
+    pub(crate) fn may_match(&self, flow: &Flow) -> bool {
+        self.addresses_match(flow)
+            && (flow.protocol.is_none() || self.protocol.contains(flow.protocol))
+    }
+
+    fn addresses_match(&self, flow: &Flow) -> bool {
+        self.remote.contains(flow.remote) && self.local.contains(flow.local)
+    }
+}
+
+/// The fields that an SA takes from the packet that asks for it, and not from the policy (PFP, RFC 4301 §4.4.1.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PopulateFromPacket {
+    pub local: bool,
+    pub remote: bool,
+    pub protocol: bool,
+    pub local_port: bool,
+    pub remote_port: bool,
+}
+
+impl PopulateFromPacket {
+    pub const NONE: Self = Self {
+        local: false,
+        remote: false,
+        protocol: false,
+        local_port: false,
+        remote_port: false,
+    };
+
+    pub fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
+
+    /// What to negotiate for a packet that `selector` of the policy matches.
+    pub fn narrow(&self, selector: &Selector, flow: &Flow) -> Selector {
+        let mut narrowed = *selector;
+        if self.local {
+            narrowed.local = AddressRange::host(flow.local);
+        }
+        if self.remote {
+            narrowed.remote = AddressRange::host(flow.remote);
+        }
+        if self.protocol {
+            narrowed.protocol = flow.protocol.map_or(NextLayer::Opaque, NextLayer::Is);
+        }
+        let port = |port: Option<u16>| port.map_or(PortRange::Opaque, |p| PortRange::Range(p, p));
+        if self.local_port {
+            narrowed.local_ports = port(flow.ports.map(|(local, _)| local));
+        }
+        if self.remote_port {
+            narrowed.remote_ports = port(flow.ports.map(|(_, remote)| remote));
+        }
+        narrowed
     }
 }
 
@@ -189,13 +295,6 @@ impl SelectorSet {
 
     pub fn matches(&self, flow: &Flow) -> bool {
         self.0.iter().any(|selector| selector.matches(flow))
-    }
-
-    /// Whether one selector matches but for its ports.
-    pub fn matches_whatever_ports(&self, flow: &Flow) -> bool {
-        self.0
-            .iter()
-            .any(|selector| selector.matches_whatever_ports(flow))
     }
 
     pub fn as_slice(&self) -> &[Selector] {

@@ -60,10 +60,7 @@ fn receive_forged(body: &[u8]) -> Walk {
 
 fn with_action(action: Action) -> Tunnel {
     let mut tunnel = Tunnel::new(GCM, false);
-    tunnel.spd = Spd::new(vec![Entry {
-        selectors: selectors(LEFT, RIGHT),
-        action,
-    }]);
+    tunnel.spd = Spd::new(vec![Entry::new(selectors(LEFT, RIGHT), action)]);
     tunnel
 }
 

@@ -22,7 +22,7 @@ fn an_acquire_is_raised_once_until_it_is_done() {
     let packet = [inner(4, b"first"), inner(4, b"second")];
     tunnel.seal(&packet);
     let events: Vec<Event> = tunnel.outbound.drain_events().collect();
-    let [Event::Acquire { policy, flow }] = events.as_slice() else {
+    let [Event::Acquire { policy, flow, .. }] = events.as_slice() else {
         panic!("{events:?}");
     };
     assert_eq!(*policy, POLICY);

@@ -13,7 +13,7 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::InboundSa;
 use esplanade_ipsec::sad::{NotAllocated, SLOTS, Sad};
 use esplanade_ipsec::selector::{
-    AddressRange, Flow, PortRange, Selector, SelectorSet, TrafficSelector,
+    AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
 };
 use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyId, Spd};
 use proptest::prelude::*;
@@ -60,14 +60,8 @@ fn any_end() -> impl Strategy<Value = TrafficSelector> {
 fn any_flow() -> impl Strategy<Value = Flow> {
     let ports = proptest::option::of((0u16..8, 0u16..8));
     let protocol = prop_oneof![Just(6u8), Just(17), Just(1)];
-    (any_address(), any_address(), protocol, ports).prop_map(|(local, remote, protocol, ports)| {
-        Flow {
-            local,
-            remote,
-            protocol,
-            ports,
-        }
-    })
+    (any_address(), any_address(), protocol, ports)
+        .prop_map(|(local, remote, protocol, ports)| Flow::new(local, remote, protocol, ports))
 }
 
 /// The definition (RFC 7296 §2.9): one selector of each side matches.
@@ -101,10 +95,10 @@ fn naive_match((local, remote): &Ends, flow: &Flow) -> bool {
     let remote_port = flow.ports.map(|p| p.1);
     local
         .iter()
-        .any(|end| end_matches(end, flow.local, flow.protocol, local_port))
+        .any(|end| end_matches(end, flow.local, flow.protocol.unwrap_or(0), local_port))
         && remote
             .iter()
-            .any(|end| end_matches(end, flow.remote, flow.protocol, remote_port))
+            .any(|end| end_matches(end, flow.remote, flow.protocol.unwrap_or(0), remote_port))
         && flow.local.is_ipv4() == flow.remote.is_ipv4()
 }
 
@@ -145,16 +139,13 @@ proptest! {
             1 => Action::Bypass,
             _ => Action::Discard,
         };
-        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| Entry {
-            selectors: SelectorSet::from_ends(local, remote).expect("few"),
-            action: action(*kind),
-        }).collect());
+        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| Entry::new(SelectorSet::from_ends(local, remote).expect("few"), action(*kind))).collect());
         for flow in &flows {
             let first = naive_kind(&entries, flow);
             let decision = spd.outbound(flow);
             let agrees = match first {
                 None => matches!(decision, Decision::Discard(DropReason::NoPolicy)),
-                Some(0) => matches!(decision, Decision::Acquire(p) if p.id == PolicyId(1)),
+                Some(0) => matches!(decision, Decision::Acquire(a) if a.policy.id == PolicyId(1)),
                 Some(1) => matches!(decision, Decision::Bypass),
                 Some(_) => matches!(decision, Decision::Discard(DropReason::PolicyDiscard)),
             };
@@ -299,11 +290,11 @@ fn lookups_go_on_while_sas_come_and_go() {
 #[test]
 fn a_later_fragment_does_not_slip_past_a_policy_for_ports() {
     let web = Selector {
-        protocol: Some(6),
+        protocol: NextLayer::Is(6),
         remote_ports: PortRange::Range(443, 443),
         ..selectors(LEFT, RIGHT).as_slice()[0]
     };
-    let entry = |selectors, action| Entry { selectors, action };
+    let entry = Entry::new;
     let web = SelectorSet::new(vec![web]).expect("one");
     let spd = Spd::new(vec![
         entry(
@@ -312,12 +303,8 @@ fn a_later_fragment_does_not_slip_past_a_policy_for_ports() {
         ),
         entry(selectors(LEFT, RIGHT), Action::Bypass),
     ]);
-    let flow = |protocol, ports| Flow {
-        local: address("10.1.0.7"),
-        remote: address("10.2.0.9"),
-        protocol,
-        ports,
-    };
+    let flow =
+        |protocol, ports| Flow::new(address("10.1.0.7"), address("10.2.0.9"), protocol, ports);
     let other_port = flow(6, Some((1, 80)));
     assert!(matches!(spd.outbound(&other_port), Decision::Bypass));
     let fragment = flow(6, None);

@@ -193,10 +193,10 @@ fn the_outbound_walk_gives_the_same_packets() {
         let sa = OutboundSa::with_sequence(parameters(file, case, false), sequence);
         let policy = Policy::new(PolicyId(1), "site");
         policy.install(Arc::new(sa.expect("good keys")));
-        let spd = Spd::new(vec![Entry {
-            selectors: selectors(file, case.mode, false),
-            action: Action::Protect(Arc::new(policy)),
-        }]);
+        let spd = Spd::new(vec![Entry::new(
+            selectors(file, case.mode, false),
+            Action::Protect(Arc::new(policy)),
+        )]);
         let mut outbound = Outbound::new(SMALL);
         let inner = case.delivered.as_ref().expect("valid cases have one");
         let _ = outbound.push(&spd, inner).expect("room");

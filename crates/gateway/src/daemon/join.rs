@@ -505,7 +505,7 @@ impl Join {
             let action = Action::Protect(group.policy.clone());
             let selectors = group.selectors.clone();
             let place = (group.order, group.trap, group.policy.id);
-            (place, Entry { selectors, action })
+            (place, Entry::new(selectors, action))
         };
         let mut entries: Vec<_> = self.groups.values().map(protect).collect();
         for (index, configured) in self.configured.iter().enumerate() {
@@ -516,7 +516,7 @@ impl Join {
             };
             if let Some(selectors) = SelectorSet::from_ends(&configured.local, &configured.remote) {
                 let place = (index, false, PolicyId(0));
-                entries.push((place, Entry { selectors, action }));
+                entries.push((place, Entry::new(selectors, action)));
             }
         }
         entries.sort_unstable_by_key(|(place, _)| *place);

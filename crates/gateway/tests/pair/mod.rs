@@ -223,10 +223,7 @@ fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
             .insert(Arc::new(InboundSa::new(parameters(to, from)?)?))?;
         let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
         policy.install(Arc::new(OutboundSa::new(parameters(from, to)?)?));
-        let entry = Entry {
-            selectors: selectors(from, to)?,
-            action: Action::Protect(policy),
-        };
+        let entry = Entry::new(selectors(from, to)?, Action::Protect(policy));
         sites[from].database.publish_spd(Spd::new(vec![entry]));
     }
     Ok(())

@@ -148,13 +148,26 @@ impl IpView {
         })
     }
 
+    /// A later fragment of IPv6 may begin with an extension header, and the rest of the chain is not in it.
+    fn next_layer(&self) -> Option<u8> {
+        let hidden = self.later_fragment
+            && self.version == IpVersion::V6
+            && matches!(
+                self.protocol,
+                HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS
+            );
+        (!hidden).then_some(self.protocol)
+    }
+
     /// The selector fields of a packet that leaves the protected side.
     pub fn outbound_flow(&self) -> Flow {
         Flow {
             local: self.source,
             remote: self.destination,
-            protocol: self.protocol,
+            protocol: self.next_layer(),
             ports: self.ports,
+            dscp: self.tos >> 2,
+            interface: 0,
         }
     }
 
@@ -163,10 +176,12 @@ impl IpView {
         Flow {
             local: self.destination,
             remote: self.source,
-            protocol: self.protocol,
+            protocol: self.next_layer(),
             ports: self
                 .ports
                 .map(|(source, destination)| (destination, source)),
+            dscp: self.tos >> 2,
+            interface: 0,
         }
     }
 }

@@ -157,10 +157,10 @@ impl Tunnel {
             .expect("allocated");
         let policy = Arc::new(Policy::new(POLICY, "site"));
         policy.install(Arc::clone(&outbound_sa));
-        let spd = Spd::new(vec![Entry {
-            selectors: selectors(LEFT, RIGHT),
-            action: Action::Protect(Arc::clone(&policy)),
-        }]);
+        let spd = Spd::new(vec![Entry::new(
+            selectors(LEFT, RIGHT),
+            Action::Protect(Arc::clone(&policy)),
+        )]);
         Self {
             policy,
             spd,

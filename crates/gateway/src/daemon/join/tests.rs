@@ -91,17 +91,17 @@ fn deleted(sa: &ChildSaInstalled, replaced: bool, then: Then) -> ChildSaDeleted 
 
 /// The SPI that a packet to `remote` would be sealed with, or what happens to it instead.
 fn send(join: &Join, remote: &str) -> Result<u32, String> {
-    let flow = Flow {
-        local: "10.1.0.1".parse().unwrap(),
-        remote: remote.parse().unwrap(),
-        protocol: 17,
-        ports: Some((1000, 2000)),
-    };
+    let flow = Flow::new(
+        "10.1.0.1".parse().unwrap(),
+        remote.parse().unwrap(),
+        17,
+        Some((1000, 2000)),
+    );
     match join.database.spd().outbound(&flow) {
         Decision::Protect(sa) => Ok(sa.common.spi),
         Decision::Bypass => Err("bypass".into()),
         Decision::Discard(reason) => Err(reason.name().into()),
-        Decision::Acquire(policy) => Err(format!("acquire {}", policy.name)),
+        Decision::Acquire(acquire) => Err(format!("acquire {}", acquire.policy.name)),
     }
 }
 

@@ -1,0 +1,185 @@
+//! The security policy database: an ordered list, first match wins, no match is Discard (RFC 4301 §4.4.1).
+
+mod policy;
+
+use std::sync::Arc;
+
+use crate::drop_reason::DropReason;
+use crate::event::Event;
+use crate::sa::OutboundSa;
+use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
+
+pub use policy::{Policy, PolicyId, SAS_MAX};
+
+#[derive(Clone, Debug)]
+pub enum Action {
+    Protect(Arc<Policy>),
+    Bypass,
+    Discard,
+}
+
+/// Which packets an entry is for. A Protect entry for inbound packets says that they must come through an SA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PolicyDirection {
+    #[default]
+    Both,
+    Outbound,
+    Inbound,
+}
+
+impl PolicyDirection {
+    fn outbound(self) -> bool {
+        self != Self::Inbound
+    }
+
+    fn inbound(self) -> bool {
+        self != Self::Outbound
+    }
+}
+
+/// One line of the SPD.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub selectors: SelectorSet,
+    pub direction: PolicyDirection,
+    /// The interface that the entry is bound to, 0 is the common one: see [`Flow::interface`].
+    pub interface: u32,
+    pub action: Action,
+    /// For Protect.
+    pub populate: PopulateFromPacket,
+    /// For reports; empty if it has none.
+    pub name: Arc<str>,
+}
+
+impl Entry {
+    /// For both directions, on the common interface.
+    pub fn new(selectors: SelectorSet, action: Action) -> Self {
+        Self {
+            selectors,
+            direction: PolicyDirection::Both,
+            interface: 0,
+            action,
+            populate: PopulateFromPacket::NONE,
+            name: Arc::from(""),
+        }
+    }
+}
+
+/// What to do with an outbound packet.
+#[derive(Debug)]
+pub enum Decision<'a> {
+    Protect(Arc<OutboundSa>),
+    Bypass,
+    Discard(DropReason),
+    /// Protect, but there is no SA yet.
+    Acquire(Acquire<'a>),
+}
+
+/// An SA that is wanting.
+#[derive(Clone, Copy, Debug)]
+pub struct Acquire<'a> {
+    pub policy: &'a Policy,
+    /// What to negotiate: the policy's selector, with the fields that come from the packet (PFP).
+    pub selector: Selector,
+}
+
+impl Acquire<'_> {
+    /// The event, once per policy until [`Policy::acquire_done`].
+    pub fn raise(&self, flow: &Flow) -> Option<Event> {
+        self.policy.raise_acquire().then_some(Event::Acquire {
+            policy: self.policy.id,
+            flow: *flow,
+            selector: self.selector,
+        })
+    }
+}
+
+/// A snapshot: the control plane publishes a new one, workers load it once per burst.
+#[derive(Clone, Debug, Default)]
+pub struct Spd {
+    entries: Vec<Entry>,
+}
+
+impl Spd {
+    pub fn new(entries: Vec<Entry>) -> Self {
+        Self { entries }
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The first entry that matches, and its selector that does.
+    fn find(&self, flow: &Flow, inbound: bool) -> Option<(usize, &Entry, &Selector)> {
+        let mut entries = self.entries.iter().enumerate();
+        entries.find_map(|(index, entry)| {
+            if !entry.may_see(flow, inbound) {
+                return None;
+            }
+            let mut selectors = entry.selectors.as_slice().iter();
+            Some((index, entry, selectors.find(|s| s.matches(flow))?))
+        })
+    }
+
+    /// Whether an entry before `index` could be the one for this packet if only its ports were known: a later
+    /// fragment must not pass in the clear when its datagram would not (RFC 4301 §7.4).
+    fn may_belong_before(&self, index: usize, flow: &Flow, inbound: bool) -> bool {
+        let mut before = self.entries.iter().take(index);
+        flow.ports.is_none()
+            && before.any(|e| {
+                !matches!(e.action, Action::Bypass)
+                    && e.may_see(flow, inbound)
+                    && e.selectors.as_slice().iter().any(|s| s.may_match(flow))
+            })
+    }
+
+    /// The outbound decision (RFC 4301 §5.1).
+    pub fn outbound(&self, flow: &Flow) -> Decision<'_> {
+        let Some((index, entry, selector)) = self.find(flow, false) else {
+            return Decision::Discard(DropReason::NoPolicy);
+        };
+        match &entry.action {
+            Action::Discard => Decision::Discard(DropReason::PolicyDiscard),
+            Action::Bypass if self.may_belong_before(index, flow, false) => {
+                Decision::Discard(DropReason::PolicyDiscard)
+            }
+            Action::Bypass => Decision::Bypass,
+            Action::Protect(policy) => {
+                let selection = policy.selection();
+                if let Some(sa) = selection.find(flow) {
+                    return Decision::Protect(Arc::clone(sa));
+                }
+                if !selection.is_empty() && entry.populate.is_none() {
+                    return Decision::Discard(DropReason::OutsideSaSelectors);
+                }
+                Decision::Acquire(Acquire {
+                    policy,
+                    selector: entry.populate.narrow(selector, flow),
+                })
+            }
+        }
+    }
+
+    /// Whether a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
+    pub fn inbound_bypass(&self, flow: &Flow) -> Result<(), DropReason> {
+        match self.find(flow, true) {
+            Some((index, entry, _))
+                if matches!(entry.action, Action::Bypass)
+                    && !self.may_belong_before(index, flow, true) =>
+            {
+                Ok(())
+            }
+            _ => Err(DropReason::NotProtected),
+        }
+    }
+}
+
+impl Entry {
+    fn may_see(&self, flow: &Flow, inbound: bool) -> bool {
+        let direction = match inbound {
+            true => self.direction.inbound(),
+            false => self.direction.outbound(),
+        };
+        direction && self.interface == flow.interface
+    }
+}
