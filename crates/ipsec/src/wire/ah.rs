@@ -132,15 +132,16 @@ impl Insertion {
 /// Serves both ends: what a receiver finds already has the predicted values. On an error neither `packet` nor
 /// `saved` has changed.
 pub fn zero_mutable(packet: &mut [u8], saved: &mut Vec<u8>) -> Result<usize, Malformed> {
-    let len = match packet.first().ok_or(Malformed)? >> 4 {
-        4 => usize::from(packet[0] & 0x0f) * 4,
+    let first = *packet.first().ok_or(Malformed)?;
+    let len = match first >> 4 {
+        4 => usize::from(first & 0x0f) * 4,
         6 => ah_offset_v6(packet).ok_or(Malformed)?,
         _ => return Err(Malformed),
     };
     let header = packet.get_mut(..len).ok_or(Malformed)?;
     let start = saved.len();
     saved.extend_from_slice(header);
-    let done = match header[0] >> 4 {
+    let done = match first >> 4 {
         4 => zero_v4(header),
         _ => zero_v6(header),
     };
