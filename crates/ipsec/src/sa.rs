@@ -4,17 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arc_swap::ArcSwap;
 use esplanade_crypto::{KeyContext, KeyError, Transform};
 
 use crate::drop_reason::DropCounters;
+use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
+use crate::path::PathCell;
 use crate::replay::ReplayWindow;
 use crate::selector::SelectorSet;
 use crate::sequence::SequenceAllocator;
 use crate::spd::PolicyId;
 use crate::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy};
-use crate::wire::IpVersion;
+
+pub use crate::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaDirection {
@@ -93,20 +95,6 @@ impl std::fmt::Debug for DscpSet {
             Self::ALL => f.write_str("all"),
             set => f.debug_set().entries(set.iter()).finish(),
         }
-    }
-}
-
-/// The two ends of the tunnel on the outer network. Ports count only with UDP encapsulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    pub local: SocketAddr,
-    pub remote: SocketAddr,
-    pub udp_encap: bool,
-}
-
-impl Path {
-    pub fn version(&self) -> IpVersion {
-        IpVersion::of(self.remote.ip())
     }
 }
 
@@ -200,7 +188,8 @@ pub struct SaCommon {
     pub lifetime: Lifetime,
     pub drops: DropCounters,
     pub(crate) key: Arc<KeyContext>,
-    path: ArcSwap<Path>,
+    pub(crate) layout: Layout,
+    path: PathCell,
 }
 
 impl SaCommon {
@@ -224,7 +213,13 @@ impl SaCommon {
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
             drops: DropCounters::default(),
             key: Arc::new(KeyContext::new(transform, esn, key_material)?),
-            path: ArcSwap::from_pointee(parameters.path),
+            layout: Layout::new(
+                transform,
+                parameters.mode,
+                parameters.tfc,
+                parameters.class,
+            ),
+            path: PathCell::new(parameters.path),
         })
     }
 
@@ -237,12 +232,12 @@ impl SaCommon {
     }
 
     pub fn path(&self) -> Path {
-        **self.path.load()
+        self.path.load()
     }
 
     /// Follows a peer (or this end) to another address; takes effect with the next burst.
     pub fn set_path(&self, path: Path) {
-        self.path.store(Arc::new(path));
+        self.path.store(path);
     }
 
     /// The caller's monotonic time, in milliseconds, of the last packet; 0 before the first.
@@ -285,7 +280,7 @@ pub struct InboundSa {
     pub common: SaCommon,
     pub replay: ReplayWindow,
     /// Where authenticated packets come from, as last reported.
-    observed_remote: ArcSwap<SocketAddr>,
+    observed: PathCell,
 }
 
 impl InboundSa {
@@ -299,21 +294,21 @@ impl InboundSa {
         parameters: SaParameters<'_>,
         replay: ReplayWindow,
     ) -> Result<Self, KeyError> {
-        let remote = parameters.path.remote;
+        let path = parameters.path;
         Ok(Self {
             common: SaCommon::new(parameters)?,
             replay,
-            observed_remote: ArcSwap::from_pointee(remote),
+            observed: PathCell::new(path),
         })
     }
 
     /// Remembers where the newest packet came from; the former address if that has changed.
     pub(crate) fn observe(&self, remote: SocketAddr) -> Option<SocketAddr> {
-        let former = **self.observed_remote.load();
-        if former == remote {
+        let former = self.observed.load();
+        if former.remote == remote {
             return None;
         }
-        self.observed_remote.store(Arc::new(remote));
-        Some(former)
+        self.observed.store(Path { remote, ..former });
+        Some(former.remote)
     }
 }
