@@ -43,16 +43,21 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+pub mod audit;
 mod circulation;
+pub mod class;
 pub mod database;
 pub mod drop_reason;
 pub mod event;
+pub mod fragment;
 pub mod inbound;
 pub mod iv;
 mod layout;
 pub mod lifetime;
+pub mod mss;
 pub mod outbound;
 mod path;
+pub mod pmtu;
 pub mod replay;
 pub mod sa;
 pub mod sad;

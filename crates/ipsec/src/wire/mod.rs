@@ -3,6 +3,7 @@
 pub mod ah;
 pub mod checksum;
 pub mod esp;
+pub mod icmp;
 pub mod ip;
 pub mod udp_encap;
 

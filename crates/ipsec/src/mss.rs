@@ -1,0 +1,80 @@
+//! Keeps TCP segments small enough for the tunnel: lowers the maximum segment size in SYN packets.
+
+use crate::wire::ip::{IpView, PROTOCOL_TCP};
+use crate::wire::{IpVersion, be16, checksum};
+
+const SYN: u8 = 0x02;
+const TCP_HEADER_LEN: usize = 20;
+const END: u8 = 0;
+const NO_OPERATION: u8 = 1;
+const MSS: u8 = 2;
+
+/// The largest MSS whose segments fit packets of `mtu` bytes (RFC 6691: options are not counted).
+pub fn mss_for(version: IpVersion, mtu: usize) -> u16 {
+    let headers = match version {
+        IpVersion::V4 => 20,
+        IpVersion::V6 => 40,
+    } + TCP_HEADER_LEN;
+    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
+}
+
+/// Whether a packet is worth [`clamp`]ing.
+pub fn is_syn(packet: &[u8], view: &IpView) -> bool {
+    view.protocol == PROTOCOL_TCP
+        && !view.later_fragment
+        && packet
+            .get(view.upper + 13)
+            .is_some_and(|flags| flags & SYN != 0)
+}
+
+/// Lowers the MSS option of a SYN to `mss_max`; true if it did. A SYN without the option is left alone: its
+/// receiver will send 536 or 1220 bytes (RFC 9293 §3.7.1).
+///
+/// `partial` says that the checksum field holds only the sum over the pseudo header, as the kernel leaves it for
+/// hardware to complete; then the option is no part of it.
+pub fn clamp(packet: &mut [u8], view: &IpView, mss_max: u16, partial: bool) -> bool {
+    is_syn(packet, view) && lower(packet, view, mss_max, partial).is_some()
+}
+
+fn lower(packet: &mut [u8], view: &IpView, mss_max: u16, partial: bool) -> Option<()> {
+    let segment = packet.get_mut(view.upper..view.total_len)?;
+    let header_len = usize::from(*segment.get(12)? >> 4) * 4;
+    let at = mss_option(segment.get(TCP_HEADER_LEN..header_len)?)? + TCP_HEADER_LEN;
+    let old = be16(segment, at)?;
+    if old <= mss_max {
+        return None;
+    }
+    segment
+        .get_mut(at..at + 2)?
+        .copy_from_slice(&mss_max.to_be_bytes());
+    if partial {
+        return Some(());
+    }
+    let mut sum = be16(segment, 16)?;
+    if at.is_multiple_of(2) {
+        sum = checksum::update(sum, old, mss_max);
+    } else {
+        // The value straddles two words of the checksum.
+        sum = checksum::update(sum, old.swap_bytes(), mss_max.swap_bytes());
+    }
+    segment.get_mut(16..18)?.copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}
+
+/// Where the MSS value lies in the options.
+fn mss_option(options: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match *options.get(at)? {
+            END => return None,
+            NO_OPERATION => at += 1,
+            kind => {
+                let len = usize::from(*options.get(at + 1)?);
+                if kind == MSS && len == 4 && at + 4 <= options.len() {
+                    return Some(at + 2);
+                }
+                at += len.max(2);
+            }
+        }
+    }
+}

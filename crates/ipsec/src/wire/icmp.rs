@@ -1,0 +1,187 @@
+//! ICMP errors: made for inner senders (RFC 792, RFC 4443, RFC 4301 §6 and §8.2), and read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpView, PROTOCOL_ICMP, PROTOCOL_ICMPV6};
+use super::{IpVersion, be16, be32, checksum};
+
+/// Longest IPv4 error message (RFC 1812 §4.3.2.3).
+const V4_LEN_MAX: usize = 576;
+/// Longest IPv6 error message: the minimum MTU (RFC 4443 §2.4).
+const V6_LEN_MAX: usize = 1280;
+const ICMP_HEADER_LEN: usize = 8;
+
+const V4_UNREACHABLE: u8 = 3;
+const V4_FRAGMENTATION_NEEDED: u8 = 4;
+const V6_UNREACHABLE: u8 = 1;
+const V6_TOO_BIG: u8 = 2;
+const V6_REDIRECT: u8 = 137;
+
+/// What is reported about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It needs fragmentation and forbids it. The largest packet that would pass.
+    TooBig { mtu: u32 },
+    /// A policy discards it (RFC 4301 §6: communication administratively prohibited).
+    Prohibited,
+    /// There is no SA for it and none can be had (host, or address, unreachable).
+    Unreachable,
+}
+
+impl Problem {
+    fn v4(self) -> (u8, u8, u32) {
+        match self {
+            Self::TooBig { mtu } => (V4_UNREACHABLE, V4_FRAGMENTATION_NEEDED, mtu.min(0xffff)),
+            Self::Prohibited => (V4_UNREACHABLE, 13, 0),
+            Self::Unreachable => (V4_UNREACHABLE, 1, 0),
+        }
+    }
+
+    fn v6(self) -> (u8, u8, u32) {
+        match self {
+            Self::TooBig { mtu } => (V6_TOO_BIG, 0, mtu),
+            Self::Prohibited => (V6_UNREACHABLE, 1, 0),
+            Self::Unreachable => (V6_UNREACHABLE, 3, 0),
+        }
+    }
+}
+
+/// Makes the error message about `packet`, from which `view` was parsed, for its sender. None if there must be
+/// none: about ICMP errors, later fragments, and packets from or to what is not one host (RFC 1122 §3.2.2,
+/// RFC 4443 §2.4).
+///
+/// It comes from the packet's destination. On the protected side an address of the gateway's own would be taken
+/// for a spoofed one, while that address is where the route leads.
+pub fn error_about(packet: &[u8], view: &IpView, problem: Problem) -> Option<Vec<u8>> {
+    if view.later_fragment || !is_host(view.source) || !is_host(view.destination) {
+        return None;
+    }
+    let packet = packet.get(..view.total_len)?;
+    if is_error(packet, view) {
+        return None;
+    }
+    match (view.destination, view.source) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => error_v4(packet, from, to, problem),
+        (IpAddr::V6(from), IpAddr::V6(to)) => error_v6(packet, from, to, problem),
+        _ => None,
+    }
+}
+
+fn is_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => {
+            // 240/4 has no hosts and ends with the broadcast address.
+            let unusable = a.is_unspecified() || a.is_loopback() || a.is_multicast();
+            !unusable && a.octets()[0] < 240
+        }
+        IpAddr::V6(a) => !a.is_unspecified() && !a.is_loopback() && !a.is_multicast(),
+    }
+}
+
+/// Also true for ICMP that is cut off before it says what it is.
+fn is_error(packet: &[u8], view: &IpView) -> bool {
+    let kind = packet.get(view.upper);
+    match (view.version, view.protocol) {
+        (IpVersion::V4, PROTOCOL_ICMP) => !matches!(kind, Some(0 | 8..=10 | 13..=18)),
+        // RFC 4443 §2.1: types below 128 are errors. Redirects count as such (§2.4 e.2).
+        (IpVersion::V6, PROTOCOL_ICMPV6) => {
+            kind.is_none_or(|kind| *kind < 128 || *kind == V6_REDIRECT)
+        }
+        _ => false,
+    }
+}
+
+fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: Problem) -> Option<Vec<u8>> {
+    let room = V4_LEN_MAX - IPV4_HEADER_LEN - ICMP_HEADER_LEN;
+    let quoted = about.get(..about.len().min(room))?;
+    let total = (IPV4_HEADER_LEN + ICMP_HEADER_LEN + quoted.len()) as u16;
+    let mut message = Vec::with_capacity(total.into());
+    // DSCP CS6 (RFC 1812 §4.3.2.5), no identification, DF, TTL 64.
+    message.extend_from_slice(&[0x45, 0xc0]);
+    message.extend_from_slice(&total.to_be_bytes());
+    message.extend_from_slice(&[0, 0, 0x40, 0, 64, PROTOCOL_ICMP, 0, 0]);
+    message.extend_from_slice(&from.octets());
+    message.extend_from_slice(&to.octets());
+    let sum = checksum::fold(checksum::sum(0, &message));
+    message[10..12].copy_from_slice(&sum.to_be_bytes());
+    push_icmp(&mut message, problem.v4(), quoted, 0);
+    Some(message)
+}
+
+fn error_v6(about: &[u8], from: Ipv6Addr, to: Ipv6Addr, problem: Problem) -> Option<Vec<u8>> {
+    let room = V6_LEN_MAX - IPV6_HEADER_LEN - ICMP_HEADER_LEN;
+    let quoted = about.get(..about.len().min(room))?;
+    let payload = (ICMP_HEADER_LEN + quoted.len()) as u16;
+    let mut message = Vec::with_capacity(IPV6_HEADER_LEN + usize::from(payload));
+    message.extend_from_slice(&[0x60, 0, 0, 0]);
+    message.extend_from_slice(&payload.to_be_bytes());
+    message.extend_from_slice(&[PROTOCOL_ICMPV6, 64]);
+    message.extend_from_slice(&from.octets());
+    message.extend_from_slice(&to.octets());
+    let pseudo = u64::from(payload) + u64::from(PROTOCOL_ICMPV6);
+    let pseudo = checksum::sum(checksum::sum(pseudo, &from.octets()), &to.octets());
+    push_icmp(&mut message, problem.v6(), quoted, pseudo);
+    Some(message)
+}
+
+fn push_icmp(
+    message: &mut Vec<u8>,
+    (kind, code, value): (u8, u8, u32),
+    quoted: &[u8],
+    pseudo: u64,
+) {
+    let start = message.len();
+    message.extend_from_slice(&[kind, code, 0, 0]);
+    message.extend_from_slice(&value.to_be_bytes());
+    message.extend_from_slice(quoted);
+    let sum = checksum::fold(checksum::sum(pseudo, &message[start..]));
+    message[start + 2..start + 4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// An ICMP error that names a packet of somebody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported<'a> {
+    pub kind: u8,
+    pub code: u8,
+    /// With "fragmentation needed" and "packet too big". Zero from routers older than RFC 1191.
+    pub mtu: Option<u32>,
+    /// The packet that it is about: an IP header and at least eight bytes, cut off somewhere.
+    pub about: &'a [u8],
+}
+
+/// Reads the ICMP error in a packet from which `view` was parsed. None if it is none, or damaged.
+pub fn parse_error<'a>(packet: &'a [u8], view: &IpView) -> Option<Reported<'a>> {
+    if view.later_fragment || !is_error(packet, view) {
+        return None;
+    }
+    let message = packet.get(view.upper..view.total_len)?;
+    let pseudo = match (view.source, view.destination, view.version) {
+        (IpAddr::V6(from), IpAddr::V6(to), IpVersion::V6) if view.protocol == PROTOCOL_ICMPV6 => {
+            let pseudo = message.len() as u64 + u64::from(PROTOCOL_ICMPV6);
+            checksum::sum(checksum::sum(pseudo, &from.octets()), &to.octets())
+        }
+        (_, _, IpVersion::V4) if view.protocol == PROTOCOL_ICMP => 0,
+        _ => return None,
+    };
+    if checksum::fold(checksum::sum(pseudo, message)) != 0 {
+        return None;
+    }
+    let (head, about) = message.split_first_chunk::<ICMP_HEADER_LEN>()?;
+    let (kind, code) = (head[0], head[1]);
+    let mtu = match (view.version, kind, code) {
+        (IpVersion::V4, V4_UNREACHABLE, V4_FRAGMENTATION_NEEDED) => be16(head, 6).map(u32::from),
+        (IpVersion::V6, V6_TOO_BIG, _) => be32(head, 4),
+        _ => None,
+    };
+    let header_len = match about.first()? >> 4 {
+        4 => usize::from(about.first()? & 0x0f) * 4,
+        6 => IPV6_HEADER_LEN,
+        _ => return None,
+    };
+    (about.len() >= header_len + 8).then_some(Reported {
+        kind,
+        code,
+        mtu,
+        about,
+    })
+}
