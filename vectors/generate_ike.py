@@ -4,6 +4,7 @@ signatures, computed here with hashlib, integers and the `cryptography` package 
 
   generate_ike.py         exchange.json and sa.json, the same bytes on every run
   generate_ike.py certs   also certs/ and signatures.json, with new random keys
+  generate_ike.py usage   also the certificates with a KeyUsage, below a root of their own
 """
 
 import datetime
@@ -278,7 +279,11 @@ def digest_for(key):
     return None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
 
 
-def certificate(file, common, key, issuer, *, ca=False, start=FROM, end=TO, eku=None, host=None):
+def p256():
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def certificate(file, common, key, issuer, *, ca=False, start=FROM, end=TO, eku=None, host=None, usage=None):
     issuer_name, issuer_key = issuer or (name(common), key)
     builder = (
         x509.CertificateBuilder()
@@ -295,6 +300,10 @@ def certificate(file, common, key, issuer, *, ca=False, start=FROM, end=TO, eku=
         ]), critical=False)
     if eku:
         builder = builder.add_extension(x509.ExtendedKeyUsage(eku), critical=False)
+    if usage:
+        bits = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+                "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+        builder = builder.add_extension(x509.KeyUsage(**{bit: bit == usage for bit in bits}), critical=True)
     made = builder.sign(issuer_key, digest_for(issuer_key))
     (OUT / "certs" / f"{file}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     return made.subject, key
@@ -313,7 +322,6 @@ def write_key_hash(file, key):
 
 
 def certs():
-    p256 = lambda: ec.generate_private_key(ec.SECP256R1())
     root = certificate("root", "Root", p256(), None, ca=True)
     write_key_hash("root", root[1])
     certificate("other-root", "Other Root", p256(), None, ca=True)
@@ -363,7 +371,15 @@ def signatures(keys):
     write("signatures.json", {"source": SOURCE, "octets": octets.hex(), "cases": cases})
 
 
+def key_usages():
+    root = certificate("usage-root", "Usage Root", p256(), None, ca=True)
+    for usage in ("digital_signature", "content_commitment", "key_encipherment"):
+        certificate(f"usage-{usage.replace('_', '-')}", usage, p256(), root, host="moon", usage=usage)
+
+
 exchanges()
 sas()
+if "usage" in sys.argv[1:]:
+    key_usages()
 if "certs" in sys.argv[1:]:
     certs()

@@ -244,7 +244,7 @@ impl Run {
             2 => drop(endpoint.terminate(now, "site", child)),
             3 => drop(endpoint.terminate_all(now)),
             4 => endpoint.start(now),
-            _ => drop(endpoint.acquire(now, "site", "other", None)),
+            _ => drop(endpoint.initiate(now, "site", Some("other"), None)),
         }
         self.pair.flush();
     }

@@ -11,6 +11,8 @@ use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers}
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_crypto::transform::Protocol;
 
+use crate::wire::TrafficSelector;
+
 pub use crate::auth::{Authorities, Certificate, Credential, Identity};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
@@ -277,6 +279,10 @@ pub struct Child {
     pub lifetime: Lifetime,
     /// In packets; zero switches the anti-replay service off.
     pub replay_window: u32,
+    /// Silence in both directions after which the child SA is closed. Zero: never.
+    pub inactivity: Duration,
+    /// Every flow has an SA of its own: selectors come from the packet that asks for it (RFC 4301 section 4.4.1.2, PFP).
+    pub from_packet: bool,
 }
 
 impl Default for Child {
@@ -292,8 +298,31 @@ impl Default for Child {
             close_action: Action::Clear,
             lifetime: Lifetime::default(),
             replay_window: 1024,
+            inactivity: Duration::ZERO,
+            from_packet: false,
         }
     }
+}
+
+impl Child {
+    /// This child with the selectors of one demand alone.
+    pub(crate) fn populated(&self, demand: &Demand) -> Self {
+        let (local, remote) = demand.selectors;
+        Self {
+            local_ts: vec![local.into()],
+            remote_ts: vec![remote.into()],
+            ..self.clone()
+        }
+    }
+}
+
+/// What a packet without an SA asks for. Local and remote ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Of the packet; each names one address.
+    pub packet: (TrafficSelector, TrafficSelector),
+    /// Of the policy, with what [`Child::from_packet`] has it take from the packet.
+    pub selectors: (TrafficSelector, TrafficSelector),
 }
 
 /// Lifetimes of a child SA; zero is without limit. `rekey_*` are soft (a rekey is started),
@@ -355,6 +384,16 @@ impl Selector {
     }
 }
 
+impl From<TrafficSelector> for Selector {
+    fn from(ts: TrafficSelector) -> Self {
+        Self {
+            addresses: SelectorAddresses::Range(ts.start, ts.end),
+            protocol: ts.protocol,
+            ports: (ts.start_port, ts.end_port),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectorAddresses {
     /// The outer address of that side.
@@ -367,6 +406,8 @@ pub enum SelectorAddresses {
 pub enum Mode {
     #[default]
     Tunnel,
+    /// Host to host: the selectors are narrowed to the two gateways' own addresses.
+    Transport,
 }
 
 /// What happens to a child when the configuration is loaded.

@@ -168,6 +168,8 @@ pub struct ChildSaInstalled {
     /// Whether this end has initiated the exchange that made it.
     pub initiator: bool,
     pub mode: Mode,
+    /// The peer takes TFC padding (RFC 7296 section 1.3.1).
+    pub tfc: bool,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,
     pub spi_in: u32,
@@ -237,6 +239,8 @@ pub enum DownReason {
     Timeout,
     #[error("replaced by a rekey")]
     Rekeyed,
+    #[error("no traffic for as long as `inactivity` allows")]
+    Inactive,
     #[error("lifetime expired before it was rekeyed")]
     Expired,
     #[error("the peer has connected anew")]
@@ -260,10 +264,12 @@ pub enum DownReason {
 /// Why a child SA was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChildFailure {
-    #[error("no ESP proposal in common (NO_PROPOSAL_CHOSEN)")]
+    #[error("no proposal in common (NO_PROPOSAL_CHOSEN)")]
     NoProposalChosen,
     #[error("traffic selectors do not meet (TS_UNACCEPTABLE)")]
     TsUnacceptable,
+    #[error("transport mode: {0}")]
+    Transport(&'static str),
     #[error("the peer refuses: {0}")]
     PeerRefused(String),
     #[error("protocol error of the peer: {0}")]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::config::Identity;
+use crate::config::{Identity, Mode};
 use crate::event::{ChildSaId, EspSuite, IkeSaId};
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
@@ -66,6 +66,7 @@ pub struct ChildSaStatus {
     pub id: ChildSaId,
     pub name: String,
     pub state: ChildSaState,
+    pub mode: Mode,
     pub spi_in: u32,
     pub spi_out: u32,
     pub esp: EspSuite,

@@ -29,6 +29,11 @@ pub(crate) fn resolve(selectors: &[Selector], outer: IpAddr) -> Vec<TrafficSelec
         .collect()
 }
 
+/// The part of the selectors that transport mode can carry: packets of the host at `outer` itself.
+pub(crate) fn of_host(selectors: &[TrafficSelector], outer: IpAddr) -> Vec<TrafficSelector> {
+    narrow(selectors, &[TrafficSelector::addresses(outer, outer)])
+}
+
 /// What two selectors have in common.
 pub(crate) fn intersect(a: &TrafficSelector, b: &TrafficSelector) -> Option<TrafficSelector> {
     if a.start.is_ipv4() != b.start.is_ipv4() {
@@ -96,6 +101,15 @@ pub(crate) fn narrow(
     narrowed
 }
 
+/// Proposes `specific` before the selectors that contain it (section 2.9); nothing if none does.
+pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficSelector) {
+    if selectors.first() != Some(&specific) && selectors.iter().any(|own| contains(own, &specific))
+    {
+        selectors.truncate(SELECTORS_MAX - 1);
+        selectors.insert(0, specific);
+    }
+}
+
 /// Whether a responder has only narrowed what was proposed, as it must.
 pub(crate) fn is_narrowing(answer: &[TrafficSelector], proposed: &[TrafficSelector]) -> bool {
     !answer.is_empty()
@@ -150,5 +164,25 @@ mod tests {
         assert_eq!(intersect(&opaque, &any), Some(opaque));
         assert_eq!(intersect(&opaque, &opaque), Some(opaque));
         assert_eq!(intersect(&opaque, &tcp(any, 80)), None);
+    }
+
+    #[test]
+    fn a_packet_is_put_in_front_of_what_contains_it() {
+        let wide = ts("10.0.0.0", "10.0.255.255");
+        let packet = TrafficSelector {
+            protocol: 17,
+            start_port: 53,
+            end_port: 53,
+            ..ts("10.0.0.9", "10.0.0.9")
+        };
+        let mut list = vec![wide];
+        put_first(&mut list, packet);
+        put_first(&mut list, packet);
+        assert_eq!(list, [packet, wide]);
+        put_first(&mut list, ts("10.1.0.0", "10.1.0.0"));
+        assert_eq!(list.len(), 2, "what is not ours is not proposed");
+        let mut full = vec![wide; SELECTORS_MAX];
+        put_first(&mut full, packet);
+        assert_eq!((full.len(), full[0]), (SELECTORS_MAX, packet));
     }
 }

@@ -109,6 +109,7 @@ pub(super) fn child(
             number(text, 0..=WINDOW_MAX.into())
         })
         .map_or(REPLAY_WINDOW, |window| window as u32),
+        ..Child::default()
     };
     if mode != ChildMode::Tunnel {
         check_shunt(node, &policy, start, d);

@@ -6,13 +6,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esplanade_ike::config::Action as Then;
+use esplanade_ike::config::{Action as Then, Demand};
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ike::wire;
 use esplanade_ipsec::database::Database;
 use esplanade_ipsec::lifetime::LifetimeLimits;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaDirection, SaParameters, TunnelOptions};
-use esplanade_ipsec::selector::{AddressRange, PortRange, SelectorSet, TrafficSelector};
+use esplanade_ipsec::selector::{
+    AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
+};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
 use crate::net;
@@ -608,6 +610,43 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
         packets_hard: limit(event.hard_packets),
         // IKE has its own timers.
         ..LifetimeLimits::default()
+    }
+}
+
+/// What IKE is asked for when a packet finds no SA.
+pub fn demand(flow: &Flow, selector: &Selector) -> Demand {
+    let end = |first, last, protocol: Option<u8>, ports: (u16, u16)| wire::TrafficSelector {
+        protocol: protocol.unwrap_or(0),
+        start_port: ports.0,
+        end_port: ports.1,
+        start: first,
+        end: last,
+    };
+    let of_range = |range: &AddressRange, ports: &PortRange| {
+        let protocol = match selector.protocol {
+            NextLayer::Is(protocol) => Some(protocol),
+            NextLayer::Any | NextLayer::Opaque => None,
+        };
+        let ports = match *ports {
+            PortRange::Any => (0, u16::MAX),
+            PortRange::Opaque => (u16::MAX, 0),
+            PortRange::Range(first, last) => (first, last),
+        };
+        end(range.first(), range.last(), protocol, ports)
+    };
+    let of_packet = |address, port: Option<u16>| {
+        let ports = port.map_or((0, u16::MAX), |port| (port, port));
+        end(address, address, flow.protocol, ports)
+    };
+    Demand {
+        packet: (
+            of_packet(flow.local, flow.ports.map(|ports| ports.0)),
+            of_packet(flow.remote, flow.ports.map(|ports| ports.1)),
+        ),
+        selectors: (
+            of_range(&selector.local, &selector.local_ports),
+            of_range(&selector.remote, &selector.remote_ports),
+        ),
     }
 }
 

@@ -268,14 +268,21 @@ impl Daemon {
 
     fn on_plane_event(&mut self, event: esplanade_ipsec::Event, now: Instant) {
         match event {
-            esplanade_ipsec::Event::Acquire { policy, .. } => {
+            esplanade_ipsec::Event::Acquire {
+                policy,
+                flow,
+                selector,
+            } => {
                 let Some((connection, child)) = self.join.policy_names(policy) else {
                     return;
                 };
                 let (connection, child) = (connection.to_owned(), child.to_owned());
                 let local = self.local_hint(&connection);
                 tracing::trace!(connection, child, "traffic asks for an SA");
-                let result = self.endpoint.acquire(now, &connection, &child, local);
+                let demand = join::demand(&flow, &selector);
+                let result = self
+                    .endpoint
+                    .acquire(now, &connection, &child, local, &demand);
                 // Traffic asks again and again; the log has the first refusal.
                 match result {
                     Ok(()) => {
@@ -468,7 +475,10 @@ impl Daemon {
     fn start_connections(&mut self, now: Instant) {
         for (connection, child) in policies::to_start(&self.loaded) {
             let local = self.local_hint(&connection);
-            if let Err(error) = self.endpoint.acquire(now, &connection, &child, local) {
+            let result = self
+                .endpoint
+                .initiate(now, &connection, Some(&child), local);
+            if let Err(error) = result {
                 tracing::warn!(connection, child, "cannot start: {error}");
             }
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
-    AddressMatch, Connection, LocalMethod, RemoteMethod, Selector, SelectorAddresses,
+    AddressMatch, Connection, LocalMethod, Mode, RemoteMethod, Selector, SelectorAddresses,
 };
 use esplanade_ike::status::{ChildSaStatus, IkeSaStatus};
 use esplanade_ike::wire::TrafficSelector;
@@ -71,6 +71,13 @@ pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
     message
 }
 
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Tunnel => "TUNNEL",
+        Mode::Transport => "TRANSPORT",
+    }
+}
+
 /// One entry of `child-sas`. `installed` is the data plane's side, `now_ms` its clock.
 pub fn child_sa(
     sa: &ChildSaStatus,
@@ -83,7 +90,7 @@ pub fn child_sa(
         .set("name", &sa.name)
         .set("uniqueid", sa.id.0)
         .set("state", sa.state.name())
-        .set("mode", "TUNNEL")
+        .set("mode", mode(sa.mode))
         .set("protocol", sa.esp.transform.protocol().name())
         .set("spi-in", format_args!("{:08x}", sa.spi_in))
         .set("spi-out", format_args!("{:08x}", sa.spi_out));
@@ -189,7 +196,7 @@ pub fn connection(connection: &Connection) -> Message {
     for child in &connection.children {
         let mut section = Message::new();
         section
-            .set("mode", "TUNNEL")
+            .set("mode", mode(child.mode))
             .set("rekey_time", child.lifetime.rekey_time.as_secs())
             .set("rekey_bytes", child.lifetime.rekey_bytes)
             .set("rekey_packets", child.lifetime.rekey_packets)

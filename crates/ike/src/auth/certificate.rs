@@ -11,8 +11,8 @@ use webpki::{
 };
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode, Encode};
-use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{KeyUsage as KeyUsageExtension, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::scheme::{KeyType, Scheme};
@@ -37,6 +37,8 @@ pub struct Certificate {
     der: CertificateDer<'static>,
     subject: Name,
     alternative_names: Vec<Identity>,
+    /// The KeyUsage extension, if there is one, lets the key sign.
+    may_sign: bool,
     key: PublicKey,
     key_hash: [u8; 20],
 }
@@ -80,6 +82,11 @@ impl Certificate {
             Some((_, names)) => names.0.iter().filter_map(alternative_name).collect(),
             None => Vec::new(),
         };
+        // RFC 4945 section 5.1.3.2: either bit will do.
+        let may_sign = match tbs.get::<KeyUsageExtension>().map_err(text)? {
+            Some((_, usage)) => usage.digital_signature() || usage.non_repudiation(),
+            None => true,
+        };
         let spki = tbs.subject_public_key_info.to_der().map_err(text)?;
         let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &spki);
         let mut key_hash = [0; 20];
@@ -88,6 +95,7 @@ impl Certificate {
             der: CertificateDer::from(der.to_vec()),
             subject,
             alternative_names,
+            may_sign,
             key: public_key(&tbs.subject_public_key_info),
             key_hash,
         })
@@ -252,6 +260,9 @@ impl Authorities {
                 None,
             )
             .map_err(path_error)?;
+        if !certificate.may_sign {
+            return Err(PeerAuthError::KeyUsage);
+        }
         if !certificate.names(identity) {
             return Err(PeerAuthError::IdentityMismatch {
                 subject: certificate.subject.to_string(),

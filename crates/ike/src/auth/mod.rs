@@ -77,6 +77,8 @@ pub enum PeerAuthError {
     UnknownIssuer,
     #[error("the certificate's extended key usage does not allow IKE")]
     ExtendedKeyUsage,
+    #[error("the certificate's key usage does not allow signatures")]
+    KeyUsage,
     #[error("the certificate path is not valid: {0}")]
     Path(String),
     #[error("certificate \"{subject}\" is not for identity {identity}")]

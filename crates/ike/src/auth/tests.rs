@@ -520,3 +520,16 @@ fn patterns_accept_what_they_cover() {
         assert_eq!(pattern.precision(), precision, "{pattern}");
     }
 }
+
+/// RFC 4945 section 5.1.3.2.
+#[test]
+fn a_key_that_may_not_sign_proves_nothing() {
+    let authorities = Authorities::new(&[load(file!("usage-root.pem"))]).unwrap();
+    let verify = |pem| authorities.verify(&[&payload(pem)], &moon(), now());
+    assert!(verify(file!("usage-digital-signature.pem")).is_ok());
+    assert!(verify(file!("usage-content-commitment.pem")).is_ok());
+    assert_eq!(
+        verify(file!("usage-key-encipherment.pem")).unwrap_err(),
+        PeerAuthError::KeyUsage
+    );
+}

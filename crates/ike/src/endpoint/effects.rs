@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use crate::config::Unique;
 use crate::event::{DownReason, Event, IkeSaId};
-use crate::sa::{ChildSa, Context, Effect, IkeSa, Leave, Phase, Queued, Task, delete_ike};
+use crate::sa::{ChildSa, Context, Effect, IkeSa, Leave, Phase, Queued, Task, Wanted, delete_ike};
 
 /// Two IKE SAs that were established within this time in both directions crossed each other.
 const CROSSING: Duration = Duration::from_secs(30);
@@ -87,8 +87,9 @@ impl Endpoint {
             let wanted = connection
                 .children
                 .iter()
-                .filter(|child| children.contains(&child.name))
+                .filter(|child| children.contains(&child.name) && !child.from_packet)
                 .cloned()
+                .map(Wanted::from)
                 .collect();
             let result = self.establish(now, &connection, wanted, Some(local));
             let connecting = |id: &IkeSaId| self.table.get(*id).is_some_and(IkeSa::is_connecting);

@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crate::config::{AddressMatch, Child, Config, Connection, StartAction};
+use crate::config::{AddressMatch, Child, Config, Connection, Demand, StartAction};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
-use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task};
+use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted};
 use crate::status::{Counters, IkeSaStatus};
 use attempts::Attempts;
 use receive::ErrorBudget;
@@ -60,6 +60,8 @@ pub enum CommandError {
     NoLocalAddress(String),
     #[error("limit of {0} reached")]
     Limit(&'static str),
+    #[error("child {0:?} takes selectors from packets: only traffic can ask for it")]
+    NeedsPacket(String),
 }
 
 /// All IKE SAs of one gateway. Holds no socket and no clock.
@@ -137,8 +139,9 @@ impl Endpoint {
             let wanted: Vec<_> = connection
                 .children
                 .iter()
-                .filter(|child| child.start_action == StartAction::Start)
+                .filter(|child| child.start_action == StartAction::Start && !child.from_packet)
                 .cloned()
+                .map(Wanted::from)
                 .collect();
             if wanted.is_empty() {
                 continue;
@@ -197,23 +200,43 @@ impl Endpoint {
     ) -> Result<(), CommandError> {
         let connection = self.connection(connection)?;
         let wanted = match child {
-            None => connection.children.clone(),
+            None => {
+                let children = connection.children.iter().cloned();
+                children.filter(|child| !child.from_packet).collect()
+            }
             Some(name) => vec![find_child(&connection, name)?],
         };
+        if let Some(child) = wanted.iter().find(|child| child.from_packet) {
+            return Err(CommandError::NeedsPacket(child.name.clone()));
+        }
+        let wanted = wanted.into_iter().map(Wanted::from).collect();
         let result = self.establish(now, &connection, wanted, local);
         self.settle(now);
         result
     }
 
-    /// Traffic has met a policy without an SA. The same as [`Endpoint::initiate`] of one child.
+    /// A packet has met a policy without an SA for it: [`Endpoint::initiate`] of one child, with the packet's
+    /// selectors in front of the configured ones, or in their place where the child says so.
     pub fn acquire(
         &mut self,
         now: Instant,
         connection: &str,
         child: &str,
         local: Option<SocketAddr>,
+        demand: &Demand,
     ) -> Result<(), CommandError> {
-        self.initiate(now, connection, Some(child), local)
+        let connection = self.connection(connection)?;
+        let mut config = find_child(&connection, child)?;
+        if config.from_packet {
+            config = Arc::new(config.populated(demand));
+        }
+        let wanted = Wanted {
+            config,
+            packet: Some(demand.packet),
+        };
+        let result = self.establish(now, &connection, vec![wanted], local);
+        self.settle(now);
+        result
     }
 
     /// Deletes every IKE SA of the connection, or every SA of one of its children, and stops retrying.
@@ -324,7 +347,13 @@ impl Endpoint {
     /// ESP went out on `child`: its NAT mapping needs no keepalive for a while.
     pub fn note_outbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
-            self.with(now, id, |sa, ctx| sa.last_sent = ctx.now);
+            self.with(now, id, |sa, ctx| {
+                sa.last_sent = ctx.now;
+                let state = sa.established_mut();
+                if let Some(child) = state.and_then(|state| state.child_mut(child)) {
+                    child.last_used = ctx.now;
+                }
+            });
         }
     }
 
@@ -400,16 +429,13 @@ impl Endpoint {
         &mut self,
         now: Instant,
         connection: &Arc<Connection>,
-        mut wanted: Vec<Arc<Child>>,
+        mut wanted: Vec<Wanted>,
         local: Option<SocketAddr>,
     ) -> Result<(), CommandError> {
         let ids = self.table.of_connection(&connection.name);
         wanted.retain(|child| {
-            !ids.iter().any(|id| {
-                self.table
-                    .get(*id)
-                    .is_some_and(|sa| sa.has_child(&child.name))
-            })
+            !ids.iter()
+                .any(|id| self.table.get(*id).is_some_and(|sa| sa.has_child(child)))
         });
         if wanted.is_empty() {
             return Ok(());
@@ -433,7 +459,10 @@ impl Endpoint {
         let (local, remote) = self.addresses(connection, local)?;
         self.attempts.begin(
             &connection.name,
-            wanted.iter().map(|child| child.name.clone()),
+            // Traffic asks again for what takes its selectors from a packet.
+            (wanted.iter().map(|child| &child.config))
+                .filter(|child| !child.from_packet)
+                .map(|child| child.name.clone()),
             local,
         );
         let connection = connection.clone();
@@ -549,11 +578,11 @@ impl IkeSa {
     }
 
     /// Whether the child is up or on its way here.
-    fn has_child(&self, name: &str) -> bool {
+    fn has_child(&self, wanted: &Wanted) -> bool {
         match &self.phase {
-            Phase::InitSent(state) => state.wanted.iter().any(|child| child.name == name),
-            Phase::AuthSent(state) => state.wants(name) && state.doomed.is_none(),
-            Phase::Established(state) => !state.is_ending() && state.has_child(name),
+            Phase::InitSent(state) => state.wanted.iter().any(|other| wanted.is(&other.config)),
+            Phase::AuthSent(state) => state.wants(wanted) && state.doomed.is_none(),
+            Phase::Established(state) => !state.is_ending() && state.has_child(wanted),
             _ => false,
         }
     }
@@ -567,7 +596,7 @@ impl IkeSa {
         }
     }
 
-    fn want_child(&mut self, ctx: &mut Context<'_>, child: &Arc<Child>) -> bool {
+    fn want_child(&mut self, ctx: &mut Context<'_>, child: &Wanted) -> bool {
         let limit = ctx.config.limits.queued_tasks_max;
         match &mut self.phase {
             Phase::InitSent(state) if state.wanted.len() < limit => {
@@ -595,6 +624,7 @@ impl IkeSa {
             .child_mut(child)
             .filter(|child| child.state != ChildState::Rekeyed)
         {
+            child.last_used = ctx.now;
             child.use_outbound(ctx);
         }
     }

@@ -59,6 +59,7 @@ fn child(sa: &IkeSa, child: &ChildSa) -> ChildSaStatus {
             ChildState::Rekeyed => ChildSaState::Rekeyed,
             ChildState::Deleting => ChildSaState::Deleting,
         },
+        mode: child.mode,
         spi_in: child.spi_in,
         spi_out: child.spi_out,
         esp: child.esp,

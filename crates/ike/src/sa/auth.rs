@@ -6,8 +6,10 @@ use super::create_child::{ChildPayloads, PendingChild, Refuse, refused};
 use super::credentials::Peer;
 use super::established::Task;
 use super::init::{InitAnswered, InitDone};
-use super::{Channel, Context, Effect, Established, IkeSa, Phase, Received, credentials, notify};
-use crate::config::{Child, Connection, Identity, RemoteAuth, RemoteMethod, Unique};
+use super::{
+    Channel, Context, Effect, Established, IkeSa, Phase, Received, Wanted, credentials, notify,
+};
+use crate::config::{Connection, Identity, RemoteAuth, RemoteMethod, Unique};
 use crate::event::{ChildFailure, DownReason, Event, IkeSaUp};
 use crate::negotiate;
 use crate::status::Refusal;
@@ -22,7 +24,7 @@ pub(crate) struct AuthSent {
     local_id: Identity,
     child: PendingChild,
     /// The other children, for CREATE_CHILD_SA.
-    pub(crate) wanted: Vec<Arc<Child>>,
+    pub(crate) wanted: Vec<Wanted>,
     /// To be deleted as soon as it is up.
     pub(crate) doomed: Option<DownReason>,
 }
@@ -33,8 +35,8 @@ impl AuthSent {
         self.channel
     }
 
-    pub(crate) fn wants(&self, name: &str) -> bool {
-        self.child.config.name == name || self.wanted.iter().any(|child| child.name == name)
+    pub(crate) fn wants(&self, child: &Wanted) -> bool {
+        child.is(&self.child.config) || self.wanted.iter().any(|other| child.is(&other.config))
     }
 }
 
@@ -107,7 +109,7 @@ impl IkeSa {
         ctx: &mut Context<'_>,
         channel: Channel,
         done: InitDone,
-        mut wanted: Vec<Arc<Child>>,
+        mut wanted: Vec<Wanted>,
     ) {
         let connection = self.connection.clone();
         let local_id = credentials::local_id(&connection, self.local.ip());
@@ -117,7 +119,7 @@ impl IkeSa {
             ))
         } else {
             let first = wanted.remove(0);
-            self.propose_child(ctx, &first, None, true)
+            self.propose_child(ctx, &first, None, None)
                 .map_err(|failure| match failure {
                     ChildFailure::Resources(what) => DownReason::Resources(what),
                     other => DownReason::Configuration(other.to_string()),
@@ -204,6 +206,7 @@ impl IkeSa {
                 .map(Payload::IdR),
         );
         payloads.push(Payload::Auth(auth));
+        payloads.extend(child.mode_request());
         payloads.push(Payload::Sa(child.offer.clone()));
         payloads.push(Payload::TsI(child.local_ts.clone()));
         payloads.push(Payload::TsR(child.remote_ts.clone()));
@@ -337,7 +340,7 @@ impl IkeSa {
             }
             Err((failure, peer_has_it)) => {
                 if peer_has_it {
-                    self.queue(ctx, Task::Disown(pending.spi_in));
+                    self.queue(ctx, Task::Disown(pending.protocol(), pending.spi_in));
                 } else {
                     pending.release(ctx);
                 }

@@ -6,14 +6,41 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::Group;
 
 use super::{Context, IkeSa, deadline};
-use crate::config::{Action, Child};
+use crate::config::{Action, Child, Mode};
 use crate::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event};
 use crate::negotiate::ChosenEsp;
 use crate::suite::{Keys, Nonces, Secret};
-use crate::wire::TrafficSelector;
+use crate::wire::{ProtocolId, TrafficSelector};
 
 /// How long the inbound half of a deleted SA stays, for packets in flight.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// A child to be established, and the packet that asks for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) config: Arc<Child>,
+    /// Its ends, ours and the peer's, come first in the proposed selectors, so that narrowing keeps it (RFC 7296 section 2.9).
+    pub(crate) packet: Option<(TrafficSelector, TrafficSelector)>,
+}
+
+impl Wanted {
+    /// Whether both mean the same SA. Children whose selectors come from packets share one name.
+    pub(crate) fn is(&self, other: &Child) -> bool {
+        let own = &self.config;
+        own.name == other.name
+            && (!own.from_packet
+                || (&own.local_ts, &own.remote_ts) == (&other.local_ts, &other.remote_ts))
+    }
+}
+
+impl From<Arc<Child>> for Wanted {
+    fn from(config: Arc<Child>) -> Self {
+        Self {
+            config,
+            packet: None,
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChildState {
@@ -30,6 +57,8 @@ pub(crate) struct ChildSa {
     pub(crate) id: ChildSaId,
     pub(crate) config: Arc<Child>,
     pub(crate) state: ChildState,
+    pub(crate) mode: Mode,
+    pub(crate) protocol: ProtocolId,
     pub(crate) spi_in: u32,
     pub(crate) spi_out: u32,
     pub(crate) esp: EspSuite,
@@ -42,6 +71,8 @@ pub(crate) struct ChildSa {
     /// The SA that this one replaces, until it is deleted.
     pub(crate) replaces: Option<ChildSaId>,
     pub(crate) installed: Instant,
+    /// The last time that it, or what it replaces, carried a packet.
+    pub(crate) last_used: Instant,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
 }
@@ -50,6 +81,9 @@ pub(crate) struct ChildSa {
 pub(crate) struct Agreement<'a> {
     pub(crate) config: &'a Arc<Child>,
     pub(crate) chosen: &'a ChosenEsp,
+    pub(crate) mode: Mode,
+    /// The peer takes TFC padding.
+    pub(crate) tfc: bool,
     pub(crate) spi_in: u32,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
@@ -86,6 +120,8 @@ impl ChildSa {
         let soft_bytes = soft(ctx, life.rekey_bytes, life.rand_bytes);
         let soft_packets = soft(ctx, life.rekey_packets, life.rand_packets);
         let id = ChildSaId(ctx.next_id());
+        let replaced = agreed.replaces.and_then(|old| sa.established()?.child(old));
+        let last_used = replaced.map_or(ctx.now, |old| old.last_used);
         ctx.counters.child_sas_installed += 1;
         ctx.events
             .push_back(Event::ChildSaInstalled(Box::new(ChildSaInstalled {
@@ -94,7 +130,8 @@ impl ChildSa {
                 connection: sa.connection.name.clone(),
                 name: agreed.config.name.clone(),
                 initiator: agreed.initiator,
-                mode: agreed.config.mode,
+                mode: agreed.mode,
+                tfc: agreed.tfc,
                 local_ts: agreed.local_ts.clone(),
                 remote_ts: agreed.remote_ts.clone(),
                 spi_in: agreed.spi_in,
@@ -116,6 +153,8 @@ impl ChildSa {
             id,
             config: agreed.config.clone(),
             state: ChildState::Installed,
+            mode: agreed.mode,
+            protocol: agreed.chosen.answer.protocol,
             spi_in: agreed.spi_in,
             spi_out: agreed.chosen.peer_spi,
             esp,
@@ -125,10 +164,18 @@ impl ChildSa {
             outbound: false,
             replaces: agreed.replaces,
             installed: ctx.now,
+            last_used,
             rekey_at: deadline(ctx.now, rekey_in.max(Duration::from_secs(1)))
                 .filter(|_| !life.rekey_time.is_zero()),
             expires_at: deadline(ctx.now, life.life_time).filter(|_| !life.life_time.is_zero()),
         })
+    }
+
+    /// When it is closed for want of traffic.
+    pub(crate) fn idle_at(&self) -> Option<Instant> {
+        let limit = self.config.inactivity;
+        let current = matches!(self.state, ChildState::Installed | ChildState::Rekeying);
+        deadline(self.last_used, limit).filter(|_| current && !limit.is_zero())
     }
 
     pub(crate) fn use_outbound(&mut self, ctx: &mut Context<'_>) {

@@ -7,8 +7,8 @@ use esplanade_crypto::iana::Group;
 
 use super::child::Agreement;
 use super::established::{Exchange, Task};
-use super::{ChildSa, Context, IkeSa, Received};
-use crate::config::Child;
+use super::{ChildSa, ChildState, Context, IkeSa, Received, Wanted, notify};
+use crate::config::{Child, Mode};
 use crate::event::{ChildFailure, ChildSaId, DownReason};
 use crate::negotiate;
 use crate::status::Refusal;
@@ -32,6 +32,8 @@ pub(crate) struct PendingChild {
     pub(super) offer: Vec<Proposal>,
     pub(super) local_ts: Vec<TrafficSelector>,
     pub(super) remote_ts: Vec<TrafficSelector>,
+    /// The packet that asks for it.
+    packet: Option<(TrafficSelector, TrafficSelector)>,
     pub(crate) rekeys: Option<ChildSaId>,
     /// The peer has rekeyed the same child SA meanwhile.
     pub(super) rival: Option<Rival>,
@@ -53,6 +55,19 @@ impl PendingChild {
     pub(crate) fn release(&self, ctx: &mut Context<'_>) {
         ctx.spis.release(self.spi_in);
     }
+
+    /// Of the proposals: a child has ESP or AH, not both.
+    pub(super) fn protocol(&self) -> ProtocolId {
+        self.offer
+            .first()
+            .map_or(ProtocolId::ESP, |proposal| proposal.protocol)
+    }
+
+    /// What asks for another mode than the tunnel's (section 1.3.1).
+    pub(super) fn mode_request(&self) -> Option<Payload> {
+        (self.config.mode == Mode::Transport)
+            .then(|| notify(NotifyType::USE_TRANSPORT_MODE, Vec::new()))
+    }
 }
 
 /// The payloads of a message that negotiates a child SA.
@@ -62,6 +77,9 @@ pub(super) struct ChildPayloads<'a> {
     pub(super) ts_r: &'a [TrafficSelector],
     pub(super) nonce: Option<&'a [u8]>,
     pub(super) ke: Option<&'a KeyExchange>,
+    transport: bool,
+    /// TFC padding is taken.
+    tfc: bool,
 }
 
 impl<'a> ChildPayloads<'a> {
@@ -83,6 +101,12 @@ impl<'a> ChildPayloads<'a> {
             ts_r: ts_r?,
             nonce,
             ke,
+            transport: message
+                .notification(NotifyType::USE_TRANSPORT_MODE)
+                .is_some(),
+            tfc: message
+                .notification(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED)
+                .is_none(),
         })
     }
 }
@@ -94,7 +118,7 @@ pub(super) struct Refuse {
     pub(super) kind: NotifyType,
     pub(super) data: Vec<u8>,
     /// The child SA that it is about.
-    pub(super) about: Option<u32>,
+    pub(super) about: Option<(ProtocolId, u32)>,
 }
 
 impl Refuse {
@@ -127,7 +151,7 @@ impl Refuse {
     pub(super) fn payload(self, ctx: &mut Context<'_>) -> Payload {
         ctx.counters.refuse(self.refusal);
         Payload::Notify(match self.about {
-            Some(spi) => Notify::about_child(self.kind, ProtocolId::ESP, spi),
+            Some((protocol, spi)) => Notify::about_child(self.kind, protocol, spi),
             None => Notify::new(self.kind, self.data),
         })
     }
@@ -158,6 +182,7 @@ pub(super) struct Answer {
 /// A configured child, and what it has in common with the peer's selectors.
 struct ChildMatch<'a> {
     config: &'a Arc<Child>,
+    mode: Mode,
     local_ts: Vec<TrafficSelector>,
     remote_ts: Vec<TrafficSelector>,
 }
@@ -167,10 +192,13 @@ impl IkeSa {
     pub(super) fn propose_child(
         &self,
         ctx: &mut Context<'_>,
-        config: &Arc<Child>,
+        wanted: &Wanted,
         group: Option<Group>,
-        in_auth: bool,
+        rekeys: Option<ChildSaId>,
     ) -> Result<PendingChild, ChildFailure> {
+        let config = &wanted.config;
+        let (local_ts, remote_ts) = self.selectors_to_propose(wanted, rekeys.is_some())?;
+        let in_auth = self.established().is_none();
         let group = group.or_else(|| {
             config
                 .esp_proposals
@@ -192,19 +220,49 @@ impl IkeSa {
             nonce: ctx.nonce(),
             key_pair,
             offer: negotiate::esp_offer(&config.esp_proposals, spi_in, !in_auth),
-            local_ts: ts::resolve(&config.local_ts, self.local.ip()),
-            remote_ts: ts::resolve(&config.remote_ts, self.remote.ip()),
-            rekeys: None,
+            local_ts,
+            remote_ts,
+            packet: wanted.packet,
+            rekeys,
             rival: None,
             deleted: Vec::new(),
             group_changed: false,
         })
     }
 
-    pub(super) fn start_create_child(&mut self, ctx: &mut Context<'_>, config: &Arc<Child>) {
-        match self.propose_child(ctx, config, None, false) {
+    fn selectors_to_propose(
+        &self,
+        wanted: &Wanted,
+        rekey: bool,
+    ) -> Result<(Vec<TrafficSelector>, Vec<TrafficSelector>), ChildFailure> {
+        let config = &wanted.config;
+        let (local, remote) = (self.local.ip(), self.remote.ip());
+        let mut local_ts = ts::resolve(&config.local_ts, local);
+        let mut remote_ts = ts::resolve(&config.remote_ts, remote);
+        if config.mode == Mode::Transport {
+            // Checksums cover addresses that a NAT has changed (RFC 3948 section 3.1.2). One that we have feigned
+            // ourselves to be encapsulated, or that was no obstacle before, is none.
+            if self.nat.local || (self.nat.remote && !self.nat.forced && !rekey) {
+                return Err(ChildFailure::Transport("it does not pass a NAT"));
+            }
+            local_ts = ts::of_host(&local_ts, local);
+            remote_ts = ts::of_host(&remote_ts, remote);
+            if local_ts.is_empty() || remote_ts.is_empty() {
+                let why = "the traffic selectors do not include both gateways themselves";
+                return Err(ChildFailure::Transport(why));
+            }
+        }
+        if let Some((local, remote)) = wanted.packet {
+            ts::put_first(&mut local_ts, local);
+            ts::put_first(&mut remote_ts, remote);
+        }
+        Ok((local_ts, remote_ts))
+    }
+
+    pub(super) fn start_create_child(&mut self, ctx: &mut Context<'_>, wanted: &Wanted) {
+        match self.propose_child(ctx, wanted, None, None) {
             Ok(pending) => self.send_create_child(ctx, pending),
-            Err(failure) => self.child_failed(ctx, &config.name, failure),
+            Err(failure) => self.child_failed(ctx, &wanted.config.name, failure),
         }
     }
 
@@ -216,10 +274,11 @@ impl IkeSa {
             };
             payloads.push(Payload::Notify(Notify::about_child(
                 NotifyType::REKEY_SA,
-                ProtocolId::ESP,
+                child.protocol,
                 child.spi_in,
             )));
         }
+        payloads.extend(pending.mode_request());
         payloads.push(Payload::Sa(pending.offer.clone()));
         payloads.push(Payload::Nonce(pending.nonce.clone()));
         if let Some(key_pair) = &pending.key_pair {
@@ -254,7 +313,7 @@ impl IkeSa {
             }
             Err(failure) => {
                 // The peer has it; the SPI is free when the peer has confirmed the delete.
-                self.queue(ctx, Task::Disown(pending.spi_in));
+                self.queue(ctx, Task::Disown(pending.protocol(), pending.spi_in));
                 self.child_failed(ctx, &pending.config.name, failure);
                 self.rekey_gave_up(ctx, &pending);
             }
@@ -320,9 +379,23 @@ impl IkeSa {
                 "its traffic selectors are wider than ours",
             ));
         }
+        let mode = match (pending.config.mode, theirs.transport) {
+            (Mode::Transport, true) => Mode::Transport,
+            // The tunnel that the peer offers instead is not what was configured: section 1.3.1 lets us delete it.
+            (Mode::Transport, false) => {
+                return Err(ChildFailure::Transport("the peer declines it"));
+            }
+            (Mode::Tunnel, false) => Mode::Tunnel,
+            (Mode::Tunnel, true) => {
+                let why = "it answers with transport mode, which we did not ask for";
+                return Err(ChildFailure::PeerMisbehaved(why));
+            }
+        };
         let agreement = Agreement {
             config: &pending.config,
             chosen: &chosen,
+            mode,
+            tfc: theirs.tfc,
             spi_in: pending.spi_in,
             local_ts: theirs.ts_i.to_vec(),
             remote_ts: theirs.ts_r.to_vec(),
@@ -380,7 +453,10 @@ impl IkeSa {
             }
             NotifyType::TEMPORARY_FAILURE => {
                 let task = match pending.rekeys {
-                    None => Task::CreateChild(pending.config),
+                    None => Task::CreateChild(Wanted {
+                        config: pending.config,
+                        packet: pending.packet,
+                    }),
                     Some(old) => Task::RekeyChild(old),
                 };
                 self.queue_later(ctx, task, again);
@@ -406,9 +482,12 @@ impl IkeSa {
     }
 
     fn retry_with_group(&mut self, ctx: &mut Context<'_>, pending: &PendingChild, group: Group) {
-        match self.propose_child(ctx, &pending.config, Some(group), false) {
+        let wanted = Wanted {
+            config: pending.config.clone(),
+            packet: pending.packet,
+        };
+        match self.propose_child(ctx, &wanted, Some(group), pending.rekeys) {
             Ok(mut again) => {
-                again.rekeys = pending.rekeys;
                 again.group_changed = true;
                 self.send_create_child(ctx, again);
             }
@@ -523,13 +602,7 @@ impl IkeSa {
         in_auth: bool,
         replaces: Option<ChildSaId>,
     ) -> Result<(ChildSa, Vec<Payload>), Refuse> {
-        let matches = self.matching_children(theirs, candidates);
-        if matches.is_empty() {
-            return Err(Refuse::new(
-                Refusal::TsUnacceptable,
-                NotifyType::TS_UNACCEPTABLE,
-            ));
-        }
+        let matches = self.matching_children(theirs, candidates)?;
         let ke_group = theirs.ke.map(|ke| ke.group);
         let choose = |child: &Child| {
             negotiate::choose_esp(&child.esp_proposals, theirs.proposals, ke_group, !in_auth)
@@ -542,6 +615,7 @@ impl IkeSa {
             })?;
         let ChildMatch {
             config,
+            mode,
             local_ts,
             remote_ts,
         } = matched;
@@ -565,6 +639,8 @@ impl IkeSa {
         let agreement = Agreement {
             config,
             chosen: &chosen,
+            mode,
+            tfc: theirs.tfc,
             spi_in,
             local_ts: local_ts.clone(),
             remote_ts: remote_ts.clone(),
@@ -580,40 +656,69 @@ impl IkeSa {
         chosen.answer.spi = spi_in.to_be_bytes().to_vec();
         let mut payloads = vec![Payload::Sa(vec![chosen.answer])];
         payloads.extend(public);
+        if mode == Mode::Transport {
+            payloads.push(notify(NotifyType::USE_TRANSPORT_MODE, Vec::new()));
+        }
         payloads.push(Payload::TsI(remote_ts));
         payloads.push(Payload::TsR(local_ts));
         Ok((child, payloads))
     }
 
-    /// The children whose networks the peer can mean: first those that it names exactly, then those that have
-    /// something in common, each in the order of the configuration.
+    /// The children whose networks the peer can mean. First those of the mode that it asks for, then those that it names
+    /// exactly, then those that are not up yet (several may have the same selectors), each in the order of the
+    /// configuration.
     fn matching_children<'a>(
         &self,
         theirs: &ChildPayloads<'_>,
         candidates: &'a [Arc<Child>],
-    ) -> Vec<ChildMatch<'a>> {
-        let (mut exact, mut partial) = (Vec::new(), Vec::new());
+    ) -> Result<Vec<ChildMatch<'a>>, Refuse> {
+        let (local, remote) = (self.local.ip(), self.remote.ip());
+        let mut matches = Vec::new();
+        let mut refuse = Refuse::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE);
         for config in candidates {
-            let own_local = ts::resolve(&config.local_ts, self.local.ip());
-            let own_remote = ts::resolve(&config.remote_ts, self.remote.ip());
+            let mut own_local = ts::resolve(&config.local_ts, local);
+            let mut own_remote = ts::resolve(&config.remote_ts, remote);
+            // Who is configured for transport mode makes no tunnel; who is not declines the request for it and
+            // answers with a tunnel (section 1.3.1). Behind a NAT the peer proposes an address that is not its own
+            // here, so that nothing is left of the selectors.
+            if config.mode == Mode::Transport {
+                own_local = ts::of_host(&own_local, local);
+                own_remote = ts::of_host(&own_remote, remote);
+            }
             let local_ts = ts::narrow(theirs.ts_r, &own_local);
             let remote_ts = ts::narrow(theirs.ts_i, &own_remote);
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
             }
-            let list = if local_ts == own_local && remote_ts == own_remote {
-                &mut exact
-            } else {
-                &mut partial
-            };
-            list.push(ChildMatch {
+            if config.mode == Mode::Transport && !theirs.transport {
+                refuse = Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN);
+                continue;
+            }
+            let other_mode = (config.mode == Mode::Transport) != theirs.transport;
+            let partial = local_ts != own_local || remote_ts != own_remote;
+            let rank = (other_mode, partial, self.is_up(config));
+            let matched = ChildMatch {
                 config,
+                mode: config.mode,
                 local_ts,
                 remote_ts,
-            });
+            };
+            matches.push((rank, matched));
         }
-        exact.append(&mut partial);
-        exact
+        matches.sort_by_key(|(rank, _)| *rank);
+        if matches.is_empty() {
+            return Err(refuse);
+        }
+        Ok(matches.into_iter().map(|(_, matched)| matched).collect())
+    }
+
+    fn is_up(&self, config: &Child) -> bool {
+        let current = |child: &ChildSa| {
+            child.config.name == config.name
+                && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
+        };
+        self.established()
+            .is_some_and(|state| state.children.iter().any(current))
     }
 }
 

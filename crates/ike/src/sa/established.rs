@@ -1,18 +1,19 @@
 //! An authenticated IKE SA between exchanges: what waits to be done, and when.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::create_child::PendingChild;
 use super::informational::fatal_notify;
 use super::rekey_ike::PendingRekey;
-use super::{Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, deadline, delete_ike};
-use crate::config::{Child, Connection, Identity};
+use super::{
+    Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, Wanted, deadline, delete_ike,
+};
+use crate::config::{Connection, Identity};
 use crate::event::{ChildFailure, ChildSaId, DownReason, Event};
 use crate::status::Refusal;
 use crate::window::Window;
-use crate::wire::{ExchangeType, Message};
+use crate::wire::{ExchangeType, Message, ProtocolId};
 
 /// Pause before a rekey that the peer has refused is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(30);
@@ -34,11 +35,11 @@ pub(crate) struct Established {
 /// Something that needs an exchange of ours.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    CreateChild(Arc<Child>),
+    CreateChild(Wanted),
     RekeyChild(ChildSaId),
     DeleteChild(ChildSaId, DownReason),
     /// The peer has a child SA that we do not: tell it to forget it.
-    Disown(u32),
+    Disown(ProtocolId, u32),
     RekeyIke,
     DeleteIke(DownReason),
     Liveness,
@@ -65,7 +66,7 @@ impl Task {
         match self {
             Self::CreateChild(_) => "CHILD_CREATE",
             Self::RekeyChild(_) => "CHILD_REKEY",
-            Self::DeleteChild(..) | Self::Disown(_) => "CHILD_DELETE",
+            Self::DeleteChild(..) | Self::Disown(..) => "CHILD_DELETE",
             Self::RekeyIke => "IKE_REKEY",
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Liveness => "IKE_DPD",
@@ -75,10 +76,10 @@ impl Task {
     /// Whether one of the two in the queue is enough.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::CreateChild(a), Self::CreateChild(b)) => a.name == b.name,
+            (Self::CreateChild(a), Self::CreateChild(b)) => a.is(&b.config),
             (Self::RekeyChild(a), Self::RekeyChild(b)) => a == b,
             (Self::DeleteChild(a, _), Self::DeleteChild(b, _)) => a == b,
-            (Self::Disown(a), Self::Disown(b)) => a == b,
+            (Self::Disown(protocol, a), Self::Disown(other, b)) => (protocol, a) == (other, b),
             (Self::RekeyIke, Self::RekeyIke)
             | (Self::DeleteIke(_), Self::DeleteIke(_))
             | (Self::Liveness, Self::Liveness) => true,
@@ -91,7 +92,9 @@ impl Exchange {
     fn kind(&self) -> ExchangeType {
         match self {
             Self::CreateChild(_) | Self::RekeyIke(_) => ExchangeType::CREATE_CHILD_SA,
-            Self::DeleteChild(..) | Self::Disown(_) | Self::Liveness => ExchangeType::INFORMATIONAL,
+            Self::DeleteChild(..) | Self::Disown(..) | Self::Liveness => {
+                ExchangeType::INFORMATIONAL
+            }
         }
     }
 
@@ -99,7 +102,7 @@ impl Exchange {
         match self {
             Self::CreateChild(pending) if pending.rekeys.is_some() => "CHILD_REKEY",
             Self::CreateChild(_) => "CHILD_CREATE",
-            Self::DeleteChild(..) | Self::Disown(_) => "CHILD_DELETE",
+            Self::DeleteChild(..) | Self::Disown(..) => "CHILD_DELETE",
             Self::RekeyIke(_) => "IKE_REKEY",
             Self::Liveness => "IKE_DPD",
         }
@@ -152,19 +155,19 @@ impl Established {
     }
 
     /// Whether the child is there, or on its way.
-    pub(crate) fn has_child(&self, name: &str) -> bool {
+    pub(crate) fn has_child(&self, wanted: &Wanted) -> bool {
         let current = |child: &ChildSa| {
-            child.config.name == name
+            wanted.is(&child.config)
                 && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
         };
         let pending =
-            matches!(&self.exchange, Some(Exchange::CreateChild(p)) if p.config.name == name);
+            matches!(&self.exchange, Some(Exchange::CreateChild(p)) if wanted.is(&p.config));
         pending
             || self.children.iter().any(current)
             || self
                 .tasks
                 .iter()
-                .any(|queued| matches!(&queued.task, Task::CreateChild(c) if c.name == name))
+                .any(|queued| matches!(&queued.task, Task::CreateChild(c) if wanted.is(&c.config)))
     }
 
     /// Whether a delete of the IKE SA waits for its turn.
@@ -197,7 +200,7 @@ impl Established {
         let of_children = self
             .children
             .iter()
-            .flat_map(|child| [child.rekey_at, child.expires_at]);
+            .flat_map(|child| [child.rekey_at, child.expires_at, child.idle_at()]);
         let of_sa = [self.rekey_at, self.expires_at];
         let when_idle = if window.is_busy() {
             [None, None]
@@ -265,7 +268,7 @@ impl IkeSa {
                 Task::CreateChild(child) => self.start_create_child(ctx, &child),
                 Task::RekeyChild(id) => self.start_rekey_child(ctx, id),
                 Task::DeleteChild(id, reason) => self.start_delete_child(ctx, id, reason),
-                Task::Disown(spi) => self.start_disown(ctx, spi),
+                Task::Disown(protocol, spi) => self.start_disown(ctx, protocol, spi),
                 Task::RekeyIke => self.start_rekey_ike(ctx, None),
                 Task::DeleteIke(reason) => self.close_with(ctx, reason, &[delete_ike()]),
                 Task::Liveness => self.start_liveness(ctx),
@@ -336,6 +339,12 @@ impl IkeSa {
                 };
                 tasks.push(Task::DeleteChild(child.id, reason));
             }
+            if child.idle_at().is_some_and(|at| at <= ctx.now) {
+                // Once: another look at it is due when traffic has been missing for as long again.
+                child.last_used = ctx.now;
+                tasks.push(Task::DeleteChild(child.id, DownReason::Inactive));
+                continue;
+            }
             if due(&mut child.rekey_at) && child.state == ChildState::Installed {
                 child.state = ChildState::Rekeying;
                 tasks.push(Task::RekeyChild(child.id));
@@ -404,7 +413,7 @@ impl IkeSa {
             Some(Exchange::DeleteChild(..) | Exchange::Liveness) | None => {}
         }
         for queued in state.tasks {
-            if let Task::Disown(spi) = queued.task {
+            if let Task::Disown(_, spi) = queued.task {
                 ctx.spis.release(spi);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::established::Exchange;
 use super::rekey_ike::Leave;
-use super::{ChildState, Context, Effect, IkeSa, Received, notify};
+use super::{ChildSa, ChildState, Context, Effect, IkeSa, Received, notify};
 use crate::event::{ChildSaId, DownReason};
 use crate::status::Refusal;
 use crate::wire::{Delete, ExchangeType, Message, NotifyType, Payload, ProtocolId};
@@ -17,11 +17,8 @@ pub(crate) fn delete_ike() -> Payload {
     })
 }
 
-fn delete_esp(spis: Vec<u32>) -> Payload {
-    Payload::Delete(Delete {
-        protocol: ProtocolId::ESP,
-        spis,
-    })
+fn delete_children(protocol: ProtocolId, spis: Vec<u32>) -> Payload {
+    Payload::Delete(Delete { protocol, spis })
 }
 
 fn deletes_ike(message: &Message) -> bool {
@@ -62,14 +59,15 @@ impl IkeSa {
         if child.state != ChildState::Rekeyed {
             child.state = ChildState::Deleting;
         }
-        let spi = child.spi_in;
+        let delete = delete_children(child.protocol, vec![child.spi_in]);
         self.begin(Exchange::DeleteChild(id, reason));
-        self.send_request(ctx, ExchangeType::INFORMATIONAL, &[delete_esp(vec![spi])]);
+        self.send_request(ctx, ExchangeType::INFORMATIONAL, &[delete]);
     }
 
-    pub(super) fn start_disown(&mut self, ctx: &mut Context<'_>, spi: u32) {
+    pub(super) fn start_disown(&mut self, ctx: &mut Context<'_>, protocol: ProtocolId, spi: u32) {
         self.begin(Exchange::Disown(spi));
-        self.send_request(ctx, ExchangeType::INFORMATIONAL, &[delete_esp(vec![spi])]);
+        let delete = delete_children(protocol, vec![spi]);
+        self.send_request(ctx, ExchangeType::INFORMATIONAL, &[delete]);
     }
 
     pub(super) fn handle_informational_request(
@@ -86,7 +84,7 @@ impl IkeSa {
             self.send_response(ctx, received, &[]);
             return self.deleted_by_peer(ctx);
         }
-        let mut answer = Vec::new();
+        let mut answer: Vec<(ProtocolId, u32)> = Vec::new();
         let mut gone = Vec::new();
         let Some(state) = self.established_mut() else {
             return;
@@ -96,17 +94,15 @@ impl IkeSa {
             _ => None,
         };
         for payload in &message.payloads {
-            let Payload::Delete(Delete {
-                protocol: ProtocolId::ESP,
-                spis,
-            }) = payload
-            else {
+            let Payload::Delete(Delete { protocol, spis }) = payload else {
                 continue;
             };
             for &spi in spis {
                 // The peer names what it receives on, which is what we send on.
-                let Some(child) = state.children.iter().find(|child| child.spi_out == spi) else {
+                let named = |child: &&ChildSa| (child.protocol, child.spi_out) == (*protocol, spi);
+                let Some(child) = state.children.iter().find(named) else {
                     if let Some(Exchange::CreateChild(pending)) = &mut state.exchange
+                        && pending.protocol() == *protocol
                         && pending.deleted.len() < DELETED_MAX
                     {
                         pending.deleted.push(spi);
@@ -119,18 +115,22 @@ impl IkeSa {
                 gone.push(child.id);
                 // Deletes that cross each other are answered without the SPI (section 1.4.1).
                 if deleting != Some(child.id) {
-                    answer.push(child.spi_in);
+                    answer.push((child.protocol, child.spi_in));
                 }
             }
         }
         for id in gone {
             self.child_deleted_by_peer(ctx, id);
         }
-        let answer = if answer.is_empty() {
-            Vec::new()
-        } else {
-            vec![delete_esp(answer)]
+        let of = |protocol| {
+            let spis = answer.iter().filter(|(of, _)| *of == protocol);
+            let spis: Vec<u32> = spis.map(|(_, spi)| *spi).collect();
+            (!spis.is_empty()).then(|| delete_children(protocol, spis))
         };
+        let answer: Vec<_> = [ProtocolId::ESP, ProtocolId::AH]
+            .into_iter()
+            .filter_map(of)
+            .collect();
         self.send_response(ctx, received, &answer);
     }
 

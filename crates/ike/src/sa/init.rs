@@ -7,9 +7,9 @@ use std::time::Instant;
 use esplanade_crypto::iana::Group;
 
 use super::create_child::{Refuse, ke_payload, wanted_group};
-use super::{Channel, Context, IkeSa, Phase, Received, notify};
+use super::{Channel, Context, IkeSa, Phase, Received, Wanted, notify};
 use crate::auth::SIGNATURE_HASHES;
-use crate::config::{Child, Connection, RemoteMethod};
+use crate::config::{Connection, RemoteMethod};
 use crate::event::{Direction, DownReason, IkeSaId};
 use crate::nat;
 use crate::nat::Nat;
@@ -39,7 +39,7 @@ pub(crate) struct InitSent {
     /// An unauthenticated error notify. Anybody can send one, so a real answer is still waited for until the next
     /// retransmission is due (section 2.21.1).
     pub(super) refused: Option<DownReason>,
-    pub(crate) wanted: Vec<Arc<Child>>,
+    pub(crate) wanted: Vec<Wanted>,
 }
 
 /// What both ends keep of IKE_SA_INIT until IKE_AUTH is done.
@@ -101,7 +101,7 @@ impl IkeSa {
         connection: Arc<Connection>,
         local: SocketAddr,
         remote: SocketAddr,
-        wanted: Vec<Arc<Child>>,
+        wanted: Vec<Wanted>,
     ) -> Result<Self, DownReason> {
         let group = negotiate::first_group(&connection.proposals)
             .ok_or_else(|| DownReason::Configuration("no key exchange method".to_owned()))?;

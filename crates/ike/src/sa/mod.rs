@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use auth::{connection_matches, peer_key};
-pub(crate) use child::{ChildSa, ChildState};
+pub(crate) use child::{ChildSa, ChildState, Wanted};
 pub(crate) use established::{Established, Queued, Task};
 pub(crate) use informational::delete_ike;
 pub(crate) use init::{InitRequest, respond_init};

@@ -25,11 +25,8 @@ impl IkeSa {
         child.rekey_at = None;
         let config = child.config.clone();
         let group = child.group;
-        match self.propose_child(ctx, &config, group, false) {
-            Ok(mut pending) => {
-                pending.rekeys = Some(old);
-                self.send_create_child(ctx, pending);
-            }
+        match self.propose_child(ctx, &config.clone().into(), group, Some(old)) {
+            Ok(pending) => self.send_create_child(ctx, pending),
             Err(failure) => {
                 self.rekey_failed(ctx, Some(old));
                 self.child_failed(ctx, &config.name, failure);
@@ -101,7 +98,7 @@ impl IkeSa {
             return;
         }
         self.remove_child(ctx, old, DownReason::PeerDeleted);
-        self.queue(ctx, Task::CreateChild(pending.config.clone()));
+        self.queue(ctx, Task::CreateChild(pending.config.clone().into()));
     }
 
     pub(super) fn handle_rekey_child_request(
@@ -125,16 +122,17 @@ impl IkeSa {
     ) -> Result<Vec<crate::wire::Payload>, Refuse> {
         let not_found = || {
             let mut refuse = Refuse::new(Refusal::ChildSaNotFound, NotifyType::CHILD_SA_NOT_FOUND);
-            refuse.about = rekeyed.spi_u32();
+            refuse.about = rekeyed.spi_u32().map(|spi| (rekeyed.protocol, spi));
             refuse
         };
-        if rekeyed.protocol != ProtocolId::ESP {
+        if !matches!(rekeyed.protocol, ProtocolId::ESP | ProtocolId::AH) {
             return Err(not_found());
         }
         let state = self.established().ok_or_else(Refuse::temporary)?;
         let awaits_answer = matches!(state.exchange, Some(Exchange::CreateChild(_)));
         let spi = rekeyed.spi_u32().ok_or_else(Refuse::syntax)?;
-        let old = state.children.iter().find(|child| child.spi_out == spi);
+        let mut old = state.children.iter();
+        let old = old.find(|child| (child.protocol, child.spi_out) == (rekeyed.protocol, spi));
         let old = old.ok_or_else(|| match awaits_answer {
             // It may be the very SA that we have proposed, of which the answer was lost.
             true => Refuse::temporary(),

@@ -52,6 +52,7 @@ fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> C
         name: "net".into(),
         initiator: true,
         mode: Mode::Tunnel,
+        tfc: true,
         local_ts: wire("10.1.0.0/16"),
         remote_ts: wire(remote),
         spi_in: join.database.sad().allocate_spi().unwrap(),

@@ -1,0 +1,472 @@
+//! What a child SA is besides an ESP tunnel: transport mode, AH, selectors from packets, several with the same
+//! selectors, TFC padding, closing for want of traffic.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::script::{Script, error_of};
+use common::*;
+use esplanade_crypto::iana::Integrity;
+use esplanade_ike::config::{Child, Connection, Demand, Mode, Selector};
+use esplanade_ike::wire::{
+    Delete, ExchangeType, Message, Notify, NotifyType, Payload, ProtocolId, TrafficSelector,
+};
+use esplanade_ike::{ChildFailure, DownReason, Event, Refusal};
+use esplanade_testkit::net::Conditions;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn change(connection: &mut Connection, change: impl Fn(&mut Child)) {
+    for child in &mut connection.children {
+        change(Arc::make_mut(child));
+    }
+}
+
+fn transport(child: &mut Child) {
+    child.mode = Mode::Transport;
+    child.local_ts = vec![Selector::DYNAMIC];
+    child.remote_ts = vec![Selector::DYNAMIC];
+}
+
+fn failures(side: &Side) -> Vec<&ChildFailure> {
+    let events = side.events.iter();
+    events
+        .filter_map(|event| match event {
+            Event::ChildFailed { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .collect()
+}
+
+fn modes(side: &Side) -> Vec<Mode> {
+    side.children.values().map(|(sa, _)| sa.mode).collect()
+}
+
+fn host(address: &str) -> Vec<TrafficSelector> {
+    let address = address.parse().unwrap();
+    vec![TrafficSelector::addresses(address, address)]
+}
+
+#[test]
+fn transport_mode_is_asked_for_agreed_and_kept() {
+    let mut pair = Pair::with(|a, b| {
+        change(a, transport);
+        change(b, transport);
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let rekey = |pair: &mut Pair, by_a: bool| {
+        let side = if by_a { &mut pair.a } else { &mut pair.b };
+        assert_eq!(side.endpoint.rekey(pair.now, "site", Some("net")), Ok(1));
+        pair.flush();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+    };
+    rekey(&mut pair, true);
+    rekey(&mut pair, false);
+    for side in [&pair.a, &pair.b] {
+        assert_eq!(side.installed.len(), 3);
+        assert!(side.installed.iter().all(|sa| sa.mode == Mode::Transport));
+    }
+    let (sa, _) = pair.a.children.values().next().unwrap();
+    assert_eq!((&sa.local_ts, &sa.remote_ts), (&host(A), &host(B)));
+    pair.assert_clean_end();
+}
+
+#[test]
+fn transport_mode_is_for_the_gateways_own_packets() {
+    // Wider selectors are narrowed to the two hosts.
+    let mut pair = Pair::with(|a, b| {
+        let wide = |child: &mut Child| {
+            child.mode = Mode::Transport;
+            child.local_ts = vec![subnet("0.0.0.0-255.255.255.255")];
+            child.remote_ts = child.local_ts.clone();
+        };
+        change(a, wide);
+        change(b, wide);
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let (sa, _) = pair.b.children.values().next().unwrap();
+    assert_eq!((&sa.local_ts, &sa.remote_ts), (&host(B), &host(A)));
+
+    // Selectors of the networks behind have nothing in common with them.
+    let mut pair = Pair::with(|a, _| change(a, |child| child.mode = Mode::Transport));
+    pair.initiate();
+    pair.run(SECOND);
+    assert!(pair.a.children.is_empty());
+    let failed = |e: &Event| matches!(e, Event::ConnectFailed { reason: DownReason::Configuration(why), .. } if why.contains("transport"));
+    assert!(pair.a.events.iter().any(failed), "{:?}", pair.a.events);
+}
+
+/// RFC 7296 section 1.3.1: who declines answers with a tunnel, and the initiator for which that will not do deletes it.
+#[test]
+fn a_declined_transport_mode_is_deleted_by_who_asked() {
+    let mut pair = Pair::with(|a, b| {
+        change(a, transport);
+        change(b, |child| {
+            transport(child);
+            child.mode = Mode::Tunnel;
+        });
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    assert_eq!(
+        failures(&pair.a),
+        [&ChildFailure::Transport("the peer declines it")]
+    );
+    assert_eq!(pair.b.installed.len(), 1, "the tunnel");
+    assert_eq!(pair.b.installed[0].mode, Mode::Tunnel);
+    pair.assert_agreed(1, 0);
+
+    // The other way round there is no mode that both accept.
+    pair.b
+        .endpoint
+        .initiate(pair.now, "site", None, None)
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    assert_eq!(failures(&pair.b), [&ChildFailure::NoProposalChosen]);
+    assert_eq!(pair.a.refused(Refusal::NoProposalChosen), 1);
+    pair.assert_agreed(1, 0);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn a_request_for_transport_mode_prefers_the_child_that_has_it() {
+    let mut pair = Pair::with(|a, b| {
+        let both = |connection: &mut Connection| {
+            let mut tunnel = (*connection.children[0]).clone();
+            transport(&mut tunnel);
+            let host = Child {
+                name: "host".into(),
+                ..tunnel.clone()
+            };
+            tunnel.mode = Mode::Tunnel;
+            connection.children = vec![tunnel.into(), host.into()];
+        };
+        both(a);
+        both(b);
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 2);
+    assert_eq!(modes(&pair.a), [Mode::Tunnel, Mode::Transport]);
+    assert_eq!(modes(&pair.b), [Mode::Tunnel, Mode::Transport]);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn transport_mode_does_not_pass_a_nat_but_a_feigned_one() {
+    let both = |encap| {
+        move |a: &mut Connection, b: &mut Connection| {
+            a.encap = encap;
+            change(a, transport);
+            change(b, transport);
+        }
+    };
+    let mut pair = Pair::with(both(true));
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    assert_eq!(modes(&pair.b), [Mode::Transport]);
+    assert!(pair.a.installed[0].udp_encap);
+    pair.assert_clean_end();
+
+    let mut pair = Pair::with(both(false));
+    pair.nat = Some(("203.0.113.9".parse().unwrap(), 10_000));
+    pair.b.endpoint.set_config({
+        let (_, mut b) = default_configs();
+        b.remote_addrs.clear();
+        change(&mut b, transport);
+        config(b)
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    assert!(pair.a.children.is_empty() && pair.b.children.is_empty());
+    let failed = |e: &Event| matches!(e, Event::ConnectFailed { reason: DownReason::Configuration(why), .. } if why.contains("NAT"));
+    assert!(pair.a.events.iter().any(failed), "{:?}", pair.a.events);
+}
+
+fn ah(child: &mut Child) {
+    let proposal = &mut child.esp_proposals[0];
+    proposal.encryption.clear();
+    proposal.integrity = vec![Integrity::HmacSha2_256_128];
+}
+
+#[test]
+fn ah_is_negotiated_rekeyed_and_deleted() {
+    let mut pair = Pair::with(|a, b| {
+        change(a, ah);
+        change(b, ah);
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let (sa, _) = pair.a.children.values().next().unwrap();
+    assert_eq!(sa.esp.transform.protocol(), esplanade_crypto::Protocol::Ah);
+    assert_eq!(sa.key_in.len(), 32);
+    pair.b
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    assert_eq!(pair.a.installed.len(), 2);
+    pair.a
+        .endpoint
+        .terminate(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 0);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn ah_and_esp_do_not_meet() {
+    let mut pair = Pair::with(|a, _| change(a, ah));
+    pair.initiate();
+    pair.run(SECOND);
+    assert_eq!(failures(&pair.a), [&ChildFailure::NoProposalChosen]);
+    pair.assert_agreed(1, 0);
+}
+
+/// A peer's AH SPI may equal one of its ESP SPIs: the protocol tells which is meant.
+#[test]
+fn deletes_and_rekeys_name_the_protocol() {
+    let (_, b) = default_configs();
+    let now = std::time::Instant::now();
+    let mut side = Side::new("b", B, config(b), now, 3);
+    let mut script = Script::established(&mut side, now);
+    let spi = 0x4444;
+    let mut informational = |protocol| {
+        let delete = Payload::Delete(Delete {
+            protocol,
+            spis: vec![spi],
+        });
+        script
+            .exchange(&mut side, now, ExchangeType::INFORMATIONAL, &[delete])
+            .unwrap()
+    };
+    assert!(informational(ProtocolId::AH).payloads.is_empty());
+    assert_eq!(informational(ProtocolId::ESP).payloads.len(), 1);
+
+    let mut side = Side::new("b", B, config(default_configs().1), now, 3);
+    let mut script = Script::established(&mut side, now);
+    let notify = Notify::about_child(NotifyType::REKEY_SA, ProtocolId::AH, spi);
+    let mut payloads = vec![Payload::Notify(notify), Payload::Nonce(vec![7; 32])];
+    payloads.extend(Script::child_payloads());
+    let answer = script
+        .exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
+        .unwrap();
+    assert_eq!(error_of(&answer), Some(NotifyType::CHILD_SA_NOT_FOUND));
+    let about = answer.notification(NotifyType::CHILD_SA_NOT_FOUND).unwrap();
+    assert_eq!(about.protocol, ProtocolId::AH);
+}
+
+fn demand(port: u16) -> Demand {
+    let host = |address: &str, port: u16| {
+        let address = address.parse().unwrap();
+        TrafficSelector {
+            protocol: 6,
+            start_port: port,
+            end_port: port,
+            start: address,
+            end: address,
+        }
+    };
+    let any = |from: &str, to: &str| {
+        TrafficSelector::addresses(from.parse().unwrap(), to.parse().unwrap())
+    };
+    Demand {
+        packet: (host("10.1.0.7", port), host("10.2.0.9", 80)),
+        selectors: (
+            host("10.1.0.7", port),
+            TrafficSelector {
+                protocol: 6,
+                ..any("10.2.0.0", "10.2.255.255")
+            },
+        ),
+    }
+}
+
+/// RFC 7296 section 2.9.
+#[test]
+fn the_packet_that_asks_comes_first() {
+    let mut pair = Pair::with(|_, _| {});
+    pair.a
+        .endpoint
+        .acquire(pair.now, "site", "net", None, &demand(1111))
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let (sa, _) = pair.a.children.values().next().unwrap();
+    let whole =
+        TrafficSelector::addresses("10.1.0.0".parse().unwrap(), "10.1.255.255".parse().unwrap());
+    assert_eq!(sa.local_ts, [whole], "the responder grants all of it");
+
+    // A responder that grants less keeps what the packet needs.
+    let mut pair = Pair::with(|_, b| {
+        change(b, |child| {
+            let narrow = |from: &str| Selector {
+                protocol: 6,
+                ..subnet(from)
+            };
+            child.local_ts = vec![narrow("10.2.0.9-10.2.0.9")];
+            child.remote_ts = vec![narrow("10.1.0.7-10.1.0.7")];
+        });
+    });
+    let asked = demand(1111);
+    pair.a
+        .endpoint
+        .acquire(pair.now, "site", "net", None, &asked)
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let (sa, _) = pair.a.children.values().next().unwrap();
+    let covers = |list: &[TrafficSelector], ts: &TrafficSelector| {
+        list.iter().any(|own| {
+            own.start <= ts.start && ts.end <= own.end && own.start_port <= ts.start_port
+        })
+    };
+    assert!(covers(&sa.local_ts, &asked.packet.0) && covers(&sa.remote_ts, &asked.packet.1));
+}
+
+#[test]
+fn flows_of_one_child_have_an_sa_each() {
+    let mut pair = Pair::with(|a, _| change(a, |child| child.from_packet = true));
+    for port in [1111, 2222, 2222] {
+        pair.a
+            .endpoint
+            .acquire(pair.now, "site", "net", None, &demand(port))
+            .unwrap();
+        pair.flush();
+        pair.run(SECOND);
+    }
+    pair.assert_agreed(1, 2);
+    pair.a
+        .endpoint
+        .rekey(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    pair.run(2 * SECOND);
+    pair.assert_agreed(1, 2);
+    let mut ports: Vec<_> = pair
+        .b
+        .children
+        .values()
+        .map(|(sa, _)| {
+            let [remote] = sa.remote_ts[..] else {
+                panic!("{:?}", sa.remote_ts)
+            };
+            assert_eq!((remote.start, remote.protocol), (remote.end, 6));
+            remote.start_port
+        })
+        .collect();
+    ports.sort_unstable();
+    assert_eq!(ports, [1111, 2222], "also after a rekey");
+    assert!(
+        pair.a
+            .endpoint
+            .initiate(pair.now, "site", Some("net"), None)
+            .is_err(),
+        "without a packet there are no selectors"
+    );
+    pair.assert_clean_end();
+}
+
+/// SAs for the classes of traffic, as RFC 4301 section 4.1 has them: selectors cannot tell the responder which is which.
+#[test]
+fn children_with_the_same_selectors_find_each_other() {
+    let mut pair = Pair::with(|a, b| {
+        for connection in [a, b] {
+            let voice = Child {
+                name: "voice".into(),
+                ..(*connection.children[0]).clone()
+            };
+            connection.children.push(voice.into());
+        }
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 2);
+    let mut names: Vec<_> = pair.b.children.values().map(|(sa, _)| &sa.name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["net", "voice"]);
+    for name in ["net", "voice"] {
+        let spis = |side: &Side| {
+            let of = side.children.values().find(|(sa, _)| sa.name == name);
+            of.map(|(sa, _)| (sa.spi_in, sa.spi_out)).unwrap()
+        };
+        let (there, back) = (spis(&pair.a), spis(&pair.b));
+        assert_eq!(there, (back.1, back.0), "{name}");
+    }
+    pair.assert_clean_end();
+}
+
+/// RFC 7296 section 1.3.1. We take TFC padding ourselves.
+#[test]
+fn a_peer_may_refuse_tfc_padding() {
+    let now = std::time::Instant::now();
+    let mut side = Side::new("b", B, config(default_configs().1), now, 3);
+    let mut script = Script::established(&mut side, now);
+    let no_tfc = Notify::new(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED, vec![]);
+    let mut payloads = vec![Payload::Notify(no_tfc), Payload::Nonce(vec![7; 32])];
+    payloads.extend(Script::child_payloads());
+    let answer: Message = script
+        .exchange(&mut side, now, ExchangeType::CREATE_CHILD_SA, &payloads)
+        .unwrap();
+    assert_eq!(error_of(&answer), None);
+    assert!(
+        answer
+            .notification(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED)
+            .is_none()
+    );
+    let tfc: Vec<_> = side
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::ChildSaInstalled(sa) => Some(sa.tfc),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tfc, [true, false]);
+}
+
+#[test]
+fn an_idle_child_is_closed() {
+    let (mut a, b) = default_configs();
+    change(&mut a, |child| {
+        child.inactivity = Duration::from_secs(30);
+        child.lifetime.rekey_time = Duration::from_secs(20);
+    });
+    let mut pair = Pair::new(config(a), config(b), Conditions::PERFECT, 1);
+    pair.initiate();
+    // Traffic holds it up, whichever way it goes, and whatever SA it uses.
+    for inbound in [true, false] {
+        pair.run(25 * SECOND);
+        let (child, _) = pair.a.children.iter().next_back().unwrap();
+        let (child, endpoint) = (*child, &mut pair.a.endpoint);
+        match inbound {
+            true => endpoint.note_inbound_traffic(pair.now, child),
+            false => endpoint.note_outbound_traffic(pair.now, child),
+        }
+        pair.flush();
+    }
+    pair.run(29 * SECOND);
+    pair.assert_agreed(1, 1);
+    assert!(pair.a.installed.len() > 3, "rekeys are no traffic");
+    pair.run(3 * SECOND);
+    pair.assert_agreed(1, 0);
+    let inactive = |e: &Event| matches!(e, Event::ChildSaDeleted(d) if d.reason == DownReason::Inactive && !d.replaced);
+    assert_eq!(pair.a.events.iter().filter(|e| inactive(e)).count(), 1);
+    pair.assert_clean_end();
+}
