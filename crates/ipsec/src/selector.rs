@@ -85,6 +85,22 @@ impl AddressRange {
         }
     }
 
+    /// The ends as numbers, if they are of IPv4.
+    pub(crate) fn v4(&self) -> Option<(u32, u32)> {
+        match (self.first, self.last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => Some((first.to_bits(), last.to_bits())),
+            _ => None,
+        }
+    }
+
+    /// The ends as numbers, if they are of IPv6.
+    pub(crate) fn v6(&self) -> Option<(u128, u128)> {
+        match (self.first, self.last) {
+            (IpAddr::V6(first), IpAddr::V6(last)) => Some((first.to_bits(), last.to_bits())),
+            _ => None,
+        }
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, self.last, address) {
             (IpAddr::V4(first), IpAddr::V4(last), IpAddr::V4(a)) => first <= a && a <= last,
@@ -202,7 +218,8 @@ impl Selector {
     }
 
     pub fn matches(&self, flow: &Flow) -> bool {
-        self.addresses_match(flow)
+        self.remote.contains(flow.remote)
+            && self.local.contains(flow.local)
             && self.protocol.contains(flow.protocol)
             && self
                 .local_ports
@@ -210,16 +227,6 @@ impl Selector {
             && self
                 .remote_ports
                 .contains(flow.ports.map(|(_, remote)| remote))
-    }
-
-    /// Whether this may be the selector of the datagram that a packet without visible ports is part of.
-    pub(crate) fn may_match(&self, flow: &Flow) -> bool {
-        self.addresses_match(flow)
-            && (flow.protocol.is_none() || self.protocol.contains(flow.protocol))
-    }
-
-    fn addresses_match(&self, flow: &Flow) -> bool {
-        self.remote.contains(flow.remote) && self.local.contains(flow.local)
     }
 }
 

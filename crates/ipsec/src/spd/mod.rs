@@ -1,5 +1,6 @@
 //! The security policy database: an ordered list, first match wins, no match is Discard (RFC 4301 §4.4.1).
 
+mod classifier;
 mod policy;
 
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::OutboundSa;
 use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
+use classifier::Classifier;
 
 pub use policy::{Policy, PolicyId, SAS_MAX};
 
@@ -25,16 +27,6 @@ pub enum PolicyDirection {
     Both,
     Outbound,
     Inbound,
-}
-
-impl PolicyDirection {
-    fn outbound(self) -> bool {
-        self != Self::Inbound
-    }
-
-    fn inbound(self) -> bool {
-        self != Self::Outbound
-    }
 }
 
 /// One line of the SPD.
@@ -95,42 +87,46 @@ impl Acquire<'_> {
 }
 
 /// A snapshot: the control plane publishes a new one, workers load it once per burst.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Spd {
     entries: Vec<Entry>,
+    classifier: Classifier,
 }
 
 impl Spd {
+    /// Compiles the entries. SAs are not part of a snapshot: they come and go in the [`Policy`].
     pub fn new(entries: Vec<Entry>) -> Self {
-        Self { entries }
+        Self {
+            classifier: Classifier::new(&entries),
+            entries,
+        }
     }
 
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
+    /// Bytes that the compiled form takes.
+    pub fn compiled_len(&self) -> usize {
+        self.classifier.memory()
+    }
+
     /// The first entry that matches, and its selector that does.
-    fn find(&self, flow: &Flow, inbound: bool) -> Option<(usize, &Entry, &Selector)> {
-        let mut entries = self.entries.iter().enumerate();
-        entries.find_map(|(index, entry)| {
-            if !entry.may_see(flow, inbound) {
-                return None;
-            }
-            let mut selectors = entry.selectors.as_slice().iter();
-            Some((index, entry, selectors.find(|s| s.matches(flow))?))
-        })
+    fn find(&self, flow: &Flow, inbound: bool) -> Option<(u32, &Entry, &Selector)> {
+        let found = self.classifier.find(flow, inbound)?;
+        let entry = self.entries.get(found.entry as usize)?;
+        let selectors = entry.selectors.as_slice();
+        Some((
+            found.entry,
+            entry,
+            selectors.get(usize::from(found.selector))?,
+        ))
     }
 
     /// Whether an entry before `index` could be the one for this packet if only its ports were known: a later
     /// fragment must not pass in the clear when its datagram would not (RFC 4301 §7.4).
-    fn may_belong_before(&self, index: usize, flow: &Flow, inbound: bool) -> bool {
-        let mut before = self.entries.iter().take(index);
-        flow.ports.is_none()
-            && before.any(|e| {
-                !matches!(e.action, Action::Bypass)
-                    && e.may_see(flow, inbound)
-                    && e.selectors.as_slice().iter().any(|s| s.may_match(flow))
-            })
+    fn may_belong_before(&self, index: u32, flow: &Flow, inbound: bool) -> bool {
+        flow.ports.is_none() && self.classifier.may_match_before(index, flow, inbound)
     }
 
     /// The outbound decision (RFC 4301 §5.1).
@@ -171,15 +167,5 @@ impl Spd {
             }
             _ => Err(DropReason::NotProtected),
         }
-    }
-}
-
-impl Entry {
-    fn may_see(&self, flow: &Flow, inbound: bool) -> bool {
-        let direction = match inbound {
-            true => self.direction.inbound(),
-            false => self.direction.outbound(),
-        };
-        direction && self.interface == flow.interface
     }
 }

@@ -1,0 +1,212 @@
+//! A page: up to 65,536 rules of one IP version and one interface.
+
+use super::ranks::Value;
+use super::sets::{Bitmap, CHUNK, Dimension, Found, bits};
+
+/// A rule's number in its page has 16 bits.
+pub(super) const PAGE_RULES: usize = 1 << 16;
+
+/// Where a protocol or a port cannot be seen (OPAQUE); one above the highest that can.
+pub(super) const PROTOCOL_HIDDEN: u32 = 256;
+pub(super) const PORT_HIDDEN: u32 = 65_536;
+
+/// The fields of a packet as numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query<V> {
+    pub(super) local: V,
+    pub(super) remote: V,
+    pub(super) protocol: u32,
+    pub(super) local_port: u32,
+    pub(super) remote_port: u32,
+    /// 0 is outbound, 1 inbound.
+    pub(super) direction: u32,
+}
+
+/// One selector of one entry: inclusive ranges.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule<V> {
+    pub(super) local: (V, V),
+    pub(super) remote: (V, V),
+    pub(super) protocol: (u32, u32),
+    pub(super) local_ports: (u32, u32),
+    pub(super) remote_ports: (u32, u32),
+    pub(super) direction: (u32, u32),
+    pub(super) bypass: bool,
+    pub(super) entry: u32,
+    pub(super) selector: u16,
+}
+
+fn within<V: Value>(range: (V, V), value: V) -> bool {
+    (range.0 <= value) & (value <= range.1)
+}
+
+impl<V: Value> Rule<V> {
+    fn matches(&self, q: &Query<V>) -> bool {
+        // Without branches between the comparisons: they are cheaper than one wrong guess.
+        within(self.local, q.local)
+            & within(self.remote, q.remote)
+            & within(self.protocol, q.protocol)
+            & within(self.local_ports, q.local_port)
+            & within(self.remote_ports, q.remote_port)
+            & within(self.direction, q.direction)
+    }
+
+    /// Whether it would match with some protocol and ports where `q` has none.
+    fn may_match(&self, q: &Query<V>) -> bool {
+        within(self.local, q.local)
+            && within(self.remote, q.remote)
+            && (q.protocol == PROTOCOL_HIDDEN || within(self.protocol, q.protocol))
+            && within(self.direction, q.direction)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Page<V> {
+    rules: Vec<Rule<V>>,
+    /// One bit a rule.
+    not_bypass: Vec<u64>,
+    /// Dimensions in which all rules have all values are none.
+    remote: Option<Dimension<V>>,
+    local: Option<Dimension<V>>,
+    remote_port: Option<Dimension<u32>>,
+    local_port: Option<Dimension<u32>>,
+    protocol: Option<Dimension<u32>>,
+    direction: Option<Dimension<u32>>,
+}
+
+/// The sets of rules that one packet is in, one a dimension.
+struct Sets<'a> {
+    bitmaps: [Bitmap<'a>; 6],
+    dimensions: usize,
+}
+
+impl<'a> Sets<'a> {
+    const NONE: Self = Self {
+        bitmaps: [Bitmap::EMPTY; 6],
+        dimensions: 0,
+    };
+
+    /// Adds the set of one dimension; gives it if it is so short that looking at its rules is enough.
+    fn add<V: Value>(
+        &mut self,
+        dimension: Option<&'a Dimension<V>>,
+        value: V,
+    ) -> Option<&'a [u16]> {
+        match dimension?.find(value) {
+            Found::List(list) => Some(list),
+            Found::Bitmap(bitmap) => {
+                if let Some(place) = self.bitmaps.get_mut(self.dimensions) {
+                    *place = bitmap;
+                    self.dimensions += 1;
+                }
+                None
+            }
+        }
+    }
+
+    /// The first rule, in all sets, that `accept` leaves in a word of the bitmap.
+    fn first(&self, rules: usize, mut accept: impl FnMut(usize, u64) -> u64) -> Option<usize> {
+        let bitmaps = self.bitmaps.get(..self.dimensions).unwrap_or(&[]);
+        for chunk in 0..rules.div_ceil(CHUNK) {
+            let all = bitmaps.iter().fold(u64::MAX, |m, b| m & b.present(chunk));
+            for word in bits(all) {
+                let at = chunk * CHUNK + word as usize * 64;
+                let found = bitmaps
+                    .iter()
+                    .fold(u64::MAX, |m, b| m & b.word(chunk, word));
+                let found = accept(at, found);
+                if found != 0 {
+                    let rule = at + found.trailing_zeros() as usize;
+                    return (rule < rules).then_some(rule);
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<V: Value> Page<V> {
+    /// At most [`PAGE_RULES`] rules.
+    pub(super) fn new(rules: Vec<Rule<V>>) -> Self {
+        let mut not_bypass = vec![0u64; rules.len().div_ceil(64)];
+        for (index, _) in rules.iter().enumerate().filter(|(_, rule)| !rule.bypass) {
+            not_bypass[index / 64] |= 1 << (index % 64);
+        }
+        let small = |range: (u32, u32), top: u32| match range {
+            // As the dimension's whole range, so that it can be left out.
+            (0, last) if last == top => (0, u32::MAX),
+            range => range,
+        };
+        Self {
+            remote: Dimension::new(rules.iter().map(|r| r.remote)),
+            local: Dimension::new(rules.iter().map(|r| r.local)),
+            remote_port: Dimension::new(rules.iter().map(|r| small(r.remote_ports, PORT_HIDDEN))),
+            local_port: Dimension::new(rules.iter().map(|r| small(r.local_ports, PORT_HIDDEN))),
+            protocol: Dimension::new(rules.iter().map(|r| small(r.protocol, PROTOCOL_HIDDEN))),
+            direction: Dimension::new(rules.iter().map(|r| small(r.direction, 1))),
+            not_bypass,
+            rules,
+        }
+    }
+
+    /// The first rule that matches.
+    pub(super) fn find(&self, q: &Query<V>) -> Option<&Rule<V>> {
+        let mut sets = Sets::NONE;
+        // Site-to-site policies differ most in the remote addresses: often no other dimension is looked at.
+        let list = sets
+            .add(self.remote.as_ref(), q.remote)
+            .or_else(|| sets.add(self.local.as_ref(), q.local))
+            .or_else(|| sets.add(self.remote_port.as_ref(), q.remote_port))
+            .or_else(|| sets.add(self.local_port.as_ref(), q.local_port))
+            .or_else(|| sets.add(self.protocol.as_ref(), q.protocol))
+            .or_else(|| sets.add(self.direction.as_ref(), q.direction));
+        if let Some(list) = list {
+            let mut rules = list
+                .iter()
+                .filter_map(|&rule| self.rules.get(usize::from(rule)));
+            return rules.find(|rule| rule.matches(q));
+        }
+        self.rules
+            .get(sets.first(self.rules.len(), |_, word| word)?)
+    }
+
+    /// Whether a rule of an entry before `entry` that is not Bypass would match with some protocol and ports where `q`
+    /// has none.
+    pub(super) fn may_match_before(&self, entry: u32, q: &Query<V>) -> bool {
+        let before = self.rules.partition_point(|rule| rule.entry < entry);
+        let mut sets = Sets::NONE;
+        let list = sets
+            .add(self.remote.as_ref(), q.remote)
+            .or_else(|| sets.add(self.local.as_ref(), q.local))
+            .or_else(|| match q.protocol {
+                PROTOCOL_HIDDEN => None,
+                protocol => sets.add(self.protocol.as_ref(), protocol),
+            })
+            .or_else(|| sets.add(self.direction.as_ref(), q.direction));
+        if let Some(list) = list {
+            let rules = list.iter().filter(|rule| usize::from(**rule) < before);
+            let mut rules = rules.filter_map(|&rule| self.rules.get(usize::from(rule)));
+            return rules.any(|rule| !rule.bypass && rule.may_match(q));
+        }
+        let first = sets.first(self.rules.len(), |at, word| {
+            word & self.not_bypass.get(at / 64).copied().unwrap_or(0)
+        });
+        first.is_some_and(|rule| rule < before)
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn memory(&self) -> usize {
+        let addresses = [&self.remote, &self.local];
+        let others = [
+            &self.remote_port,
+            &self.local_port,
+            &self.protocol,
+            &self.direction,
+        ];
+        let addresses = addresses.into_iter().flatten().map(Dimension::memory);
+        let others = others.into_iter().flatten().map(Dimension::memory);
+        addresses.chain(others).sum::<usize>()
+            + self.rules.len() * size_of::<Rule<V>>()
+            + self.not_bypass.len() * 8
+    }
+}

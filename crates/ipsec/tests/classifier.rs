@@ -1,0 +1,366 @@
+//! The compiled SPD against a linear search that knows only the definition.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::selector::{
+    AddressRange, Flow, NextLayer, PopulateFromPacket, PortRange, Selector, SelectorSet,
+};
+use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyDirection, PolicyId, Spd};
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+
+/// How addresses of a rule set lie: few of them so that rules overlap, or many.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    addresses: u32,
+    span: u32,
+}
+
+const CROWDED: Space = Space {
+    addresses: 40,
+    span: 24,
+};
+const WIDE: Space = Space {
+    addresses: 5000,
+    span: 60,
+};
+
+fn v4(n: u32) -> IpAddr {
+    IpAddr::V4((0x0a00_0000 + n).into())
+}
+
+/// Differences in the high and in the low half of the address.
+fn v6(n: u32) -> IpAddr {
+    let n = u128::from(n);
+    IpAddr::V6((0xfd00 << 112 | (n / 3) << 66 | (n % 3) << 20).into())
+}
+
+fn number(rng: &mut TestRng, below: u32) -> u32 {
+    rng.next_u32() % below
+}
+
+fn address_range(rng: &mut TestRng, version: fn(u32) -> IpAddr, space: Space) -> AddressRange {
+    let everything = AddressRange::from_prefix(version(0), 0);
+    let first = number(rng, space.addresses);
+    let range = AddressRange::new(version(first), version(first + number(rng, space.span)));
+    match number(rng, 8) {
+        0 => everything.expect("a prefix"),
+        _ => range.expect("in order"),
+    }
+}
+
+fn port_range(rng: &mut TestRng) -> PortRange {
+    let (a, b) = (number(rng, 12) as u16, number(rng, 12) as u16);
+    match number(rng, 6) {
+        0 => PortRange::Opaque,
+        1 => PortRange::Range(a.min(b), a.max(b)),
+        2 => PortRange::Range(a, u16::MAX),
+        // A range that nothing is in must match nothing.
+        3 if a > b => PortRange::Range(a, b),
+        _ => PortRange::Any,
+    }
+}
+
+fn selector(rng: &mut TestRng, space: Space) -> Selector {
+    let version = [v4, v6][number(rng, 2) as usize];
+    let mut selector = Selector {
+        local: address_range(rng, version, space),
+        remote: address_range(rng, version, space),
+        protocol: match number(rng, 8) {
+            0 => NextLayer::Opaque,
+            1 | 2 => NextLayer::Is([1, 6, 17, 58, 0, 255][number(rng, 6) as usize]),
+            _ => NextLayer::Any,
+        },
+        local_ports: port_range(rng),
+        remote_ports: port_range(rng),
+    };
+    if number(rng, 6) == 0 {
+        let codes = (number(rng, 3) as u8, number(rng, 3) as u8);
+        let codes = PortRange::icmp(
+            number(rng, 3) as u8,
+            codes.0.min(codes.1),
+            codes.1.max(codes.0),
+        );
+        selector.protocol = NextLayer::Is(if selector.local.first().is_ipv4() {
+            1
+        } else {
+            58
+        });
+        selector.local_ports = codes.expect("in order");
+        selector.remote_ports = selector.local_ports;
+    }
+    if number(rng, 40) == 0 {
+        // Ends of different versions: nothing matches.
+        selector.remote = address_range(rng, v4, space);
+    }
+    selector
+}
+
+fn flow(rng: &mut TestRng, space: Space) -> Flow {
+    let version = [v4, v6][number(rng, 2) as usize];
+    let address = |rng: &mut TestRng| match number(rng, 20) {
+        0 => AddressRange::from_prefix(version(0), 0).map_or(version(0), |all| all.last()),
+        _ => version(number(rng, space.addresses + space.span)),
+    };
+    let protocol = [1, 6, 17, 58, 0, 255, 47][number(rng, 7) as usize];
+    let ports = (number(rng, 14) as u16, number(rng, 14) as u16);
+    let icmp = (number(rng, 3) << 8 | number(rng, 3)) as u16;
+    Flow {
+        protocol: (number(rng, 10) != 0).then_some(protocol),
+        ports: match (protocol, number(rng, 4)) {
+            (_, 0) => None,
+            (1 | 58, _) => Some((icmp, icmp)),
+            (_, 1) => Some((u16::MAX, u16::MAX)),
+            _ => Some(ports),
+        },
+        dscp: 0,
+        interface: number(rng, 2) * 7,
+        ..Flow::new(address(rng), address(rng), protocol, None)
+    }
+}
+
+fn entries(rng: &mut TestRng, space: Space, count: usize, selectors_max: u32) -> Vec<Entry> {
+    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    let mut entry = || {
+        let selectors = (0..=number(rng, selectors_max)).map(|_| selector(rng, space));
+        let selectors = SelectorSet::new(selectors.collect()).expect("few");
+        let action = match number(rng, 3) {
+            0 => Action::Protect(Arc::clone(&policy)),
+            1 => Action::Bypass,
+            _ => Action::Discard,
+        };
+        Entry {
+            direction: match number(rng, 6) {
+                0 => PolicyDirection::Inbound,
+                1 => PolicyDirection::Outbound,
+                _ => PolicyDirection::Both,
+            },
+            interface: if number(rng, 8) == 0 { 7 } else { 0 },
+            ..Entry::new(selectors, action)
+        }
+    };
+    (0..count).map(|_| entry()).collect()
+}
+
+/// RFC 4301 §4.4.1 and §5 read literally: the first entry; and what has no ports does not pass in the clear where an
+/// entry before might have had its datagram (§7.4).
+fn naive(entries: &[Entry], flow: &Flow, inbound: bool) -> &'static str {
+    let sees = |entry: &&Entry| {
+        let other_way = match inbound {
+            true => PolicyDirection::Outbound,
+            false => PolicyDirection::Inbound,
+        };
+        entry.interface == flow.interface && entry.direction != other_way
+    };
+    let mut hidden = false;
+    for entry in entries.iter().filter(sees) {
+        if entry.selectors.matches(flow) {
+            return match entry.action {
+                Action::Protect(_) => "protect",
+                Action::Bypass if hidden => "discard",
+                Action::Bypass => "bypass",
+                Action::Discard => "discard",
+            };
+        }
+        let could_be = |selector: &Selector| {
+            let empty = |range| matches!(range, PortRange::Range(first, last) if first > last);
+            if empty(selector.local_ports) || empty(selector.remote_ports) {
+                return false;
+            }
+            let mut widened = *selector;
+            widened.local_ports = PortRange::Any;
+            widened.remote_ports = PortRange::Any;
+            if flow.protocol.is_none() {
+                widened.protocol = NextLayer::Any;
+            }
+            widened.matches(flow)
+        };
+        let clear = matches!(entry.action, Action::Bypass);
+        hidden |= flow.ports.is_none() && !clear && entry.selectors.as_slice().iter().any(could_be);
+    }
+    "none"
+}
+
+fn compiled(spd: &Spd, flow: &Flow) -> &'static str {
+    match spd.outbound(flow) {
+        Decision::Acquire(_) | Decision::Protect(_) => "protect",
+        Decision::Bypass => "bypass",
+        Decision::Discard(DropReason::NoPolicy) => "none",
+        Decision::Discard(_) => "discard",
+    }
+}
+
+fn compare(entries: Vec<Entry>, flows: impl Iterator<Item = Flow>) {
+    let spd = Spd::new(entries);
+    for flow in flows {
+        let expected = naive(spd.entries(), &flow, false);
+        assert_eq!(compiled(&spd, &flow), expected, "{flow:?}");
+        let passes = naive(spd.entries(), &flow, true) == "bypass";
+        assert_eq!(spd.inbound_bypass(&flow).is_ok(), passes, "{flow:?}");
+    }
+}
+
+/// At the ends of ranges is where mistakes are.
+fn ends(entries: &[Entry]) -> Vec<Flow> {
+    let one_version = |s: &&Selector| s.local.first().is_ipv4() == s.remote.first().is_ipv4();
+    let selectors = entries.iter().flat_map(|e| e.selectors.as_slice());
+    let flows = selectors.filter(one_version).take(40).flat_map(|s| {
+        let (local, remote) = (s.local, s.remote);
+        [
+            Flow::new(local.first(), remote.last(), 6, None),
+            Flow::new(local.last(), remote.first(), 6, Some((1, 1))),
+        ]
+    });
+    flows.collect()
+}
+
+fn rng(seed: u64) -> TestRng {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn random_rule_sets(seed in any::<u64>(), count in 0usize..150, crowded in any::<bool>()) {
+        let mut rng = rng(seed);
+        let space = if crowded { CROWDED } else { WIDE };
+        let entries = entries(&mut rng, space, count, 3);
+        let ends = ends(&entries);
+        compare(entries, (0..150).map(|_| flow(&mut rng, space)).chain(ends));
+    }
+}
+
+/// More rules than a word, a chunk and a page have.
+#[test]
+fn large_rule_sets() {
+    for (seed, count, space) in [(1, 700, CROWDED), (2, 5000, WIDE), (3, 6000, CROWDED)] {
+        let mut rng = rng(seed);
+        let entries = entries(&mut rng, space, count, 2);
+        let flows: Vec<Flow> = (0..400).map(|_| flow(&mut rng, space)).collect();
+        compare(entries, flows.into_iter());
+    }
+}
+
+#[test]
+fn a_second_page_is_looked_at_after_the_first() {
+    let subnet = |n: u32| AddressRange::new(v4(2 * n), v4(2 * n)).expect("in order");
+    let everything = AddressRange::from_prefix(v4(0), 0).expect("a prefix");
+    let per_entry = 1000u32;
+    let mut entries: Vec<Entry> = (0..70)
+        .map(|e| {
+            let selectors =
+                (0..per_entry).map(|s| Selector::between(everything, subnet(e * per_entry + s)));
+            let action = if e % 2 == 0 {
+                Action::Bypass
+            } else {
+                Action::Discard
+            };
+            Entry::new(SelectorSet::new(selectors.collect()).expect("few"), action)
+        })
+        .collect();
+    let rest = SelectorSet::new(vec![Selector::between(everything, everything)]).expect("one");
+    entries.push(Entry::new(rest, Action::Bypass));
+    let targets = [
+        0, 1, 2000, 64_000, 65_535, 65_536, 65_999, 66_000, 69_999, 70_001,
+    ];
+    let flows = targets.iter().flat_map(|&n| [v4(2 * n), v4(2 * n + 1)]);
+    let flows = flows.flat_map(|remote| {
+        let flow = Flow::new(v4(9), remote, 17, Some((1, 2)));
+        [
+            flow,
+            Flow {
+                ports: None,
+                ..flow
+            },
+        ]
+    });
+    compare(entries, flows);
+}
+
+#[test]
+fn memory_is_bounded_where_every_rule_overlaps_every_other() {
+    // Nested ranges in every dimension: every boundary changes a large set.
+    let count = 10_000u32;
+    let entries: Vec<Entry> = (0..count)
+        .map(|n| {
+            let range = AddressRange::new(v4(n), v4(4 * count - n)).expect("in order");
+            let ports = PortRange::Range(n as u16, (40_000 - n) as u16);
+            let selector = Selector {
+                local_ports: ports,
+                remote_ports: ports,
+                ..Selector::between(range, range)
+            };
+            let set = SelectorSet::new(vec![selector]).expect("one");
+            Entry::new(set, Action::Discard)
+        })
+        .rev()
+        .collect();
+    let spd = Spd::new(entries);
+    let per_rule_and_dimension = spd.compiled_len() / count as usize / 4;
+    assert!(per_rule_and_dimension <= 1228, "{per_rule_and_dimension}");
+    let inside = Flow::new(v4(9999), v4(9999), 6, Some((20_000, 20_000)));
+    assert!(matches!(
+        spd.outbound(&inside),
+        Decision::Discard(DropReason::PolicyDiscard)
+    ));
+    let outside = Flow {
+        local: v4(40_001),
+        ..inside
+    };
+    assert!(matches!(
+        spd.outbound(&outside),
+        Decision::Discard(DropReason::NoPolicy)
+    ));
+}
+
+#[test]
+fn an_acquire_asks_for_what_policy_and_packet_say() {
+    let net = |text: &str| AddressRange::from_prefix(text.parse().expect("valid"), 16).expect("16");
+    let selector = Selector {
+        protocol: NextLayer::Is(6),
+        remote_ports: PortRange::Range(400, 500),
+        ..Selector::between(net("10.1.0.0"), net("10.2.0.0"))
+    };
+    let acquired = |populate| {
+        let policy = Arc::new(Policy::new(PolicyId(1), "web"));
+        let spd = Spd::new(vec![Entry {
+            populate,
+            ..Entry::new(
+                SelectorSet::new(vec![selector]).expect("one"),
+                Action::Protect(policy),
+            )
+        }]);
+        let (local, remote) = ("10.1.0.5".parse(), "10.2.0.9".parse());
+        let flow = Flow::new(
+            local.expect("valid"),
+            remote.expect("valid"),
+            6,
+            Some((40_000, 443)),
+        );
+        match spd.outbound(&flow) {
+            Decision::Acquire(acquire) => {
+                assert!(acquire.raise(&flow).is_some());
+                assert!(acquire.raise(&flow).is_none(), "once");
+                acquire.selector
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(acquired(PopulateFromPacket::NONE), selector);
+    let populate = PopulateFromPacket {
+        remote: true,
+        remote_port: true,
+        ..PopulateFromPacket::NONE
+    };
+    let narrowed = Selector {
+        remote: AddressRange::host("10.2.0.9".parse().expect("valid")),
+        remote_ports: PortRange::Range(443, 443),
+        ..selector
+    };
+    assert_eq!(acquired(populate), narrowed);
+}
