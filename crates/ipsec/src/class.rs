@@ -39,40 +39,47 @@ pub struct Full<T>(pub T);
 
 /// A bounded queue with a lane for each class.
 ///
-/// Strict priority, but for one rule: a lane that has waited while `patience` items of higher classes were
-/// served is served next. So every item is out after at most `patience` × 7 others per item before it in its lane.
+/// Strict priority, but for one rule: a lane that has waited while `patience` items of others were served is served
+/// next, the longest waiting one first. So the first item of a lane waits for at most `patience` + 7 others.
 #[derive(Debug)]
 pub struct ClassQueue<T> {
     lanes: [Lane<T>; CLASSES],
     /// Items in each lane at most: a flood of one class takes no room from another.
     lane_len_max: usize,
-    patience: u32,
+    patience: u64,
     len: usize,
+    /// Items served.
+    served: u64,
 }
 
 #[derive(Debug)]
 struct Lane<T> {
     items: VecDeque<T>,
-    /// Items served from higher lanes since this one had its turn.
-    passed_over: u32,
+    /// `served` when its first item got there.
+    waiting_since: u64,
 }
 
 impl<T> ClassQueue<T> {
-    pub fn new(lane_len_max: usize, patience: u32) -> Self {
+    pub fn new(lane_len_max: usize, patience: u64) -> Self {
         Self {
             lanes: std::array::from_fn(|_| Lane {
                 items: VecDeque::new(),
-                passed_over: 0,
+                waiting_since: 0,
             }),
             lane_len_max,
-            patience: patience.max(1),
+            patience,
             len: 0,
+            served: 0,
         }
     }
 
     pub fn push(&mut self, class: Class, item: T) -> Result<(), Full<T>> {
+        let served = self.served;
         match self.lanes.get_mut(usize::from(class.0)) {
             Some(lane) if lane.items.len() < self.lane_len_max => {
+                if lane.items.is_empty() {
+                    lane.waiting_since = served;
+                }
                 lane.items.push_back(item);
                 self.len += 1;
                 Ok(())
@@ -81,34 +88,25 @@ impl<T> ClassQueue<T> {
         }
     }
 
-    /// Puts back at the head of its lane what was just popped.
-    pub fn unpop(&mut self, class: Class, item: T) {
-        if let Some(lane) = self.lanes.get_mut(usize::from(class.0)) {
-            lane.items.push_front(item);
-            self.len += 1;
-        }
-    }
-
     /// The next item, in the order of arrival within its class.
     pub fn pop(&mut self) -> Option<(Class, T)> {
-        let waiting = |lane: &Lane<T>| !lane.items.is_empty();
-        let patience = self.patience;
-        // The lowest of the impatient ones: it has waited for all others.
-        let chosen = self
-            .lanes
-            .iter()
-            .position(|lane| waiting(lane) && lane.passed_over >= patience)
-            .or_else(|| self.lanes.iter().rposition(waiting))?;
-        let item = self.lanes.get_mut(chosen)?.items.pop_front()?;
+        if self.len == 0 {
+            return None;
+        }
+        let (served, patience) = (self.served, self.patience);
+        let lanes = || self.lanes.iter().enumerate();
+        let waiting = lanes().filter(|(_, lane)| !lane.items.is_empty());
+        let highest = waiting.clone().next_back()?.0;
+        let longest = waiting.min_by_key(|(_, lane)| lane.waiting_since);
+        let chosen = match longest {
+            Some((index, lane)) if served - lane.waiting_since >= patience => index,
+            _ => highest,
+        };
+        let lane = self.lanes.get_mut(chosen)?;
+        let item = lane.items.pop_front()?;
+        self.served += 1;
+        lane.waiting_since = self.served;
         self.len -= 1;
-        for lane in self.lanes.iter_mut().take(chosen) {
-            if !lane.items.is_empty() {
-                lane.passed_over = lane.passed_over.saturating_add(1);
-            }
-        }
-        if let Some(lane) = self.lanes.get_mut(chosen) {
-            lane.passed_over = 0;
-        }
         Some((Class(chosen as u8), item))
     }
 

@@ -22,8 +22,8 @@ pub const V6_MIN: u16 = 1280;
 /// After this long a larger packet is tried again (RFC 1191 §6.3, RFC 8201 §4).
 pub const AGE_MS: u64 = 10 * 60 * 1000;
 
-/// Destinations whose MTU is remembered; more are not learned until some have aged.
-const PATHS_MAX: usize = 16_384;
+/// Destinations whose MTU a gateway remembers; more are not learned until some have aged.
+const PATHS_MAX: usize = 4096;
 /// Slots for SAs sent through lately.
 const SENT_SLOTS: usize = 8192;
 /// How far behind the newest sequence number seen a quoted one may be.
@@ -70,11 +70,20 @@ pub struct PathMtus {
     sent: Box<[AtomicU64]>,
     /// Keyed: peers choose their SPIs.
     hasher: RandomState,
+    paths_max: usize,
 }
 
 impl Default for PathMtus {
     fn default() -> Self {
+        Self::new(PATHS_MAX)
+    }
+}
+
+impl PathMtus {
+    /// Remembers `paths_max` paths at most. Learning one costs as much as there are.
+    pub fn new(paths_max: usize) -> Self {
         Self {
+            paths_max,
             paths: ArcSwap::default(),
             writing: Mutex::default(),
             any: AtomicBool::new(false),
@@ -82,9 +91,7 @@ impl Default for PathMtus {
             hasher: RandomState::new(),
         }
     }
-}
 
-impl PathMtus {
     /// Remembers that a packet with this SPI and low sequence number left. Once per run of packets will do: with
     /// the last one's number.
     pub fn sent(&self, remote: IpAddr, spi: u32, sequence_low: u32) {
@@ -146,7 +153,7 @@ impl PathMtus {
             .filter(|(_, path)| path.is_fresh(now_ms))
             .map(|(remote, path)| (*remote, *path))
             .collect();
-        if next.len() >= PATHS_MAX && !next.contains_key(&remote) {
+        if next.len() >= self.paths_max && !next.contains_key(&remote) {
             return Err(Disbelief::Full);
         }
         let learned_ms = now_ms;

@@ -1,0 +1,400 @@
+//! ICMP errors and MSS clamping against scapy; path MTUs, classes and audit events.
+
+use std::net::IpAddr;
+
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
+use esplanade_ipsec::class::{Class, ClassQueue, Full};
+use esplanade_ipsec::mss;
+use esplanade_ipsec::pmtu::{AGE_MS, Disbelief, Evidence, PathMtus};
+use esplanade_ipsec::wire::icmp::{self, Problem};
+use esplanade_ipsec::wire::{IpVersion, IpView, checksum};
+use esplanade_testkit::vectors;
+use proptest::prelude::*;
+
+fn about(packet: &[u8], problem: Problem) -> Option<Vec<u8>> {
+    icmp::error_about(packet, &IpView::parse(packet).unwrap(), problem)
+}
+
+const TOO_BIG: Problem = Problem::TooBig { mtu: 1372 };
+
+#[test]
+fn icmp_errors_equal_scapys_and_are_read_back() {
+    let cases = vectors::primitives("icmp-errors.json").cases;
+    assert_eq!(cases.len(), 54);
+    for case in cases {
+        let problem = match &case.name {
+            name if name.contains("too big") => TOO_BIG,
+            name if name.contains("prohibited") => Problem::Prohibited,
+            _ => Problem::Unreachable,
+        };
+        let error = about(&case.input, problem).expect(&case.name);
+        assert_eq!(error, case.output, "{}", case.name);
+        let view = IpView::parse(&error).unwrap();
+        let reported = icmp::parse_error(&error, &view).expect(&case.name);
+        let mtu = (problem == TOO_BIG).then_some(1372);
+        assert_eq!(reported.mtu, mtu, "{}", case.name);
+        assert!(case.input.starts_with(reported.about));
+        // No error about an error.
+        assert_eq!(icmp::error_about(&error, &view, problem), None);
+        let mut damaged = error.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        assert_eq!(icmp::parse_error(&damaged, &view), None);
+    }
+}
+
+fn v4(source: [u8; 4], destination: [u8; 4], protocol: u8, field: u16, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 20 + payload.len() as u8, 0, 0];
+    packet.extend(field.to_be_bytes());
+    packet.extend([9, protocol, 0, 0]);
+    packet.extend(source);
+    packet.extend(destination);
+    let sum = checksum::fold(checksum::sum(0, &packet));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(payload);
+    packet
+}
+
+/// RFC 1122 §3.2.2.
+#[test]
+fn no_error_about_what_must_not_have_one() {
+    let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let told = |packet: &[u8]| about(packet, TOO_BIG).is_some();
+    assert!(told(&v4(a, b, 17, 0, &[0; 8])));
+    assert!(told(&v4(a, b, 17, 0x2000, &[0; 8])), "a first fragment");
+    assert!(!told(&v4(a, b, 17, 0x0001, &[0; 8])), "a later fragment");
+    for source in [
+        [0; 4],
+        [127, 0, 0, 1],
+        [224, 0, 0, 1],
+        [255; 4],
+        [240, 0, 0, 1],
+    ] {
+        assert!(!told(&v4(source, b, 17, 0, &[0; 8])), "{source:?}");
+        assert!(!told(&v4(a, source, 17, 0, &[0; 8])), "{source:?}");
+    }
+    for (kind, expected) in [
+        (8, true),
+        (0, true),
+        (13, true),
+        (3, false),
+        (5, false),
+        (11, false),
+        (12, false),
+        (4, false),
+        (99, false),
+    ] {
+        assert_eq!(
+            told(&v4(a, b, 1, 0, &[kind, 0, 0, 0, 0, 0, 0, 0])),
+            expected,
+            "type {kind}"
+        );
+    }
+    assert!(!told(&v4(a, b, 1, 0, &[])), "ICMP without a type");
+    let v6 = |source: u8, destination: u8, kind: u8| {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 8, 58, 9];
+        packet.extend([source; 16]);
+        packet.extend([destination; 16]);
+        packet.extend([kind, 0, 0, 0, 0, 0, 0, 0]);
+        packet
+    };
+    assert!(told(&v6(0x20, 0x21, 128)));
+    for (source, destination, kind) in [
+        (0x20, 0xff, 128),
+        (0xff, 0x21, 128),
+        (0, 0x21, 128),
+        (0x20, 0x21, 1),
+        (0x20, 0x21, 127),
+        (0x20, 0x21, 137),
+    ] {
+        assert!(
+            !told(&v6(source, destination, kind)),
+            "{source:x} {destination:x} {kind}"
+        );
+    }
+}
+
+#[test]
+fn mss_is_lowered_as_scapy_would_have_written_it() {
+    let cases = vectors::primitives("mss.json").cases;
+    assert!(cases.len() > 300);
+    let mut clamped = 0;
+    for case in cases {
+        let mut packet = case.input.clone();
+        let view = IpView::parse(&packet).unwrap();
+        let changed = mss::clamp(&mut packet, &view, 1200, false);
+        assert_eq!(packet, case.output, "{}", case.name);
+        assert_eq!(changed, case.input != case.output, "{}", case.name);
+        clamped += usize::from(changed);
+    }
+    assert!(clamped > 50);
+    assert_eq!(mss::mss_for(IpVersion::V4, 1400), 1360);
+    assert_eq!(mss::mss_for(IpVersion::V6, 1400), 1340);
+}
+
+/// A checksum that hardware is to complete covers only the pseudo header so far.
+#[test]
+fn a_partial_checksum_is_left_alone() {
+    let cases = vectors::primitives("mss.json").cases;
+    let case = cases.iter().find(|case| case.input != case.output).unwrap();
+    let mut packet = case.input.clone();
+    let view = IpView::parse(&packet).unwrap();
+    assert!(mss::clamp(&mut packet, &view, 1200, true));
+    let checksum = view.upper + 16..view.upper + 18;
+    assert_eq!(packet[checksum.clone()], case.input[checksum.clone()]);
+    assert_ne!(packet[checksum.clone()], case.output[checksum]);
+}
+
+const PEER: [u8; 4] = [192, 0, 2, 1];
+
+#[test]
+fn a_path_is_learned_only_from_errors_about_our_packets() {
+    let paths = PathMtus::default();
+    let peer = IpAddr::from(PEER);
+    let quoted = |spi, sequence_low| Evidence::Quoted { spi, sequence_low };
+    assert_eq!(
+        paths.learn(peer, 1400, quoted(7, 1), 0),
+        Err(Disbelief::NotOurs)
+    );
+    paths.sent(peer, 7, 5_000_000);
+    for (spi, sequence) in [(8, 5_000_000), (7, 1), (7, 9_000_000)] {
+        assert_eq!(
+            paths.learn(peer, 1400, quoted(spi, sequence), 0),
+            Err(Disbelief::NotOurs)
+        );
+    }
+    let elsewhere = IpAddr::from([192, 0, 2, 2]);
+    assert_eq!(
+        paths.learn(elsewhere, 1400, quoted(7, 5_000_000), 0),
+        Err(Disbelief::NotOurs)
+    );
+    assert_eq!(paths.mtu(peer, 0), None);
+    assert_eq!(paths.learn(peer, 1400, quoted(7, 4_999_000), 10), Ok(1400));
+    assert_eq!(paths.mtu(peer, 10), Some(1400));
+    assert_eq!(paths.mtu(elsewhere, 10), None);
+    // Not up again, but further down.
+    assert_eq!(
+        paths.learn(peer, 1500, quoted(7, 5_000_000), 20),
+        Err(Disbelief::NothingNew)
+    );
+    assert_eq!(paths.learn(peer, 1300, Evidence::Local, 20), Ok(1300));
+    paths.forget(peer);
+    assert_eq!(paths.mtu(peer, 20), None);
+}
+
+/// A sequence number near the wrap is as good as any other.
+#[test]
+fn sequence_numbers_wrap() {
+    let paths = PathMtus::default();
+    let peer = IpAddr::from(PEER);
+    paths.sent(peer, 7, 3);
+    let evidence = Evidence::Quoted {
+        spi: 7,
+        sequence_low: u32::MAX - 5,
+    };
+    assert_eq!(paths.learn(peer, 1400, evidence, 0), Ok(1400));
+}
+
+#[test]
+fn no_path_is_narrower_than_its_floor() {
+    let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+    let paths = PathMtus::default();
+    assert_eq!(paths.learn(v6, 68, Evidence::Local, 0), Ok(1280));
+    assert_eq!(
+        paths.learn(PEER.into(), 68, Evidence::AddressOnly, 0),
+        Ok(1280)
+    );
+    assert_eq!(paths.learn(PEER.into(), 0, Evidence::Local, 0), Ok(576));
+    assert_eq!(
+        paths.learn([192, 0, 2, 9].into(), u32::MAX, Evidence::Local, 0),
+        Ok(65_535)
+    );
+}
+
+/// RFC 1191 §6.3: after ten minutes larger packets are tried again; the same claim does not prolong that.
+#[test]
+fn paths_age() {
+    let paths = PathMtus::default();
+    let peer = PEER.into();
+    assert_eq!(paths.learn(peer, 1400, Evidence::Local, 1000), Ok(1400));
+    assert_eq!(
+        paths.learn(peer, 1400, Evidence::Local, 2000),
+        Err(Disbelief::NothingNew)
+    );
+    assert_eq!(paths.mtu(peer, 1000 + AGE_MS - 1), Some(1400));
+    assert_eq!(paths.mtu(peer, 1000 + AGE_MS), None);
+    assert_eq!(
+        paths.learn(peer, 1450, Evidence::Local, 1000 + AGE_MS),
+        Ok(1450)
+    );
+}
+
+#[test]
+fn the_number_of_paths_is_bounded() {
+    let paths = PathMtus::new(100);
+    let learn =
+        |n: u32, now_ms| paths.learn(IpAddr::from(n.to_be_bytes()), 1400, Evidence::Local, now_ms);
+    for n in 0..100 {
+        assert_eq!(learn(n, 0), Ok(1400));
+    }
+    assert_eq!(learn(100, 0), Err(Disbelief::Full));
+    assert_eq!(learn(100, AGE_MS), Ok(1400));
+}
+
+#[test]
+fn classes_come_from_the_dscp() {
+    for (tos, class) in [(0, 0), (0xb8, 5), (0x28, 1), (0xe0, 7), (0xff, 7)] {
+        assert_eq!(Class::from_tos(tos).get(), class);
+    }
+    assert_eq!(Class::new(8), None);
+    assert_eq!(Class::new(7), Some(Class::HIGHEST));
+}
+
+#[test]
+fn higher_classes_go_first_and_lower_ones_do_not_starve() {
+    let class = |c| Class::new(c).unwrap();
+    let mut queue = ClassQueue::new(100, 4);
+    for n in 0..10 {
+        for c in [0, 3, 7] {
+            queue.push(class(c), n).unwrap();
+        }
+    }
+    let order: Vec<u8> = std::iter::from_fn(|| queue.pop())
+        .map(|(c, _)| c.get())
+        .collect();
+    assert_eq!(order[..4], [7; 4]);
+    // Two have waited for four others and take their turns; then the highest again.
+    assert_eq!(order[4..8], [0, 3, 7, 7]);
+    assert_eq!(order.len(), 30);
+    assert!(order.iter().rposition(|c| *c == 7) < Some(20));
+}
+
+#[test]
+fn lanes_are_bounded_by_themselves() {
+    let mut queue = ClassQueue::new(2, 4);
+    let (low, high) = (Class::LOWEST, Class::HIGHEST);
+    assert_eq!(queue.push(low, 1), Ok(()));
+    assert_eq!(queue.push(low, 2), Ok(()));
+    assert_eq!(queue.push(low, 3), Err(Full(3)));
+    assert_eq!(queue.push(high, 4), Ok(()));
+    assert_eq!(queue.pop(), Some((high, 4)));
+    assert_eq!((queue.pop(), queue.len()), (Some((low, 1)), 1));
+}
+
+proptest! {
+    /// Order within a class is kept, nothing is lost, and no item waits for more than `patience` + 7 others for
+    /// itself and each one before it in its lane.
+    #[test]
+    fn waiting_is_bounded(pushes in prop::collection::vec(0u8..8, 1..300), patience in 0u64..20) {
+        let mut queue = ClassQueue::new(300, patience);
+        let mut lens = [0usize; 8];
+        let mut bound = Vec::new();
+        for (n, c) in pushes.iter().enumerate() {
+            lens[usize::from(*c)] += 1;
+            bound.push(lens[usize::from(*c)] * (patience as usize + 8));
+            queue.push(Class::new(*c).unwrap(), n).unwrap();
+        }
+        let mut last = [None; 8];
+        let mut served = 0;
+        while let Some((class, n)) = queue.pop() {
+            served += 1;
+            prop_assert!(served <= bound[n], "{n} served as number {served}");
+            prop_assert!(last[usize::from(class.get())] < Some(n));
+            last[usize::from(class.get())] = Some(n);
+        }
+        prop_assert_eq!(served, pushes.len());
+        prop_assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn hostile_packets_never_panic(mut packet in prop::collection::vec(any::<u8>(), 20..200), v6: bool, protocol in prop::sample::select(vec![1u8, 6, 58, 44, 0, 60])) {
+        let len = packet.len();
+        if v6 {
+            packet[0] = 0x60;
+            packet[4..6].copy_from_slice(&(len.saturating_sub(40) as u16).to_be_bytes());
+            packet[6] = protocol;
+        } else {
+            packet[0] = 0x40 | packet[0] & 7;
+            packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+            packet[9] = protocol;
+            packet[10..12].fill(0);
+            let header_len = (usize::from(packet[0] & 15) * 4).min(len);
+            let sum = checksum::fold(checksum::sum(0, &packet[..header_len]));
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        if let Ok(view) = IpView::parse(&packet) {
+            let _ = icmp::parse_error(&packet, &view);
+            if let Some(error) = icmp::error_about(&packet, &view, TOO_BIG) {
+                prop_assert!(IpView::parse(&error).is_ok());
+                prop_assert!(error.len() <= 1280);
+            }
+            mss::clamp(&mut packet, &view, 500, false);
+        }
+    }
+}
+
+fn event(kind: AuditKind, spi: u32) -> AuditEvent {
+    AuditEvent {
+        kind,
+        spi: Some(spi),
+        sequence: Some(9),
+        source: Some(PEER.into()),
+        destination: None,
+        flow_label: None,
+    }
+}
+
+#[test]
+fn every_audit_event_is_told_or_counted() {
+    let mut audit = Audit::new(3, 2);
+    let mut told = 0;
+    let mut suppressed = 0;
+    for n in 0..1000 {
+        if let Some(report) = audit.record(event(AuditKind::Replay, n), u64::from(n)) {
+            told += 1;
+            suppressed += report.suppressed;
+            assert_eq!(report.event.spi, Some(n));
+        }
+    }
+    // Three at once and two a second.
+    assert_eq!(told, 3 + 1);
+    // Another kind has its own bucket.
+    assert!(audit.record(event(AuditKind::NoSa, 1), 1000).is_some());
+    let rest: Vec<_> = audit.flush(60_000).collect();
+    assert_eq!(rest, [(AuditKind::Replay, 1000 - told - suppressed)]);
+    assert_eq!(audit.flush(120_000).count(), 0);
+    let report = audit
+        .record_many(event(AuditKind::NoSa, 1), 44, 120_000)
+        .unwrap();
+    assert_eq!(report.suppressed, 43);
+}
+
+#[test]
+fn time_that_stands_still_gives_no_tokens() {
+    let mut audit = Audit::new(1, 1000);
+    assert!(audit.record(event(AuditKind::NoSa, 1), 5).is_some());
+    assert!(audit.record(event(AuditKind::NoSa, 1), 5).is_none());
+    assert!(audit.record(event(AuditKind::NoSa, 1), 4).is_none());
+    assert!(audit.record(event(AuditKind::NoSa, 1), 6).is_some());
+}
+
+/// RFC 4303 §4 and the sections that say "auditable event".
+#[test]
+fn drops_that_the_rfcs_audit_have_an_event() {
+    let audited: Vec<_> = DropReason::ALL
+        .iter()
+        .filter_map(|reason| AuditKind::of(*reason))
+        .collect();
+    for kind in AuditKind::ALL {
+        // The kernel puts outer fragments together before we see them.
+        let expected = kind != AuditKind::Fragment;
+        assert_eq!(audited.contains(&kind), expected, "{}", kind.name());
+    }
+    for reason in [
+        DropReason::PolicyDiscard,
+        DropReason::Dummy,
+        DropReason::NoSa,
+    ] {
+        assert_eq!(AuditKind::of(reason), None);
+    }
+}
