@@ -187,6 +187,20 @@ impl Encryption {
         }
     }
 
+    /// Whether it may protect an IKE SA: it encrypts, and its IV is in the message (RFC 8750 §6).
+    pub const fn for_ike(self) -> bool {
+        !matches!(
+            self,
+            Self::Des
+                | Self::TripleDes
+                | Self::Null
+                | Self::NullAuthAesGmac
+                | Self::AesCcm8Iiv
+                | Self::AesGcm16Iiv
+                | Self::ChaCha20Poly1305Iiv
+        )
+    }
+
     /// Too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::Des | Self::TripleDes)
@@ -238,6 +252,11 @@ impl Integrity {
             Self::HmacSha2_384_192 => 24,
             Self::HmacSha2_512_256 => 32,
         }
+    }
+
+    /// Whether it may protect an IKE SA.
+    pub const fn for_ike(self) -> bool {
+        !self.is_gmac() && !self.legacy()
     }
 
     /// Too weak for use without the administrator's explicit consent.

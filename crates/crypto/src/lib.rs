@@ -3,24 +3,36 @@
 //! A [`Batch`] of [`Job`]s, all of one direction, goes to an [`Engine`] and comes back with a status
 //! per job. [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] works with aws-lc.
 
-mod cbc;
+mod aead;
+mod aes;
+mod aes_mac;
+mod ah;
+mod ccm;
+mod cipher;
 pub mod cpu;
+mod des;
 pub mod dh;
 pub mod engine;
+mod esp;
 mod hmac;
 pub mod iana;
 pub mod job;
+mod joined;
 pub mod key;
 #[cfg(test)]
 mod known_answers;
+mod mac;
+mod plain;
 pub mod random;
 pub mod secret;
 pub mod self_test;
 pub mod sk;
 pub mod transform;
+pub mod weak;
 
 pub use cpu::CpuEngine;
 pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};
 pub use key::{KeyContext, KeyError};
 pub use transform::{AesKeyLength, IvKind, Protocol, Transform};
+pub use weak::WeakKey;

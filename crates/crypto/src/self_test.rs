@@ -1,13 +1,15 @@
 //! Known answers for every transform, checked before an engine may work.
 //!
-//! The answers come from an independent implementation (`vectors/generate_esp.py`).
+//! The answers come from an independent implementation (`vectors/generate_self_test.py`).
+
+use std::collections::HashMap;
 
 use crate::cpu;
 use crate::job::JobStatus;
 use crate::key::KeyContext;
-use crate::transform::Transform;
+use crate::transform::{Protocol, Transform};
 
-/// One line a transform: name, esn, sequence, key material, packet before and after sealing.
+/// A line: transform, esn, sequence, offset of AH's ICV, key material, packet before and after sealing.
 const ANSWERS: &str = include_str!("../../../vectors/esp/self-test.txt");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,51 +21,86 @@ pub struct SelfTestError {
     pub step: &'static str,
 }
 
-/// Seals and opens the known packet of every transform, and checks that a forged one is refused.
+/// Seals and opens the known packets of every transform, and checks that a forged one is refused.
 pub fn run() -> Result<(), SelfTestError> {
-    for transform in Transform::ESP.into_iter().take(12) {
-        let mut tested = false;
-        for line in ANSWERS.lines().filter(|l| !l.starts_with('#')) {
-            if line.split(' ').next() == Some(transform.name().as_str()) {
-                check(transform, line).map_err(|step| SelfTestError { transform, step })?;
-                tested = true;
-            }
+    let mut answers = HashMap::<&str, Vec<&str>>::new();
+    for line in ANSWERS.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((name, answer)) = line.split_once(' ') {
+            answers.entry(name).or_default().push(answer);
         }
-        if !tested {
-            let step = "there is no known answer";
-            return Err(SelfTestError { transform, step });
+    }
+    for transform in Transform::all() {
+        let failed = |step| SelfTestError { transform, step };
+        let known = answers.get(transform.name().as_str());
+        for answer in known.ok_or(failed("there is no known answer"))? {
+            check(transform, answer).map_err(failed)?;
         }
     }
     Ok(())
 }
 
-fn check(transform: Transform, line: &str) -> Result<(), &'static str> {
-    const UNREADABLE: &str = "the known answer cannot be read";
-    let fields: Vec<&str> = line.split(' ').collect();
-    let &[_, esn, sequence, key, plain, sealed] = fields.as_slice() else {
-        return Err(UNREADABLE);
-    };
-    let sequence: u64 = sequence.parse().map_err(|_| UNREADABLE)?;
-    let key = unhex(key).ok_or(UNREADABLE)?;
-    let plain = unhex(plain).ok_or(UNREADABLE)?;
-    let sealed = unhex(sealed).ok_or(UNREADABLE)?;
-    let key = KeyContext::new(transform, esn == "esn", &key).map_err(|_| "key refused")?;
+/// One packet of the file: of AH, with the place of the ICV.
+struct Answer {
+    key: KeyContext,
+    sequence: u64,
+    icv_at: usize,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
 
-    let mut packet = plain.clone();
-    let status = cpu::seal(&key, sequence, &mut packet);
-    if status != JobStatus::Done || packet != sealed {
+impl Answer {
+    fn parse(transform: Transform, answer: &str) -> Result<Self, &'static str> {
+        let read = || {
+            let fields: Vec<&str> = answer.split(' ').collect();
+            let &[esn, sequence, icv_at, key, plain, sealed] = fields.as_slice() else {
+                return None;
+            };
+            let key = KeyContext::new(transform, esn == "esn", &unhex(key)?).ok()?;
+            Some(Self {
+                key,
+                sequence: sequence.parse().ok()?,
+                icv_at: icv_at.parse().ok()?,
+                plain: unhex(plain)?,
+                sealed: unhex(sealed)?,
+            })
+        };
+        read().ok_or("the known answer cannot be read")
+    }
+
+    fn seal(&self, packet: &mut [u8]) -> JobStatus {
+        match self.key.transform().protocol() {
+            Protocol::Esp => cpu::seal(&self.key, self.sequence, packet),
+            Protocol::Ah => cpu::seal_ah(&self.key, self.sequence, packet, self.icv_at),
+        }
+    }
+
+    fn open(&self, packet: &mut [u8]) -> JobStatus {
+        match self.key.transform().protocol() {
+            Protocol::Esp => cpu::open(&self.key, self.sequence, packet),
+            Protocol::Ah => cpu::open_ah(&self.key, self.sequence, packet, self.icv_at),
+        }
+    }
+}
+
+fn check(transform: Transform, answer: &str) -> Result<(), &'static str> {
+    let answer = Answer::parse(transform, answer)?;
+    let mut packet = answer.plain.clone();
+    if answer.seal(&mut packet) != JobStatus::Done || packet != answer.sealed {
         return Err("sealing gives another packet");
     }
-    let status = cpu::open(&key, sequence, &mut packet);
-    let covered = plain.len().saturating_sub(transform.icv_len());
-    if status != JobStatus::Done || packet[..covered] != plain[..covered] {
+    let opened = answer.open(&mut packet);
+    let payload = match transform.protocol() {
+        Protocol::Esp => 0..answer.plain.len().saturating_sub(transform.icv_len()),
+        Protocol::Ah => 0..answer.plain.len(),
+    };
+    if opened != JobStatus::Done || packet.get(payload.clone()) != answer.plain.get(payload) {
         return Err("opening gives another payload");
     }
-    let mut forged = sealed;
+    let mut forged = answer.sealed.clone();
     if let Some(last) = forged.last_mut() {
         *last ^= 1;
     }
-    if cpu::open(&key, sequence, &mut forged) != JobStatus::AuthFailed {
+    if answer.open(&mut forged) != JobStatus::AuthFailed {
         return Err("a forged packet is accepted");
     }
     Ok(())
@@ -93,17 +130,16 @@ mod tests {
     #[test]
     fn a_wrong_answer_is_noticed() {
         let transform = Transform::ESP[0];
-        let line = ANSWERS
+        let name = transform.name();
+        let answer = ANSWERS
             .lines()
-            .find(|l| l.starts_with(&transform.name()))
+            .find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))
             .expect("there is an answer");
-        let mut wrong = line.to_owned();
+        let mut wrong = answer.to_owned();
         let last = if wrong.pop() == Some('0') { '1' } else { '0' };
         wrong.push(last);
-        assert_eq!(
-            check(transform, &wrong),
-            Err("sealing gives another packet")
-        );
+        let expected = Err("sealing gives another packet");
+        assert_eq!(check(transform, &wrong), expected);
         assert!(check(transform, "short").is_err());
     }
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 fn key(transform: Transform, esn: bool, seed: u8) -> KeyContext {
     let material: Vec<u8> = (0..transform.key_material_len())
-        .map(|i| (i as u8).wrapping_mul(31) ^ seed)
+        .map(|i| (i as u8).wrapping_mul(30) ^ seed << 1)
         .collect();
     KeyContext::new(transform, esn, &material).expect("the length is right")
 }
@@ -29,7 +29,7 @@ fn body(transform: Transform, packet: &[u8]) -> &[u8] {
 }
 
 fn any_transform() -> impl Strategy<Value = Transform> {
-    proptest::sample::select(&Transform::ESP[..12])
+    proptest::sample::select(&Transform::ESP[..])
 }
 
 proptest! {
@@ -39,7 +39,9 @@ proptest! {
         let original = packet(transform, sequence, blocks, fill);
         let mut sealed = original.clone();
         prop_assert_eq!(cpu::seal(&key, sequence, &mut sealed), JobStatus::Done);
-        prop_assert_ne!(body(transform, &sealed), body(transform, &original));
+        if transform.encrypts() {
+            prop_assert_ne!(body(transform, &sealed), body(transform, &original));
+        }
         prop_assert_eq!(cpu::open(&key, sequence, &mut sealed), JobStatus::Done);
         prop_assert_eq!(body(transform, &sealed), body(transform, &original));
     }
@@ -155,7 +157,7 @@ fn keys_of_consecutive_packets_are_shared() {
 
 #[test]
 fn key_material_of_the_wrong_length_is_refused() {
-    for transform in Transform::ESP {
+    for transform in Transform::all() {
         let expected = transform.key_material_len();
         for actual in [0, expected - 1, expected + 1] {
             let error = KeyContext::new(transform, false, &vec![0; actual]).err();

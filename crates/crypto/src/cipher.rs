@@ -1,0 +1,85 @@
+//! The ciphers that are not AEADs.
+
+use crate::aes::{self, DecryptKey, EncryptKey};
+use crate::des::{self, DesKey};
+use crate::iana::Encryption;
+use crate::plain::Cleansed;
+
+/// One cipher key.
+pub(crate) enum Cipher {
+    Null,
+    AesCbc {
+        encrypt: EncryptKey,
+        /// In a box: an SA needs only one of the two, and its memory is what a cache holds.
+        decrypt: Box<DecryptKey>,
+    },
+    AesCtr {
+        key: EncryptKey,
+        /// The nonce of RFC 3686, which comes with the key.
+        salt: Cleansed<[u8; 4]>,
+    },
+    Des(DesKey),
+}
+
+/// An IV has another length than the cipher's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrongIv;
+
+impl Cipher {
+    /// From key and salt. None for an AEAD, and if the length does not suit the cipher.
+    pub(crate) fn new(encryption: Encryption, key: &[u8]) -> Option<Self> {
+        match encryption {
+            Encryption::Null => key.is_empty().then_some(Self::Null),
+            Encryption::AesCbc => Some(Self::AesCbc {
+                encrypt: EncryptKey::new(key)?,
+                decrypt: Box::new(DecryptKey::new(key)?),
+            }),
+            Encryption::AesCtr => {
+                let (key, salt) = key.split_last_chunk::<4>()?;
+                Some(Self::AesCtr {
+                    key: EncryptKey::new(key)?,
+                    salt: Cleansed(*salt),
+                })
+            }
+            Encryption::Des | Encryption::TripleDes if key.len() == encryption.key_len(0) => {
+                DesKey::new(key).map(Self::Des)
+            }
+            _ => None,
+        }
+    }
+
+    /// Encrypts in place; `body` must be whole blocks.
+    pub(crate) fn encrypt(&self, iv: &[u8], body: &mut [u8]) -> Result<(), WrongIv> {
+        match self {
+            Self::Null => {}
+            Self::AesCbc { encrypt, .. } => encrypt.cbc(whole::<{ aes::BLOCK }>(iv)?, body),
+            Self::AesCtr { key, salt } => key.ctr(counter(&salt.0, whole(iv)?), body),
+            Self::Des(key) => key.encrypt(whole::<{ des::BLOCK }>(iv)?, body),
+        }
+        Ok(())
+    }
+
+    /// Decrypts in place; `body` must be whole blocks.
+    pub(crate) fn decrypt(&self, iv: &[u8], body: &mut [u8]) -> Result<(), WrongIv> {
+        match self {
+            Self::Null => {}
+            Self::AesCbc { decrypt, .. } => decrypt.cbc(whole::<{ aes::BLOCK }>(iv)?, body),
+            Self::AesCtr { key, salt } => key.ctr(counter(&salt.0, whole(iv)?), body),
+            Self::Des(key) => key.decrypt(whole::<{ des::BLOCK }>(iv)?, body),
+        }
+        Ok(())
+    }
+}
+
+fn whole<const N: usize>(iv: &[u8]) -> Result<[u8; N], WrongIv> {
+    iv.try_into().map_err(|_| WrongIv)
+}
+
+/// Nonce || IV || 1 (RFC 3686 §4).
+fn counter(salt: &[u8; 4], iv: [u8; 8]) -> [u8; aes::BLOCK] {
+    let mut block = [0; aes::BLOCK];
+    block[..4].copy_from_slice(salt);
+    block[4..12].copy_from_slice(&iv);
+    block[aes::BLOCK - 1] = 1;
+    block
+}

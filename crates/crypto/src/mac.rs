@@ -1,0 +1,64 @@
+//! The integrity algorithms that are not part of an AEAD.
+
+use subtle::ConstantTimeEq;
+
+use crate::aes_mac::AesMac;
+use crate::hmac::{DIGEST_LEN_MAX, Hmac};
+use crate::iana::Integrity;
+
+/// One integrity key.
+pub(crate) struct Mac {
+    kind: Kind,
+    icv_len: u8,
+}
+
+enum Kind {
+    Hmac(Hmac),
+    /// In a box because it is twice as large, and rare.
+    Aes(Box<AesMac>),
+}
+
+impl Mac {
+    /// None for AES-GMAC, and if the key's length does not suit the algorithm.
+    pub(crate) fn new(integrity: Integrity, key: &[u8]) -> Option<Self> {
+        if key.len() != integrity.key_len() {
+            return None;
+        }
+        let kind = match integrity {
+            Integrity::AesXcbc96 => Kind::Aes(Box::new(AesMac::xcbc(key)?)),
+            Integrity::AesCmac96 => Kind::Aes(Box::new(AesMac::cmac(key)?)),
+            _ => Kind::Hmac(Hmac::new(integrity, key)?),
+        };
+        let icv_len = integrity.icv_len() as u8;
+        Some(Self { kind, icv_len })
+    }
+
+    pub(crate) fn icv_len(&self) -> usize {
+        self.icv_len as usize
+    }
+
+    /// The MAC over `message` and `suffix`; the ICV is its beginning.
+    fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; DIGEST_LEN_MAX] {
+        match &self.kind {
+            Kind::Hmac(key) => key.compute(message, suffix),
+            Kind::Aes(key) => {
+                let mut digest = [0; DIGEST_LEN_MAX];
+                let mac = key.compute(message, suffix);
+                digest[..mac.len()].copy_from_slice(&mac);
+                digest
+            }
+        }
+    }
+
+    /// Writes the ICV over `message` and `suffix`; `icv` has the length of [`Mac::icv_len`].
+    pub(crate) fn write(&self, message: &[u8], suffix: &[u8], icv: &mut [u8]) {
+        let digest = self.compute(message, suffix);
+        icv.copy_from_slice(&digest[..self.icv_len()]);
+    }
+
+    /// Compares in constant time.
+    pub(crate) fn verify(&self, message: &[u8], suffix: &[u8], icv: &[u8]) -> bool {
+        let digest = self.compute(message, suffix);
+        digest[..self.icv_len()].ct_eq(icv).into()
+    }
+}

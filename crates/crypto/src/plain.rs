@@ -1,0 +1,37 @@
+//! Key material and library structs that are overwritten when they are dropped.
+
+use aws_lc_sys as lc;
+
+/// Plain old data that may hold key material.
+///
+/// # Safety
+/// All zeros must be a valid value.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: a C struct of integers.
+unsafe impl Plain for lc::AES_KEY {}
+// SAFETY: as above.
+unsafe impl Plain for lc::DES_key_schedule {}
+// SAFETY: as above.
+unsafe impl Plain for lc::DES_cblock {}
+// SAFETY: integers.
+unsafe impl<const N: usize> Plain for [u8; N] {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Plain for [u32; N] {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Plain for [u64; N] {}
+
+/// Overwrites `value` with zeros, which the compiler does not leave out.
+pub(crate) fn cleanse<T: Plain>(value: &mut T) {
+    // SAFETY: the pointer is valid for the size of T, and zeros are a valid T.
+    unsafe { lc::OPENSSL_cleanse(std::ptr::from_mut(value).cast(), size_of::<T>()) }
+}
+
+/// A value that is cleansed when it is dropped.
+pub(crate) struct Cleansed<T: Plain>(pub(crate) T);
+
+impl<T: Plain> Drop for Cleansed<T> {
+    fn drop(&mut self) {
+        cleanse(&mut self.0);
+    }
+}
