@@ -1,16 +1,19 @@
 //! The security policy database: an ordered list, first match wins, no match is Discard (RFC 4301 §4.4.1).
 
+pub mod cache;
 mod classifier;
 mod policy;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::OutboundSa;
-use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
+use crate::selector::{Flow, PopulateFromPacket, PortRange, Selector, SelectorSet};
 use classifier::Classifier;
 
+pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
 pub use policy::{Policy, PolicyId, SAS_MAX};
 
 #[derive(Clone, Debug)]
@@ -67,6 +70,21 @@ pub enum Decision<'a> {
     Acquire(Acquire<'a>),
 }
 
+/// A [`Decision`] with what a flow cache needs to keep it.
+enum Resolved<'a> {
+    Protect {
+        sa: Arc<OutboundSa>,
+        /// Of the policy's selection that the SA was chosen from.
+        generation: u64,
+    },
+    Bypass,
+    Discard(DropReason),
+    Acquire {
+        entry: u32,
+        acquire: Acquire<'a>,
+    },
+}
+
 /// An SA that is wanting.
 #[derive(Clone, Copy, Debug)]
 pub struct Acquire<'a> {
@@ -87,16 +105,27 @@ impl Acquire<'_> {
 }
 
 /// A snapshot: the control plane publishes a new one, workers load it once per burst.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Spd {
+    /// Differs from that of every other snapshot.
+    id: u64,
     entries: Vec<Entry>,
     classifier: Classifier,
 }
+
+impl Default for Spd {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+static SNAPSHOTS: AtomicU64 = AtomicU64::new(1);
 
 impl Spd {
     /// Compiles the entries. SAs are not part of a snapshot: they come and go in the [`Policy`].
     pub fn new(entries: Vec<Entry>) -> Self {
         Self {
+            id: SNAPSHOTS.fetch_add(1, Ordering::Relaxed),
             classifier: Classifier::new(&entries),
             entries,
         }
@@ -126,32 +155,83 @@ impl Spd {
     /// Whether an entry before `index` could be the one for this packet if only its ports were known: a later
     /// fragment must not pass in the clear when its datagram would not (RFC 4301 §7.4).
     fn may_belong_before(&self, index: u32, flow: &Flow, inbound: bool) -> bool {
-        flow.ports.is_none() && self.classifier.may_match_before(index, flow, inbound)
+        let first = || self.classifier.first_possible(flow, inbound, false);
+        flow.ports.is_none() && first().is_some_and(|possible| possible.entry < index)
+    }
+
+    /// Whether the decision on an outbound datagram depends on ports, or a protocol, that its later fragments do not
+    /// have: then it must be put together before (RFC 4301 §7.3). An entry with OPAQUE ports takes fragments as they
+    /// are (§7.2).
+    pub fn ports_decide(&self, flow: &Flow) -> bool {
+        let fragment = Flow {
+            ports: None,
+            ..*flow
+        };
+        let Some(possible) = self.classifier.first_possible(&fragment, false, true) else {
+            return false;
+        };
+        let populates = |entry: &Entry| entry.populate.local_port || entry.populate.remote_port;
+        let entry = self.entries.get(possible.entry as usize);
+        if possible.certain && !entry.is_some_and(populates) {
+            return false;
+        }
+        let opaque = |(_, _, selector): (u32, &Entry, &Selector)| {
+            [selector.local_ports, selector.remote_ports].contains(&PortRange::Opaque)
+        };
+        !self.find(&fragment, false).is_some_and(opaque)
+    }
+
+    /// Asks for the SA that a packet of this flow has not got: once per policy until [`Policy::acquire_done`].
+    /// `entry` is [`cache::Verdict::Acquire`]'s.
+    pub fn acquire(&self, entry: u32, flow: &Flow) -> Option<Event> {
+        let entry = self.entries.get(entry as usize)?;
+        let Action::Protect(policy) = &entry.action else {
+            return None;
+        };
+        if policy.acquire_is_raised() {
+            return None;
+        }
+        let mut selectors = entry.selectors.as_slice().iter();
+        let selector = entry
+            .populate
+            .narrow(selectors.find(|s| s.matches(flow))?, flow);
+        Acquire { policy, selector }.raise(flow)
     }
 
     /// The outbound decision (RFC 4301 §5.1).
     pub fn outbound(&self, flow: &Flow) -> Decision<'_> {
+        match self.resolve(flow) {
+            Resolved::Protect { sa, .. } => Decision::Protect(sa),
+            Resolved::Bypass => Decision::Bypass,
+            Resolved::Discard(reason) => Decision::Discard(reason),
+            Resolved::Acquire { acquire, .. } => Decision::Acquire(acquire),
+        }
+    }
+
+    fn resolve(&self, flow: &Flow) -> Resolved<'_> {
         let Some((index, entry, selector)) = self.find(flow, false) else {
-            return Decision::Discard(DropReason::NoPolicy);
+            return Resolved::Discard(DropReason::NoPolicy);
         };
         match &entry.action {
-            Action::Discard => Decision::Discard(DropReason::PolicyDiscard),
+            Action::Discard => Resolved::Discard(DropReason::PolicyDiscard),
             Action::Bypass if self.may_belong_before(index, flow, false) => {
-                Decision::Discard(DropReason::PolicyDiscard)
+                Resolved::Discard(DropReason::PolicyDiscard)
             }
-            Action::Bypass => Decision::Bypass,
+            Action::Bypass => Resolved::Bypass,
             Action::Protect(policy) => {
                 let selection = policy.selection();
                 if let Some(sa) = selection.find(flow) {
-                    return Decision::Protect(Arc::clone(sa));
+                    let (sa, generation) = (Arc::clone(sa), selection.generation());
+                    return Resolved::Protect { sa, generation };
                 }
                 if !selection.is_empty() && entry.populate.is_none() {
-                    return Decision::Discard(DropReason::OutsideSaSelectors);
+                    return Resolved::Discard(DropReason::OutsideSaSelectors);
                 }
-                Decision::Acquire(Acquire {
-                    policy,
-                    selector: entry.populate.narrow(selector, flow),
-                })
+                let selector = entry.populate.narrow(selector, flow);
+                Resolved::Acquire {
+                    entry: index,
+                    acquire: Acquire { policy, selector },
+                }
             }
         }
     }

@@ -34,7 +34,6 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    #[allow(dead_code)]
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
@@ -141,9 +140,12 @@ impl Policy {
         self.acquire_raised.store(false, Ordering::Relaxed);
     }
 
+    pub(super) fn acquire_is_raised(&self) -> bool {
+        self.acquire_raised.load(Ordering::Relaxed)
+    }
+
     /// True for the first packet that finds no SA.
     pub(crate) fn raise_acquire(&self) -> bool {
-        !self.acquire_raised.load(Ordering::Relaxed)
-            && !self.acquire_raised.swap(true, Ordering::Relaxed)
+        !self.acquire_is_raised() && !self.acquire_raised.swap(true, Ordering::Relaxed)
     }
 }

@@ -33,6 +33,23 @@ pub(super) struct Match {
     pub(super) selector: u16,
 }
 
+/// An entry that a packet may be for, as far as can be seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Possible {
+    pub(super) entry: u32,
+    /// What cannot be seen makes no difference.
+    pub(super) certain: bool,
+}
+
+impl Possible {
+    fn of<V: Value>(rule: &Rule<V>, q: &Query<V>) -> Self {
+        Self {
+            entry: rule.entry,
+            certain: rule.ignores_hidden(q),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Classifier {
     common: Tables,
@@ -103,28 +120,29 @@ impl Classifier {
         }
     }
 
-    /// Whether an entry before `entry` that is not Bypass would match with some ports, and some protocol where it
-    /// cannot be seen.
-    pub(super) fn may_match_before(&self, entry: u32, flow: &Flow, inbound: bool) -> bool {
-        let Some(tables) = self.tables(flow.interface) else {
-            return false;
-        };
+    /// The first selector that would match with some ports, and some protocol where it cannot be seen; without
+    /// `bypass`, the first of the entries that are not Bypass.
+    pub(super) fn first_possible(
+        &self,
+        flow: &Flow,
+        inbound: bool,
+        bypass: bool,
+    ) -> Option<Possible> {
+        let tables = self.tables(flow.interface)?;
         match (flow.local, flow.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 let q = query(flow, local.to_bits(), remote.to_bits(), inbound);
-                tables
-                    .v4
-                    .iter()
-                    .any(|page| page.may_match_before(entry, &q))
+                let mut pages = tables.v4.iter();
+                let rule = pages.find_map(|page| page.first_possible(&q, bypass))?;
+                Some(Possible::of(rule, &q))
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
                 let q = query(flow, local.to_bits(), remote.to_bits(), inbound);
-                tables
-                    .v6
-                    .iter()
-                    .any(|page| page.may_match_before(entry, &q))
+                let mut pages = tables.v6.iter();
+                let rule = pages.find_map(|page| page.first_possible(&q, bypass))?;
+                Some(Possible::of(rule, &q))
             }
-            _ => false,
+            _ => None,
         }
     }
 

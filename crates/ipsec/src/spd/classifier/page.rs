@@ -51,6 +51,13 @@ impl<V: Value> Rule<V> {
             & within(self.direction, q.direction)
     }
 
+    /// Whether it matches whatever the ports are, and the protocol where `q` has none.
+    pub(super) fn ignores_hidden(&self, q: &Query<V>) -> bool {
+        self.local_ports == (0, PORT_HIDDEN)
+            && self.remote_ports == (0, PORT_HIDDEN)
+            && (q.protocol != PROTOCOL_HIDDEN || self.protocol == (0, PROTOCOL_HIDDEN))
+    }
+
     /// Whether it would match with some protocol and ports where `q` has none.
     fn may_match(&self, q: &Query<V>) -> bool {
         within(self.local, q.local)
@@ -170,10 +177,9 @@ impl<V: Value> Page<V> {
             .get(sets.first(self.rules.len(), |_, word| word)?)
     }
 
-    /// Whether a rule of an entry before `entry` that is not Bypass would match with some protocol and ports where `q`
-    /// has none.
-    pub(super) fn may_match_before(&self, entry: u32, q: &Query<V>) -> bool {
-        let before = self.rules.partition_point(|rule| rule.entry < entry);
+    /// The first rule that would match with some protocol and ports where `q` has none; without `bypass`, the first of
+    /// the others.
+    pub(super) fn first_possible(&self, q: &Query<V>, bypass: bool) -> Option<&Rule<V>> {
         let mut sets = Sets::NONE;
         let list = sets
             .add(self.remote.as_ref(), q.remote)
@@ -184,14 +190,16 @@ impl<V: Value> Page<V> {
             })
             .or_else(|| sets.add(self.direction.as_ref(), q.direction));
         if let Some(list) = list {
-            let rules = list.iter().filter(|rule| usize::from(**rule) < before);
-            let mut rules = rules.filter_map(|&rule| self.rules.get(usize::from(rule)));
-            return rules.any(|rule| !rule.bypass && rule.may_match(q));
+            let mut rules = list
+                .iter()
+                .filter_map(|&rule| self.rules.get(usize::from(rule)));
+            return rules.find(|rule| (bypass || !rule.bypass) && rule.may_match(q));
         }
-        let first = sets.first(self.rules.len(), |at, word| {
-            word & self.not_bypass.get(at / 64).copied().unwrap_or(0)
+        let first = sets.first(self.rules.len(), |at, word| match bypass {
+            true => word,
+            false => word & self.not_bypass.get(at / 64).copied().unwrap_or(0),
         });
-        first.is_some_and(|rule| rule < before)
+        self.rules.get(first?)
     }
 
     /// Bytes on the heap.

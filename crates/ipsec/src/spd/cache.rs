@@ -1,0 +1,539 @@
+//! The flow cache: what the SPD decided for a flow, found by exact match (the hash record of Gateway 2.0).
+//!
+//! One belongs to one worker. An entry holds the key, the SA and a stamp. A hit compares the stamp with two numbers
+//! that its packet needs anyway or that are loaded once per burst:
+//!
+//! - the *generation* in the SA, which [`super::Policy::install`] and [`super::Policy::remove`] change in all SAs of a
+//!   policy, so that a flow never stays with an SA that its policy would not choose any more;
+//! - the *epoch* of the SPD snapshot, which a new snapshot changes.
+//!
+//! Peers and hosts choose addresses and ports. The hash is keyed, so they cannot aim at one set; whoever found
+//! collisions nevertheless (the multiply-fold is no cryptographic hash, but its result is never seen) would only
+//! evict flows of that set, at the price of a lookup in the compiled SPD: a search looks at four entries, whatever
+//! is stored.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Resolved, Spd, policy};
+use crate::drop_reason::DropReason;
+use crate::sa::OutboundSa;
+use crate::selector::Flow;
+
+/// What a flow is told from others by, made from a packet without looking at policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowKey {
+    V4 {
+        addresses: u64,
+        rest: u64,
+    },
+    V6 {
+        local: [u64; 2],
+        remote: [u64; 2],
+        rest: u64,
+    },
+}
+
+/// `rest`: remote port, local port, protocol, DSCP and two flags, from the lowest bit up; then 16 bits that the cache
+/// uses for the interface.
+const PROTOCOL_SHIFT: u32 = 32;
+const DSCP_SHIFT: u32 = 40;
+const PORTS_KNOWN: u64 = 1 << 46;
+const PROTOCOL_KNOWN: u64 = 1 << 47;
+const INTERFACE_SHIFT: u32 = 48;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+impl FlowKey {
+    /// From an outbound packet whose headers have been checked. None if it takes more than a look at fixed offsets:
+    /// options, fragments, other protocols; then make it from a [`Flow`].
+    #[inline]
+    pub fn from_ipv4(packet: &[u8]) -> Option<Self> {
+        let header = packet.first_chunk::<24>()?;
+        let word = |at: usize| -> u32 {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        // Version and header length; fragment offset; total length; a protocol with ports.
+        let plain = (header[0] == 0x45) & (word(4) & 0x1fff == 0) & (word(0) & 0xffff >= 24);
+        if !plain || !(header[9] == UDP || header[9] == TCP) {
+            return None;
+        }
+        Some(Self::V4 {
+            addresses: u64::from(word(12)) << 32 | u64::from(word(16)),
+            rest: u64::from(word(20))
+                | u64::from(header[9]) << PROTOCOL_SHIFT
+                | u64::from(header[1] >> 2) << DSCP_SHIFT
+                | PORTS_KNOWN
+                | PROTOCOL_KNOWN,
+        })
+    }
+
+    /// As [`FlowKey::from_ipv4`], of packets without extension headers.
+    #[inline]
+    pub fn from_ipv6(packet: &[u8]) -> Option<Self> {
+        let header = packet.first_chunk::<44>()?;
+        let word = |at: usize| -> u64 {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&header[at..at + 8]);
+            u64::from_be_bytes(bytes)
+        };
+        let payload_len = u16::from_be_bytes([header[4], header[5]]);
+        if header[0] >> 4 != 6 || payload_len < 4 || !(header[6] == UDP || header[6] == TCP) {
+            return None;
+        }
+        let dscp = (header[0] << 2 | header[1] >> 6) & 0x3f;
+        Some(Self::V6 {
+            local: [word(8), word(16)],
+            remote: [word(24), word(32)],
+            rest: word(36) & u64::from(u32::MAX)
+                | u64::from(header[6]) << PROTOCOL_SHIFT
+                | u64::from(dscp) << DSCP_SHIFT
+                | PORTS_KNOWN
+                | PROTOCOL_KNOWN,
+        })
+    }
+
+    /// None for a flow between addresses of different versions, which no packet has.
+    #[inline]
+    pub fn from_flow(flow: &Flow) -> Option<Self> {
+        let mut rest = u64::from(flow.dscp & 0x3f) << DSCP_SHIFT;
+        if let Some(protocol) = flow.protocol {
+            rest |= PROTOCOL_KNOWN | u64::from(protocol) << PROTOCOL_SHIFT;
+        }
+        if let Some((local, remote)) = flow.ports {
+            rest |= PORTS_KNOWN | u64::from(local) << 16 | u64::from(remote);
+        }
+        let halves = |bits: u128| [(bits >> 64) as u64, bits as u64];
+        match (flow.local, flow.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => Some(Self::V4 {
+                addresses: u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()),
+                rest,
+            }),
+            (IpAddr::V6(local), IpAddr::V6(remote)) => Some(Self::V6 {
+                local: halves(local.to_bits()),
+                remote: halves(remote.to_bits()),
+                rest,
+            }),
+            _ => None,
+        }
+    }
+
+    fn rest(&self) -> u64 {
+        match *self {
+            Self::V4 { rest, .. } | Self::V6 { rest, .. } => rest,
+        }
+    }
+
+    /// The flow that this is the key of.
+    pub fn flow(&self, interface: u32) -> Flow {
+        let whole =
+            |[high, low]: [u64; 2]| IpAddr::V6((u128::from(high) << 64 | u128::from(low)).into());
+        let (local, remote) = match *self {
+            Self::V4 { addresses, .. } => (
+                IpAddr::V4(((addresses >> 32) as u32).into()),
+                IpAddr::V4((addresses as u32).into()),
+            ),
+            Self::V6 { local, remote, .. } => (whole(local), whole(remote)),
+        };
+        let rest = self.rest();
+        Flow {
+            local,
+            remote,
+            protocol: (rest & PROTOCOL_KNOWN != 0).then_some((rest >> PROTOCOL_SHIFT) as u8),
+            ports: (rest & PORTS_KNOWN != 0).then_some(((rest >> 16) as u16, rest as u16)),
+            dscp: (rest >> DSCP_SHIFT) as u8 & 0x3f,
+            interface,
+        }
+    }
+}
+
+/// What to do with a packet. An SA is fetched with [`FlowCache::sa`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Protect(SaSlot),
+    Bypass,
+    Discard(DropReason),
+    /// Protect, but there is no SA yet: [`Spd::acquire`] with the number of the entry.
+    Acquire(u32),
+}
+
+/// Where the cache holds an SA until the next burst begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaSlot(u32);
+
+const PENDING: u32 = 1 << 31;
+const V6: u32 = 1 << 30;
+
+/// Entries that a key may be in.
+const WAYS: usize = 4;
+/// Decisions of the same burst that a miss looks at.
+const RECENT: usize = 16;
+/// Interfaces that one worker's packets came from; with more the cache starts anew.
+const INTERFACES_MAX: usize = 4096;
+
+/// Entries of each version that a cache may have.
+pub const FLOWS_MAX: usize = 1 << 26;
+
+const EPOCH_BITS: u32 = 24;
+/// Generations below [`policy::FIRST_GENERATION`] stand for decisions without an SA.
+const BYPASS: u64 = 1;
+const NO_POLICY: u64 = 2;
+const POLICY_DISCARD: u64 = 3;
+const _: () = assert!(POLICY_DISCARD < policy::FIRST_GENERATION);
+
+#[derive(Debug)]
+struct Slot<const W: usize> {
+    key: [u64; W],
+    /// Generation and epoch; 0 is an empty slot, as epochs begin at 1.
+    stamp: u64,
+    sa: Option<Arc<OutboundSa>>,
+}
+
+impl<const W: usize> Slot<W> {
+    const EMPTY: Self = Self {
+        key: [0; W],
+        stamp: 0,
+        sa: None,
+    };
+
+    #[inline]
+    fn is_current(&self, epoch: u64) -> bool {
+        let generation = match &self.sa {
+            Some(sa) => sa.selection.load(Ordering::Acquire),
+            None => self.stamp >> EPOCH_BITS,
+        };
+        self.stamp == generation << EPOCH_BITS | epoch
+    }
+}
+
+#[inline]
+fn verdict(protect: bool, stamp: u64, slot: u32) -> Verdict {
+    match stamp >> EPOCH_BITS {
+        _ if protect => Verdict::Protect(SaSlot(slot)),
+        BYPASS => Verdict::Bypass,
+        POLICY_DISCARD => Verdict::Discard(DropReason::PolicyDiscard),
+        _ => Verdict::Discard(DropReason::NoPolicy),
+    }
+}
+
+/// Two cache lines for IPv4, four for IPv6.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Set<const W: usize>([Slot<W>; WAYS]);
+
+impl<const W: usize> Set<W> {
+    const EMPTY: Self = Self([Slot::EMPTY; WAYS]);
+}
+
+#[derive(Debug)]
+struct Table<const W: usize> {
+    sets: Vec<Set<W>>,
+    /// Where the sweep goes on, and which way gives way next.
+    hand: usize,
+}
+
+impl<const W: usize> Table<W> {
+    fn new(flows: usize) -> Self {
+        let sets = flows
+            .clamp(WAYS, FLOWS_MAX)
+            .div_ceil(WAYS)
+            .next_power_of_two();
+        Self {
+            sets: std::iter::repeat_with(|| Set::EMPTY).take(sets).collect(),
+            hand: 0,
+        }
+    }
+
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
+        hash as usize & (self.sets.len() - 1)
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, key: &[u64; W], epoch: u64) -> Option<(u32, &Slot<W>)> {
+        let index = self.index(hash);
+        let Set(set) = self.sets.get(index)?;
+        // All ways are compared: which one it is nobody can guess.
+        let mut ways = 0u32;
+        for (way, slot) in set.iter().enumerate() {
+            let differ = slot.key.iter().zip(key).fold(0, |d, (a, b)| d | (a ^ b));
+            ways |= u32::from(differ == 0) << way;
+        }
+        // A key is in one slot at most; an empty slot has a key that no packet has, and is not current.
+        let way = ways.trailing_zeros() as usize;
+        let slot = set.get(way)?;
+        slot.is_current(epoch)
+            .then_some(((index * WAYS + way) as u32, slot))
+    }
+
+    fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) {
+        let index = self.index(hash);
+        self.hand = self.hand.wrapping_add(1);
+        let Some(Set(set)) = self.sets.get_mut(index) else {
+            return;
+        };
+        let same = set.iter().position(|slot| slot.key == new.key);
+        let free = same.or_else(|| set.iter().position(|slot| !slot.is_current(epoch)));
+        set[free.unwrap_or(self.hand % WAYS)] = new;
+    }
+
+    /// Empties stale slots of the next `count` sets.
+    fn sweep(&mut self, count: usize, epoch: u64) {
+        let len = self.sets.len();
+        for _ in 0..count.min(len) {
+            self.hand = (self.hand + 1) % len;
+            let Some(Set(set)) = self.sets.get_mut(self.hand) else {
+                return;
+            };
+            for slot in set {
+                if slot.sa.is_some() && !slot.is_current(epoch) {
+                    *slot = Slot::EMPTY;
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.sets.iter_mut().for_each(|set| *set = Set::EMPTY);
+    }
+
+    fn sa(&self, slot: u32) -> Option<&Arc<OutboundSa>> {
+        let slot = slot as usize;
+        self.sets.get(slot / WAYS)?.0.get(slot % WAYS)?.sa.as_ref()
+    }
+}
+
+/// A decision that enters the tables when the next burst begins: until then no slot changes.
+#[derive(Debug)]
+struct Pending {
+    key: FlowKey,
+    stamp: u64,
+    sa: Option<Arc<OutboundSa>>,
+}
+
+/// What the SPD decided for recent outbound flows.
+pub struct FlowCache {
+    secret: [u64; 6],
+    v4: Table<2>,
+    v6: Table<5>,
+    /// The snapshot that `epoch` stands for.
+    spd: u64,
+    epoch: u64,
+    interface: u32,
+    interface_bits: u64,
+    /// The place of an interface is its number in keys.
+    interfaces: Vec<u32>,
+    pending: Vec<Pending>,
+    misses: u64,
+}
+
+impl std::fmt::Debug for FlowCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlowCache")
+            .field("v4_sets", &self.v4.sets.len())
+            .field("v6_sets", &self.v6.sets.len())
+            .field("epoch", &self.epoch)
+            .field("pending", &self.pending.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl FlowCache {
+    /// With room for about `flows` flows of each IP version (at most [`FLOWS_MAX`]); `secret` is random.
+    pub fn new(flows: usize, secret: [u64; 6]) -> Self {
+        Self {
+            secret,
+            v4: Table::new(flows),
+            v6: Table::new(flows),
+            spd: 0,
+            epoch: 1,
+            interface: 0,
+            interface_bits: 0,
+            interfaces: vec![0],
+            pending: Vec::new(),
+            misses: 0,
+        }
+    }
+
+    /// Lookups that the SPD answered.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// Before the first packet of a burst, with the snapshot that the burst will use and the interface that it comes
+    /// from. Slots handed out before are void.
+    pub fn begin_burst(&mut self, spd: &Spd, interface: u32) {
+        self.store_pending();
+        if self.spd != spd.id {
+            self.spd = spd.id;
+            self.epoch += 1;
+            if self.epoch >> EPOCH_BITS != 0 {
+                self.clear();
+            }
+        }
+        if self.interface != interface {
+            self.interface = interface;
+            let known = self.interfaces.iter().position(|known| *known == interface);
+            let number = known.unwrap_or_else(|| {
+                if self.interfaces.len() == INTERFACES_MAX {
+                    self.interfaces.truncate(1);
+                    self.clear();
+                }
+                self.interfaces.push(interface);
+                self.interfaces.len() - 1
+            });
+            self.interface_bits = (number as u64) << INTERFACE_SHIFT;
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.v4.clear();
+        self.v6.clear();
+        self.pending.clear();
+        self.epoch = 1;
+    }
+
+    /// Lets go of SAs that are not in use any more, in the next `sets` sets: keys shall not outlive their SA by much.
+    /// Call it between bursts.
+    pub fn sweep(&mut self, sets: usize) {
+        self.store_pending();
+        self.v4.sweep(sets, self.epoch);
+        self.v6.sweep(sets, self.epoch);
+    }
+
+    /// For [`FlowCache::find`]: to be computed for a whole burst first, so that the searches overlap.
+    #[inline]
+    pub fn hash(&self, key: &FlowKey) -> u64 {
+        let [a, b, c, d, e, f] = self.secret;
+        match *key {
+            FlowKey::V4 { addresses, rest } => {
+                fold(addresses ^ a, (rest | self.interface_bits) ^ b)
+            }
+            FlowKey::V6 {
+                local,
+                remote,
+                rest,
+            } => {
+                let ends = fold(local[0] ^ a, local[1] ^ b) ^ fold(remote[0] ^ c, remote[1] ^ d);
+                fold(ends ^ e, (rest | self.interface_bits) ^ f)
+            }
+        }
+    }
+
+    /// The decision for a packet: from the cache, else from `spd`, the snapshot that the burst began with. At most one
+    /// decision a packet is kept for the next burst.
+    #[inline]
+    pub fn find(&mut self, spd: &Spd, key: &FlowKey, hash: u64) -> Verdict {
+        let hit = match *key {
+            FlowKey::V4 { addresses, rest } => {
+                let key = [addresses, rest | self.interface_bits];
+                let found = self.v4.find(hash, &key, self.epoch);
+                found.map(|(at, slot)| verdict(slot.sa.is_some(), slot.stamp, at))
+            }
+            FlowKey::V6 {
+                local,
+                remote,
+                rest,
+            } => {
+                let rest = rest | self.interface_bits;
+                let key = [local[0], local[1], remote[0], remote[1], rest];
+                let found = self.v6.find(hash, &key, self.epoch);
+                found.map(|(at, slot)| verdict(slot.sa.is_some(), slot.stamp, at | V6))
+            }
+        };
+        match hit {
+            Some(verdict) => verdict,
+            None => self.miss(spd, key),
+        }
+    }
+
+    /// [`FlowCache::hash`] and [`FlowCache::find`].
+    pub fn lookup(&mut self, spd: &Spd, key: &FlowKey) -> Verdict {
+        let hash = self.hash(key);
+        self.find(spd, key, hash)
+    }
+
+    /// The SA of a verdict of the same burst.
+    #[inline]
+    pub fn sa(&self, slot: SaSlot) -> Option<&Arc<OutboundSa>> {
+        let SaSlot(at) = slot;
+        if at & PENDING != 0 {
+            return self.pending.get((at & !PENDING) as usize)?.sa.as_ref();
+        }
+        match at & V6 {
+            0 => self.v4.sa(at),
+            _ => self.v6.sa(at & !V6),
+        }
+    }
+
+    #[cold]
+    fn miss(&mut self, spd: &Spd, key: &FlowKey) -> Verdict {
+        debug_assert_eq!(spd.id, self.spd, "the burst began with another snapshot");
+        // A new flow rarely begins with one packet.
+        let recent = self.pending.len().saturating_sub(RECENT);
+        let known = self.pending.iter().skip(recent).position(|p| p.key == *key);
+        if let Some(at) = known.map(|at| recent + at)
+            && let Some(pending) = self.pending.get(at)
+        {
+            return verdict(pending.sa.is_some(), pending.stamp, PENDING | at as u32);
+        }
+        self.misses += 1;
+        let at = PENDING | self.pending.len() as u32;
+        let (verdict, generation, sa) = match spd.resolve(&key.flow(self.interface)) {
+            Resolved::Protect { sa, generation } => {
+                (Verdict::Protect(SaSlot(at)), generation, Some(sa))
+            }
+            Resolved::Bypass => (Verdict::Bypass, BYPASS, None),
+            Resolved::Discard(reason) => {
+                let generation = match reason {
+                    DropReason::NoPolicy => NO_POLICY,
+                    DropReason::PolicyDiscard => POLICY_DISCARD,
+                    // Depends on SAs, of which there is none to ask.
+                    _ => return Verdict::Discard(reason),
+                };
+                (Verdict::Discard(reason), generation, None)
+            }
+            Resolved::Acquire { entry, .. } => return Verdict::Acquire(entry),
+        };
+        self.pending.push(Pending {
+            key: *key,
+            stamp: generation << EPOCH_BITS | self.epoch,
+            sa,
+        });
+        verdict
+    }
+
+    fn store_pending(&mut self) {
+        if !self.pending.is_empty() {
+            let mut pending = std::mem::take(&mut self.pending);
+            pending.drain(..).for_each(|pending| self.store(pending));
+            self.pending = pending;
+        }
+    }
+
+    fn store(&mut self, pending: Pending) {
+        let Pending { key, stamp, sa } = pending;
+        // The interface is still that of the burst in which the decision was made.
+        let hash = self.hash(&key);
+        let rest = key.rest() | self.interface_bits;
+        match key {
+            FlowKey::V4 { addresses, .. } => {
+                let key = [addresses, rest];
+                self.v4.insert(hash, Slot { key, stamp, sa }, self.epoch);
+            }
+            FlowKey::V6 { local, remote, .. } => {
+                let key = [local[0], local[1], remote[0], remote[1], rest];
+                self.v6.insert(hash, Slot { key, stamp, sa }, self.epoch);
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The flow cache gives the SPD's answers, whatever changes meanwhile.
+
+mod common;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use common::key_material;
+use esplanade_crypto::Transform;
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::sa::{DscpSet, OutboundSa, Path, SaParameters};
+use esplanade_ipsec::selector::{AddressRange, Flow, PortRange, Selector, SelectorSet};
+use esplanade_ipsec::spd::{
+    Action, Decision, Entry, FlowCache, FlowKey, Policy, PolicyId, Spd, Verdict,
+};
+use esplanade_ipsec::wire::IpView;
+use proptest::prelude::*;
+
+const SECRET: [u64; 6] = [
+    0x243f_6a88_85a3_08d3,
+    0x1319_8a2e_0370_7344,
+    0xa409_3822_299f_31d0,
+    0x082e_fa98_ec4e_6c89,
+    0x4528_21e6_38d0_1377,
+    0xbe54_66cf_34e9_0c6c,
+];
+const POLICIES: usize = 4;
+
+fn v4(n: u8) -> IpAddr {
+    IpAddr::V4([10, 0, 0, n].into())
+}
+
+fn v6(n: u8) -> IpAddr {
+    IpAddr::V6((0xfd00_u128 << 112 | u128::from(n)).into())
+}
+
+/// Both versions; `from` and `count` of the remote addresses.
+fn selectors(from: u8, count: u8, ports: PortRange) -> SelectorSet {
+    let of = |version: fn(u8) -> IpAddr| {
+        let all = AddressRange::new(version(0), version(255)).expect("in order");
+        let remote = AddressRange::new(version(from), version(from.saturating_add(count)));
+        Selector {
+            remote_ports: ports,
+            ..Selector::between(all, remote.expect("in order"))
+        }
+    };
+    SelectorSet::new(vec![of(v4), of(v6)]).expect("two")
+}
+
+fn sa(spi: u32, selectors: SelectorSet, dscp: DscpSet) -> Arc<OutboundSa> {
+    let transform = Transform::ESP[0];
+    let key = key_material(transform);
+    let path = Path {
+        local: "192.0.2.1:0".parse().expect("valid"),
+        remote: "192.0.2.2:0".parse().expect("valid"),
+        udp_encap: false,
+    };
+    let parameters = SaParameters::new(spi, PolicyId(1), transform, &key, selectors, path);
+    let parameters = SaParameters { dscp, ..parameters };
+    Arc::new(OutboundSa::new(parameters).expect("good keys"))
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(Vec<(u8, u8, u8)>),
+    Install {
+        policy: usize,
+        from: u8,
+        count: u8,
+        dscp: u8,
+    },
+    /// The SPI is a recent one.
+    Remove {
+        policy: usize,
+        back: u32,
+    },
+    Burst {
+        interface: u32,
+        flows: Vec<(bool, u8, Option<u16>, u8)>,
+    },
+    Sweep(usize),
+    Clear,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let line = (0u8..6, 0u8..12, 0u8..12);
+    let flow = (
+        any::<bool>(),
+        0u8..20,
+        proptest::option::of(0u16..3),
+        0u8..3,
+    );
+    let step = prop_oneof![
+        1 => proptest::collection::vec(line, 0..6).prop_map(Step::Publish),
+        3 => (0..POLICIES, 0u8..12, 0u8..12, 0u8..4).prop_map(|(policy, from, count, dscp)| {
+            Step::Install { policy, from, count, dscp }
+        }),
+        2 => (0..POLICIES, 0u32..6).prop_map(|(policy, back)| Step::Remove { policy, back }),
+        6 => (0u32..3, proptest::collection::vec(flow, 1..20))
+            .prop_map(|(interface, flows)| Step::Burst { interface, flows }),
+        1 => (0usize..5).prop_map(Step::Sweep),
+        1 => Just(Step::Clear),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+fn agrees(cache: &FlowCache, spd: &Spd, flow: &Flow, verdict: Verdict) -> bool {
+    match (spd.outbound(flow), verdict) {
+        (Decision::Protect(sa), Verdict::Protect(slot)) => cache
+            .sa(slot)
+            .is_some_and(|cached| Arc::ptr_eq(cached, &sa)),
+        (Decision::Acquire(wanted), Verdict::Acquire(entry)) => {
+            wanted.policy.acquire_done();
+            let event = spd.acquire(entry, flow);
+            assert!(spd.acquire(entry, flow).is_none(), "once");
+            wanted.policy.acquire_done();
+            event == wanted.raise(flow)
+        }
+        (Decision::Bypass, Verdict::Bypass) => true,
+        (Decision::Discard(reason), Verdict::Discard(cached)) => reason == cached,
+        _ => false,
+    }
+}
+
+fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> Entry {
+    let action = match policies.get(usize::from(kind)) {
+        Some(policy) => Action::Protect(Arc::clone(policy)),
+        None if kind == 4 => Action::Bypass,
+        None => Action::Discard,
+    };
+    let ports = if count % 3 == 0 {
+        PortRange::Range(0, 1)
+    } else {
+        PortRange::Any
+    };
+    Entry {
+        interface: u32::from(from % 2),
+        ..Entry::new(selectors(from, count, ports), action)
+    }
+}
+
+fn run(steps: Vec<Step>, flows_max: usize) {
+    let policies: Vec<Arc<Policy>> = (0..POLICIES as u32)
+        .map(|id| Arc::new(Policy::new(PolicyId(id), "p")))
+        .collect();
+    let mut cache = FlowCache::new(flows_max, SECRET);
+    let mut spd = Spd::default();
+    let mut spi = 1000;
+    for step in steps {
+        match step {
+            Step::Publish(lines) => {
+                let entries = lines.into_iter().map(|line| entry(&policies, line));
+                spd = Spd::new(entries.collect());
+            }
+            Step::Install {
+                policy,
+                from,
+                count,
+                dscp,
+            } => {
+                spi += 1;
+                let dscp = match dscp {
+                    0 => DscpSet::ALL,
+                    one => DscpSet::EMPTY.with(one),
+                };
+                policies[policy].install(sa(spi, selectors(from, count, PortRange::Any), dscp));
+            }
+            Step::Remove { policy, back } => {
+                policies[policy].remove(spi - back);
+            }
+            Step::Sweep(sets) => cache.sweep(sets),
+            Step::Clear => cache.clear(),
+            Step::Burst { interface, flows } => {
+                cache.begin_burst(&spd, interface);
+                let flows = flows.iter().map(|&(six, remote, port, dscp)| {
+                    let version = if six { v6 } else { v4 };
+                    let ports = port.map(|port| (7, port));
+                    let flow = Flow::new(version(1), version(remote), 17, ports);
+                    Flow {
+                        dscp,
+                        interface,
+                        ..flow
+                    }
+                });
+                let asked: Vec<(Flow, Verdict)> = flows
+                    .map(|flow| {
+                        let key = FlowKey::from_flow(&flow).expect("one version");
+                        assert_eq!(key.flow(interface), flow);
+                        (flow, cache.lookup(&spd, &key))
+                    })
+                    .collect();
+                // Only now: slots stay what they are until the next burst.
+                for (flow, verdict) in asked {
+                    assert!(
+                        agrees(&cache, &spd, &flow, verdict),
+                        "{flow:?}: {verdict:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn answers_are_those_of_the_spd(steps in steps()) {
+        // So small that flows drive each other out, and large enough that none does.
+        run(steps.clone(), 8);
+        run(steps, 4096);
+    }
+
+    #[test]
+    fn keys_from_packets_are_keys_from_flows(
+        mut packet in proptest::collection::vec(any::<u8>(), 20..70),
+        version in prop_oneof![Just(0x45u8), Just(0x46), Just(0x60)],
+        protocol in prop_oneof![Just(6u8), Just(17), Just(1), Just(44), Just(47)],
+        fragment in any::<bool>(),
+        cut in 0u16..12,
+    ) {
+        let len = (packet.len() as u16).saturating_sub(cut);
+        packet[0] = version | packet[0] & if version == 0x60 { 0xf } else { 0 };
+        if version == 0x60 {
+            packet.resize(packet.len().max(40), 0);
+            packet[4..6].copy_from_slice(&len.saturating_sub(40).to_be_bytes());
+            packet[6] = protocol;
+        } else {
+            packet[2..4].copy_from_slice(&len.to_be_bytes());
+            packet[6..8].copy_from_slice(&u16::from(fragment).to_be_bytes());
+            packet[9] = protocol;
+            packet[10..12].fill(0);
+            let header = usize::from(packet[0] & 0xf) * 4;
+            let sum: u32 = packet.get(..header).unwrap_or(&[]).chunks(2)
+                .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+            let folded = (sum & 0xffff) + (sum >> 16);
+            let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        if let Ok(view) = IpView::parse(&packet) {
+            let key = FlowKey::from_flow(&view.outbound_flow());
+            let fast = FlowKey::from_ipv4(&packet).or_else(|| FlowKey::from_ipv6(&packet));
+            prop_assert!(fast.is_none() || fast == key, "{fast:?}, not {key:?}");
+            let plain = matches!(packet[0], 0x45 | 0x60..) && matches!(protocol, 6 | 17);
+            let whole = version == 0x60 || !fragment;
+            if plain && whole && view.ports.is_some() {
+                prop_assert!(fast.is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flow_is_looked_up_once() {
+    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    policy.install(sa(1, selectors(0, 255, PortRange::Any), DscpSet::ALL));
+    let protect = Action::Protect(Arc::clone(&policy));
+    let spd = Spd::new(vec![Entry::new(selectors(0, 255, PortRange::Any), protect)]);
+    let mut cache = FlowCache::new(1024, SECRET);
+    let key = |n| FlowKey::from_flow(&Flow::new(v4(1), v4(n), 17, Some((1, 2)))).expect("v4");
+    for burst in 0..10 {
+        cache.begin_burst(&spd, 0);
+        for n in 0..100 {
+            assert!(matches!(
+                cache.lookup(&spd, &key(n / 2)),
+                Verdict::Protect(_)
+            ));
+        }
+        assert_eq!(cache.misses(), 50, "burst {burst}");
+    }
+    let rekeyed = sa(2, selectors(0, 255, PortRange::Any), DscpSet::ALL);
+    assert!(policy.install(Arc::clone(&rekeyed)).is_some());
+    cache.begin_burst(&spd, 0);
+    let Verdict::Protect(slot) = cache.lookup(&spd, &key(3)) else {
+        panic!("there is an SA");
+    };
+    assert!(cache.sa(slot).is_some_and(|sa| Arc::ptr_eq(sa, &rekeyed)));
+    assert_eq!(cache.misses(), 51);
+}
+
+#[test]
+fn a_removed_sa_is_let_go() {
+    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    let first = sa(1, selectors(0, 255, PortRange::Any), DscpSet::ALL);
+    policy.install(Arc::clone(&first));
+    let protect = Action::Protect(Arc::clone(&policy));
+    let spd = Spd::new(vec![Entry::new(selectors(0, 255, PortRange::Any), protect)]);
+    let mut cache = FlowCache::new(256, SECRET);
+    for _ in 0..2 {
+        cache.begin_burst(&spd, 0);
+        for n in 0..200 {
+            let flow = Flow::new(v4(1), v4(n), 17, Some((1, 2)));
+            cache.lookup(&spd, &FlowKey::from_flow(&flow).expect("v4"));
+        }
+    }
+    assert!(Arc::strong_count(&first) > 100);
+    policy.remove(1);
+    cache.sweep(usize::MAX);
+    assert_eq!(Arc::strong_count(&first), 1);
+}
+
+/// Keys that all fall into one set, as somebody would send who knew the secret: here it is 0.
+#[test]
+fn a_flood_of_colliding_keys_reaches_one_set() {
+    let everything = selectors(0, 255, PortRange::Any);
+    let zero = AddressRange::host("0.0.0.0".parse().expect("valid"));
+    let flooded = SelectorSet::new(vec![Selector::between(zero, zero)]).expect("one");
+    let spd = Spd::new(vec![
+        Entry::new(everything, Action::Bypass),
+        Entry::new(flooded, Action::Discard),
+    ]);
+    let mut cache = FlowCache::new(4096, [0; 6]);
+    let victim =
+        |n: u8| FlowKey::from_flow(&Flow::new(v4(1), v4(n), 17, Some((1, 2)))).expect("v4");
+    for _ in 0..2 {
+        cache.begin_burst(&spd, 0);
+        (0..100).for_each(|n| {
+            cache.lookup(&spd, &victim(n));
+        });
+    }
+    let hits_before = cache.misses();
+    for ports in 0..50_000u32 {
+        let ports = Some(((ports >> 8) as u16, ports as u16));
+        let flow = Flow::new(zero.first(), zero.first(), 17, ports);
+        let key = FlowKey::from_flow(&flow).expect("v4");
+        cache.begin_burst(&spd, 0);
+        let verdict = cache.lookup(&spd, &key);
+        assert_eq!(verdict, Verdict::Discard(DropReason::PolicyDiscard));
+    }
+    let flood = cache.misses() - hits_before;
+    assert!(flood >= 49_000, "{flood}");
+    cache.begin_burst(&spd, 0);
+    for n in 0..100 {
+        assert_eq!(cache.lookup(&spd, &victim(n)), Verdict::Bypass);
+    }
+    assert_eq!(cache.misses() - hits_before, flood, "the others stay");
+}
+
+#[test]
+fn fragments_need_reassembly_where_ports_decide() {
+    let everything = || selectors(0, 255, PortRange::Any);
+    let web = || selectors(0, 9, PortRange::Range(80, 80));
+    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    let protect = || Action::Protect(Arc::clone(&policy));
+    let decide = |entries: Vec<Entry>, remote: u8| {
+        Spd::new(entries).ports_decide(&Flow::new(v4(1), v4(remote), 6, Some((1, 80))))
+    };
+    assert!(!decide(vec![], 5));
+    assert!(!decide(vec![Entry::new(everything(), protect())], 5));
+    let both = || {
+        vec![
+            Entry::new(web(), protect()),
+            Entry::new(everything(), Action::Bypass),
+        ]
+    };
+    assert!(decide(both(), 5));
+    assert!(!decide(both(), 50), "no port of this address is looked at");
+    let shadowed = vec![
+        Entry::new(everything(), protect()),
+        Entry::new(web(), Action::Bypass),
+    ];
+    assert!(!decide(shadowed, 5), "the first entry takes them all");
+    // RFC 4301 §7.2: fragments have an SA of their own.
+    let opaque = Entry::new(selectors(0, 255, PortRange::Opaque), protect());
+    assert!(!decide(vec![Entry::new(web(), protect()), opaque], 5));
+}
