@@ -7,7 +7,9 @@ use esplanade::config::{
     DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text, schema,
 };
 use esplanade_ike::auth::Identity;
-use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Selector, StartAction};
+use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Mode, Selector, StartAction};
+use esplanade_ipsec::sa::{DscpSet, TfcPadding};
+use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
 use proptest::prelude::*;
 
 fn fixture(name: &str) -> PathBuf {
@@ -120,7 +122,7 @@ fn policies_are_in_order() {
             ("rest", PolicyAction::Discard),
         ]
     );
-    assert!(!loaded.policies[2].outer.copy_dscp);
+    assert_eq!(loaded.policies[2].sa.tunnel.dscp, DscpPolicy::Fixed(0));
     assert!(loaded.policies[2].trap);
     assert_eq!(loaded.ike.connections.len(), 1, "shunts need no IKE");
 }
@@ -205,6 +207,66 @@ fn keys_of_strongswan_are_named_as_such() {
         "aggressive = no\n fragmentation = no\n pull = yes",
         "ipcomp = no\n tfc_padding = 0",
     ));
+}
+
+#[test]
+fn sa_options_are_read() {
+    let loaded = good(&site(
+        "",
+        "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n dscp = ef, cs5, 12\n class = 6
+         pfp = remote_addr, protocol, remote_port\n inactivity = 5m\n replay_window = 65536",
+    ));
+    let policy = &loaded.policies[0];
+    assert_eq!(policy.mode, Mode::Tunnel);
+    let options = policy.sa;
+    assert_eq!(options.tunnel.df, DfPolicy::Set);
+    assert_eq!(options.tunnel.dscp, DscpPolicy::Fixed(0));
+    assert_eq!(options.tfc, TfcPadding::To(loaded.gateway.mtu));
+    assert_eq!(options.dscp, DscpSet::from_iter([46, 40, 12]));
+    assert_eq!(options.class, Some(6));
+    assert!(options.populate.remote && options.populate.protocol && options.populate.remote_port);
+    assert!(!options.populate.local && !options.populate.local_port);
+    let child = &loaded.ike.connections[0].children[0];
+    assert_eq!(child.inactivity.as_secs(), 300);
+    assert_eq!(child.replay_window, 65_536);
+    assert!(child.from_packet);
+
+    let loaded = good(&site(
+        "",
+        "mode = transport\n copy_df = no\n tfc_padding = 0",
+    ));
+    assert_eq!(loaded.policies[0].mode, Mode::Transport);
+    assert_eq!(loaded.policies[0].action, PolicyAction::Protect);
+    assert_eq!(loaded.policies[0].sa.tunnel.df, DfPolicy::Clear);
+    assert_eq!(loaded.policies[0].sa.dscp, DscpSet::ALL);
+    let child = &loaded.ike.connections[0].children[0];
+    assert_eq!(child.mode, Mode::Transport);
+    assert!(!child.from_packet);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    for (child, expected) in [
+        ("mode = beet", "`mode`: the mode `beet` is not supported"),
+        (
+            "mode = transport\n tfc_padding = mtu",
+            "`tfc_padding`: transport mode",
+        ),
+        ("pfp = remote_addr", "`pfp`: only packets"),
+        (
+            "pfp = remote_port\n start_action = trap",
+            "`pfp`: ports belong to a protocol",
+        ),
+        ("pfp = remote", "`pfp`: `remote` is not known"),
+        ("class = 8", "`class`"),
+        ("dscp = ef, gold", "`dscp`: `gold` is not a DSCP"),
+        ("replay_window = 65537", "`replay_window`"),
+        ("copy_df = maybe", "`copy_df`"),
+        ("tfc_padding = 70000", "`tfc_padding`"),
+    ] {
+        let rendered = refusal(&site("", child));
+        assert!(rendered.contains(expected), "{expected}: {rendered}");
+    }
 }
 
 #[test]

@@ -6,6 +6,9 @@ use esplanade_ike::config::{
     Action, Child, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
 };
 use esplanade_ipsec::replay::WINDOW_MAX;
+use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
+use esplanade_ipsec::selector::PopulateFromPacket;
+use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::selector::{selector, specificity};
@@ -28,7 +31,20 @@ pub struct Policy {
     pub priority: u32,
     /// A matching packet starts the negotiation (`start_action` has `trap`).
     pub trap: bool,
-    pub outer: Outer,
+    pub mode: Mode,
+    pub sa: SaOptions,
+}
+
+/// How the data plane is to treat the SAs of a child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SaOptions {
+    pub tunnel: TunnelOptions,
+    pub tfc: TfcPadding,
+    /// The DSCPs of the packets that belong to this child, among those with the same selectors.
+    pub dscp: DscpSet,
+    /// None: from the DSCP.
+    pub class: Option<u8>,
+    pub populate: PopulateFromPacket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,26 +54,21 @@ pub enum PolicyAction {
     Discard,
 }
 
-/// What goes from the inner header to the outer one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outer {
-    pub copy_df: bool,
-    /// To the outer header.
-    pub copy_dscp: bool,
-}
-
 #[derive(Clone, Copy, PartialEq)]
 enum ChildMode {
     Tunnel,
+    Transport,
     Pass,
     Drop,
 }
 
-/// Adds the policy; gives the child if it needs IKE. `reachable`: the peer's address is known.
+/// Adds the policy; gives the child if it needs IKE. `reachable`: the peer's address is known. `tun_mtu`: what the
+/// longest inner packet has.
 pub(super) fn child(
     node: &Node,
     connection: &str,
     reachable: bool,
+    tun_mtu: u16,
     d: &mut Diagnostics,
     policies: &mut Vec<Policy>,
 ) -> Option<Child> {
@@ -71,7 +82,7 @@ pub(super) fn child(
         connection: connection.to_owned(),
         child: name.clone(),
         action: match mode {
-            ChildMode::Tunnel => PolicyAction::Protect,
+            ChildMode::Tunnel | ChildMode::Transport => PolicyAction::Protect,
             ChildMode::Pass => PolicyAction::Bypass,
             ChildMode::Drop => PolicyAction::Discard,
         },
@@ -82,11 +93,13 @@ pub(super) fn child(
         })
         .map_or(0, |n| n as u32),
         trap: start.trap,
-        outer: Outer {
-            copy_df: read(node, "copy_df", d, switch).unwrap_or(true),
-            copy_dscp: read(node, "copy_dscp", d, copy_dscp).unwrap_or(true),
+        mode: match mode {
+            ChildMode::Transport => Mode::Transport,
+            _ => Mode::Tunnel,
         },
+        sa: sa_options(node, tun_mtu, d),
     };
+    check_mode(node, &policy, d);
     // Reading them also checks them, whatever the mode.
     let child = Child {
         name,
@@ -96,7 +109,7 @@ pub(super) fn child(
             .map(|lists| lists.concat())
             .filter(|list| !list.is_empty())
             .unwrap_or_else(proposal::esp_default),
-        mode: Mode::Tunnel,
+        mode: policy.mode,
         start_action: match (start.start, start.trap) {
             (true, _) => StartAction::Start,
             (false, true) => StartAction::Trap,
@@ -109,9 +122,10 @@ pub(super) fn child(
             number(text, 0..=WINDOW_MAX.into())
         })
         .map_or(REPLAY_WINDOW, |window| window as u32),
-        ..Child::default()
+        inactivity: read(node, "inactivity", d, time).unwrap_or_default(),
+        from_packet: !policy.sa.populate.is_none(),
     };
-    if mode != ChildMode::Tunnel {
+    if policy.action != PolicyAction::Protect {
         check_shunt(node, &policy, start, d);
         policies.push(policy);
         return None;
@@ -128,6 +142,83 @@ pub(super) fn child(
     }
     policies.push(policy);
     Some(child)
+}
+
+fn sa_options(node: &Node, tun_mtu: u16, d: &mut Diagnostics) -> SaOptions {
+    let standard = TunnelOptions::default();
+    let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
+    SaOptions {
+        tunnel: TunnelOptions {
+            df: read(node, "copy_df", d, copy_df).unwrap_or(standard.df),
+            dscp: read(node, "copy_dscp", d, copy_dscp).unwrap_or(standard.dscp),
+            ..standard
+        },
+        tfc: read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default(),
+        dscp: read_list(node, "dscp", d, dscp)
+            .filter(|list| !list.is_empty())
+            .map_or(DscpSet::ALL, DscpSet::from_iter),
+        class: read(node, "class", d, |text| number(text, 0..=7)).map(|class| class as u8),
+        populate: PopulateFromPacket {
+            local: populate.contains(&Field::LocalAddress),
+            remote: populate.contains(&Field::RemoteAddress),
+            protocol: populate.contains(&Field::Protocol),
+            local_port: populate.contains(&Field::LocalPort),
+            remote_port: populate.contains(&Field::RemotePort),
+        },
+    }
+}
+
+/// What does not go together.
+fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+    let at = |key: &str| node.value(key).map_or(node.name.at, |entry| entry.value.at);
+    if policy.mode == Mode::Transport && policy.sa.tfc != TfcPadding::None {
+        let bad = Bad::new(
+            "transport mode has no room for padding that hides lengths (RFC 4303 section 2.7)",
+            "use `mode = tunnel`, or leave it out",
+        );
+        report("tfc_padding", bad, at("tfc_padding"), d);
+    }
+    let populate = policy.sa.populate;
+    if policy.action == PolicyAction::Protect && !populate.is_none() {
+        let ports = populate.local_port || populate.remote_port;
+        let any = |ts: &Selector| ts.protocol == 0;
+        if ports && !populate.protocol && policy.local_ts.iter().chain(&policy.remote_ts).any(any) {
+            let bad = Bad::new(
+                "ports belong to a protocol, and the selectors name none",
+                "add `protocol`, or name one in local_ts and remote_ts",
+            );
+            report("pfp", bad, at("pfp"), d);
+        }
+        if !policy.trap {
+            let bad = Bad::new(
+                "only packets can say which selectors to negotiate",
+                "add `start_action = trap`",
+            );
+            report("pfp", bad, at("pfp"), d);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Field {
+    LocalAddress,
+    RemoteAddress,
+    Protocol,
+    LocalPort,
+    RemotePort,
+}
+
+fn populate(text: &str) -> Parsed<Field> {
+    word(
+        text,
+        &[
+            ("local_addr", Field::LocalAddress),
+            ("remote_addr", Field::RemoteAddress),
+            ("protocol", Field::Protocol),
+            ("local_port", Field::LocalPort),
+            ("remote_port", Field::RemotePort),
+        ],
+    )
 }
 
 /// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder.
@@ -160,14 +251,15 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
 
 fn mode(text: &str) -> Parsed<ChildMode> {
     match text {
-        "transport" | "transport_proxy" | "beet" => {
+        "transport_proxy" | "beet" => {
             let what = format!("the mode {} is not supported yet", quoted(text));
-            Err(Bad::new(what, "use `tunnel`"))
+            Err(Bad::new(what, "use `tunnel` or `transport`"))
         }
         _ => word(
             text,
             &[
                 ("tunnel", ChildMode::Tunnel),
+                ("transport", ChildMode::Transport),
                 ("pass", ChildMode::Pass),
                 ("drop", ChildMode::Drop),
             ],
@@ -232,13 +324,64 @@ fn action(text: &str) -> Parsed<Action> {
     )
 }
 
-fn copy_dscp(text: &str) -> Parsed<bool> {
+fn copy_df(text: &str) -> Parsed<DfPolicy> {
+    match text {
+        "set" => Ok(DfPolicy::Set),
+        _ => switch(text).map(|copy| match copy {
+            true => DfPolicy::Copy,
+            false => DfPolicy::Clear,
+        }),
+    }
+}
+
+/// `mtu` makes every packet as long as the longest that the TUN device lets through.
+fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
+    match text {
+        "mtu" => Ok(TfcPadding::To(tun_mtu)),
+        _ => number(text, 0..=u16::MAX.into()).map(|bytes| match bytes {
+            0 => TfcPadding::None,
+            _ => TfcPadding::To(bytes as u16),
+        }),
+    }
+}
+
+/// A code point by its name of RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
+fn dscp(text: &str) -> Parsed<u8> {
+    let digit = |text: &str, range: std::ops::RangeInclusive<u8>| {
+        let digit = text.parse().ok().filter(|digit| range.contains(digit));
+        digit.filter(|_| text.len() == 1)
+    };
+    let named = match text {
+        "df" | "be" => Some(0),
+        "le" => Some(1),
+        "va" => Some(44),
+        "ef" => Some(46),
+        _ => None,
+    };
+    let selector = || Some(digit(text.strip_prefix("cs")?, 0..=7)? * 8);
+    let forwarding = || {
+        let (class, drop) = text.strip_prefix("af")?.split_at_checked(1)?;
+        Some(digit(class, 1..=4)? * 8 + digit(drop, 1..=3)? * 2)
+    };
+    if let Some(code_point) = named.or_else(selector).or_else(forwarding) {
+        return Ok(code_point);
+    }
+    let help = "write df, le, cs0 to cs7, af11 to af43, va, ef, or a number from 0 to 63";
+    number(text, 0..=63)
+        .map(|code_point| code_point as u8)
+        .map_err(|_| Bad::new(format!("{} is not a DSCP", quoted(text)), help))
+}
+
+fn copy_dscp(text: &str) -> Parsed<DscpPolicy> {
     match text {
         "in" | "yes" => Err(Bad::new(
             "copying the DSCP of the outer header into the packet is not supported yet",
             "use `out` or `no`",
         )),
-        _ => word(text, &[("out", true), ("no", false)]),
+        _ => word(
+            text,
+            &[("out", DscpPolicy::Copy), ("no", DscpPolicy::Fixed(0))],
+        ),
     }
 }
 
@@ -359,6 +502,29 @@ pub(super) fn sort(policies: &mut [Policy]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_points_have_names() {
+        let known = [
+            ("df", 0),
+            ("le", 1),
+            ("cs1", 8),
+            ("cs7", 56),
+            ("af11", 10),
+            ("af43", 38),
+            ("va", 44),
+            ("ef", 46),
+            ("63", 63),
+        ];
+        for (text, code_point) in known {
+            assert_eq!(dscp(text).ok(), Some(code_point), "{text}");
+        }
+        for bad in [
+            "", "cs8", "cs", "cs+1", "af", "af14", "af51", "64", "-1", "EF",
+        ] {
+            assert!(dscp(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn limits_fill_in() {

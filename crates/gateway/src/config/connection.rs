@@ -48,7 +48,8 @@ pub(super) fn connection(
     if let Some(section) = node.section("children") {
         schema::check(section, &schema::CHILDREN, false, context.diagnostics);
         for section in section.sections() {
-            match child::child(section, &name, reachable, context.diagnostics, policies) {
+            let mtu = context.gateway.mtu;
+            match child::child(section, &name, reachable, mtu, context.diagnostics, policies) {
                 Some(child) => children.push(Arc::new(child)),
                 None => bypasses += 1,
             }

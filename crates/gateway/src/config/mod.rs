@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use esplanade_ike::config::{Config, Limits};
 
-pub use child::{Outer, Policy, PolicyAction};
+pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diff::Diff;
 pub use gateway::GatewayConfig;

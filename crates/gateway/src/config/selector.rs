@@ -124,12 +124,9 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
     };
     let ports = match ports {
         None | Some("any" | "%any" | "") => (0, u16::MAX),
-        Some("opaque") => {
-            return Err(Bad::new(
-                "`opaque` ports are not supported yet",
-                "write `any`, a port or a range",
-            ));
-        }
+        // From 65535 to 0 (RFC 7296 section 3.13.1).
+        Some("opaque") if protocol != 0 => return Ok((protocol, (u16::MAX, 0))),
+        Some(types) if matches!(protocol, ICMP | ICMPV6) => icmp(types)?,
         Some(range) => match range.split_once('-') {
             Some((from, to)) if from.parse::<u16>().is_ok() => (port(from)?, port(to)?),
             _ => (port(range)?, port(range)?),
@@ -149,6 +146,31 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
         ));
     }
     Ok((protocol, ports))
+}
+
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// `type`, `type-type`, `type/code` or `type/code-code`: the type is the high byte, the code the low one
+/// (RFC 7296 section 3.13.1).
+fn icmp(text: &str) -> Parsed<(u16, u16)> {
+    let bad = || {
+        let help = "write a type (8), a range of types (0-8), or a type and codes (3/4, 3/0-5)";
+        Bad::new(format!("{} is no ICMP type", quoted(text)), help)
+    };
+    let range = |text: &str| -> Option<(u8, u8)> {
+        let (from, to) = text.split_once('-').unwrap_or((text, text));
+        Some((from.parse().ok()?, to.parse().ok()?))
+    };
+    let (types, codes) = match text.split_once('/') {
+        None => (range(text), Some((0, u8::MAX))),
+        Some((one, codes)) => (one.parse().ok().map(|one| (one, one)), range(codes)),
+    };
+    let ((first, last), (low, high)) = types.zip(codes).ok_or_else(bad)?;
+    Ok((
+        u16::from_be_bytes([first, low]),
+        u16::from_be_bytes([last, high]),
+    ))
 }
 
 fn port(text: &str) -> Parsed<u16> {
@@ -230,10 +252,25 @@ mod tests {
             "x",
             "[/53]",
             "10.0.0.1[udp/9-1]",
-            "1.1.1.1[tcp/opaque]",
+            "1.1.1.1[/opaque]",
+            "1.1.1.1[icmp/256]",
+            "1.1.1.1[icmp/8-0]",
+            "1.1.1.1[icmp/0-8/0]",
+            "1.1.1.1[icmp/3/5-4]",
+            "1.1.1.1[tcp/3/4]",
         ] {
             assert!(selector(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn icmp_types_and_opaque_ports() {
+        let ports = |text: &str| selector(text).unwrap().ports;
+        assert_eq!(ports("1.1.1.1[icmp/8]"), (0x0800, 0x08ff));
+        assert_eq!(ports("1.1.1.1[icmp/0-8]"), (0x0000, 0x08ff));
+        assert_eq!(ports("1.1.1.1[icmp/3/4]"), (0x0304, 0x0304));
+        assert_eq!(ports("::1[icmpv6/1/0-4]"), (0x0100, 0x0104));
+        assert_eq!(ports("1.1.1.1[udp/opaque]"), (u16::MAX, 0));
     }
 
     #[test]

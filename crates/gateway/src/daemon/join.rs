@@ -6,17 +6,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esplanade_ike::config::{Action as Then, Demand};
+use esplanade_ike::config::{Action as Then, Demand, Mode as IkeMode};
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ike::wire;
 use esplanade_ipsec::database::Database;
 use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaDirection, SaParameters, TunnelOptions};
+use esplanade_ipsec::sa::{
+    InboundSa, Mode, OutboundSa, Path, SaDirection, SaParameters, TfcPadding,
+};
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
 };
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
+use crate::config::SaOptions;
 use crate::net;
 
 /// How long the responder of an additional SA goes on with the SA that it has, unless the peer sends on the new one before.
@@ -30,7 +33,10 @@ pub struct ConfiguredPolicy {
     pub kind: PolicyKind,
     pub local: Vec<TrafficSelector>,
     pub remote: Vec<TrafficSelector>,
-    pub tunnel: TunnelOptions,
+    /// The child of the same connection whose entry of the SPD it shares: itself, or the first of those that differ in
+    /// DSCPs only.
+    pub leader: String,
+    pub sa: SaOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +170,7 @@ impl Join {
             .map(|(index, policy)| (policy.name(), index))
             .collect();
         for group in self.groups.values_mut() {
-            group.order = order(&self.by_name, &group.configured.name());
+            group.order = order(&self.by_name, &group.configured.entry());
             let now = self.configured.get(group.order);
             group.trap &= now.is_some_and(|policy| *policy == group.configured);
         }
@@ -199,7 +205,8 @@ impl Join {
         }
     }
 
-    pub fn install(&mut self, event: &ChildSaInstalled) -> Result<(), InstallError> {
+    /// `now_ms` is the data plane's clock.
+    pub fn install(&mut self, event: &ChildSaInstalled, now_ms: u64) -> Result<(), InstallError> {
         let local: Vec<_> = event.local_ts.iter().filter_map(selector).collect();
         let remote: Vec<_> = event.remote_ts.iter().filter_map(selector).collect();
         let selectors = SelectorSet::from_ends(&local, &remote).ok_or(InstallError::Selectors)?;
@@ -222,9 +229,17 @@ impl Join {
             .clone();
         let parameters = |spi, key_material, group| SaParameters {
             esn: event.esp.sequence_numbers == esplanade_crypto::iana::SequenceNumbers::Bits64,
-            tunnel: configured.tunnel,
+            tunnel: configured.sa.tunnel,
             lifetime: limits(event),
             replay_window: event.replay_window,
+            mode: mode(event.mode),
+            tfc: match event.tfc {
+                true => configured.sa.tfc,
+                false => TfcPadding::None,
+            },
+            dscp: configured.sa.dscp,
+            class: configured.sa.class,
+            installed_ms: now_ms,
             ..SaParameters::new(
                 spi,
                 group,
@@ -238,7 +253,7 @@ impl Join {
                 },
             )
         };
-        let group = self.group_for(&configured, selectors.clone(), &local, &remote);
+        let group = self.group_of(&configured, selectors.clone(), &local, &remote);
         let inbound =
             InboundSa::new(parameters(event.spi_in, event.key_in.expose(), group)).map(Arc::new);
         let outbound =
@@ -284,9 +299,10 @@ impl Join {
             return;
         };
         installed.sending = true;
-        let (of_peer, group) = (installed.of_peer, installed.group);
-        let in_use = self.groups.get(&group);
-        if of_peer && in_use.is_some_and(|group| group.policy.outbound_sa().is_some()) {
+        let of_peer = installed.of_peer;
+        let installed = &*installed;
+        let in_use = self.groups.get(&installed.group);
+        if of_peer && in_use.is_some_and(|group| group.sends_like(&installed.outbound)) {
             self.handovers.push((now + HANDOVER, child));
         } else {
             self.switch_to(child);
@@ -302,10 +318,14 @@ impl Join {
             return;
         };
         group.policy.install(installed.outbound.clone());
-        let newer = group.children.iter().rev();
-        let newer: Vec<_> = newer.take_while(|other| **other != child).collect();
+        let older = group.children.iter().take_while(|other| **other != child);
+        let alike = |other: &&ChildSaId| {
+            let other = self.children.get(other);
+            other.is_some_and(|other| alike(&other.outbound, &installed.outbound))
+        };
+        let done: Vec<_> = older.filter(alike).copied().chain([child]).collect();
         self.handovers
-            .retain(|(_, waiting)| newer.contains(&waiting) || !group.children.contains(waiting));
+            .retain(|(_, waiting)| !done.contains(waiting));
     }
 
     pub fn delete(&mut self, event: &ChildSaDeleted, now: Instant) {
@@ -322,13 +342,14 @@ impl Join {
             group.children.retain(|child| *child != event.child);
             group.policy.remove(event.spi_out);
             // Redundant SAs of simultaneous exchanges: the newest that is left carries on.
-            if group.policy.outbound_sa().is_none() {
-                let left = group
+            if !group.sends_like(&installed.outbound) {
+                let mut left = group
                     .children
                     .iter()
                     .rev()
                     .filter_map(|child| self.children.get(child));
-                if let Some(next) = left.into_iter().find(|child| child.sending) {
+                let next = left.find(|sa| sa.sending && alike(&sa.outbound, &installed.outbound));
+                if let Some(next) = next {
                     group.policy.install(next.outbound.clone());
                 }
             }
@@ -404,18 +425,24 @@ impl Join {
         self.children.get(&child)
     }
 
-    /// The connection and child of a policy that asks for an SA.
-    pub fn policy_names(&self, policy: PolicyId) -> Option<(&str, &str)> {
+    /// The connection and child of a policy that asks for an SA for a packet of this DSCP.
+    pub fn policy_names(&self, policy: PolicyId, dscp: u8) -> Option<(&str, &str)> {
         let configured = &self.groups.get(&policy)?.configured;
-        Some((&configured.connection, &configured.child))
+        let mut family =
+            (self.configured.iter()).filter(|other| other.entry() == configured.entry());
+        let wanted = family.find(|other| other.sa.dscp.contains(dscp));
+        Some((&configured.connection, &wanted.unwrap_or(configured).child))
     }
 
     /// Lets policies without an SA ask again: an acquire can get lost, or lead to nothing.
     pub fn renew_acquires(&self) {
-        let policies = self.groups.values().map(|group| &group.policy);
-        policies
-            .filter(|policy| policy.outbound_sa().is_none())
-            .for_each(|policy| policy.acquire_done());
+        for group in self.groups.values() {
+            // With PFP there is always another flow.
+            let flows = !group.configured.sa.populate.is_none();
+            if flows || group.policy.outbound_sa().is_none() {
+                group.policy.acquire_done();
+            }
+        }
     }
 
     /// Which SAs were used since the last call.
@@ -447,6 +474,28 @@ impl Join {
         active
     }
 
+    /// The group of an SA with these selectors: its own, or with PFP that of the policy, which holds the SAs of all
+    /// flows.
+    fn group_of(
+        &mut self,
+        configured: &ConfiguredPolicy,
+        selectors: SelectorSet,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> PolicyId {
+        let leader = self.leader(configured).clone();
+        let whole = SelectorSet::from_ends(&leader.local, &leader.remote);
+        match whole.filter(|set| !set.is_empty() && !leader.sa.populate.is_none()) {
+            Some(whole) => self.group_for(&leader, whole, &leader.local, &leader.remote),
+            None => self.group_for(&leader, selectors, local, remote),
+        }
+    }
+
+    fn leader<'a>(&'a self, configured: &'a ConfiguredPolicy) -> &'a ConfiguredPolicy {
+        let leader = order(&self.by_name, &configured.entry());
+        self.configured.get(leader).unwrap_or(configured)
+    }
+
     /// The group of these selectors, made if there is none.
     fn group_for(
         &mut self,
@@ -455,7 +504,7 @@ impl Join {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> PolicyId {
-        let key = (configured.name(), selectors.clone());
+        let key = (configured.entry(), selectors.clone());
         if let Some(id) = self.by_selectors.get(&key) {
             return *id;
         }
@@ -492,7 +541,7 @@ impl Join {
         if let Some(group) = self.groups.remove(&id) {
             self.routes.push(group.routes.undone());
             self.by_selectors
-                .remove(&(group.configured.name(), group.selectors));
+                .remove(&(group.configured.entry(), group.selectors));
             self.stale = true;
         }
     }
@@ -507,7 +556,12 @@ impl Join {
             let action = Action::Protect(group.policy.clone());
             let selectors = group.selectors.clone();
             let place = (group.order, group.trap, group.policy.id);
-            (place, Entry::new(selectors, action))
+            let entry = Entry {
+                populate: group.configured.sa.populate,
+                name: group.policy.name.as_str().into(),
+                ..Entry::new(selectors, action)
+            };
+            (place, entry)
         };
         let mut entries: Vec<_> = self.groups.values().map(protect).collect();
         for (index, configured) in self.configured.iter().enumerate() {
@@ -518,7 +572,12 @@ impl Join {
             };
             if let Some(selectors) = SelectorSet::from_ends(&configured.local, &configured.remote) {
                 let place = (index, false, PolicyId(0));
-                entries.push((place, Entry::new(selectors, action)));
+                let name = format!("{}/{}", configured.connection, configured.child);
+                let entry = Entry {
+                    name: name.into(),
+                    ..Entry::new(selectors, action)
+                };
+                entries.push((place, entry));
             }
         }
         entries.sort_unstable_by_key(|(place, _)| *place);
@@ -530,6 +589,31 @@ impl Join {
 impl ConfiguredPolicy {
     fn name(&self) -> Name {
         (self.connection.clone(), self.child.clone())
+    }
+
+    /// The child whose entry of the SPD it is in.
+    fn entry(&self) -> Name {
+        (self.connection.clone(), self.leader.clone())
+    }
+}
+
+impl Group {
+    /// Whether an SA for the same packets is in use.
+    fn sends_like(&self, sa: &OutboundSa) -> bool {
+        let mut in_use = self.policy.outbound_sas().into_iter();
+        in_use.any(|other| alike(&other, sa))
+    }
+}
+
+/// Whether two SAs of one policy are for the same packets.
+fn alike(a: &OutboundSa, b: &OutboundSa) -> bool {
+    (&a.common.selectors, a.common.dscp) == (&b.common.selectors, b.common.dscp)
+}
+
+fn mode(mode: IkeMode) -> Mode {
+    match mode {
+        IkeMode::Tunnel => Mode::Tunnel,
+        IkeMode::Transport => Mode::Transport,
     }
 }
 

@@ -273,7 +273,8 @@ impl Daemon {
                 flow,
                 selector,
             } => {
-                let Some((connection, child)) = self.join.policy_names(policy) else {
+                let wanted = self.join.policy_names(policy, flow.dscp);
+                let Some((connection, child)) = wanted else {
                     return;
                 };
                 let (connection, child) = (connection.to_owned(), child.to_owned());
@@ -421,7 +422,7 @@ impl Daemon {
     }
 
     fn install(&mut self, sa: &esplanade_ike::ChildSaInstalled, now: Instant) {
-        if let Err(error) = self.join.install(sa) {
+        if let Err(error) = self.join.install(sa, self.clock.now_ms()) {
             tracing::error!(
                 connection = sa.connection,
                 child = sa.name,

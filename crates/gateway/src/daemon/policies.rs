@@ -4,14 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use esplanade_ike::config::{
-    AddressMatch, Connection, Ports, Selector, SelectorAddresses, StartAction,
+    AddressMatch, Connection, Mode, Ports, Selector, SelectorAddresses, StartAction,
 };
-use esplanade_ipsec::sa::TunnelOptions;
+use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
-use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
 
 use super::join::{ConfiguredPolicy, PolicyKind};
-use crate::config::{Loaded, Policy, PolicyAction};
+use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
 
 /// The policies in the order of the SPD. `source` finds the local address towards a peer.
 pub(super) fn configured(
@@ -34,6 +33,7 @@ pub(super) fn configured(
                 .find(|child| child.name == policy.child);
             child.is_some_and(|child| child.start_action == StartAction::Start)
         });
+        let (leader, dscp) = family(loaded, policy);
         ConfiguredPolicy {
             connection: policy.connection.clone(),
             child: policy.child.clone(),
@@ -45,32 +45,39 @@ pub(super) fn configured(
                     trap: policy.trap || starts,
                 },
             },
-            local: policy
-                .local_ts
-                .iter()
-                .filter_map(|ts| selector(ts, local))
-                .collect(),
-            remote: policy
-                .remote_ts
-                .iter()
-                .filter_map(|ts| selector(ts, remote))
-                .collect(),
-            tunnel: TunnelOptions {
-                df: if policy.outer.copy_df {
-                    DfPolicy::Copy
-                } else {
-                    DfPolicy::Clear
-                },
-                dscp: if policy.outer.copy_dscp {
-                    DscpPolicy::Copy
-                } else {
-                    DscpPolicy::Fixed(0)
-                },
-                ..TunnelOptions::default()
-            },
+            local: selectors(&policy.local_ts, local, policy.mode),
+            remote: selectors(&policy.remote_ts, remote, policy.mode),
+            leader: leader.to_owned(),
+            sa: SaOptions { dscp, ..policy.sa },
         }
     };
     loaded.policies.iter().map(resolve).collect()
+}
+
+/// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 section 4.1), are one entry of the
+/// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave.
+fn family<'a>(loaded: &'a Loaded, policy: &'a Policy) -> (&'a str, DscpSet) {
+    let same = |other: &&Policy| {
+        other.connection == policy.connection
+            && (other.action, other.mode, other.priority)
+                == (policy.action, policy.mode, policy.priority)
+            && (&other.local_ts, &other.remote_ts) == (&policy.local_ts, &policy.remote_ts)
+            && other.sa.populate == policy.sa.populate
+    };
+    let members = || loaded.policies.iter().filter(same);
+    let named = |code_point: &u8| {
+        let mut sets = members().map(|member| member.sa.dscp);
+        sets.any(|set| set != DscpSet::ALL && set.contains(*code_point))
+    };
+    let rest: DscpSet = (0..64).filter(|code_point| !named(code_point)).collect();
+    let first = members().next().map(|first| first.child.as_str());
+    match first {
+        Some(first) if rest != DscpSet::ALL => match policy.sa.dscp {
+            DscpSet::ALL => (first, rest),
+            own => (first, own),
+        },
+        _ => (&policy.child, DscpSet::ALL),
+    }
 }
 
 /// Connection and child of everything with `start_action = start`.
@@ -111,6 +118,22 @@ fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
     })
 }
 
+/// In transport mode, what the host at `outer` itself can send or receive.
+fn selectors(list: &[Selector], outer: Option<IpAddr>, mode: Mode) -> Vec<TrafficSelector> {
+    let host = |ts: TrafficSelector| {
+        let outer = outer.filter(|outer| ts.addresses.contains(*outer))?;
+        Some(TrafficSelector {
+            addresses: AddressRange::host(outer),
+            ..ts
+        })
+    };
+    let resolved = list.iter().filter_map(|ts| selector(ts, outer));
+    match mode {
+        Mode::Tunnel => resolved.collect(),
+        Mode::Transport => resolved.filter_map(host).collect(),
+    }
+}
+
 /// None for `dynamic` where the address is not known: such a policy exists only while its SA does.
 fn selector(ts: &Selector, outer: Option<IpAddr>) -> Option<TrafficSelector> {
     let (first, last) = match ts.addresses {
@@ -122,4 +145,90 @@ fn selector(ts: &Selector, outer: Option<IpAddr>) -> Option<TrafficSelector> {
         protocol: ts.protocol,
         ports: PortRange::from_wire(ts.ports.0, ts.ports.1)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::load_text;
+
+    fn read(children: &str) -> Vec<ConfiguredPolicy> {
+        let text = format!(
+            "connections {{ site {{
+                local_addrs = 192.0.2.1
+                remote_addrs = 192.0.2.2
+                local {{ auth = psk\n id = a.example }}
+                remote {{ auth = psk\n id = b.example }}
+                children {{ {children} }} }} }}
+             secrets {{ ike {{ secret = s }} }}"
+        );
+        let loaded = load_text(Path::new("test.conf"), &text);
+        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+        configured(&loaded, |_| None)
+    }
+
+    #[test]
+    fn children_that_differ_in_dscps_share_an_entry() {
+        let of = |policies: &[ConfiguredPolicy]| -> Vec<(String, String, Vec<u8>)> {
+            let dscps = |policy: &ConfiguredPolicy| policy.sa.dscp.iter().collect::<Vec<_>>();
+            let one = |p: &ConfiguredPolicy| (p.child.clone(), p.leader.clone(), dscps(p));
+            policies.iter().map(one).collect()
+        };
+        let all: Vec<u8> = (0..64).collect();
+        let rest: Vec<u8> = (0..64)
+            .filter(|dscp| ![40, 46, 48].contains(dscp))
+            .collect();
+        let net = "remote_ts = 10.2.0.0/16";
+        let policies = read(&format!(
+            "data {{ {net} }}
+             voice {{ {net}\n dscp = ef, cs5 }}
+             control {{ {net}\n dscp = cs6 }}
+             other {{ remote_ts = 10.3.0.0/16 }}"
+        ));
+        let named = |child: &str, leader: &str, dscps: &[u8]| {
+            (child.to_owned(), leader.to_owned(), dscps.to_vec())
+        };
+        assert_eq!(
+            of(&policies),
+            [
+                named("data", "data", &rest),
+                named("voice", "data", &[40, 46]),
+                named("control", "data", &[48]),
+                named("other", "other", &all),
+            ]
+        );
+        let twins = read(&format!("a {{ {net} }} b {{ {net} }}"));
+        assert_eq!(of(&twins), [named("a", "a", &all), named("b", "b", &all)]);
+    }
+
+    #[test]
+    fn transport_mode_is_for_the_two_hosts() {
+        let ends = |children: &str| {
+            let [policy] = &read(children)[..] else {
+                panic!("one child")
+            };
+            let host = |list: &[TrafficSelector]| -> Vec<String> {
+                let text = |ts: &TrafficSelector| {
+                    format!("{}-{}", ts.addresses.first(), ts.addresses.last())
+                };
+                list.iter().map(text).collect()
+            };
+            (host(&policy.local), host(&policy.remote))
+        };
+        let hosts = (
+            vec!["192.0.2.1-192.0.2.1".to_owned()],
+            vec!["192.0.2.2-192.0.2.2".to_owned()],
+        );
+        assert_eq!(ends("a { mode = transport }"), hosts);
+        let wide =
+            "a { mode = transport\n local_ts = 0.0.0.0/0, 10.0.0.0/8\n remote_ts = 192.0.2.0/24 }";
+        assert_eq!(ends(wide), hosts);
+        assert!(
+            ends("a { mode = transport\n local_ts = 10.0.0.0/8 }")
+                .0
+                .is_empty()
+        );
+    }
 }

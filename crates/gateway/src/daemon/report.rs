@@ -212,16 +212,16 @@ pub fn connection(connection: &Connection) -> Message {
 
 /// One `list-policy` event's section.
 pub fn policy(policy: &Policy) -> Message {
-    let mode = match policy.action {
+    let kind = match policy.action {
         PolicyAction::Bypass => "PASS",
         PolicyAction::Discard => "DROP",
-        PolicyAction::Protect => "TUNNEL",
+        PolicyAction::Protect => mode(policy.mode),
     };
     let mut message = Message::new();
     message
         .set("child", &policy.child)
         .set("ike", &policy.connection)
-        .set("mode", mode)
+        .set("mode", kind)
         .list("local-ts", policy.local_ts.iter().map(selector))
         .list("remote-ts", policy.remote_ts.iter().map(selector));
     message

@@ -7,6 +7,7 @@ use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::Mode;
 use esplanade_ike::event::{DownReason, EspSuite, IkeSaId};
 use esplanade_ipsec::DropReason;
+use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::Decision;
 
@@ -38,7 +39,8 @@ fn policy(child: &str, kind: PolicyKind, remote: &str) -> ConfiguredPolicy {
         kind,
         local: ends("10.1.0.0/16"),
         remote: ends(remote),
-        tunnel: TunnelOptions::default(),
+        leader: child.into(),
+        sa: SaOptions::default(),
     }
 }
 
@@ -90,15 +92,18 @@ fn deleted(sa: &ChildSaInstalled, replaced: bool, then: Then) -> ChildSaDeleted 
     }
 }
 
-/// The SPI that a packet to `remote` would be sealed with, or what happens to it instead.
-fn send(join: &Join, remote: &str) -> Result<u32, String> {
-    let flow = Flow::new(
+fn flow(remote: &str) -> Flow {
+    Flow::new(
         "10.1.0.1".parse().unwrap(),
         remote.parse().unwrap(),
         17,
         Some((1000, 2000)),
-    );
-    match join.database.spd().outbound(&flow) {
+    )
+}
+
+/// The SPI that a packet to `remote` would be sealed with, or what happens to it instead.
+fn send(join: &Join, remote: &str) -> Result<u32, String> {
+    match join.database.spd().outbound(&flow(remote)) {
         Decision::Protect(sa) => Ok(sa.common.spi),
         Decision::Bypass => Err("bypass".into()),
         Decision::Discard(reason) => Err(reason.name().into()),
@@ -126,7 +131,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
     );
 
     let first = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&first).unwrap();
+    join.install(&first, 0).unwrap();
     assert!(
         join.database.sad().lookup(first.spi_in).is_some(),
         "receives before it sends"
@@ -136,7 +141,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
     assert_eq!(send(&join, "10.2.0.1"), Ok(first.spi_out));
 
     let second = installed(&join, 2, "10.2.0.0/16", Some(1));
-    join.install(&second).unwrap();
+    join.install(&second, 0).unwrap();
     assert_eq!(
         send(&join, "10.2.0.1"),
         Ok(first.spi_out),
@@ -164,7 +169,7 @@ fn redundant_sas_fall_back_on_each_other() {
         installed(&join, 2, "10.2.0.0/16", None),
     );
     for sa in [&first, &second] {
-        join.install(sa).unwrap();
+        join.install(sa, 0).unwrap();
         join.use_outbound(sa.child, Instant::now());
     }
     assert_eq!(send(&join, "10.2.0.1"), Ok(second.spi_out));
@@ -179,7 +184,7 @@ fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
     let beside = |join: &mut Join, id| {
         let mut sa = installed(join, id, "10.2.0.0/16", None);
         sa.initiator = false;
-        join.install(&sa).unwrap();
+        join.install(&sa, 0).unwrap();
         join.use_outbound(sa.child, now);
         sa
     };
@@ -196,7 +201,7 @@ fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
 
     let third = beside(&mut join, 3);
     let rekeyed = installed(&join, 4, "10.2.0.0/16", Some(2));
-    join.install(&rekeyed).unwrap();
+    join.install(&rekeyed, 0).unwrap();
     join.use_outbound(rekeyed.child, now);
     join.expire(now + HANDOVER);
     assert_eq!(
@@ -221,7 +226,7 @@ fn without_a_trap_the_policy_goes_with_its_sa() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     assert!(join.take_route_changes().is_empty());
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa).unwrap();
+    join.install(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert!(join.take_route_changes()[0].add);
     join.delete(&deleted(&sa, false, Then::Clear), Instant::now());
@@ -236,7 +241,7 @@ fn without_a_trap_the_policy_goes_with_its_sa() {
 fn a_dead_peer_with_trap_leaves_the_policy_waiting() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa).unwrap();
+    join.install(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     join.delete(&deleted(&sa, false, Then::Trap), Instant::now());
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
@@ -246,7 +251,7 @@ fn a_dead_peer_with_trap_leaves_the_policy_waiting() {
 fn narrowed_selectors_come_before_the_trap() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.7.0/24", None);
-    join.install(&sa).unwrap();
+    join.install(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.7.1"), Ok(sa.spi_out));
     assert_eq!(send(&join, "10.2.8.1"), Err("acquire site/net".into()));
@@ -260,7 +265,7 @@ fn the_order_of_the_configuration_decides() {
         policy("net", NO_TRAP, "10.2.0.0/16"),
     ]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa).unwrap();
+    join.install(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     assert_eq!(send(&join, "10.2.1.1"), Err("bypass".into()));
     assert_eq!(
@@ -274,7 +279,7 @@ fn the_order_of_the_configuration_decides() {
 fn a_reload_keeps_what_is_up() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa).unwrap();
+    join.install(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
     join.configure(vec![policy("other", TRAP, "10.9.0.0/16")]);
     assert_eq!(
@@ -295,7 +300,7 @@ fn a_bad_key_leaves_nothing_behind() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let mut sa = installed(&join, 1, "10.2.0.0/16", None);
     sa.key_out = vec![1, 2, 3].into();
-    assert!(matches!(join.install(&sa), Err(InstallError::Key(_))));
+    assert!(matches!(join.install(&sa, 0), Err(InstallError::Key(_))));
     assert!(join.database.sad().lookup(sa.spi_in).is_none());
     assert_eq!(
         send(&join, "10.2.0.1"),
@@ -318,7 +323,7 @@ fn an_spi_means_what_its_direction_says() {
     let mut hostile = installed(&join, 2, "10.2.9.0/24", None);
     hostile.spi_out = victim.spi_in;
     for sa in [&victim, &hostile] {
-        join.install(sa).unwrap();
+        join.install(sa, 0).unwrap();
     }
     let policy = |id| join.children[&ChildSaId(id)].group;
     let found = |direction, id, spi| {
@@ -340,7 +345,7 @@ fn a_peer_that_narrows_and_leaves_again_and_again_leaves_one_trap() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     for id in 1..50 {
         let sa = installed(&join, id, &format!("10.2.{id}.0/24"), None);
-        join.install(&sa).unwrap();
+        join.install(&sa, 0).unwrap();
         join.use_outbound(sa.child, Instant::now());
         join.delete(&deleted(&sa, false, Then::Trap), Instant::now());
     }
@@ -357,7 +362,7 @@ fn a_reload_never_lets_trapped_traffic_out() {
     join.take_route_changes();
     // Another detail of the policy: its routes stay.
     let mut changed = policy("net", TRAP, "10.2.0.0/16");
-    changed.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
+    changed.sa.tunnel.df = esplanade_ipsec::tunnel::DfPolicy::Clear;
     join.configure(vec![changed]);
     assert_eq!(join.take_route_changes(), []);
     assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
@@ -369,7 +374,7 @@ fn a_reload_never_lets_trapped_traffic_out() {
     // What a dead peer left trapped stays so.
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
     let sa = installed(&join, 1, "10.2.0.0/16", None);
-    join.install(&sa).unwrap();
+    join.install(&sa, 0).unwrap();
     join.delete(&deleted(&sa, false, Then::Trap), now);
     join.take_route_changes();
     join.configure(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
@@ -409,4 +414,108 @@ fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
     join.configure(vec![net(), pass()]);
     let changes = join.take_route_changes();
     assert!(matches!(changes.as_slice(), [change] if change.bypass && !change.add));
+}
+
+/// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
+#[test]
+fn dscps_choose_among_the_sas_of_one_entry() {
+    let mut net = policy("net", TRAP, "10.2.0.0/16");
+    net.sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
+    let mut voice = policy("voice", TRAP, "10.2.0.0/16");
+    voice.leader = "net".into();
+    voice.sa.dscp = DscpSet::EMPTY.with(46);
+    let mut join = join_with(vec![net, voice]);
+    let spi = |join: &Join, dscp| {
+        let flow = Flow {
+            dscp,
+            ..flow("10.2.0.1")
+        };
+        match join.database.spd().outbound(&flow) {
+            Decision::Protect(sa) => sa.common.spi,
+            Decision::Acquire(acquire) => {
+                let names = join.policy_names(acquire.policy.id, dscp);
+                assert_eq!(
+                    names,
+                    Some(("site", if dscp == 46 { "voice" } else { "net" }))
+                );
+                0
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((spi(&join, 0), spi(&join, 46)), (0, 0));
+    assert_eq!(join.database.spd().entries().len(), 1);
+
+    let up = |join: &mut Join, id, name: &str, initiator| {
+        let mut sa = installed(join, id, "10.2.0.0/16", None);
+        sa.name = name.into();
+        sa.initiator = initiator;
+        join.install(&sa, 0).unwrap();
+        join.use_outbound(sa.child, Instant::now());
+        sa
+    };
+    let net = up(&mut join, 1, "net", true);
+    // The peer's is beside another, but for other packets: nothing to wait for.
+    let voice = up(&mut join, 2, "voice", false);
+    assert_eq!(
+        (spi(&join, 0), spi(&join, 46)),
+        (net.spi_out, voice.spi_out)
+    );
+    let second = up(&mut join, 3, "voice", true);
+    assert_eq!(
+        (spi(&join, 0), spi(&join, 46)),
+        (net.spi_out, second.spi_out)
+    );
+    join.delete(&deleted(&second, false, Then::Clear), Instant::now());
+    assert_eq!(
+        (spi(&join, 0), spi(&join, 46)),
+        (net.spi_out, voice.spi_out)
+    );
+    join.delete(&deleted(&voice, false, Then::Clear), Instant::now());
+    assert_eq!((spi(&join, 0), spi(&join, 46)), (net.spi_out, net.spi_out));
+}
+
+#[test]
+fn flows_share_the_entry_that_they_populate() {
+    let mut each = policy("net", TRAP, "10.2.0.0/16");
+    each.sa.populate.remote = true;
+    let mut join = join_with(vec![each]);
+    for (id, remote) in [(1, "10.2.0.1"), (2, "10.2.0.2")] {
+        assert_eq!(send(&join, remote), Err("acquire site/net".into()));
+        let sa = installed(&join, id, &format!("{remote}/32"), None);
+        join.install(&sa, 0).unwrap();
+        join.use_outbound(sa.child, Instant::now());
+        assert_eq!(send(&join, remote), Ok(sa.spi_out));
+    }
+    assert_eq!(join.database.spd().entries().len(), 1);
+    assert_eq!(join.take_route_changes().len(), 1, "the policy's own");
+    let spd = join.database.spd();
+    let Decision::Acquire(acquire) = spd.outbound(&flow("10.2.0.3")) else {
+        panic!("no SA is for it")
+    };
+    let asked = demand(&flow("10.2.0.3"), &acquire.selector);
+    let host = "10.2.0.3".parse().unwrap();
+    assert_eq!(
+        (asked.selectors.1.start, asked.selectors.1.end),
+        (host, host)
+    );
+    assert_eq!(asked.selectors.0, wire("10.1.0.0/16")[0]);
+    assert_eq!(asked.packet.1.start, host);
+}
+
+#[test]
+fn what_was_configured_reaches_the_sas() {
+    let mut configured = policy("net", TRAP, "10.2.0.0/16");
+    configured.sa.tfc = TfcPadding::To(1200);
+    configured.sa.class = Some(5);
+    let mut join = join_with(vec![configured]);
+    for (id, takes_padding) in [(1, true), (2, false)] {
+        let mut sa = installed(&join, id, "10.2.0.0/16", None);
+        (sa.mode, sa.tfc) = (Mode::Transport, takes_padding);
+        join.install(&sa, 7000).unwrap();
+        let common = &join.child(sa.child).unwrap().outbound.common;
+        assert_eq!(common.mode, esplanade_ipsec::sa::Mode::Transport);
+        assert_eq!((common.class, common.installed_ms), (Some(5), 7000));
+        assert_eq!(common.tfc == TfcPadding::None, !takes_padding);
+    }
 }
