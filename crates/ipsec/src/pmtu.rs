@@ -11,7 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::wire::IpVersion;
+use crate::wire::icmp::Reported;
+use crate::wire::ip::{IPV6_HEADER_LEN, PROTOCOL_UDP};
+use crate::wire::udp_encap::UDP_HEADER_LEN;
+use crate::wire::{IpVersion, ah, be16, be32, esp};
 
 /// No path is believed to be narrower. 576 is what every IPv4 host takes; a router that reports less (68 is legal)
 /// could make every packet ten.
@@ -38,6 +41,60 @@ pub enum Evidence {
     Quoted { spi: u32, sequence_low: u32 },
     /// An ICMP error that quotes too little to tell (RFC 792 demands eight bytes, which is a UDP header).
     AddressOnly,
+}
+
+/// What an ICMP error says about one of our outer packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub remote: IpAddr,
+    pub mtu: u32,
+    pub evidence: Evidence,
+}
+
+/// MTUs of old networks, for routers that do not say theirs (RFC 1191 §7.1).
+const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 508];
+
+impl Claim {
+    /// None if the error is about something else than the size of an ESP packet, an AH packet, or a datagram from
+    /// our port `udp_port`.
+    pub fn read(reported: &Reported<'_>, udp_port: u16) -> Option<Self> {
+        let about = reported.about;
+        let mut mtu = reported.mtu?;
+        let (remote, protocol, payload) = match about.first()? >> 4 {
+            4 => {
+                // Without DF nobody had to complain.
+                if about.get(6)? & 0x40 == 0 {
+                    return None;
+                }
+                if mtu == 0 {
+                    let len = be16(about, 2)?;
+                    mtu = PLATEAUS.into_iter().find(|plateau| *plateau < len)?.into();
+                }
+                let remote: [u8; 4] = *about.get(16..)?.first_chunk()?;
+                let header_len = usize::from(about.first()? & 0x0f) * 4;
+                (remote.into(), *about.get(9)?, about.get(header_len..)?)
+            }
+            _ => {
+                let remote: [u8; 16] = *about.get(24..)?.first_chunk()?;
+                (remote.into(), *about.get(6)?, about.get(IPV6_HEADER_LEN..)?)
+            }
+        };
+        let quoted = |at: usize| match (be32(payload, at), be32(payload, at + 4)) {
+            (Some(spi), Some(sequence_low)) => Evidence::Quoted { spi, sequence_low },
+            _ => Evidence::AddressOnly,
+        };
+        let evidence = match protocol {
+            esp::PROTOCOL => quoted(0),
+            ah::PROTOCOL => quoted(4),
+            PROTOCOL_UDP if be16(payload, 0)? == udp_port => quoted(UDP_HEADER_LEN),
+            _ => return None,
+        };
+        Some(Self {
+            remote,
+            mtu,
+            evidence,
+        })
+    }
 }
 
 /// Why a claim was not believed.

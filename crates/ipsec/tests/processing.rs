@@ -6,7 +6,7 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
 use esplanade_ipsec::class::{Class, ClassQueue, Full};
 use esplanade_ipsec::mss;
-use esplanade_ipsec::pmtu::{AGE_MS, Disbelief, Evidence, PathMtus};
+use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, PathMtus};
 use esplanade_ipsec::wire::icmp::{self, Problem};
 use esplanade_ipsec::wire::{IpVersion, IpView, checksum};
 use esplanade_testkit::vectors;
@@ -239,6 +239,72 @@ fn the_number_of_paths_is_bounded() {
     }
     assert_eq!(learn(100, 0), Err(Disbelief::Full));
     assert_eq!(learn(100, AGE_MS), Ok(1400));
+}
+
+/// What an error says that quotes an IP header and `payload`.
+fn claim(version: u8, protocol: u8, mtu: u32, df: bool, payload: &[u8]) -> Option<Claim> {
+    let mut about = if version == 4 {
+        let mut header = v4(
+            [192, 0, 2, 9],
+            PEER,
+            protocol,
+            if df { 0x4000 } else { 0 },
+            &[],
+        );
+        header[2..4].copy_from_slice(&1500u16.to_be_bytes());
+        header
+    } else {
+        let mut header = vec![0x60, 0, 0, 0, 5, 180, protocol, 64];
+        header.extend([0x20; 16]);
+        header.extend([0x21; 16]);
+        header
+    };
+    about.extend(payload);
+    let reported = icmp::Reported {
+        kind: 3,
+        code: 4,
+        mtu: Some(mtu),
+        about: &about,
+    };
+    Claim::read(&reported, 4500)
+}
+
+#[test]
+fn claims_are_read_from_the_quoted_packet() {
+    let esp = [0, 0, 0, 7, 0, 0, 0, 9, 1, 2, 3, 4];
+    let quoted = Evidence::Quoted {
+        spi: 7,
+        sequence_low: 9,
+    };
+    let evidence = |claim: Option<Claim>| claim.map(|claim| claim.evidence);
+    let expected = Claim {
+        remote: PEER.into(),
+        mtu: 1400,
+        evidence: quoted,
+    };
+    assert_eq!(claim(4, 50, 1400, true, &esp), Some(expected));
+    assert_eq!(evidence(claim(6, 50, 1400, true, &esp)), Some(quoted));
+    let ah = [6, 4, 0, 0, 0, 0, 0, 7, 0, 0, 0, 9];
+    assert_eq!(evidence(claim(4, 51, 1400, true, &ah)), Some(quoted));
+    assert_eq!(
+        evidence(claim(4, 51, 1400, true, &ah[..8])),
+        Some(Evidence::AddressOnly)
+    );
+    let udp = [&[0x11, 0x94, 0x11, 0x94, 0, 0, 0, 0][..], &esp].concat();
+    assert_eq!(evidence(claim(4, 17, 1400, true, &udp)), Some(quoted));
+    assert_eq!(
+        evidence(claim(4, 17, 1400, true, &udp[..8])),
+        Some(Evidence::AddressOnly)
+    );
+    // From another port of ours, about another protocol, about a packet that may be fragmented.
+    assert_eq!(claim(4, 17, 1400, true, &[0; 20]), None);
+    assert_eq!(claim(4, 6, 1400, true, &[0; 20]), None);
+    assert_eq!(claim(4, 50, 1400, false, &esp), None);
+    // RFC 1191 §5: a router that does not say; the packet had 1500 bytes.
+    assert_eq!(
+        claim(4, 50, 0, true, &esp).map(|claim| claim.mtu),
+        Some(1492)
+    );
 }
 
 #[test]

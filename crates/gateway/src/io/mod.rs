@@ -7,6 +7,7 @@
 pub mod checksum;
 pub mod gro;
 pub mod gso;
+pub mod icmp;
 pub mod netns;
 pub mod ns;
 pub mod raw;

@@ -64,34 +64,33 @@ pub(super) fn open(
     Ok(socket)
 }
 
-/// Sets or clears DF; without it the kernel fragments what exceeds the link's MTU.
+/// Sets or clears DF. With it a packet may be as long as the interface takes: what ICMP errors say about the path is
+/// for [`esplanade_ipsec::pmtu`] to believe or not, as the kernel believes anybody. Without it the kernel fragments what
+/// exceeds the interface's MTU, and in IPv6, where nobody else can, what exceeds the path's.
 fn set_df(fd: BorrowedFd<'_>, v4: bool, df: bool) -> io::Result<()> {
-    match (v4, df) {
-        (true, true) => set_option(
-            fd,
+    let (level, name, value) = match (v4, df) {
+        (true, true) => (
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
+            libc::IP_PMTUDISC_PROBE,
         ),
-        (true, false) => set_option(
-            fd,
+        (true, false) => (
             libc::IPPROTO_IP,
             libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DONT,
+            libc::IP_PMTUDISC_OMIT,
         ),
-        (false, true) => set_option(
-            fd,
+        (false, true) => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DO,
+            libc::IPV6_PMTUDISC_PROBE,
         ),
-        (false, false) => set_option(
-            fd,
+        (false, false) => (
             libc::IPPROTO_IPV6,
             libc::IPV6_MTU_DISCOVER,
             libc::IPV6_PMTUDISC_DONT,
         ),
-    }
+    };
+    set_option(fd, level, name, value)
 }
 
 /// A bound UDP socket. Threads may share it.

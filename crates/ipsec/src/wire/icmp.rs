@@ -166,9 +166,14 @@ pub fn parse_error<'a>(packet: &'a [u8], view: &IpView) -> Option<Reported<'a>> 
     if checksum::fold(checksum::sum(pseudo, message)) != 0 {
         return None;
     }
+    read_error(view.version, message)
+}
+
+/// Reads an ICMP error whose checksum somebody else has verified.
+pub fn read_error(version: IpVersion, message: &[u8]) -> Option<Reported<'_>> {
     let (head, about) = message.split_first_chunk::<ICMP_HEADER_LEN>()?;
     let (kind, code) = (head[0], head[1]);
-    let mtu = match (view.version, kind, code) {
+    let mtu = match (version, kind, code) {
         (IpVersion::V4, V4_UNREACHABLE, V4_FRAGMENTATION_NEEDED) => be16(head, 6).map(u32::from),
         (IpVersion::V6, V6_TOO_BIG, _) => be32(head, 4),
         _ => None,

@@ -1,0 +1,132 @@
+//! ICMP errors that the network sends about our outer packets.
+//!
+//! A raw socket of its own, not the error queues of the sockets that send: with those, every error that a stranger
+//! makes up fails one of our sends.
+
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use esplanade_ipsec::wire::icmp::{self, Reported};
+use esplanade_ipsec::wire::{IpVersion, IpView};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::sys::{check, set_option, would_block};
+
+/// Level and name of the type filters, which libc does not have (linux/icmp.h, linux/icmpv6.h).
+const SOL_RAW: i32 = 255;
+const ICMP_FILTER: i32 = 1;
+const ICMPV6_FILTER: i32 = 1;
+
+const V4_UNREACHABLE: u8 = 3;
+const V6_TOO_BIG: u8 = 2;
+
+/// The longest error is 1280 bytes (RFC 4443 §2.4); longer ones are cut off.
+const MESSAGE_MAX: usize = 1500;
+
+/// Receives "destination unreachable" (IPv4) or "packet too big" (IPv6).
+#[derive(Debug)]
+pub struct IcmpSocket {
+    socket: Socket,
+    v4: bool,
+}
+
+impl IcmpSocket {
+    /// Needs CAP_NET_RAW.
+    pub fn open(v4: bool) -> io::Result<Self> {
+        let (domain, protocol) = if v4 {
+            (Domain::IPV4, Protocol::ICMPV4)
+        } else {
+            (Domain::IPV6, Protocol::ICMPV6)
+        };
+        let socket = Socket::new(domain, Type::RAW.nonblocking().cloexec(), Some(protocol))?;
+        // One bit for each type that is not wanted.
+        if v4 {
+            let blocked = !(1u32 << V4_UNREACHABLE);
+            set_option(socket.as_fd(), SOL_RAW, ICMP_FILTER, blocked as i32)?;
+        } else {
+            let mut blocked = [u32::MAX; 8];
+            blocked[0] = !(1 << V6_TOO_BIG);
+            set_filter(socket.as_fd(), &blocked)?;
+        }
+        Ok(Self { socket, v4 })
+    }
+
+    /// The next error that names a packet; outer none when nothing is waiting.
+    pub fn receive<'a>(&self, buffer: &'a mut Message) -> io::Result<Option<Option<Reported<'a>>>> {
+        let len = match (&self.socket).read(&mut buffer.0) {
+            Ok(len) => len,
+            Err(error) if would_block(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let bytes = buffer.0.get(..len).unwrap_or_default();
+        if !self.v4 {
+            // Without the IP header; the kernel has verified the checksum (RFC 3542 §3.1).
+            return Ok(Some(icmp::read_error(IpVersion::V6, bytes)));
+        }
+        let reported = IpView::parse(bytes)
+            .ok()
+            .and_then(|view| icmp::parse_error(bytes, &view));
+        Ok(Some(reported))
+    }
+}
+
+impl AsFd for IcmpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Room for one message.
+#[derive(Debug)]
+pub struct Message([u8; MESSAGE_MAX]);
+
+impl Default for Message {
+    fn default() -> Self {
+        Self([0; MESSAGE_MAX])
+    }
+}
+
+fn set_filter(fd: BorrowedFd<'_>, blocked: &[u32; 8]) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `blocked`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_ICMPV6,
+            ICMPV6_FILTER,
+            blocked.as_ptr().cast(),
+            size_of_val(blocked) as libc::socklen_t,
+        )
+    };
+    check(result).map(drop)
+}
+
+/// What the route to `remote` takes at once, by the kernel's routing table.
+pub fn route_mtu(remote: IpAddr, mark: Option<u32>) -> io::Result<u32> {
+    let (domain, level, name) = match remote {
+        IpAddr::V4(_) => (Domain::IPV4, libc::IPPROTO_IP, libc::IP_MTU),
+        IpAddr::V6(_) => (Domain::IPV6, libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let socket = Socket::new(domain, Type::DGRAM.cloexec(), None)?;
+    if let Some(mark) = mark {
+        socket.set_mark(mark)?;
+    }
+    socket.connect(&SocketAddr::new(remote, 9).into())?;
+    let mut value = MaybeUninit::<i32>::uninit();
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `value`; both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    check(result)?;
+    // SAFETY: the call succeeded, so the kernel wrote an int.
+    let value = unsafe { value.assume_init() };
+    u32::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
