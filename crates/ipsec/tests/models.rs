@@ -1,0 +1,225 @@
+//! What workers share, on loom's atomics: every interleaving of a few threads, and every value that the memory
+//! model lets a load return. The modules are compiled here a second time, with another `crate::atomic`.
+
+mod atomic {
+    pub use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+}
+
+#[allow(dead_code)]
+#[path = "../src/lifetime.rs"]
+mod lifetime;
+#[allow(dead_code)]
+#[path = "../src/replay.rs"]
+mod replay;
+#[allow(dead_code)]
+#[path = "../src/sequence.rs"]
+mod sequence;
+
+use lifetime::{Lifetime, LifetimeEvent, LifetimeLimits};
+use loom::sync::Arc;
+use loom::thread;
+use replay::{ReplayError, ReplayWindow};
+use sequence::SequenceAllocator;
+
+/// Runs one closure per thread in every interleaving, the last on the thread that waits for the others.
+fn on_threads<T, R, F>(shared: &Arc<T>, mut jobs: Vec<F>) -> Vec<R>
+where
+    T: Send + Sync + 'static,
+    R: Send + 'static,
+    F: FnOnce(&T) -> R + Send + 'static,
+{
+    let last = jobs.pop().expect("at least one");
+    let spawn = |job: F| {
+        let shared = Arc::clone(shared);
+        thread::spawn(move || job(&shared))
+    };
+    let threads: Vec<_> = jobs.into_iter().map(spawn).collect();
+    let own = last(shared);
+    let joined = threads.into_iter().map(|t| t.join().expect("no panic"));
+    let mut results: Vec<R> = joined.collect();
+    results.push(own);
+    results
+}
+
+const SIZE: u64 = 32;
+
+/// Some cases have too many interleavings: those with at most this many pre-emptions are run. Everything else is
+/// exhaustive.
+const PREEMPTIONS: usize = 3;
+
+fn model(preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(body);
+}
+
+/// Commits the numbers of each script in order, one thread a script. With this size the ring has two words: 5, 69
+/// and 133 share one, and 5 leaves the window when 37 or more comes.
+fn check_commits(preemptions: Option<usize>, scripts: &[&'static [u64]]) {
+    let scripts = scripts.to_vec();
+    model(preemptions, move || {
+        let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
+        let job = |script: &&'static [u64]| {
+            let script = *script;
+            move |window: &ReplayWindow| -> Vec<(u64, Result<bool, ReplayError>)> {
+                script.iter().map(|&n| (n, window.commit(n))).collect()
+            }
+        };
+        let outcomes = on_threads(&window, scripts.iter().map(job).collect());
+        let outcomes = outcomes.concat();
+        let accepted = outcomes.iter().filter_map(|&(n, o)| Some((n, o.ok()?)));
+        let mut accepted: Vec<(u64, bool)> = accepted.collect();
+        accepted.sort_unstable();
+        let top = outcomes.iter().map(|&(n, _)| n).max().expect("some");
+        assert_eq!(accepted.last(), Some(&(top, true)), "{outcomes:?}");
+        let is_accepted = |n| accepted.iter().filter(|&&(m, _)| m == n).count() == 1;
+        for &(n, outcome) in &outcomes {
+            match outcome {
+                // Whoever commits 69 at the same time may have moved the window already, or not yet.
+                Err(ReplayError::BeforeWindow) => assert!(n + SIZE <= top, "{outcomes:?}"),
+                Ok(_) | Err(ReplayError::Replayed) => assert!(is_accepted(n), "{outcomes:?}"),
+            }
+            assert!(window.commit(n).is_err(), "{n} twice: {outcomes:?}");
+        }
+        assert_eq!(window.top(), top);
+    });
+}
+
+#[test]
+fn copies_of_a_number_are_accepted_once() {
+    check_commits(None, &[&[5], &[5], &[5]]);
+    check_commits(None, &[&[5, 6], &[6, 5]]);
+}
+
+#[test]
+fn a_number_stays_accepted_while_its_word_passes_to_a_later_block() {
+    check_commits(None, &[&[5, 69], &[5]]);
+    check_commits(None, &[&[5, 5], &[69]]);
+    check_commits(None, &[&[69, 5], &[5]]);
+    check_commits(None, &[&[5, 69], &[5, 69]]);
+    check_commits(Some(PREEMPTIONS), &[&[5], &[5], &[69]]);
+}
+
+#[test]
+fn a_word_never_passes_back_to_an_earlier_block() {
+    check_commits(None, &[&[69], &[5, 69]]);
+    check_commits(None, &[&[133, 69], &[69]]);
+    check_commits(None, &[&[40, 133], &[69, 40]]);
+    check_commits(Some(PREEMPTIONS), &[&[5], &[69], &[133]]);
+}
+
+#[test]
+fn runs_across_words_accept_each_number_once() {
+    model(None, || {
+        let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
+        // 30..=37 lie in two blocks, and 69 takes the first one's word.
+        let job = |(first, wanted): (u64, u64)| {
+            move |window: &ReplayWindow| (first, window.commit_run(first, wanted))
+        };
+        let runs = vec![job((30, 0b1011_0111)), job((31, 1 << 38 | 0b111))];
+        let outcomes = on_threads(&window, runs);
+        let accepted = |n: u64| {
+            let by = |&&(first, run): &&(u64, replay::Committed)| {
+                n.checked_sub(first)
+                    .is_some_and(|i| run.accepted >> i & 1 == 1)
+            };
+            outcomes.iter().filter(by).count()
+        };
+        for n in 30..=69 {
+            let wanted_anywhere = matches!(n, 30..=32 | 33..=35 | 37 | 69);
+            assert!(
+                accepted(n) <= usize::from(wanted_anywhere),
+                "{n}: {outcomes:?}"
+            );
+        }
+        // Those that 69 does not push out of the window.
+        assert_eq!(accepted(69), 1);
+        assert_eq!(window.top(), 69);
+    });
+}
+
+/// Takes from an allocator that has `left` numbers left.
+fn check_takes(left: u64, esn: bool, takes: &[&'static [u32]]) {
+    let takes = takes.to_vec();
+    model(None, move || {
+        let last = if esn { u64::MAX - 1 } else { u32::MAX.into() };
+        let first = last - left + 1;
+        let allocator = Arc::new(SequenceAllocator::starting_at(first, esn));
+        let job = |counts: &&'static [u32]| {
+            let counts = *counts;
+            move |allocator: &SequenceAllocator| -> Vec<_> {
+                let take = |&count| (count, allocator.take(count));
+                counts.iter().map(take).collect()
+            }
+        };
+        let taken = on_threads(&allocator, takes.iter().map(job).collect()).concat();
+        let mut numbers = Vec::new();
+        for (count, run) in &taken {
+            if let Ok(run) = run {
+                assert_eq!(run.count, *count, "all or none");
+                numbers.extend((0..u64::from(run.count)).map(|i| run.first + i));
+            }
+        }
+        numbers.sort_unstable();
+        let given = numbers.len() as u64;
+        let expected: Vec<u64> = (first..=last).take(numbers.len()).collect();
+        assert_eq!(numbers, expected, "{taken:?}");
+        let refused = taken.iter().filter(|(_, run)| run.is_err());
+        for (count, _) in refused {
+            assert!(
+                u64::from(*count) > left - given,
+                "refused without need: {taken:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn no_sequence_number_is_given_out_twice_nor_past_the_last() {
+    for esn in [false, true] {
+        check_takes(20, esn, &[&[2], &[3], &[1]]);
+        check_takes(4, esn, &[&[2], &[3], &[1]]);
+        check_takes(0, esn, &[&[1], &[2]]);
+        check_takes(20, esn, &[&[2, 1], &[3, 1]]);
+        check_takes(5, esn, &[&[2, 1], &[3, 1]]);
+    }
+}
+
+#[test]
+fn workers_together_exceed_a_lifetime_by_less_than_one_run() {
+    model(Some(PREEMPTIONS), || {
+        let limits = LifetimeLimits {
+            packets_soft: Some(3),
+            packets_hard: Some(6),
+            ..LifetimeLimits::default()
+        };
+        let lifetime = Arc::new(Lifetime::new(&limits, 0));
+        let job = |runs: &'static [u64]| {
+            move |lifetime: &Lifetime| -> Vec<_> {
+                runs.iter()
+                    .map(|&run| (run, lifetime.admit(run, 100, 1)))
+                    .collect()
+            }
+        };
+        let outcomes = on_threads(&lifetime, vec![job(&[3, 2]), job(&[4])]).concat();
+        let passed: u64 = outcomes
+            .iter()
+            .filter(|(_, a)| a.passes)
+            .map(|(run, _)| run)
+            .sum();
+        assert!(passed < 6 + 4, "{outcomes:?}");
+        assert_eq!(lifetime.packets(), passed, "what is refused is not counted");
+        let raised = |event| {
+            outcomes
+                .iter()
+                .filter(|(_, a)| a.event == Some(event))
+                .count()
+        };
+        assert!(raised(LifetimeEvent::Soft) <= 1, "{outcomes:?}");
+        assert_eq!(
+            raised(LifetimeEvent::Hard),
+            usize::from(passed >= 6),
+            "{outcomes:?}"
+        );
+    });
+}
