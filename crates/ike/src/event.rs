@@ -314,8 +314,8 @@ pub struct KeyLog {
 }
 
 impl KeyLog {
-    /// One line of the file `ikev2_decryption_table` in Wireshark's profile.
-    pub fn wireshark_line(&self) -> Secret {
+    /// One line of the file `ikev2_decryption_table` in Wireshark's profile. None if it lacks an algorithm.
+    pub fn wireshark_line(&self) -> Option<Secret> {
         let hex = |secret: &Secret| {
             let mut text = zeroize::Zeroizing::new(String::with_capacity(2 * secret.len()));
             for byte in secret.expose() {
@@ -325,27 +325,31 @@ impl KeyLog {
             }
             text
         };
-        let encryption = match self.suite.encryption {
-            Encryption::AesGcm16 => format!(
-                "AES-GCM-{} with 16 octet ICV [RFC5282]",
-                self.suite.key_bits
-            ),
-            // No other cipher makes an IKE suite.
-            _ => format!("AES-CBC-{} [RFC3602]", self.suite.key_bits),
+        let cipher = match self.suite.encryption {
+            Encryption::AesCbc => ("AES-CBC", "[RFC3602]"),
+            Encryption::AesGcm8 => ("AES-GCM", "with 8 octet ICV [RFC5282]"),
+            Encryption::AesGcm12 => ("AES-GCM", "with 12 octet ICV [RFC5282]"),
+            Encryption::AesGcm16 => ("AES-GCM", "with 16 octet ICV [RFC5282]"),
+            Encryption::AesCcm8 => ("AES-CCM", "with 8 octet ICV [RFC5282]"),
+            Encryption::AesCcm12 => ("AES-CCM", "with 12 octet ICV [RFC5282]"),
+            Encryption::AesCcm16 => ("AES-CCM", "with 16 octet ICV [RFC5282]"),
+            _ => return None,
         };
+        let encryption = format!("{}-{} {}", cipher.0, self.suite.key_bits, cipher.1);
         let integrity = match self.suite.integrity {
+            None => "NONE [RFC4306]",
+            Some(Integrity::HmacSha1_96) => "HMAC_SHA1_96 [RFC2404]",
             Some(Integrity::HmacSha2_256_128) => "HMAC_SHA2_256_128 [RFC4868]",
             Some(Integrity::HmacSha2_384_192) => "HMAC_SHA2_384_192 [RFC4868]",
             Some(Integrity::HmacSha2_512_256) => "HMAC_SHA2_512_256 [RFC4868]",
-            // No other integrity makes an IKE suite.
-            _ => "NONE [RFC4306]",
+            Some(_) => return None,
         };
         let keys = [&self.sk_ei, &self.sk_er, &self.sk_ai, &self.sk_ar].map(hex);
         let line = format!(
             "{:016x},{:016x},{},{},\"{encryption}\",{},{},\"{integrity}\"",
             self.spi_i, self.spi_r, *keys[0], *keys[1], *keys[2], *keys[3]
         );
-        Secret::from(line.into_bytes())
+        Some(Secret::from(line.into_bytes()))
     }
 }
 

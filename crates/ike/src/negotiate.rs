@@ -43,11 +43,7 @@ const fn protocol_id(protocol: Protocol) -> ProtocolId {
 
 fn encryption(kind: &[(Encryption, u16)]) -> Vec<Transform> {
     kind.iter()
-        .map(|&(cipher, bits)| match bits {
-            // The key has one length and no attribute (RFC 7296 section 3.3.5).
-            0 => Transform::new(TransformType::ENCRYPTION, cipher.number()),
-            _ => Transform::with_key_bits(TransformType::ENCRYPTION, cipher.number(), bits),
-        })
+        .map(|&(cipher, bits)| Transform::encryption(cipher, bits))
         .collect()
 }
 

@@ -533,7 +533,7 @@ fn keys_leave_only_when_asked() {
             .collect();
         assert_eq!(logs.len(), usize::from(wanted));
         if let Some(Event::KeyLog(log)) = logs.first() {
-            let line = String::from_utf8(log.wireshark_line().expose().to_vec()).unwrap();
+            let line = String::from_utf8(log.wireshark_line().unwrap().expose().to_vec()).unwrap();
             assert!(
                 line.contains("AES-GCM-128 with 16 octet ICV [RFC5282]"),
                 "{line}"

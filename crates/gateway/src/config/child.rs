@@ -62,12 +62,14 @@ enum ChildMode {
     Drop,
 }
 
-/// Adds the policy; gives the child if it needs IKE. `reachable`: the peer's address is known. `tun_mtu`: what the
+/// Adds the policy; gives the child if it needs IKE. `reachable`: the peer's address is known. `legacy`: weak
+/// algorithms are permitted. `tun_mtu`: what the
 /// longest inner packet has.
 pub(super) fn child(
     node: &Node,
     connection: &str,
     reachable: bool,
+    legacy: bool,
     tun_mtu: u16,
     d: &mut Diagnostics,
     policies: &mut Vec<Policy>,
@@ -105,10 +107,7 @@ pub(super) fn child(
         name,
         local_ts,
         remote_ts,
-        esp_proposals: read_list(node, "esp_proposals", d, proposal::esp)
-            .map(|lists| lists.concat())
-            .filter(|list| !list.is_empty())
-            .unwrap_or_else(proposal::esp_default),
+        esp_proposals: proposal::child(node, legacy, d),
         mode: policy.mode,
         start_action: match (start.start, start.trap) {
             (true, _) => StartAction::Start,

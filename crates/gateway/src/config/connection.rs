@@ -43,13 +43,22 @@ pub(super) fn connection(
         .iter()
         .any(|address| matches!(address, AddressMatch::Host(_)));
 
+    let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
     let mut children = Vec::new();
     let mut bypasses = 0;
     if let Some(section) = node.section("children") {
         schema::check(section, &schema::CHILDREN, false, context.diagnostics);
         for section in section.sections() {
             let mtu = context.gateway.mtu;
-            match child::child(section, &name, reachable, mtu, context.diagnostics, policies) {
+            match child::child(
+                section,
+                &name,
+                reachable,
+                legacy,
+                mtu,
+                context.diagnostics,
+                policies,
+            ) {
                 Some(child) => children.push(Arc::new(child)),
                 None => bypasses += 1,
             }

@@ -1,15 +1,19 @@
 //! Proposals: `aes128gcm16-prfsha256-x25519`, `aes256-sha256-modp2048`, `default`.
 
-use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers};
+use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, Requirement, SequenceNumbers};
 use esplanade_ike::config::{EspProposal, IkeProposal};
 
-use super::diagnostics::{nearest, quoted};
-use super::value::{Bad, Parsed};
+use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use super::tree::Node;
+use super::value::{Bad, Parsed, given, read_list, report};
 
 /// One keyword of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
+    /// With the Key Length attribute; 0 is none.
     Encryption(Encryption, u16),
+    /// By its key bits: a cipher of ESP, an integrity algorithm of AH.
+    Gmac(u16),
     Integrity(Integrity),
     Prf(Prf),
     Group(Group),
@@ -17,22 +21,75 @@ enum Algorithm {
 }
 
 use Algorithm as A;
-use Encryption::{AesCbc, AesGcm16};
+use Encryption::*;
 
+/// strongSwan's keywords, and with `iiv` those that it lacks (implicit IV, RFC 8750).
 const KEYWORDS: &[(&str, Algorithm)] = &[
+    ("null", A::Encryption(Null, 0)),
+    ("des", A::Encryption(Des, 0)),
+    ("3des", A::Encryption(TripleDes, 0)),
     ("aes", A::Encryption(AesCbc, 128)),
     ("aes128", A::Encryption(AesCbc, 128)),
     ("aes192", A::Encryption(AesCbc, 192)),
     ("aes256", A::Encryption(AesCbc, 256)),
+    ("aes128ctr", A::Encryption(AesCtr, 128)),
+    ("aes192ctr", A::Encryption(AesCtr, 192)),
+    ("aes256ctr", A::Encryption(AesCtr, 256)),
     ("aes128gcm", A::Encryption(AesGcm16, 128)),
-    ("aes192gcm", A::Encryption(AesGcm16, 192)),
-    ("aes256gcm", A::Encryption(AesGcm16, 256)),
     ("aes128gcm16", A::Encryption(AesGcm16, 128)),
-    ("aes192gcm16", A::Encryption(AesGcm16, 192)),
-    ("aes256gcm16", A::Encryption(AesGcm16, 256)),
     ("aes128gcm128", A::Encryption(AesGcm16, 128)),
+    ("aes128gcm12", A::Encryption(AesGcm12, 128)),
+    ("aes128gcm96", A::Encryption(AesGcm12, 128)),
+    ("aes128gcm8", A::Encryption(AesGcm8, 128)),
+    ("aes128gcm64", A::Encryption(AesGcm8, 128)),
+    ("aes192gcm", A::Encryption(AesGcm16, 192)),
+    ("aes192gcm16", A::Encryption(AesGcm16, 192)),
     ("aes192gcm128", A::Encryption(AesGcm16, 192)),
+    ("aes192gcm12", A::Encryption(AesGcm12, 192)),
+    ("aes192gcm96", A::Encryption(AesGcm12, 192)),
+    ("aes192gcm8", A::Encryption(AesGcm8, 192)),
+    ("aes192gcm64", A::Encryption(AesGcm8, 192)),
+    ("aes256gcm", A::Encryption(AesGcm16, 256)),
+    ("aes256gcm16", A::Encryption(AesGcm16, 256)),
     ("aes256gcm128", A::Encryption(AesGcm16, 256)),
+    ("aes256gcm12", A::Encryption(AesGcm12, 256)),
+    ("aes256gcm96", A::Encryption(AesGcm12, 256)),
+    ("aes256gcm8", A::Encryption(AesGcm8, 256)),
+    ("aes256gcm64", A::Encryption(AesGcm8, 256)),
+    ("aes128ccm16", A::Encryption(AesCcm16, 128)),
+    ("aes128ccm128", A::Encryption(AesCcm16, 128)),
+    ("aes128ccm12", A::Encryption(AesCcm12, 128)),
+    ("aes128ccm96", A::Encryption(AesCcm12, 128)),
+    ("aes128ccm8", A::Encryption(AesCcm8, 128)),
+    ("aes128ccm64", A::Encryption(AesCcm8, 128)),
+    ("aes192ccm16", A::Encryption(AesCcm16, 192)),
+    ("aes192ccm128", A::Encryption(AesCcm16, 192)),
+    ("aes192ccm12", A::Encryption(AesCcm12, 192)),
+    ("aes192ccm96", A::Encryption(AesCcm12, 192)),
+    ("aes192ccm8", A::Encryption(AesCcm8, 192)),
+    ("aes192ccm64", A::Encryption(AesCcm8, 192)),
+    ("aes256ccm16", A::Encryption(AesCcm16, 256)),
+    ("aes256ccm128", A::Encryption(AesCcm16, 256)),
+    ("aes256ccm12", A::Encryption(AesCcm12, 256)),
+    ("aes256ccm96", A::Encryption(AesCcm12, 256)),
+    ("aes256ccm8", A::Encryption(AesCcm8, 256)),
+    ("aes256ccm64", A::Encryption(AesCcm8, 256)),
+    ("aes128gcm16iiv", A::Encryption(AesGcm16Iiv, 128)),
+    ("aes192gcm16iiv", A::Encryption(AesGcm16Iiv, 192)),
+    ("aes256gcm16iiv", A::Encryption(AesGcm16Iiv, 256)),
+    ("aes128ccm8iiv", A::Encryption(AesCcm8Iiv, 128)),
+    ("aes192ccm8iiv", A::Encryption(AesCcm8Iiv, 192)),
+    ("aes256ccm8iiv", A::Encryption(AesCcm8Iiv, 256)),
+    ("chacha20poly1305", A::Encryption(ChaCha20Poly1305, 0)),
+    ("chacha20poly1305iiv", A::Encryption(ChaCha20Poly1305Iiv, 0)),
+    ("aes128gmac", A::Gmac(128)),
+    ("aes192gmac", A::Gmac(192)),
+    ("aes256gmac", A::Gmac(256)),
+    ("md5", A::Integrity(Integrity::HmacMd5_96)),
+    ("sha", A::Integrity(Integrity::HmacSha1_96)),
+    ("sha1", A::Integrity(Integrity::HmacSha1_96)),
+    ("aesxcbc", A::Integrity(Integrity::AesXcbc96)),
+    ("aescmac", A::Integrity(Integrity::AesCmac96)),
     ("sha256", A::Integrity(Integrity::HmacSha2_256_128)),
     ("sha2_256", A::Integrity(Integrity::HmacSha2_256_128)),
     ("sha384", A::Integrity(Integrity::HmacSha2_384_192)),
@@ -55,16 +112,10 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
 
 /// Known to be too weak, and why: not spoken on purpose.
 const WEAK: &[(&str, &str)] = &[
-    ("null", "it does not encrypt"),
-    ("des", "its 56-bit key is broken"),
-    ("3des", "its 64-bit blocks collide (Sweet32)"),
     ("blowfish", "its 64-bit blocks collide (Sweet32)"),
     ("cast128", "its 64-bit blocks collide (Sweet32)"),
-    ("md5", "MD5 is broken"),
     ("prfmd5", "MD5 is broken"),
-    ("sha1", "SHA-1 is broken"),
-    ("sha", "SHA-1 is broken"),
-    ("sha1_160", "SHA-1 is broken"),
+    ("sha1_160", "it is deprecated (RFC 8247)"),
     ("prfsha1", "SHA-1 is broken"),
     ("sha256_96", "it truncates against RFC 4868"),
     ("sha2_256_96", "it truncates against RFC 4868"),
@@ -93,33 +144,9 @@ const WEAK: &[(&str, &str)] = &[
 
 /// Keywords of strongSwan, by prefix, that are not supported yet.
 const LATER: &[&str] = &[
-    "chacha20poly1305",
-    "aes128ccm",
-    "aes192ccm",
-    "aes256ccm",
-    "aes128ctr",
-    "aes192ctr",
-    "aes256ctr",
-    "aes128gmac",
-    "aes192gmac",
-    "aes256gmac",
-    "aes128gcm8",
-    "aes192gcm8",
-    "aes256gcm8",
-    "aes128gcm64",
-    "aes192gcm64",
-    "aes256gcm64",
-    "aes128gcm12",
-    "aes192gcm12",
-    "aes256gcm12",
-    "aes128gcm96",
-    "aes192gcm96",
-    "aes256gcm96",
     "camellia",
     "serpent",
     "twofish",
-    "aesxcbc",
-    "aescmac",
     "prfaesxcbc",
     "prfaescmac",
     "modp6144",
@@ -154,7 +181,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
                 "x25519, ecp256 or modp3072"
             }
             word if word.starts_with("prf") => "prfsha256",
-            word if word.starts_with("sha") || word == "md5" => "sha256",
+            word if word.starts_with("sha") => "sha256",
             _ => "aes256gcm16 or aes256-sha256",
         };
         return Err(Bad::new(
@@ -184,30 +211,38 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
 #[derive(Default)]
 struct Listed {
     encryption: Vec<(Encryption, u16)>,
+    gmac: Vec<u16>,
     integrity: Vec<Integrity>,
     prf: Vec<Prf>,
     groups: Vec<Group>,
     sequence_numbers: Vec<SequenceNumbers>,
 }
 
-fn list(text: &str) -> Parsed<Listed> {
-    fn add<T: PartialEq>(list: &mut Vec<T>, member: T) {
-        if !list.contains(&member) {
-            list.push(member);
-        }
+fn add<T: PartialEq>(list: &mut Vec<T>, member: T) {
+    if !list.contains(&member) {
+        list.push(member);
     }
+}
+
+fn list(text: &str) -> Parsed<Listed> {
     let mut listed = Listed::default();
     for word in text.split('-') {
         match keyword(word.trim())? {
             Algorithm::Encryption(algorithm, bits) => {
                 add(&mut listed.encryption, (algorithm, bits))
             }
+            Algorithm::Gmac(bits) => add(&mut listed.gmac, bits),
             Algorithm::Integrity(integrity) => add(&mut listed.integrity, integrity),
             Algorithm::Prf(prf) => add(&mut listed.prf, prf),
             Algorithm::Group(group) => add(&mut listed.groups, group),
             Algorithm::SequenceNumbers(bits) => add(&mut listed.sequence_numbers, bits),
         }
     }
+    Ok(listed)
+}
+
+/// Ciphers are either all combined-mode, and integrity algorithms are left out, or none is and there must be one.
+fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
     if listed.encryption.is_empty() {
         let help = "begin with an encryption algorithm such as aes256gcm16";
         return Err(Bad::new(format!("{} does not encrypt", quoted(text)), help));
@@ -223,17 +258,20 @@ fn list(text: &str) -> Parsed<Listed> {
         return Err(Bad::new(what, "write two proposals, separated by a comma"));
     }
     if aeads == 0 && listed.integrity.is_empty() {
+        // RFC 8221 section 5: no encryption without integrity.
         let what = format!("{} has no integrity algorithm", quoted(text));
         return Err(Bad::new(what, "add sha256, sha384 or sha512"));
     }
-    Ok(listed)
+    Ok(())
 }
 
-fn prf_of(integrity: Integrity) -> Prf {
+/// As strongSwan does: the hash of the integrity algorithm is the PRF as well, if that is spoken.
+fn prf_of(integrity: Integrity) -> Option<Prf> {
     match integrity {
-        Integrity::HmacSha2_384_192 => Prf::HmacSha2_384,
-        Integrity::HmacSha2_512_256 => Prf::HmacSha2_512,
-        _ => Prf::HmacSha2_256,
+        Integrity::HmacSha2_256_128 => Some(Prf::HmacSha2_256),
+        Integrity::HmacSha2_384_192 => Some(Prf::HmacSha2_384),
+        Integrity::HmacSha2_512_256 => Some(Prf::HmacSha2_512),
+        _ => None,
     }
 }
 
@@ -243,9 +281,15 @@ pub(super) fn ike(text: &str) -> Parsed<Vec<IkeProposal>> {
         return Ok(ike_default());
     }
     let mut listed = list(text)?;
+    check_for_ike(text, &listed)?;
+    check_ciphers(text, &listed)?;
     if listed.prf.is_empty() {
-        // As strongSwan does: the hash of the integrity algorithm is the PRF as well.
-        listed.prf = listed.integrity.iter().copied().map(prf_of).collect();
+        listed.prf = listed
+            .integrity
+            .iter()
+            .copied()
+            .filter_map(prf_of)
+            .collect();
     }
     if listed.prf.is_empty() {
         return Err(Bad::new(
@@ -279,25 +323,85 @@ pub(super) fn ike(text: &str) -> Parsed<Vec<IkeProposal>> {
     }])
 }
 
-/// One ESP proposal, or the default ones.
-pub(super) fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
+/// The IKE SA itself must hide what it says, and with nothing weak.
+fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
+    let cipher = listed.encryption.iter().map(|(cipher, _)| *cipher);
+    let cipher = cipher
+        .filter(|cipher| !cipher.for_ike())
+        .map(Encryption::name);
+    let integrity = listed
+        .integrity
+        .iter()
+        .filter(|integrity| !integrity.for_ike());
+    let gmac = listed.gmac.iter().map(|_| NullAuthAesGmac.name());
+    let mut refused = cipher
+        .chain(integrity.map(|integrity| integrity.name()))
+        .chain(gmac);
+    match refused.next() {
+        None => Ok(()),
+        Some(name) => Err(Bad::new(
+            format!("{}: {name} is not for IKE SAs", quoted(text)),
+            "use aes256gcm16, or aes256 with sha256",
+        )),
+    }
+}
+
+/// One proposal of ESP, or the default ones.
+fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
     if text == "default" {
         return Ok(esp_default());
     }
     let mut listed = list(text)?;
-    if !listed.prf.is_empty() {
-        let what = format!("{}: a PRF has no place in an ESP proposal", quoted(text));
-        return Err(Bad::new(
-            what,
-            "remove it; the PRF belongs into `proposals` of the connection",
-        ));
+    for bits in std::mem::take(&mut listed.gmac) {
+        add(&mut listed.encryption, (NullAuthAesGmac, bits));
     }
+    check_ciphers(text, &listed)?;
     if listed
         .encryption
         .iter()
         .all(|(algorithm, _)| algorithm.is_aead())
     {
         listed.integrity.clear();
+    }
+    of_child(text, listed)
+}
+
+/// One proposal of AH, or the default one.
+fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
+    if text == "default" {
+        return ah("sha256-sha384-sha512-esn-noesn");
+    }
+    let mut listed = list(text)?;
+    for bits in std::mem::take(&mut listed.gmac) {
+        let gmac = match bits {
+            128 => Integrity::Aes128Gmac,
+            192 => Integrity::Aes192Gmac,
+            _ => Integrity::Aes256Gmac,
+        };
+        add(&mut listed.integrity, gmac);
+    }
+    if let Some((cipher, _)) = listed.encryption.first() {
+        let what = format!("{}: AH does not encrypt, and {cipher} does", quoted(text));
+        return Err(Bad::new(
+            what,
+            "name integrity algorithms only, or use esp_proposals",
+        ));
+    }
+    if listed.integrity.is_empty() {
+        let what = format!("{} has no integrity algorithm", quoted(text));
+        return Err(Bad::new(what, "add sha256, sha384 or sha512"));
+    }
+    of_child(text, listed)
+}
+
+/// What ESP and AH have in common.
+fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
+    if !listed.prf.is_empty() {
+        let what = format!("{}: a PRF has no place in a child's proposal", quoted(text));
+        return Err(Bad::new(
+            what,
+            "remove it; the PRF belongs into `proposals` of the connection",
+        ));
     }
     if listed.sequence_numbers.is_empty() {
         listed.sequence_numbers.push(SequenceNumbers::Bits32);
@@ -308,6 +412,104 @@ pub(super) fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
         groups: listed.groups,
         sequence_numbers: listed.sequence_numbers,
     }])
+}
+
+/// The proposals of a child, from `esp_proposals` or `ah_proposals`. `legacy`: the connection permits what is too weak.
+pub(super) fn child(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
+    let esp = of_key(node, "esp_proposals", esp, legacy, d);
+    let ah = of_key(node, "ah_proposals", ah, legacy, d);
+    if let (Some(_), Some(_), Some(entry)) = (&esp, &ah, given(node, "ah_proposals")) {
+        let bad = Bad::new(
+            "a child uses ESP or AH, not both",
+            "remove one of esp_proposals and ah_proposals",
+        );
+        report("ah_proposals", bad, entry.value.at, d);
+    }
+    ah.or(esp)
+        .filter(|list| !list.is_empty())
+        .unwrap_or_else(esp_default)
+}
+
+fn of_key(
+    node: &Node,
+    key: &str,
+    parse: impl FnMut(&str) -> Parsed<Vec<EspProposal>>,
+    legacy: bool,
+    d: &mut Diagnostics,
+) -> Option<Vec<EspProposal>> {
+    let proposals = read_list(node, key, d, parse)?.concat();
+    if let Some(entry) = given(node, key) {
+        for finding in findings(&proposals, legacy) {
+            match finding {
+                Finding::Refused(bad) => report(key, bad, entry.value.at, d),
+                Finding::Doubtful(what, help) => d.push(
+                    Diagnostic::warning(format!("`{key}`: {what}"))
+                        .at(entry.value.at)
+                        .help(help),
+                ),
+            }
+        }
+    }
+    Some(proposals)
+}
+
+enum Finding {
+    Refused(Bad),
+    Doubtful(String, &'static str),
+}
+
+/// What RFC 8221 has against the algorithms of these proposals, one finding each.
+fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
+    let mut seen = Vec::new();
+    for proposal in proposals {
+        for &(cipher, bits) in &proposal.encryption {
+            add(
+                &mut seen,
+                (cipher.name(), cipher.requirement(bits), cipher.legacy()),
+            );
+        }
+        for integrity in &proposal.integrity {
+            add(
+                &mut seen,
+                (
+                    integrity.name(),
+                    integrity.requirement(),
+                    integrity.legacy(),
+                ),
+            );
+        }
+    }
+    let mut findings = Vec::new();
+    for (name, requirement, is_legacy) in seen {
+        if is_legacy && !legacy {
+            findings.push(Finding::Refused(Bad::new(
+                format!("{name} {requirement} be used (RFC 8221): {}", weakness(name)),
+                "use aes256gcm16 or aes256-sha256; `legacy = yes` in the connection permits it for an old peer",
+            )));
+        } else if requirement <= Requirement::ShouldNot {
+            findings.push(Finding::Doubtful(
+                format!(
+                    "{name} {requirement} be used (RFC 8221): {}",
+                    weakness(name)
+                ),
+                "use aes256gcm16 or aes256-sha256 as soon as the peer can",
+            ));
+        } else if name == Null.name() || name == NullAuthAesGmac.name() {
+            findings.push(Finding::Doubtful(
+                format!("{name} authenticates packets and does not encrypt them"),
+                "use aes256gcm16 if anybody on the way might read them",
+            ));
+        }
+    }
+    findings
+}
+
+fn weakness(name: &str) -> &'static str {
+    match name {
+        "ENCR_DES" => "its 56-bit key is broken",
+        "ENCR_3DES" => "its 64-bit blocks collide (Sweet32)",
+        _ => "its hash is broken",
+    }
 }
 
 /// Combined-mode ciphers first, then CBC with HMAC.
@@ -335,7 +537,7 @@ pub(super) fn ike_default() -> Vec<IkeProposal> {
     ]
 }
 
-pub(super) fn esp_default() -> Vec<EspProposal> {
+fn esp_default() -> Vec<EspProposal> {
     let sequence_numbers = vec![SequenceNumbers::Bits64, SequenceNumbers::Bits32];
     vec![
         EspProposal {
@@ -403,10 +605,17 @@ mod tests {
     #[test]
     fn refusals_say_why() {
         for (text, part) in [
-            ("3des-sha256-x25519", "Sweet32"),
-            ("aes128-sha1-x25519", "SHA-1 is broken"),
+            ("3des-sha256-x25519", "ENCR_3DES is not for IKE"),
+            (
+                "aes128-md5-prfsha256-x25519",
+                "AUTH_HMAC_MD5_96 is not for IKE",
+            ),
+            ("aes128gmac-prfsha256-x25519", "GMAC is not for IKE"),
+            ("null-sha256-x25519", "ENCR_NULL is not for IKE"),
+            ("blowfish-sha256-x25519", "Sweet32"),
+            ("aes128-sha1-x25519", "no PRF"),
             ("aes128-sha256-modp1024", "1024-bit"),
-            ("chacha20poly1305-prfsha256-x25519", "not supported yet"),
+            ("camellia128-sha256-x25519", "not supported yet"),
             ("aes128-sha265-x25519", "not a known algorithm"),
         ] {
             assert!(
@@ -428,11 +637,110 @@ mod tests {
         for prf in Prf::ALL {
             assert_eq!(keyword(prf.keyword()).ok(), Some(Algorithm::Prf(*prf)));
         }
-        for integrity in Integrity::ALL {
-            assert_eq!(
-                keyword(integrity.keyword()).ok(),
-                Some(Algorithm::Integrity(*integrity))
+    }
+
+    /// What `child` makes of one section: the transforms of each proposal, and its findings.
+    fn read_child(lines: &str, legacy: bool) -> (Vec<String>, Vec<String>) {
+        let text = format!(
+            "connections {{ net {{ {} local_addrs = 10.0.0.1\n remote_addrs = 10.0.0.2\n \
+             local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ c {{ {lines}\n }} }} }} }}\n\
+             secrets {{ ike {{ secret = 0123456789abcdef }} }}\n",
+            if legacy { "legacy = yes\n" } else { "" },
+        );
+        let loaded = super::super::load_text(std::path::Path::new("/proposal.conf"), &text);
+        let found = |list: &Diagnostics| list.iter().map(|d| d.what.clone()).collect();
+        match loaded {
+            Ok(loaded) => {
+                let child = &loaded.ike.connections[0].children[0];
+                let of_proposal = |proposal: &EspProposal| {
+                    let ciphers = proposal
+                        .encryption
+                        .iter()
+                        .map(|(c, bits)| format!("{c} {bits}"));
+                    let integrity = proposal.integrity.iter().map(|i| i.name().to_owned());
+                    ciphers.chain(integrity).collect::<Vec<_>>().join(" ")
+                };
+                let proposals = child.esp_proposals.iter().map(of_proposal).collect();
+                (proposals, found(&loaded.warnings))
+            }
+            Err(diagnostics) => (Vec::new(), found(&diagnostics)),
+        }
+    }
+
+    #[test]
+    fn keywords_of_strongswan_name_the_algorithms() {
+        for (text, expected) in [
+            ("aes128gcm8", "ENCR_AES_GCM_8 128"),
+            ("aes256gcm96", "ENCR_AES_GCM_12 256"),
+            ("aes192ccm16", "ENCR_AES_CCM_16 192"),
+            ("aes128ccm64", "ENCR_AES_CCM_8 128"),
+            ("chacha20poly1305", "ENCR_CHACHA20_POLY1305 0"),
+            ("aes256ctr-aesxcbc", "ENCR_AES_CTR 256 AUTH_AES_XCBC_96"),
+            ("aes128-sha1-esn", "ENCR_AES_CBC 128 AUTH_HMAC_SHA1_96"),
+            ("aes192-aescmac", "ENCR_AES_CBC 192 AUTH_AES_CMAC_96"),
+            ("aes256gcm16iiv-esn", "ENCR_AES_GCM_16_IIV 256"),
+        ] {
+            let (proposals, findings) = read_child(&format!("esp_proposals = {text}"), false);
+            assert_eq!(proposals, [expected]);
+            assert_eq!(findings, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn gmac_is_a_cipher_of_esp_and_an_integrity_algorithm_of_ah() {
+        let (esp, findings) = read_child("esp_proposals = aes128gmac", false);
+        assert_eq!(esp, ["ENCR_NULL_AUTH_AES_GMAC 128"]);
+        assert!(findings[0].contains("does not encrypt"), "{findings:?}");
+        let (ah, findings) = read_child("ah_proposals = aes128gmac-sha256, sha512", false);
+        assert_eq!(
+            ah,
+            [
+                "AUTH_HMAC_SHA2_256_128 AUTH_AES_128_GMAC",
+                "AUTH_HMAC_SHA2_512_256"
+            ]
+        );
+        assert_eq!(findings, [""; 0]);
+        let (_, findings) = read_child("ah_proposals = aes128-sha256", false);
+        assert!(findings[0].contains("AH does not encrypt"), "{findings:?}");
+        let both = "ah_proposals = sha256\n esp_proposals = aes128gcm16";
+        let (_, findings) = read_child(both, false);
+        assert!(findings[0].contains("not both"), "{findings:?}");
+    }
+
+    #[test]
+    fn weak_algorithms_need_consent_and_are_warned_about() {
+        for (key, text, name) in [
+            ("esp_proposals", "3des-sha256", "ENCR_3DES SHOULD NOT"),
+            ("esp_proposals", "des-sha256", "ENCR_DES MUST NOT"),
+            ("esp_proposals", "aes128-md5", "AUTH_HMAC_MD5_96 MUST NOT"),
+            ("ah_proposals", "md5", "AUTH_HMAC_MD5_96 MUST NOT"),
+        ] {
+            let line = format!("{key} = {text}");
+            let (refused, findings) = read_child(&line, false);
+            assert!(
+                refused.is_empty() && findings[0].contains(name),
+                "{findings:?}"
             );
+            let (taken, findings) = read_child(&line, true);
+            assert_eq!(taken.len(), 1, "{findings:?}");
+            assert!(findings[0].contains(name), "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn every_integrity_and_cipher_has_a_keyword() {
+        let has = |wanted| KEYWORDS.iter().any(|(_, algorithm)| *algorithm == wanted);
+        for &cipher in Encryption::ALL {
+            for &bits in cipher.key_bits() {
+                let gmac = cipher == NullAuthAesGmac && has(A::Gmac(bits));
+                assert!(gmac || has(A::Encryption(cipher, bits)), "{cipher} {bits}");
+            }
+        }
+        for &integrity in Integrity::ALL
+            .iter()
+            .filter(|integrity| !integrity.is_gmac())
+        {
+            assert!(has(A::Integrity(integrity)), "{integrity}");
         }
     }
 }

@@ -97,6 +97,7 @@ pub const CONNECTION: Schema = Schema {
         "rekey_time",
         "over_time",
         "rand_time",
+        "legacy",
     ],
     sections: &["children"],
     section_prefixes: &["local", "remote"],
@@ -164,6 +165,7 @@ pub const CHILD: Schema = Schema {
         "local_ts",
         "remote_ts",
         "esp_proposals",
+        "ah_proposals",
         "mode",
         "start_action",
         "dpd_action",
@@ -188,7 +190,6 @@ pub const CHILD: Schema = Schema {
         "pfp",
     ],
     later: &[
-        ("ah_proposals", NONE),
         ("sha256_96", NO),
         ("updown", NONE),
         ("hostaccess", NO),

@@ -48,7 +48,9 @@ impl KeyFile {
     }
 
     pub fn ike(&mut self, log: &KeyLog) {
-        self.line("ikev2_decryption_table:", log.wireshark_line().expose());
+        if let Some(line) = log.wireshark_line() {
+            self.line("ikev2_decryption_table:", line.expose());
+        }
     }
 
     pub fn esp(&mut self, sa: &ChildSaInstalled) {

@@ -81,7 +81,9 @@ impl Suite {
         let unsupported = |t: &Transform| SuiteError::Unsupported(t.kind, t.id);
         let cipher = only(proposal, TransformType::ENCRYPTION)?
             .ok_or(SuiteError::NotOne(TransformType::ENCRYPTION))?;
-        let encryption = Encryption::from_number(cipher.id).ok_or_else(|| unsupported(cipher))?;
+        let encryption = Encryption::from_number(cipher.id)
+            .filter(|encryption| encryption.for_ike())
+            .ok_or_else(|| unsupported(cipher))?;
         let key_bits = cipher.key_bits.unwrap_or(0);
         if !encryption.key_bits().contains(&key_bits) {
             return Err(SuiteError::KeyLength(key_bits));
@@ -92,7 +94,11 @@ impl Suite {
             .ok_or(SuiteError::NotOne(TransformType::KEY_EXCHANGE))?;
         let integrity = only(proposal, TransformType::INTEGRITY)?
             .filter(|t| t.id != 0)
-            .map(|t| Integrity::from_number(t.id).ok_or_else(|| unsupported(t)))
+            .map(|t| {
+                Integrity::from_number(t.id)
+                    .filter(|integrity| integrity.for_ike())
+                    .ok_or_else(|| unsupported(t))
+            })
             .transpose()?;
         if integrity.is_some() == encryption.is_aead() {
             return Err(SuiteError::Integrity);
@@ -108,11 +114,7 @@ impl Suite {
 
     /// The transforms that stand for this suite in a proposal.
     pub fn transforms(&self) -> Vec<Transform> {
-        let mut transforms = vec![Transform::with_key_bits(
-            TransformType::ENCRYPTION,
-            self.encryption.number(),
-            self.key_bits,
-        )];
+        let mut transforms = vec![Transform::encryption(self.encryption, self.key_bits)];
         if let Some(integrity) = self.integrity {
             transforms.push(Transform::new(TransformType::INTEGRITY, integrity.number()));
         }
@@ -127,7 +129,10 @@ impl Suite {
 
 impl std::fmt::Display for Suite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}_{}", self.encryption, self.key_bits)?;
+        write!(f, "{}", self.encryption)?;
+        if self.key_bits != 0 {
+            write!(f, "_{}", self.key_bits)?;
+        }
         if let Some(integrity) = self.integrity {
             write!(f, "/{integrity}")?;
         }

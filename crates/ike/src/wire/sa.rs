@@ -1,5 +1,7 @@
 //! Security Association payload: proposals, transforms, attributes (RFC 7296 section 3.3).
 
+use esplanade_crypto::iana::Encryption;
+
 use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
 use super::{PROPOSALS_MAX, ProtocolId, TRANSFORMS_MAX, TransformType};
 
@@ -45,6 +47,15 @@ impl Transform {
             id,
             key_bits: Some(key_bits),
             unknown_attribute: false,
+        }
+    }
+
+    /// Where the key has one length (`key_bits` is 0), there is no Key Length attribute
+    /// (section 3.3.5).
+    pub const fn encryption(cipher: Encryption, key_bits: u16) -> Self {
+        match key_bits {
+            0 => Self::new(TransformType::ENCRYPTION, cipher.number()),
+            _ => Self::with_key_bits(TransformType::ENCRYPTION, cipher.number(), key_bits),
         }
     }
 }
