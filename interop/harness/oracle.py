@@ -1,4 +1,4 @@
-"""scapy as an independent ESP implementation: opens what a gateway sealed, seals what it must open."""
+"""scapy as an independent implementation of ESP and AH: opens what a gateway sealed, seals what it must open."""
 
 from __future__ import annotations
 
@@ -6,23 +6,39 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.hazmat.primitives.ciphers import algorithms, modes
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
-from scapy.layers.ipsec import ESP, SecurityAssociation
+from scapy.layers.ipsec import AH, CRYPT_ALGOS, ESP, CryptAlgo, SecurityAssociation
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import PcapReader
 
-CIPHERS = {"AES-GCM with 16 octet ICV [RFC4106]": "AES-GCM", "AES-GCM [RFC4106]": "AES-GCM",
-           "AES-CBC [RFC3602]": "AES-CBC"}
+# scapy's AES-GCM has ICVs of 16 bytes only; this one takes `crypt_icv_size`.
+CRYPT_ALGOS["AES-GCM-short"] = CryptAlgo(
+    "AES-GCM-short", cipher=algorithms.AES, key_size=(16, 24, 32), mode=modes.GCM, salt_size=4, block_size=1, iv_size=8,
+    icv_size=16, format_mode_iv=lambda sa, iv, **_: sa.crypt_salt + iv)
+
+# scapy's name and the length of its ICV, if it is an AEAD.
+CIPHERS = {"AES-GCM with 16 octet ICV [RFC4106]": ("AES-GCM", 16), "AES-GCM [RFC4106]": ("AES-GCM", 16),
+           "AES-GCM with 12 octet ICV [RFC4106]": ("AES-GCM-short", 12),
+           "AES-GCM with 8 octet ICV [RFC4106]": ("AES-GCM-short", 8),
+           "AES-CBC [RFC3602]": ("AES-CBC", None), "AES-CTR [RFC3686]": ("AES-CTR", None), "NULL": ("NULL", None),
+           "TripleDES-CBC [RFC2451]": ("3DES", None), "DES-CBC [RFC2405]": ("DES", None)}
 INTEGRITY = {"NULL": "NULL", "HMAC-SHA-256-128 [RFC4868]": "SHA2-256-128",
-             "HMAC-SHA-384-192 [RFC4868]": "SHA2-384-192", "HMAC-SHA-512-256 [RFC4868]": "SHA2-512-256"}
-ICV_BYTES = {"NULL": 16, "SHA2-256-128": 16, "SHA2-384-192": 24, "SHA2-512-256": 32}
+             "HMAC-SHA-384-192 [RFC4868]": "SHA2-384-192", "HMAC-SHA-512-256 [RFC4868]": "SHA2-512-256",
+             "HMAC-SHA-1-96 [RFC2404]": "HMAC-SHA1-96", "HMAC-MD5-96 [RFC2403]": "HMAC-MD5-96",
+             "ANY 96 bit authentication [no checking]": "AES-CMAC-96"}
+# IANA's names, as in `ipsec_sa` lines.
+AEADS = {"AES_CCM_16": ("AES-CCM", 16), "AES_CCM_12": ("AES-CCM", 12), "AES_CCM_8": ("AES-CCM", 8),
+         "CHACHA20_POLY1305": ("CHACHA20-POLY1305", 16), "NULL_AUTH_AES_GMAC": ("AES-NULL-GMAC", 16)}
+AH_INTEGRITY = {"HMAC_SHA2_256_128": "SHA2-256-128", "HMAC_SHA2_384_192": "SHA2-384-192",
+                "HMAC_SHA2_512_256": "SHA2-512-256", "HMAC_SHA1_96": "HMAC-SHA1-96", "AES_CMAC_96": "AES-CMAC-96"}
 
 
 @dataclass
 class EspSa:
-    """One direction of a child SA, out of a line `esp_sa:…` of an exported key file."""
+    """One direction of a child SA, out of a line `esp_sa:…` or `ipsec_sa:…` of an exported key file."""
     source: str
     destination: str
     spi: int
@@ -30,27 +46,46 @@ class EspSa:
     cipher_key: bytes
     integrity: str
     integrity_key: bytes
+    icv_bytes: int | None = None
+    # AH has neither cipher nor trailer.
+    is_ah: bool = False
+    transport: bool = False
 
     @property
     def version(self) -> int:
         return 6 if ":" in self.source else 4
 
     def _association(self, esn: bool, high: int = 0) -> SecurityAssociation:
-        header = (IPv6 if self.version == 6 else IP)(src=self.source, dst=self.destination)
-        return SecurityAssociation(
-            ESP, spi=self.spi, crypt_algo=self.cipher, crypt_key=self.cipher_key, auth_algo=self.integrity,
-            auth_key=self.integrity_key or None, tunnel_header=header, esn_en=esn, esn=high)
+        keys = {"auth_algo": self.integrity, "auth_key": self.integrity_key or None, "esn_en": esn, "esn": high,
+                "tunnel_header": None if self.transport else self._header()}
+        if self.is_ah:
+            return SecurityAssociation(AH, spi=self.spi, **keys)
+        return SecurityAssociation(ESP, spi=self.spi, crypt_algo=self.cipher, crypt_key=self.cipher_key,
+                                   crypt_icv_size=self.icv_bytes, **keys)
+
+    def _header(self) -> Packet:
+        return (IPv6 if self.version == 6 else IP)(src=self.source, dst=self.destination)
 
     def open(self, esp: bytes, *, esn: bool = False, high: int = 0) -> Packet:
         """The inner packet. Raises scapy's IPSecIntegrityError when the ICV is wrong."""
-        outer = (IPv6 if self.version == 6 else IP)(src=self.source, dst=self.destination) / ESP(esp)
+        return self.open_frame(bytes(self.wrap(esp, udp=None)), esn=esn, high=high)
+
+    def open_frame(self, frame: bytes, *, esn: bool = False, high: int = 0) -> Packet:
+        """The same of a packet with its IP header, which AH covers."""
+        outer = (IPv6 if self.version == 6 else IP)(frame)
         return self._association(esn, high).decrypt(outer, verify=True, esn_en=esn, esn=high)
 
     def seal(self, inner: Packet, sequence: int, *, esn: bool = False, iv: bytes | None = None) -> bytes:
         """The ESP packet from its SPI to its ICV."""
-        association = self._association(esn, sequence >> 32)
-        sealed = association.encrypt(inner, seq_num=sequence & 0xFFFFFFFF, iv=iv, esn_en=esn, esn=sequence >> 32)
-        return bytes(sealed[ESP])
+        return bytes(self._seal(inner, sequence, esn, iv)[ESP])
+
+    def seal_frame(self, inner: Packet, sequence: int, *, esn: bool = False) -> bytes:
+        """The packet on the wire, without UDP."""
+        return bytes(self._seal(inner, sequence, esn))
+
+    def _seal(self, inner: Packet, sequence: int, esn: bool, iv: bytes | None = None) -> Packet:
+        high = sequence >> 32
+        return self._association(esn, high).encrypt(inner, seq_num=sequence & 0xFFFFFFFF, iv=iv, esn_en=esn, esn=high)
 
     def wrap(self, esp: bytes, *, udp: tuple[int, int] | None) -> Packet:
         """The packet on the wire: inside UDP with these ports, or protocol 50."""
@@ -67,16 +102,30 @@ class EspSa:
 
 
 def read_keys(lines: list[str]) -> list[EspSa]:
+    readers = {"esp_sa": _wireshark_sa, "ipsec_sa": _other_sa}
     found = []
     for line in lines:
         table, _, record = line.partition(":")
-        if table != "esp_sa":
-            continue
-        columns = next(csv.reader([record]))
-        _, source, destination, spi, cipher, key, integrity, integrity_key = columns[:8]
-        found.append(EspSa(source, destination, int(spi, 16), CIPHERS[cipher], bytes.fromhex(key[2:]),
-                           INTEGRITY[integrity], bytes.fromhex(integrity_key[2:])))
+        if table in readers:
+            found.append(readers[table](next(csv.reader([record]))))
     return found
+
+
+def _wireshark_sa(columns: list[str]) -> EspSa:
+    _, source, destination, spi, cipher, key, integrity, integrity_key = columns[:8]
+    name, icv_bytes = CIPHERS[cipher]
+    return EspSa(source, destination, int(spi, 16), name, bytes.fromhex(key[2:]), INTEGRITY[integrity],
+                 bytes.fromhex(integrity_key[2:]), icv_bytes)
+
+
+def _other_sa(columns: list[str]) -> EspSa:
+    source, destination, spi, transform, _, key = columns
+    material = bytes.fromhex(key[2:])
+    if transform.startswith("AH/"):
+        integrity = AH_INTEGRITY[transform.removeprefix("AH/")]
+        return EspSa(source, destination, int(spi, 16), "NULL", b"", integrity, material, is_ah=True)
+    cipher, icv_bytes = next(aead for name, aead in AEADS.items() if transform.startswith(name))
+    return EspSa(source, destination, int(spi, 16), cipher, material, "NULL", b"", icv_bytes)
 
 
 def key_lines(sas: list[EspSa]) -> list[str]:
@@ -93,19 +142,23 @@ class EspPacket:
     source: str
     destination: str
     udp: tuple[int, int] | None
+    # From the SPI on; of AH from its next header on.
     esp: bytes
+    # With the IP header.
+    frame: bytes
+    is_ah: bool = False
 
     @property
     def spi(self) -> int:
-        return int.from_bytes(self.esp[:4], "big")
+        return int.from_bytes(self.esp[4:8] if self.is_ah else self.esp[:4], "big")
 
     @property
     def sequence(self) -> int:
-        return int.from_bytes(self.esp[4:8], "big")
+        return int.from_bytes(self.esp[8:12] if self.is_ah else self.esp[4:8], "big")
 
 
 def esp_packets(file: Path, port: int = 4500) -> list[EspPacket]:
-    """Every ESP packet of a capture, UDP-encapsulated or not."""
+    """Every ESP packet of a capture, UDP-encapsulated or not, and every AH packet."""
     found = []
     with PcapReader(str(file)) as reader:
         for frame in reader:
@@ -117,13 +170,15 @@ def esp_packets(file: Path, port: int = 4500) -> list[EspPacket]:
             protocol = header.proto if isinstance(header, IP) else header.nh
             # The checked length, not the frame's: short frames are padded.
             if isinstance(header, IP):
-                body = bytes(header)[header.ihl * 4:header.len]
+                frame = bytes(header)[:header.len]
+                body = frame[header.ihl * 4:]
             else:
-                body = bytes(header)[40:40 + header.plen]
-            if protocol == 50:
-                found.append(EspPacket(header.src, header.dst, None, body))
+                frame = bytes(header)[:40 + header.plen]
+                body = frame[40:]
+            if protocol in (50, 51):
+                found.append(EspPacket(header.src, header.dst, None, body, frame, protocol == 51))
             elif protocol == 17 and len(body) > 12:
                 ports = int.from_bytes(body[:2], "big"), int.from_bytes(body[2:4], "big")
                 if port in ports and body[8:12] != b"\0\0\0\0":
-                    found.append(EspPacket(header.src, header.dst, ports, body[8:]))
+                    found.append(EspPacket(header.src, header.dst, ports, body[8:], frame))
     return found

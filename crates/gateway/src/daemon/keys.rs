@@ -5,7 +5,10 @@
 //! ```text
 //! ikev2_decryption_table:<initiator SPI>,<responder SPI>,<SK_ei>,<SK_er>,"<cipher>",<SK_ai>,<SK_ar>,"<integrity>"
 //! esp_sa:"<IPv4 or IPv6>","<source>","<destination>","0x<SPI>","<cipher>","0x<key>","<integrity>","0x<key>"
+//! ipsec_sa:"<source>","<destination>","0x<SPI>","<transform>","<1 with extended sequence numbers>","0x<key material>"
 //! ```
+//!
+//! `ipsec_sa` is no table of Wireshark's: it has the SAs that Wireshark cannot decrypt.
 //!
 //! `tshark -o uat:LINE` takes a line as it is; Wireshark reads the part after the colon from the file of that name in
 //! its profile folder.
@@ -55,12 +58,17 @@ impl KeyFile {
 
     pub fn esp(&mut self, sa: &ChildSaInstalled) {
         let (local, remote) = (sa.local.ip(), sa.remote.ip());
-        let lines = [
-            esp_line(&sa.esp, remote, local, sa.spi_in, sa.key_in.expose()),
-            esp_line(&sa.esp, local, remote, sa.spi_out, sa.key_out.expose()),
-        ];
-        for line in lines.into_iter().flatten() {
-            self.line("esp_sa:", line.as_str());
+        for (source, destination, spi, key) in [
+            (remote, local, sa.spi_in, sa.key_in.expose()),
+            (local, remote, sa.spi_out, sa.key_out.expose()),
+        ] {
+            match esp_line(&sa.esp, source, destination, spi, key) {
+                Some(line) => self.line("esp_sa:", line.as_str()),
+                None => self.line(
+                    "ipsec_sa:",
+                    other_line(&sa.esp, source, destination, spi, key).as_str(),
+                ),
+            }
         }
     }
 
@@ -110,6 +118,25 @@ fn esp_line(
         line.push_str(",\"64-bit\",\"0\"");
     }
     Some(line)
+}
+
+fn other_line(
+    suite: &EspSuite,
+    source: IpAddr,
+    destination: IpAddr,
+    spi: u32,
+    key: &[u8],
+) -> Zeroizing<String> {
+    let esn = u8::from(suite.sequence_numbers == SequenceNumbers::Bits64);
+    let transform = suite.transform;
+    let mut line = Zeroizing::new(String::new());
+    let _ = write!(
+        line,
+        "\"{source}\",\"{destination}\",\"0x{spi:08x}\",\"{transform}\",\"{esn}\",\"0x"
+    );
+    hex(&mut line, key);
+    line.push('"');
+    line
 }
 
 /// None: Wireshark cannot decrypt it.
