@@ -68,7 +68,7 @@ impl<V: Value> Rule<V> {
 }
 
 #[derive(Debug)]
-pub(super) struct Page<V> {
+pub(super) struct Page<V: Value> {
     rules: Vec<Rule<V>>,
     /// One bit a rule.
     not_bypass: Vec<u64>,
@@ -111,26 +111,35 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// The first rule, in all sets, that `accept` leaves in a word of the bitmap.
-    fn first(&self, rules: usize, mut accept: impl FnMut(usize, u64) -> u64) -> Option<usize> {
+    /// Shows `visit` the rules that are in all sets, in their order, until it returns something. `mask` may clear bits
+    /// of a word, whose first rule it is given.
+    fn search<T>(
+        &self,
+        rules: usize,
+        mask: impl Fn(usize, u64) -> u64,
+        mut visit: impl FnMut(usize) -> Option<T>,
+    ) -> Option<T> {
         let bitmaps = self.bitmaps.get(..self.dimensions).unwrap_or(&[]);
         for chunk in 0..rules.div_ceil(CHUNK) {
             let all = bitmaps.iter().fold(u64::MAX, |m, b| m & b.present(chunk));
             for word in bits(all) {
                 let at = chunk * CHUNK + word as usize * 64;
-                let found = bitmaps
+                let all = bitmaps
                     .iter()
                     .fold(u64::MAX, |m, b| m & b.word(chunk, word));
-                let found = accept(at, found);
-                if found != 0 {
-                    let rule = at + found.trailing_zeros() as usize;
-                    return (rule < rules).then_some(rule);
+                for bit in bits(mask(at, all)) {
+                    if let Some(result) = visit(at + bit as usize) {
+                        return Some(result);
+                    }
                 }
             }
         }
         None
     }
 }
+
+/// Rules that are compared with a packet because its addresses match, before the other dimensions are asked.
+const CANDIDATES_MAX: u32 = 8;
 
 impl<V: Value> Page<V> {
     /// At most [`PAGE_RULES`] rules.
@@ -162,19 +171,51 @@ impl<V: Value> Page<V> {
         // Site-to-site policies differ most in the remote addresses: often no other dimension is looked at.
         let list = sets
             .add(self.remote.as_ref(), q.remote)
-            .or_else(|| sets.add(self.local.as_ref(), q.local))
-            .or_else(|| sets.add(self.remote_port.as_ref(), q.remote_port))
+            .or_else(|| sets.add(self.local.as_ref(), q.local));
+        if let Some(list) = list {
+            return self.first_of(list, q);
+        }
+        let mut left = CANDIDATES_MAX;
+        let found = sets.search(
+            self.rules.len(),
+            |_, word| word,
+            |rule| {
+                let rule = self.rules.get(rule)?;
+                let matches = rule.matches(q);
+                left -= u32::from(!matches);
+                (matches || left == 0).then_some(matches.then_some(rule))
+            },
+        );
+        match found {
+            None => None,
+            Some(Some(rule)) => Some(rule),
+            Some(None) => self.find_by_all(q, sets),
+        }
+    }
+
+    /// With the sets of all dimensions, those of the addresses being given.
+    #[cold]
+    fn find_by_all<'a>(&'a self, q: &Query<V>, mut sets: Sets<'a>) -> Option<&'a Rule<V>> {
+        let list = sets
+            .add(self.remote_port.as_ref(), q.remote_port)
             .or_else(|| sets.add(self.local_port.as_ref(), q.local_port))
             .or_else(|| sets.add(self.protocol.as_ref(), q.protocol))
             .or_else(|| sets.add(self.direction.as_ref(), q.direction));
-        if let Some(list) = list {
-            let mut rules = list
-                .iter()
-                .filter_map(|&rule| self.rules.get(usize::from(rule)));
-            return rules.find(|rule| rule.matches(q));
+        match list {
+            Some(list) => self.first_of(list, q),
+            None => sets.search(
+                self.rules.len(),
+                |_, word| word,
+                |rule| self.rules.get(rule),
+            ),
         }
-        self.rules
-            .get(sets.first(self.rules.len(), |_, word| word)?)
+    }
+
+    fn first_of(&self, list: &[u16], q: &Query<V>) -> Option<&Rule<V>> {
+        let mut rules = list
+            .iter()
+            .filter_map(|&rule| self.rules.get(usize::from(rule)));
+        rules.find(|rule| rule.matches(q))
     }
 
     /// The first rule that would match with some protocol and ports where `q` has none; without `bypass`, the first of
@@ -195,11 +236,11 @@ impl<V: Value> Page<V> {
                 .filter_map(|&rule| self.rules.get(usize::from(rule)));
             return rules.find(|rule| (bypass || !rule.bypass) && rule.may_match(q));
         }
-        let first = sets.first(self.rules.len(), |at, word| match bypass {
+        let mask = |at: usize, word: u64| match bypass {
             true => word,
             false => word & self.not_bypass.get(at / 64).copied().unwrap_or(0),
-        });
-        self.rules.get(first?)
+        };
+        sets.search(self.rules.len(), mask, |rule| self.rules.get(rule))
     }
 
     /// Bytes on the heap.

@@ -4,13 +4,23 @@
 pub(super) trait Value: Copy + Ord + std::fmt::Debug {
     const MIN: Self;
     const MAX: Self;
+    /// Searches boundaries of this type.
+    type Ranks: Ranks<Self>;
     /// None behind the last one.
     fn next(self) -> Option<Self>;
+}
+
+/// Sorted distinct boundaries, the first of which is [`Value::MIN`]. Interval `i` goes from boundary `i` to the next.
+pub(super) trait Ranks<V>: std::fmt::Debug {
+    fn new(boundaries: &[V]) -> Self;
+    /// The interval that `value` is in.
+    fn find(&self, value: V) -> usize;
 }
 
 impl Value for u32 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
+    type Ranks = Tree<u32>;
     fn next(self) -> Option<Self> {
         self.checked_add(1)
     }
@@ -19,6 +29,7 @@ impl Value for u32 {
 impl Value for u128 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
+    type Ranks = Halves;
     fn next(self) -> Option<Self> {
         self.checked_add(1)
     }
@@ -27,24 +38,37 @@ impl Value for u128 {
 /// Keys in a node: one or two cache lines, compared all at once.
 const NODE: usize = 16;
 
-/// Sorted distinct boundaries, the first of which is [`Value::MIN`]. Interval `i` goes from boundary `i` to the next.
+/// Boundaries that fit a register.
 #[derive(Debug)]
-pub(super) struct Ranks<V> {
+pub(super) struct Tree<K> {
     /// From the root down. A level's keys are the first keys of the nodes of the level below.
-    levels: Vec<Level<V>>,
+    levels: Vec<Level<K>>,
 }
 
 #[derive(Debug)]
-struct Level<V> {
-    nodes: Vec<[V; NODE]>,
+struct Level<K> {
+    nodes: Vec<[K; NODE]>,
     /// Without the padding of the last node.
     keys: usize,
 }
 
-impl<V: Value> Level<V> {
-    fn new(keys: &[V]) -> Self {
-        let node = |keys: &[V]| {
-            let mut node = [V::MAX; NODE];
+/// What a [`Tree`] holds.
+trait Key: Copy + Ord + std::fmt::Debug {
+    const MAX: Self;
+}
+
+impl Key for u32 {
+    const MAX: Self = Self::MAX;
+}
+
+impl Key for u64 {
+    const MAX: Self = Self::MAX;
+}
+
+impl<K: Key> Level<K> {
+    fn new(keys: &[K]) -> Self {
+        let node = |keys: &[K]| {
+            let mut node = [K::MAX; NODE];
             for (place, key) in node.iter_mut().zip(keys) {
                 *place = *key;
             }
@@ -57,8 +81,8 @@ impl<V: Value> Level<V> {
     }
 }
 
-impl<V: Value> Ranks<V> {
-    pub(super) fn new(boundaries: &[V]) -> Self {
+impl<K: Key> Ranks<K> for Tree<K> {
+    fn new(boundaries: &[K]) -> Self {
         let mut keys = boundaries.to_vec();
         let mut levels = vec![Level::new(&keys)];
         while keys.len() > NODE {
@@ -69,8 +93,8 @@ impl<V: Value> Ranks<V> {
         Self { levels }
     }
 
-    /// The interval that `value` is in.
-    pub(super) fn find(&self, value: V) -> usize {
+    #[inline]
+    fn find(&self, value: K) -> usize {
         let mut at = 0;
         for level in &self.levels {
             let Some(node) = level.nodes.get(at) else {
@@ -85,11 +109,60 @@ impl<V: Value> Ranks<V> {
     }
 }
 
+/// Boundaries of IPv6: a tree of the distinct high halves, and under each the low halves. Policies differ in the high
+/// one, so there are few under each.
+#[derive(Debug)]
+pub(super) struct Halves {
+    tree: Tree<u64>,
+    /// The high half, and where its low halves end.
+    groups: Vec<(u64, u32)>,
+    lows: Vec<u64>,
+}
+
+impl Ranks<u128> for Halves {
+    fn new(boundaries: &[u128]) -> Self {
+        let high = |boundary: &u128| (*boundary >> 64) as u64;
+        let mut groups = Vec::new();
+        for same in boundaries.chunk_by(|a, b| high(a) == high(b)) {
+            let end = groups.last().map_or(0, |(_, end)| *end) + same.len() as u32;
+            groups.extend(same.first().map(|boundary| (high(boundary), end)));
+        }
+        let highs: Vec<u64> = groups.iter().map(|(high, _)| *high).collect();
+        Self {
+            tree: Tree::new(&highs),
+            groups,
+            lows: boundaries.iter().map(|boundary| *boundary as u64).collect(),
+        }
+    }
+
+    #[inline]
+    fn find(&self, value: u128) -> usize {
+        let (high, low) = ((value >> 64) as u64, value as u64);
+        let group = self.tree.find(high);
+        let Some(&(group_high, end)) = self.groups.get(group) else {
+            return 0;
+        };
+        let end = end as usize;
+        if group_high != high {
+            return end - 1;
+        }
+        let before = group.checked_sub(1).and_then(|g| self.groups.get(g));
+        let start = before.map_or(0, |(_, end)| *end as usize);
+        let lows = self.lows.get(start..end).unwrap_or(&[]);
+        // Below the group's first boundary is the last interval of the group before.
+        (start + lows.partition_point(|l| *l <= low)).saturating_sub(1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn len_is_odd(boundaries: &[u32]) -> bool {
+        boundaries.len() % 2 == 1
+    }
 
     fn naive<V: Value>(boundaries: &[V], value: V) -> usize {
         boundaries.iter().filter(|b| **b <= value).count() - 1
@@ -104,12 +177,14 @@ mod tests {
             let mut boundaries = boundaries;
             boundaries.insert(0);
             let boundaries: Vec<u32> = boundaries.into_iter().collect();
-            let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << 90).collect();
-            let (ranks, wide_ranks) = (Ranks::new(&boundaries), Ranks::new(&wide));
+            // Few high halves and many, so that groups have one boundary and several.
+            let shift = if len_is_odd(&boundaries) { 90 } else { 40 };
+            let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << shift).collect();
+            let (ranks, wide_ranks) = (Tree::new(&boundaries), Halves::new(&wide));
             let near = boundaries.iter().flat_map(|b| [b.wrapping_sub(1), *b, b.wrapping_add(1)]);
             for value in values.into_iter().chain(near).chain([0, u32::MAX]) {
                 prop_assert_eq!(ranks.find(value), naive(&boundaries, value));
-                let value = u128::from(value) << 90 | 5;
+                let value = u128::from(value) << shift | 5;
                 prop_assert_eq!(wide_ranks.find(value), naive(&wide, value));
             }
             prop_assert_eq!(wide_ranks.find(u128::MAX), wide.len() - 1);
@@ -121,7 +196,7 @@ mod tests {
         for len in [1u32, 15, 16, 17, 255, 256, 257, 4097] {
             let mut boundaries: Vec<u32> = (0..len).collect();
             boundaries.push(u32::MAX);
-            let ranks = Ranks::new(&boundaries);
+            let ranks = Tree::new(&boundaries);
             assert_eq!(ranks.find(u32::MAX), boundaries.len() - 1);
             assert_eq!(ranks.find(u32::MAX - 1), boundaries.len() - 2);
         }

@@ -27,8 +27,8 @@ pub(super) struct Chunk {
 /// The intervals between the boundaries of all rules in this dimension, and their sets. Neighbours share the chunks
 /// that are the same, so n rules need at most 2n chunks of 512 bytes beside the roots.
 #[derive(Debug)]
-pub(super) struct Dimension<V> {
-    ranks: Ranks<V>,
+pub(super) struct Dimension<V: Value> {
+    ranks: V::Ranks,
     sets: Vec<Set>,
     lists: Vec<u16>,
     chunks: Vec<Chunk>,
@@ -63,7 +63,10 @@ impl Bitmap<'_> {
         let Some(chunk) = self.chunks.get(chunk) else {
             return 0;
         };
-        let before = (chunk.present & ((1 << index) - 1)).count_ones();
+        let before = match chunk.present {
+            u64::MAX => index,
+            present => (present & ((1 << index) - 1)).count_ones(),
+        };
         let at = chunk.words as usize + before as usize;
         self.words.get(at).copied().unwrap_or(0)
     }
@@ -98,7 +101,7 @@ impl<V: Value> Dimension<V> {
             builder.emit();
         }
         Some(Self {
-            ranks: Ranks::new(&boundaries),
+            ranks: V::Ranks::new(&boundaries),
             sets: builder.sets,
             lists: builder.lists,
             chunks_per_set: builder.state.len(),
