@@ -205,8 +205,8 @@ def all_transforms():
     found.append(Transform("CHACHA20_POLY1305", "chacha", 256, icv=16))
     found.append(Transform("AES_GCM_16_IIV_128", "gcm", 128, icv=16, implicit_iv=True))
     found.append(Transform("AES_GCM_16_IIV_256", "gcm", 256, icv=16, implicit_iv=True))
-    found.append(Transform("AES_CCM_16_IIV_128", "ccm", 128, icv=16, implicit_iv=True))
-    found.append(Transform("AES_CCM_16_IIV_256", "ccm", 256, icv=16, implicit_iv=True))
+    found.append(Transform("AES_CCM_8_IIV_128", "ccm", 128, icv=8, implicit_iv=True))
+    found.append(Transform("AES_CCM_8_IIV_256", "ccm", 256, icv=8, implicit_iv=True))
     found.append(Transform("CHACHA20_POLY1305_IIV", "chacha", 256, icv=16, implicit_iv=True))
     modern = [name for name in INTEGRITY if name != "HMAC_MD5_96"]
     for index, integrity in enumerate(modern):
