@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use esplanade_crypto::{Batch, Direction, Engine, RejectReason};
 
-use crate::drop_reason::{DropCounters, DropReason};
+use crate::drop_reason::{DropReason, WalkCounters};
 use crate::outbound::WalkLimits;
 
 /// What a walk knows about a batch that the engine does not need.
@@ -49,7 +49,7 @@ impl<S: Side> Circulation<S> {
     pub fn submit(
         &mut self,
         engine: &mut dyn Engine,
-        drops: &DropCounters,
+        counters: &WalkCounters,
     ) -> Result<(), RejectReason> {
         let waits = |(batch, _): &mut (Batch, S)| !batch.jobs.is_empty();
         let Some((batch, mut side)) = self.filling.take_if(waits) else {
@@ -64,7 +64,7 @@ impl<S: Side> Circulation<S> {
             Err(rejected) => {
                 let mut batch = rejected.batch;
                 if rejected.reason == RejectReason::OutOfService {
-                    drops.add(DropReason::EngineFailed, batch.jobs.len() as u64);
+                    counters.count_drop(DropReason::EngineFailed, batch.jobs.len() as u64);
                     batch.clear();
                     side.clear();
                 }

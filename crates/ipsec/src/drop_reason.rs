@@ -37,12 +37,23 @@ drop_reasons! {
     LifetimeExpired = "lifetime-expired";
     /// Outbound: the packet does not fit into the batch or into an outer packet.
     TooLong = "too-long";
+    /// Outbound: the packet is longer than its path takes and must not be fragmented; the sender was told (RFC 4301
+    /// §8.2.1).
+    TooBig = "too-big";
+    /// Outbound: overlapping, tiny, too many or timed-out fragments (RFC 4301 §7).
+    FragmentRefused = "fragment-refused";
+    /// Outbound: transport mode carries whole packets (RFC 4303 §3.3.4); a fragment would need a tunnel.
+    Fragment = "fragment";
+    /// More SAs one around the other than are applied or taken off.
+    NestedTooDeep = "nested-too-deep";
     /// The engine is full, out of service, or refused a job.
     EngineFailed = "engine-failed";
     /// The random generator gave no IV.
     NoRandomness = "no-randomness";
     /// Inbound: too short for an ESP packet of its SA, or not a whole number of blocks.
     MalformedEsp = "malformed-esp";
+    /// Inbound: the AH is too short or of another length than its SA's, or the headers before it are malformed.
+    MalformedAh = "malformed-ah";
     /// Inbound: no SA has this SPI (RFC 4303 §3.4.2).
     UnknownSpi = "unknown-spi";
     /// Inbound: the sequence number was seen before (RFC 4303 §3.4.3).
@@ -101,8 +112,8 @@ impl DropCounters {
     }
 }
 
-/// What one walk (one direction of one worker) has done. `packets_in` is `packets_out` plus
-/// `packets_bypassed` plus the drops plus what is still in the engine.
+/// What one walk (one direction of one worker) has done. `packets_in` and the `dummies` that it was asked to make are
+/// together `packets_out`, `packets_bypassed`, the drops, and what is still in the engine.
 #[derive(Debug, Default)]
 pub struct WalkCounters {
     pub packets_in: AtomicU64,
@@ -110,17 +121,41 @@ pub struct WalkCounters {
     pub packets_out: AtomicU64,
     pub bytes_out: AtomicU64,
     pub packets_bypassed: AtomicU64,
+    /// Outbound: dummy packets made. Those that come in are dropped as [`DropReason::Dummy`].
+    pub dummies: AtomicU64,
     pub drops: DropCounters,
+}
+
+/// Only the walk itself writes: a load and a store do, which cost less than a locked addition.
+fn add_alone(counter: &AtomicU64, value: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(value);
+    counter.store(sum, Ordering::Relaxed);
 }
 
 impl WalkCounters {
     pub(crate) fn count_in(&self, packets: u64, bytes: u64) {
-        self.packets_in.fetch_add(packets, Ordering::Relaxed);
-        self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+        add_alone(&self.packets_in, packets);
+        add_alone(&self.bytes_in, bytes);
     }
 
     pub(crate) fn count_out(&self, packets: u64, bytes: u64) {
-        self.packets_out.fetch_add(packets, Ordering::Relaxed);
-        self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+        add_alone(&self.packets_out, packets);
+        add_alone(&self.bytes_out, bytes);
+    }
+
+    pub(crate) fn count_bypassed(&self, packets: u64) {
+        add_alone(&self.packets_bypassed, packets);
+    }
+
+    pub(crate) fn count_dummies(&self, packets: u64) {
+        add_alone(&self.dummies, packets);
+    }
+
+    pub(crate) fn uncount_dummies(&self, packets: u64) {
+        add_alone(&self.dummies, packets.wrapping_neg());
+    }
+
+    pub(crate) fn count_drop(&self, reason: DropReason, packets: u64) {
+        add_alone(&self.drops.0[reason as usize], packets);
     }
 }

@@ -53,6 +53,11 @@ impl Layout {
         (payload_len + esp::TRAILER_LEN + mask) & !mask
     }
 
+    /// At most this follows the payload: padding, trailer and ICV.
+    pub fn behind_len_max(&self) -> usize {
+        usize::from(self.align) - 1 + esp::TRAILER_LEN + self.icv_len()
+    }
+
     /// An ESP packet, SPI to ICV.
     pub fn sealed_len(&self, payload_len: usize) -> usize {
         self.esp_header_len() + self.body_len(payload_len) + self.icv_len()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use esplanade_crypto::{KeyContext, KeyError, Transform};
+use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform};
 
 use crate::drop_reason::DropCounters;
 use crate::layout::Layout;
@@ -13,8 +13,10 @@ use crate::path::PathCell;
 use crate::replay::ReplayWindow;
 use crate::selector::SelectorSet;
 use crate::sequence::SequenceAllocator;
-use crate::spd::PolicyId;
-use crate::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy};
+use crate::spd::{Policy, PolicyId};
+use crate::tunnel::{self, DfPolicy, DscpPolicy, FlowLabelPolicy};
+use crate::wire::ah;
+use crate::wire::udp_encap::UDP_HEADER_LEN;
 
 pub use crate::path::Path;
 
@@ -213,12 +215,7 @@ impl SaCommon {
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
             drops: DropCounters::default(),
             key: Arc::new(KeyContext::new(transform, esn, key_material)?),
-            layout: Layout::new(
-                transform,
-                parameters.mode,
-                parameters.tfc,
-                parameters.class,
-            ),
+            layout: Layout::new(transform, parameters.mode, parameters.tfc, parameters.class),
             path: PathCell::new(parameters.path),
         })
     }
@@ -253,6 +250,7 @@ pub struct OutboundSa {
     pub sequence: SequenceAllocator,
     /// The newest selection of its policy that this SA was or is in: what flow caches compare with.
     pub(crate) selection: AtomicU64,
+    pub(crate) next: Option<Arc<Policy>>,
 }
 
 impl OutboundSa {
@@ -270,7 +268,43 @@ impl OutboundSa {
             common: SaCommon::new(parameters)?,
             sequence,
             selection: AtomicU64::new(0),
+            next: None,
         })
+    }
+
+    /// The longest inner packet whose outer packet takes no more than `path_mtu` bytes (RFC 4301 §8.1).
+    pub fn inner_mtu(&self, path_mtu: usize) -> usize {
+        let layout = &self.common.layout;
+        let (path, transform) = (self.common.path(), self.common.transform());
+        let icv_field = layout.iv_len() + layout.icv_len();
+        match (layout.protocol, layout.mode) {
+            (Protocol::Esp, Mode::Tunnel) => {
+                tunnel::inner_mtu(path_mtu, transform, path.version(), path.udp_encap)
+            }
+            // The IP header is the packet's own: as long in front as it was inside.
+            (Protocol::Esp, _) => {
+                let udp_len = if path.udp_encap { UDP_HEADER_LEN } else { 0 };
+                let header_len = tunnel::header_len(path.version(), false);
+                let sealed = path_mtu.saturating_sub(header_len + udp_len);
+                header_len + transform.payload_len_max(sealed)
+            }
+            (Protocol::Ah, mode) => {
+                let outer = match mode {
+                    Mode::Tunnel => tunnel::header_len(path.version(), false),
+                    _ => 0,
+                };
+                path_mtu.saturating_sub(outer + ah::header_len(path.version(), icv_field))
+            }
+        }
+    }
+
+    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel.
+    #[must_use]
+    pub fn through(self, policy: Arc<Policy>) -> Self {
+        Self {
+            next: Some(policy),
+            ..self
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use esplanade_crypto::Transform;
+use esplanade_crypto::{Protocol, Transform};
 
 use crate::sa::{Path, TunnelOptions};
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
@@ -54,9 +54,12 @@ pub struct OuterMeta {
     pub path: Path,
     pub tos: u8,
     pub dont_fragment: bool,
+    /// IPv6 only.
+    pub flow_label: u32,
 }
 
 impl OuterMeta {
+    /// The walk, which has a key for it, puts in a hash where that is the policy for flow labels.
     pub fn new(path: Path, options: &TunnelOptions, inner: &IpView) -> Self {
         let dscp = match options.dscp {
             DscpPolicy::Copy => inner.tos & !ECN_MASK,
@@ -72,7 +75,28 @@ impl OuterMeta {
             // RFC 6040 §4.1, normal mode: the ECN field is copied.
             tos: dscp | inner.tos & ECN_MASK,
             dont_fragment,
+            flow_label: match options.flow_label {
+                FlowLabelPolicy::Copy => inner.flow_label,
+                FlowLabelPolicy::Zero | FlowLabelPolicy::Hash => 0,
+            },
         }
+    }
+
+    /// Of a packet that is around no packet.
+    pub(crate) fn of_dummy(path: Path, options: &TunnelOptions) -> Self {
+        Self {
+            path,
+            tos: match options.dscp {
+                DscpPolicy::Copy => 0,
+                DscpPolicy::Fixed(code_point) => code_point << 2,
+            },
+            dont_fragment: options.df != DfPolicy::Clear,
+            flow_label: 0,
+        }
+    }
+
+    pub(crate) fn ip_header_len(&self) -> usize {
+        header_len(self.path.version(), false)
     }
 
     /// Length of the headers in front of the ESP packet.
@@ -81,7 +105,7 @@ impl OuterMeta {
     }
 }
 
-/// What is known about the outer header of a received ESP packet.
+/// What is known about the outer header of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterFacts {
     /// Port 0 without UDP encapsulation.
@@ -89,9 +113,26 @@ pub struct OuterFacts {
     pub udp_encap: bool,
     /// 0 where the back end cannot tell.
     pub tos: u8,
+    /// How many bytes in front of the packet are its IP header (and UDP header). 0 where the back end has none:
+    /// transport mode then makes one from the addresses; AH, which covers it, cannot do without.
+    pub header_len: u16,
+    pub protocol: Protocol,
 }
 
-const fn header_len(version: IpVersion, udp_encap: bool) -> usize {
+impl OuterFacts {
+    /// Of an ESP packet whose IP header the back end does not have.
+    pub fn new(remote: SocketAddr, udp_encap: bool, tos: u8) -> Self {
+        Self {
+            remote,
+            udp_encap,
+            tos,
+            header_len: 0,
+            protocol: Protocol::Esp,
+        }
+    }
+}
+
+pub(crate) const fn header_len(version: IpVersion, udp_encap: bool) -> usize {
     let ip = match version {
         IpVersion::V4 => IPV4_HEADER_LEN,
         IpVersion::V6 => IPV6_HEADER_LEN,
@@ -113,43 +154,53 @@ pub const fn inner_mtu(
 /// sealed ESP packet. None if the frame is too short or too long, or mixes IP versions.
 pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
     let path = &meta.path;
-    let frame_len = frame.len();
-    let (ip_len, protocol) = match path.udp_encap {
-        true => (meta.header_len() - UDP_HEADER_LEN, PROTOCOL_UDP),
-        false => (meta.header_len(), esp::PROTOCOL),
-    };
-    let (ip, rest) = frame.split_at_mut_checked(ip_len)?;
-    match (path.local.ip(), path.remote.ip()) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => {
-            let flags = if meta.dont_fragment { 0x4000u16 } else { 0 };
-            ip.fill(0);
-            *ip.get_mut(..2)?.first_chunk_mut()? = [0x45, meta.tos];
-            put(ip, 2, &u16::try_from(frame_len).ok()?.to_be_bytes())?;
-            put(ip, 4, &identification.to_be_bytes())?;
-            put(ip, 6, &flags.to_be_bytes())?;
-            put(ip, 8, &[OUTER_TTL, protocol])?;
-            put(ip, 12, &local.octets())?;
-            put(ip, 16, &remote.octets())?;
-            let checksum = checksum::fold(checksum::sum(0, ip));
-            put(ip, 10, &checksum.to_be_bytes())?;
-        }
-        (IpAddr::V6(local), IpAddr::V6(remote)) => {
-            let payload_len = u16::try_from(rest.len()).ok()?;
-            put(ip, 0, &[0x60 | meta.tos >> 4, meta.tos << 4, 0, 0])?;
-            put(ip, 4, &payload_len.to_be_bytes())?;
-            put(ip, 6, &[protocol, OUTER_TTL])?;
-            put(ip, 8, &local.octets())?;
-            put(ip, 24, &remote.octets())?;
-        }
-        _ => return None,
+    if !path.udp_encap {
+        return write_ip(meta, esp::PROTOCOL, identification, frame).map(|_| ());
     }
-    if path.udp_encap {
-        write_udp(path, rest)?;
-    }
-    Some(())
+    let ip_len = write_ip(meta, PROTOCOL_UDP, identification, frame)?;
+    write_udp(path, frame.get_mut(ip_len..)?)
 }
 
-fn write_udp(path: &Path, datagram: &mut [u8]) -> Option<()> {
+/// Writes the IP header of a packet that `frame` holds from the header to the end. Gives the header's length.
+pub(crate) fn write_ip(
+    meta: &OuterMeta,
+    protocol: u8,
+    identification: u16,
+    frame: &mut [u8],
+) -> Option<usize> {
+    let frame_len = frame.len();
+    match (meta.path.local.ip(), meta.path.remote.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(remote)) => {
+            let ip = frame.first_chunk_mut::<IPV4_HEADER_LEN>()?;
+            let flags = if meta.dont_fragment { 0x4000u16 } else { 0 };
+            ip[..2].copy_from_slice(&[0x45, meta.tos]);
+            ip[2..4].copy_from_slice(&u16::try_from(frame_len).ok()?.to_be_bytes());
+            ip[4..6].copy_from_slice(&identification.to_be_bytes());
+            ip[6..8].copy_from_slice(&flags.to_be_bytes());
+            ip[8..12].copy_from_slice(&[OUTER_TTL, protocol, 0, 0]);
+            ip[12..16].copy_from_slice(&local.octets());
+            ip[16..].copy_from_slice(&remote.octets());
+            let checksum = checksum::fold(checksum::sum(0, ip));
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            Some(IPV4_HEADER_LEN)
+        }
+        (IpAddr::V6(local), IpAddr::V6(remote)) => {
+            let payload_len = u16::try_from(frame_len.checked_sub(IPV6_HEADER_LEN)?).ok()?;
+            let ip = frame.first_chunk_mut::<IPV6_HEADER_LEN>()?;
+            let first = 6 << 28 | u32::from(meta.tos) << 20 | meta.flow_label & 0xf_ffff;
+            ip[..4].copy_from_slice(&first.to_be_bytes());
+            ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
+            ip[6..8].copy_from_slice(&[protocol, OUTER_TTL]);
+            ip[8..24].copy_from_slice(&local.octets());
+            ip[24..].copy_from_slice(&remote.octets());
+            Some(IPV6_HEADER_LEN)
+        }
+        _ => None,
+    }
+}
+
+/// Writes the UDP header of an encapsulated ESP packet; the sealed bytes are behind it.
+pub(crate) fn write_udp(path: &Path, datagram: &mut [u8]) -> Option<()> {
     let len = u16::try_from(datagram.len()).ok()?;
     put(datagram, 0, &path.local.port().to_be_bytes())?;
     put(datagram, 2, &path.remote.port().to_be_bytes())?;

@@ -4,17 +4,21 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{DeadEngine, LEFT, RIGHT, Tunnel, assert_reconciled, facts, inner, ipv4, selectors};
+use common::{
+    DeadEngine, LEFT, ONE, RIGHT, Tunnel, assert_reconciled, facts, inner, ipv4, key_material,
+    parameters, prefix, selectors,
+};
 use esplanade_crypto::random::RandomError;
-use esplanade_crypto::{JobStatus, KeyContext, Transform, cpu};
+use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::outbound::{Outbound, WalkLimits};
-use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, WalkLimits};
+use esplanade_ipsec::sa::{Mode, OutboundSa, SaParameters};
+use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
-use esplanade_ipsec::wire::{IpView, ip};
+use esplanade_ipsec::wire::{IpView, checksum, ip};
 
 const GCM: Transform = Transform::ESP[0];
 const CBC: Transform = Transform::ESP[3];
@@ -130,8 +134,76 @@ fn outbound_case(reason: DropReason) -> Walk {
             tunnel.outbound = Outbound::with_random(WalkLimits::default(), |_| Err(RandomError));
             send(tunnel, &packet)
         }
+        DropReason::TooBig => {
+            let mut tunnel = Tunnel::new(GCM, false);
+            let view = IpView::parse(&packet).expect("well-formed");
+            let segments = Segments::one(packet.len());
+            let Outcome::Protect(sa) = tunnel.outbound.decide(&tunnel.spd, &view, &segments) else {
+                panic!("the policy is Protect");
+            };
+            tunnel.outbound.drop_decided(&sa, reason, &segments);
+            assert_eq!(sa.common.drops.get(reason), 1);
+            Walk::Outbound(tunnel)
+        }
+        DropReason::FragmentRefused => {
+            let mut tunnel = Tunnel::new(GCM, false);
+            tunnel.outbound.drop_packet(reason, packet.len());
+            Walk::Outbound(tunnel)
+        }
+        DropReason::Fragment => {
+            let tunnel = Tunnel::with(GCM, false, |p| p.mode = Mode::Transport);
+            let mut first = packet.clone();
+            first[6] = 0x20;
+            fix_checksum(&mut first);
+            send(tunnel, &first)
+        }
+        DropReason::NestedTooDeep => {
+            // Each sealed packet goes to the same policy again.
+            let mut tunnel = Tunnel::new(GCM, false);
+            let everything = prefix("0.0.0.0/0");
+            let change = |p: &mut SaParameters<'_>| {
+                p.selectors = SelectorSet::new(vec![Selector::between(everything, everything)])
+                    .expect("one is not too many");
+            };
+            let circle = Arc::new(Policy::new(PolicyId(9), "circle"));
+            let key = key_material(GCM);
+            let mut parameters = parameters(GCM, false, 0x1234, &key);
+            change(&mut parameters);
+            let sa = OutboundSa::new(parameters).expect("good keys");
+            let sa = Arc::new(sa.through(Arc::clone(&circle)));
+            circle.install(Arc::clone(&sa));
+            tunnel.policy.install(sa);
+            let _ = tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
+            while tunnel.outbound.waiting() > 0 {
+                let _ = tunnel.outbound.submit(&mut tunnel.seal_engine);
+                while let Some(sealed) = tunnel.outbound.poll(&mut tunnel.seal_engine) {
+                    assert!(sealed.trains(ONE).next().is_none());
+                    tunnel.outbound.recycle(sealed);
+                }
+            }
+            Walk::Outbound(tunnel)
+        }
+        DropReason::MalformedAh => {
+            let mut tunnel = Tunnel::new(Transform::AH[0], false);
+            let mut frame = ipv4("198.51.100.2", "192.0.2.1", 51, 0, &[0; 60]);
+            frame[24..28].copy_from_slice(&tunnel.inbound_sa.common.spi.to_be_bytes());
+            frame[31] = 1;
+            let facts = OuterFacts {
+                header_len: 20,
+                protocol: Protocol::Ah,
+                ..OuterFacts::new(facts().remote, false, 0)
+            };
+            assert!(tunnel.open_from(&[frame], &facts).is_empty());
+            Walk::Inbound(tunnel)
+        }
         _ => inbound_case(reason),
     }
+}
+
+fn fix_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &packet[..20]));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn inbound_case(reason: DropReason) -> Walk {

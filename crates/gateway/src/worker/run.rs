@@ -432,9 +432,12 @@ impl Run {
             let submitted = self.inbound.submit(&mut *self.engines.open);
             while let Some(mut opened) = self.inbound.poll(&mut *self.engines.open) {
                 self.deliver(&mut opened);
+                self.inbound.push_nested(self.database.sad(), &mut opened);
                 self.inbound.recycle(opened);
             }
-            if submitted != Err(RejectReason::Full) {
+            let again = submitted == Err(RejectReason::Full)
+                || submitted.is_ok() && self.inbound.waiting() > 0;
+            if !again {
                 return;
             }
         }
@@ -545,11 +548,7 @@ impl Sorter<'_> {
     }
 
     fn nat_t(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
-        let facts = OuterFacts {
-            remote: meta.remote,
-            udp_encap: true,
-            tos: meta.tos,
-        };
+        let facts = OuterFacts::new(meta.remote, true, meta.tos);
         let mut at = self.at;
         for payload in datagram.chunks(meta.segment.max(1)) {
             match udp_encap::classify(payload) {
@@ -563,11 +562,8 @@ impl Sorter<'_> {
     }
 
     fn esp(self, socket: &EspSocket, meta: &Received, datagram: &[u8]) {
-        let facts = OuterFacts {
-            remote: SocketAddr::new(meta.remote.ip(), 0),
-            udp_encap: false,
-            tos: meta.tos,
-        };
+        let remote = SocketAddr::new(meta.remote.ip(), 0);
+        let facts = OuterFacts::new(remote, false, meta.tos);
         match socket.payload(datagram) {
             Some(range) => self.found.push((self.at + range.start, range.len(), facts)),
             None => add(&self.io.runts, 1),

@@ -2,67 +2,36 @@
 //!
 //! One `Inbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made.
 
+mod finish;
+mod opened;
+mod prepare;
+
 use std::sync::Arc;
 
-use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason};
+use esplanade_crypto::{Batch, Direction, Engine, JobStatus, Protocol, RejectReason};
 
-use crate::circulation::{self, Circulation, Side as _};
+use crate::audit::{AuditEvent, AuditKind};
+use crate::circulation::{Circulation, Side as _};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::lifetime::LifetimeEvent;
-use crate::outbound::WalkLimits;
-use crate::replay::{ReplayError, ReplayWindow};
+use crate::outbound::{NESTING_MAX, WalkLimits};
+use crate::replay::{Committed, ReplayWindow};
 use crate::sa::{InboundSa, SaDirection};
 use crate::sad::Sad;
-use crate::tunnel::{self, OuterFacts};
-use crate::wire::esp::{self, EspHeader};
-use crate::wire::ip::{PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_NONE};
-use crate::wire::{IpVersion, IpView};
+use crate::tunnel::OuterFacts;
 
-/// What the walk knows about a batch that the engine does not need.
-#[derive(Debug, Default)]
-struct Side {
-    /// One per job: index into `sas`.
-    sa_of_job: Vec<u32>,
-    /// One per job.
-    facts: Vec<OuterFacts>,
-    sas: Vec<Arc<InboundSa>>,
-    delivered: Vec<Delivered>,
-}
+pub use opened::{Delivered, OpenedBatch};
+pub use prepare::Received;
 
-impl circulation::Side for Side {
-    fn clear(&mut self) {
-        self.sa_of_job.clear();
-        self.facts.clear();
-        self.sas.clear();
-        self.delivered.clear();
-    }
-}
-
-impl Side {
-    /// The SA of an SPI. Packets of one SA come in runs, and a batch keeps to one snapshot of the SA.
-    fn sa_index(&mut self, sad: &Sad, spi: u32) -> Option<u32> {
-        let same = self.sas.last().is_some_and(|sa| sa.common.spi == spi);
-        if !same {
-            self.sas.push(sad.lookup(spi)?);
-        }
-        Some((self.sas.len() - 1) as u32)
-    }
-}
-
-/// An inner packet that may pass.
-#[derive(Clone, Copy, Debug)]
-pub struct Delivered {
-    offset: u32,
-    /// The inner packet as it is delivered, with the outer ECN brought in.
-    pub view: IpView,
-}
+use opened::{Content, Run, Side};
 
 /// The inbound walk of one worker.
 pub struct Inbound {
     limits: WalkLimits,
     batches: Circulation<Side>,
     events: Vec<Event>,
+    audits: Vec<(AuditEvent, u64)>,
     counters: Arc<WalkCounters>,
     now_ms: u64,
 }
@@ -73,6 +42,7 @@ impl Inbound {
             limits,
             batches: Circulation::new(Direction::Open, &limits),
             events: Vec::new(),
+            audits: Vec::with_capacity(AuditKind::ALL.len()),
             counters: Arc::default(),
             now_ms: 0,
         }
@@ -92,8 +62,14 @@ impl Inbound {
         self.events.drain(..)
     }
 
+    /// Takes what is to be audited (RFC 4303 §4): of each kind the first packet since the last call, and how many
+    /// there were.
+    pub fn drain_audits(&mut self) -> std::vec::Drain<'_, (AuditEvent, u64)> {
+        self.audits.drain(..)
+    }
+
     /// The part of the arena that is free: receive into it, [`Inbound::commit_received`] what was used,
-    /// then [`Inbound::push`] each packet by its offset. None while every batch is busy.
+    /// then push each packet by its offset. None while every batch is busy.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
         let (batch, _) = self.batches.filling.as_mut()?;
         let offset = batch.used();
@@ -113,97 +89,36 @@ impl Inbound {
         filling.is_some_and(|(batch, _)| batch.jobs.len() < self.limits.jobs_max)
     }
 
-    /// Takes one ESP packet, SPI to ICV, that lies in the arena at `offset`. Packets must not overlap.
-    /// A drop is counted already.
-    pub fn push(
-        &mut self,
-        sad: &Sad,
-        offset: usize,
-        len: usize,
-        facts: &OuterFacts,
-    ) -> Result<(), DropReason> {
-        self.counters.count_in(1, len as u64);
-        let result = self.prepare(sad, offset, len, facts);
-        if let Err((reason, sa)) = &result {
-            self.counters.drops.add(*reason, 1);
-            let sa = sa.and_then(|sa| self.batches.filling.as_ref()?.1.sas.get(sa as usize));
-            if let Some(sa) = sa {
-                sa.common.drops.add(*reason, 1);
-            }
-        }
-        result.map_err(|(reason, _)| reason)
-    }
-
-    /// Copies one ESP packet into the arena and takes it.
+    /// Copies one packet into the arena and takes it. It begins [`OuterFacts::header_len`] bytes in front of ESP or AH.
     pub fn push_copy(
         &mut self,
         sad: &Sad,
-        esp: &[u8],
+        packet: &[u8],
         facts: &OuterFacts,
     ) -> Result<(), DropReason> {
-        let place = self.batches.filling.as_mut().and_then(|(batch, _)| {
-            let offset = batch.reserve(esp.len())?;
-            let place = batch.buffer.get_mut(offset..offset + esp.len())?;
-            place.copy_from_slice(esp);
-            Some(offset)
-        });
-        // No packet can be at the end of the address space: it is refused and counted as too long.
-        self.push(sad, place.unwrap_or(usize::MAX), esp.len(), facts)
+        let len = packet.len().saturating_sub(facts.header_len.into());
+        self.counters.count_in(1, len as u64);
+        self.copy(sad, packet, facts, 0)
     }
 
-    fn prepare(
+    fn copy(
         &mut self,
         sad: &Sad,
-        offset: usize,
-        len: usize,
+        packet: &[u8],
         facts: &OuterFacts,
-    ) -> Result<(), (DropReason, Option<u32>)> {
-        let jobs_max = self.limits.jobs_max;
-        let room = self.batches.filling.as_mut();
-        let (batch, side) = room
-            .filter(|(batch, _)| batch.jobs.len() < jobs_max)
-            .ok_or((DropReason::TooLong, None))?;
-        let end = offset.checked_add(len).ok_or((DropReason::TooLong, None))?;
-        let packet = batch
-            .buffer
-            .get(offset..end)
-            .ok_or((DropReason::TooLong, None))?;
-        let header = EspHeader::parse(packet).ok_or((DropReason::MalformedEsp, None))?;
-        let index = side
-            .sa_index(sad, header.spi)
-            .ok_or((DropReason::UnknownSpi, None))?;
-        let drop = |reason| (reason, Some(index));
-        let sa = side
-            .sas
-            .get(index as usize)
-            .ok_or((DropReason::UnknownSpi, None))?;
-        let transform = sa.common.transform();
-        let overhead = esp::HEADER_LEN + transform.iv_len() + transform.icv_len();
-        if len < transform.sealed_len_min()
-            || !(len - overhead).is_multiple_of(transform.block_align())
-        {
-            return Err(drop(DropReason::MalformedEsp));
-        }
-        if sa.common.lifetime.expired(self.now_ms) {
-            return Err(drop(DropReason::LifetimeExpired));
-        }
-        let sequence = sa
-            .replay
-            .check(header.sequence_low)
-            .map_err(|e| drop(e.into()))?;
-        let key = batch.add_key(&sa.common.key);
-        batch.jobs.push(Job {
-            key,
-            esp: offset as u32,
-            len: len as u32,
-            icv: 0,
-            sequence,
-            class: facts.tos >> 5,
-            status: JobStatus::Pending,
+        depth: u8,
+    ) -> Result<(), DropReason> {
+        let header_len = usize::from(facts.header_len);
+        let place = self.batches.filling.as_mut().and_then(|(batch, _)| {
+            let offset = batch.reserve(packet.len())?;
+            let place = batch.buffer.get_mut(offset..offset + packet.len())?;
+            place.copy_from_slice(packet);
+            Some(offset + header_len)
         });
-        side.sa_of_job.push(index);
-        side.facts.push(*facts);
-        Ok(())
+        // No packet can be at the end of the address space: it is refused and counted as too long.
+        let offset = place.unwrap_or(usize::MAX);
+        let len = packet.len().saturating_sub(header_len);
+        self.push_one(sad, offset, len, facts, depth)
     }
 
     /// The number of packets that wait for [`Inbound::submit`].
@@ -221,71 +136,134 @@ impl Inbound {
             batch.clear();
             side.clear();
         }
-        self.batches.submit(engine, &self.counters.drops)
+        self.batches.submit(engine, &self.counters)
     }
 
-    /// The next opened batch, in the order of submission, with what may be delivered.
+    /// The next opened batch, in the order of submission, with what may be delivered. Give it to
+    /// [`Inbound::push_nested`] before it is recycled.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<OpenedBatch> {
         let (mut batch, mut side) = self.batches.poll(engine)?;
-        let mut delivered = std::mem::take(&mut side.delivered);
-        let mut job = 0;
-        while job < side.sa_of_job.len() {
-            job = self.finish_run(&mut batch, &side, job, &mut delivered);
+        let mut content = std::mem::take(&mut side.content);
+        for run in &side.runs {
+            self.finish_run(&mut batch, &side, run, &mut content);
         }
+        let delivered = &content.delivered;
         let bytes: usize = delivered.iter().map(|d| d.view.total_len).sum();
         self.counters
             .count_out(delivered.len() as u64, bytes as u64);
-        side.delivered = delivered;
+        side.content = content;
         Some(OpenedBatch { batch, side })
     }
 
-    /// Finishes consecutive packets of one SA, from job `first` on, and gives the first job behind them.
-    fn finish_run(
-        &mut self,
-        batch: &mut Batch,
-        side: &Side,
-        first: usize,
-        delivered: &mut Vec<Delivered>,
-    ) -> usize {
-        let index = side.sa_of_job.get(first).copied().unwrap_or_default();
-        let same = |&&i: &&u32| i == index;
-        let run_len = side.sa_of_job.iter().skip(first).take_while(same).count();
-        let after = first + run_len.max(1);
-        let Some(sa) = side.sas.get(index as usize) else {
-            return after;
+    /// Finishes the packets of a run, as many at a time as the replay window takes in one step.
+    fn finish_run(&mut self, batch: &mut Batch, side: &Side, run: &Run, content: &mut Content) {
+        let first = run.first_job as usize;
+        let jobs = first..first + run.jobs as usize;
+        let (Some(sa), Some(tags)) = (side.sas.get(run.sa as usize), side.tags.get(jobs.clone()))
+        else {
+            return;
         };
         let (mut packets, mut bytes) = (0u64, 0u64);
         // Only the newest packet of all says where the peer is now.
         let mut newest_from = None;
-        let buffer = &mut batch.buffer;
-        let run = batch.jobs.iter().zip(&side.facts).skip(first).take(run_len);
-        for (job, facts) in run {
-            let finished = authenticated(job, &sa.replay).and_then(|newest| {
-                packets += 1;
-                if newest {
-                    newest_from = Some(facts);
-                }
-                decapsulate(sa, buffer, job, facts)
-            });
-            match finished {
-                Ok(packet) => {
-                    bytes += packet.view.total_len as u64;
-                    delivered.push(packet);
-                }
-                Err(reason) => {
-                    self.counters.drops.add(reason, 1);
-                    sa.common.drops.add(reason, 1);
+        let mut tags = tags.iter();
+        let mut next = first;
+        while next < jobs.end {
+            let group = Group::of(batch, next, jobs.end, &sa.replay);
+            next += group.len;
+            for (job, tag) in (next - group.len..next).zip(&mut tags) {
+                let Some(facts) = side.facts.get(tag.facts as usize) else {
+                    continue;
+                };
+                let finished = group.verdict(batch, job).and_then(|newest| {
+                    packets += 1;
+                    if newest {
+                        newest_from = Some(facts);
+                    }
+                    finish::finish(sa, batch, side, job, tag, facts, content)
+                });
+                match finished {
+                    Ok(passed) => bytes += passed as u64,
+                    Err(reason) => {
+                        let sequence = batch.jobs.get(job).map(|job| job.sequence);
+                        self.drop_packet(reason, Some(sa), sequence, &facts.outer);
+                    }
                 }
             }
         }
-        if let Some(facts) = newest_from.filter(|facts| facts.udp_encap) {
-            self.observe(sa, facts);
+        if let Some(facts) = newest_from.filter(|facts| facts.outer.udp_encap) {
+            self.observe(sa, &facts.outer);
         }
         if packets > 0 {
             let event = sa.common.lifetime.count(packets, bytes, self.now_ms);
             self.raise(sa, event);
         }
-        after
+    }
+
+    /// Takes the packets of an opened batch that are IPsec again and addressed to us (RFC 4301 §5.2, step 5: nested
+    /// SAs) into the batch being filled. Deliver what the batch has before; submit again while packets are waiting.
+    pub fn push_nested(&mut self, sad: &Sad, opened: &mut OpenedBatch) {
+        for nested in std::mem::take(&mut opened.side.content.nested) {
+            let view = &nested.packet.view;
+            let facts = OuterFacts {
+                remote: std::net::SocketAddr::new(view.source, 0),
+                udp_encap: false,
+                tos: view.tos,
+                header_len: view.upper as u16,
+                protocol: match view.protocol {
+                    crate::wire::ah::PROTOCOL => Protocol::Ah,
+                    _ => Protocol::Esp,
+                },
+            };
+            let packet = opened.packet(&nested.packet);
+            if nested.depth >= NESTING_MAX {
+                self.drop_packet(DropReason::NestedTooDeep, None, None, &facts);
+            } else {
+                // A drop is counted there.
+                let _ = self.copy(sad, packet, &facts, nested.depth + 1);
+            }
+        }
+    }
+
+    fn drop_packet(
+        &mut self,
+        reason: DropReason,
+        sa: Option<&InboundSa>,
+        sequence: Option<u64>,
+        facts: &OuterFacts,
+    ) {
+        let spi = sa.map(|sa| {
+            sa.common.drops.add(reason, 1);
+            sa.common.spi
+        });
+        self.drop_of(reason, spi, sequence, facts);
+    }
+
+    fn drop_of(
+        &mut self,
+        reason: DropReason,
+        spi: Option<u32>,
+        sequence: Option<u64>,
+        facts: &OuterFacts,
+    ) {
+        self.counters.count_drop(reason, 1);
+        let Some(kind) = AuditKind::of(reason) else {
+            return;
+        };
+        match self.audits.iter_mut().find(|(event, _)| event.kind == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.audits.push((
+                AuditEvent {
+                    kind,
+                    spi,
+                    sequence,
+                    source: Some(facts.remote.ip()),
+                    destination: None,
+                    flow_label: None,
+                },
+                1,
+            )),
+        }
     }
 
     fn observe(&mut self, sa: &InboundSa, facts: &OuterFacts) {
@@ -312,6 +290,14 @@ impl Inbound {
 
     /// Takes a delivered batch back for its next use.
     pub fn recycle(&mut self, opened: OpenedBatch) {
+        for nested in &opened.side.content.nested {
+            let facts = OuterFacts::new(
+                std::net::SocketAddr::new(nested.packet.view.source, 0),
+                false,
+                0,
+            );
+            self.drop_of(DropReason::NestedTooDeep, None, None, &facts);
+        }
         self.batches.recycle(opened.batch, opened.side);
     }
 }
@@ -326,58 +312,60 @@ impl std::fmt::Debug for Inbound {
     }
 }
 
-impl From<ReplayError> for DropReason {
-    fn from(error: ReplayError) -> Self {
-        match error {
-            ReplayError::Replayed => Self::Replayed,
-            ReplayError::BeforeWindow => Self::BeforeWindow,
+/// Consecutive jobs whose sequence numbers are marked in one step: all within 64 of the first, none twice.
+struct Group {
+    len: usize,
+    base: u64,
+    committed: Committed,
+}
+
+impl Group {
+    /// From job `first` on, before job `end`.
+    #[inline]
+    fn of(batch: &Batch, first: usize, end: usize, window: &ReplayWindow) -> Self {
+        let jobs = batch.jobs.get(first..end).unwrap_or_default();
+        let base = jobs.first().map_or(0, |job| job.sequence);
+        let (mut wanted, mut len) = (0u64, 0);
+        for job in jobs {
+            let at = job.sequence.wrapping_sub(base);
+            if at >= 64 || wanted >> at & 1 == 1 {
+                break;
+            }
+            wanted |= u64::from(job.status == JobStatus::Done) << at;
+            len += 1;
+        }
+        Self {
+            // Job `first` is always in it.
+            len: len.max(1),
+            base,
+            committed: window.commit_run(base, wanted),
         }
     }
-}
 
-/// Accepts the engine's verdict and marks the sequence number. Says whether it is the newest.
-fn authenticated(job: &Job, window: &ReplayWindow) -> Result<bool, DropReason> {
-    match job.status {
-        JobStatus::Done => Ok(window.commit(job.sequence)?),
-        JobStatus::AuthFailed => Err(DropReason::AuthenticationFailed),
-        JobStatus::Malformed | JobStatus::Pending => Err(DropReason::EngineFailed),
+    /// Whether the packet may pass; if so, whether it is the newest of all.
+    #[inline]
+    fn verdict(&self, batch: &Batch, job: usize) -> Result<bool, DropReason> {
+        let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
+        match job.status {
+            JobStatus::Done => {}
+            JobStatus::AuthFailed => return Err(DropReason::AuthenticationFailed),
+            JobStatus::Malformed | JobStatus::Pending => return Err(DropReason::EngineFailed),
+        }
+        let at = job.sequence.wrapping_sub(self.base) & 63;
+        let Committed {
+            accepted,
+            before,
+            newest,
+        } = self.committed;
+        if accepted >> at & 1 == 1 {
+            // The highest one that was accepted.
+            Ok(newest && accepted >> at == 1)
+        } else if before >> at & 1 == 1 {
+            Err(DropReason::BeforeWindow)
+        } else {
+            Err(DropReason::Replayed)
+        }
     }
-}
-
-/// From an authenticated packet to the inner packet that may pass.
-fn decapsulate(
-    sa: &InboundSa,
-    buffer: &mut [u8],
-    job: &Job,
-    facts: &OuterFacts,
-) -> Result<Delivered, DropReason> {
-    let transform = sa.common.transform();
-    let start = job.esp as usize + esp::HEADER_LEN + transform.iv_len();
-    let end = (job.esp as usize + job.len as usize).saturating_sub(transform.icv_len());
-    let body = buffer.get_mut(start..end).ok_or(DropReason::EngineFailed)?;
-    let trailer = esp::parse_trailer(body).ok_or(DropReason::BadPadding)?;
-    let version = match trailer.next_header {
-        PROTOCOL_IPV4 => IpVersion::V4,
-        PROTOCOL_IPV6 => IpVersion::V6,
-        PROTOCOL_NONE => return Err(DropReason::Dummy),
-        _ => return Err(DropReason::BadNextHeader),
-    };
-    let payload = body
-        .get_mut(..trailer.payload_len)
-        .ok_or(DropReason::BadPadding)?;
-    // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
-    let mut view = IpView::parse(payload).map_err(|_| DropReason::MalformedInner)?;
-    if view.version != version {
-        return Err(DropReason::MalformedInner);
-    }
-    if !sa.common.selectors.matches(&view.inbound_flow()) {
-        return Err(DropReason::SelectorMismatch);
-    }
-    if !tunnel::decapsulate_ecn(payload, &mut view, facts.tos) {
-        return Err(DropReason::EcnNotCapable);
-    }
-    let offset = start as u32;
-    Ok(Delivered { offset, view })
 }
 
 /// Free space of the arena; `bytes[0]` is at `offset`.
@@ -385,32 +373,4 @@ fn decapsulate(
 pub struct ReceiveBuffer<'a> {
     pub offset: usize,
     pub bytes: &'a mut [u8],
-}
-
-/// A batch of opened packets.
-#[derive(Debug)]
-pub struct OpenedBatch {
-    batch: Batch,
-    side: Side,
-}
-
-impl OpenedBatch {
-    /// What may be delivered, in order.
-    pub fn delivered(&self) -> &[Delivered] {
-        &self.side.delivered
-    }
-
-    /// The bytes of an inner packet of this batch.
-    pub fn packet(&self, delivered: &Delivered) -> &[u8] {
-        let start = delivered.offset as usize;
-        let range = start..start + delivered.view.total_len;
-        self.batch.buffer.get(range).unwrap_or_default()
-    }
-
-    /// The same to write to: coalescing changes headers in place.
-    pub fn packet_mut(&mut self, delivered: &Delivered) -> &mut [u8] {
-        let start = delivered.offset as usize;
-        let range = start..start + delivered.view.total_len;
-        self.batch.buffer.get_mut(range).unwrap_or_default()
-    }
 }

@@ -1,28 +1,50 @@
 //! The outbound walk: decide, prepare, engine, finish.
 //!
-//! One `Outbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made.
+//! One `Outbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made. Packets come
+//! in one of two ways. [`Outbound::push_burst`] takes those that lie in the arena already, with room around them, and
+//! costs least. [`Outbound::decide`] and [`Outbound::reserve`] give slots that lie side by side, for packets that are
+//! cut from super-segments and leave in trains.
 
+mod burst;
+mod prepare;
+mod sealed;
+mod side;
+mod slots;
+
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use esplanade_crypto::{Batch, Direction, Engine, IvKind, Job, JobStatus, RejectReason, random};
+use esplanade_crypto::{Direction, Engine, JobStatus, Protocol, RejectReason, random};
 
-use crate::circulation::{self, Circulation};
+use crate::circulation::Circulation;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::iv::{IvPool, RandomSource};
 use crate::lifetime::LifetimeEvent;
-use crate::sa::{OutboundSa, SaDirection};
+use crate::sa::{Mode, OutboundSa, SaDirection};
 use crate::sequence::SequenceRun;
 use crate::spd::{Decision, Spd};
-use crate::tunnel::OuterMeta;
-use crate::wire::{IpView, esp};
+use crate::tunnel::{FlowLabelPolicy, OuterMeta};
+use crate::wire::IpView;
+use crate::wire::ip::PROTOCOL_NONE;
+
+pub use burst::{HEADROOM, Packet, TAILROOM};
+pub use sealed::{SealedBatch, Train, TrainLimits, Trains};
+pub use slots::Slots;
+
+pub(crate) use prepare::set_protocol_and_len;
+use prepare::{OUTER_HEADROOM, Plan, Preparer, padded_to};
+use side::Side;
 
 /// An ESP packet fits an outer packet behind the largest outer headers.
-const ESP_LEN_MAX: usize = 65_535 - 48;
+const ESP_LEN_MAX: usize = 65_535 - OUTER_HEADROOM;
 
-/// No transform adds more than this: header, CBC IV, padding, trailer and the longest ICV.
-const OVERHEAD_MAX: usize = 8 + 16 + 15 + 2 + 32;
+/// No SA adds more than this to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
+/// padding, trailer and the longest ICV.
+const OVERHEAD_MAX: usize = 40 + 12 + 32 + 4;
+
+/// More SAs than this are not applied to one packet (RFC 4301 §4.4.1.2 leaves the limit to us).
+pub const NESTING_MAX: u8 = 4;
 
 /// Sizes of one walk's buffers.
 #[derive(Clone, Copy, Debug)]
@@ -88,47 +110,6 @@ pub enum Refused {
     Dropped(DropReason),
 }
 
-/// Consecutive jobs of one SA with the same outer header.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    sa: u32,
-    meta: OuterMeta,
-    first_job: u32,
-    jobs: u32,
-}
-
-/// What the walk knows about a batch that the engine does not need.
-#[derive(Debug, Default)]
-struct Side {
-    runs: Vec<Run>,
-    sas: Vec<Arc<OutboundSa>>,
-}
-
-impl circulation::Side for Side {
-    fn clear(&mut self) {
-        self.runs.clear();
-        self.sas.clear();
-    }
-}
-
-impl Side {
-    fn add_jobs(&mut self, sa: &Arc<OutboundSa>, meta: OuterMeta, first_job: u32, jobs: u32) {
-        let same_sa = self.sas.last().is_some_and(|last| Arc::ptr_eq(last, sa));
-        if !same_sa {
-            self.sas.push(Arc::clone(sa));
-        }
-        match self.runs.last_mut() {
-            Some(run) if same_sa && run.meta == meta => run.jobs += jobs,
-            _ => self.runs.push(Run {
-                sa: (self.sas.len() - 1) as u32,
-                meta,
-                first_job,
-                jobs,
-            }),
-        }
-    }
-}
-
 /// The outbound walk of one worker.
 pub struct Outbound {
     limits: WalkLimits,
@@ -137,6 +118,13 @@ pub struct Outbound {
     events: Vec<Event>,
     counters: Arc<WalkCounters>,
     now_ms: u64,
+    /// Of the IP headers that are written here, not by the back end.
+    identification: u16,
+    /// Keeps flow labels from telling which flow they are of.
+    label_key: RandomState,
+    scratch: burst::Scratch,
+    /// A sealed packet on its way to the next SA of its bundle.
+    nested: Vec<u8>,
 }
 
 impl Outbound {
@@ -153,6 +141,10 @@ impl Outbound {
             events: Vec::new(),
             counters: Arc::default(),
             now_ms: 0,
+            identification: 0,
+            label_key: RandomState::new(),
+            scratch: burst::Scratch::default(),
+            nested: Vec::new(),
         }
     }
 
@@ -178,8 +170,7 @@ impl Outbound {
         let reason = match spd.outbound(&flow) {
             Decision::Protect(sa) => return Outcome::Protect(sa),
             Decision::Bypass => {
-                let bypassed = &self.counters.packets_bypassed;
-                bypassed.fetch_add(packets, Ordering::Relaxed);
+                self.counters.count_bypassed(packets);
                 return Outcome::Bypass;
             }
             Decision::Discard(reason) => reason,
@@ -188,136 +179,169 @@ impl Outbound {
                 DropReason::NoSa
             }
         };
-        self.counters.drops.add(reason, packets);
+        self.counters.count_drop(reason, packets);
         Outcome::Dropped(reason)
     }
 
     /// Counts a packet that did not parse.
     pub fn drop_malformed(&mut self, len: usize) -> DropReason {
-        let reason = DropReason::MalformedInner;
+        self.drop_packet(DropReason::MalformedInner, len)
+    }
+
+    /// Counts a packet that the caller gives up before [`Outbound::decide`].
+    pub fn drop_packet(&mut self, reason: DropReason, len: usize) -> DropReason {
         self.counters.count_in(1, len as u64);
-        self.counters.drops.add(reason, 1);
+        self.counters.count_drop(reason, 1);
         reason
+    }
+
+    /// Counts packets that [`Outbound::decide`] let pass and that the caller gives up.
+    pub fn drop_decided(&mut self, sa: &OutboundSa, reason: DropReason, segments: &Segments) {
+        self.refuse(sa, reason, segments.count);
     }
 
     /// Counts packets that [`Outbound::decide`] let pass and for which no batch can be had.
     pub fn give_up(&mut self, sa: &OutboundSa, segments: &Segments) {
-        self.refuse(sa, DropReason::EngineFailed, segments);
+        self.drop_decided(sa, DropReason::EngineFailed, segments);
     }
 
     /// Reserves one slot per segment, with everything around the inner packets written. The caller
     /// fills the slots: see [`Slots::next_slot`].
-    pub fn reserve(
-        &mut self,
-        sa: &Arc<OutboundSa>,
+    pub fn reserve<'a>(
+        &'a mut self,
+        sa: &'a Arc<OutboundSa>,
         view: &IpView,
         segments: &Segments,
-    ) -> Result<Slots<'_>, Refused> {
-        let transform = sa.common.transform();
-        let full_len = transform.sealed_len(segments.segment_len);
-        let last_len = transform.sealed_len(segments.last_len);
+    ) -> Result<Slots<'a>, Refused> {
+        self.reserve_nested(sa, view, segments, 0)
+    }
+
+    fn reserve_nested<'a>(
+        &'a mut self,
+        sa: &'a Arc<OutboundSa>,
+        view: &IpView,
+        segments: &Segments,
+        depth: u8,
+    ) -> Result<Slots<'a>, Refused> {
+        let mut plan = match self.plan(sa, view) {
+            Ok(plan) => plan,
+            Err(reason) => return Err(self.refuse(sa, reason, segments.count)),
+        };
+        plan.depth = depth;
+        self.slots(sa, plan, segments)
+    }
+
+    fn slots<'a>(
+        &'a mut self,
+        sa: &'a Arc<OutboundSa>,
+        mut plan: Plan,
+        segments: &Segments,
+    ) -> Result<Slots<'a>, Refused> {
+        let (_, full_len) = plan.room(segments.segment_len);
+        let (_, last_len) = plan.room(segments.last_len);
         let count = segments.count as usize;
         let bytes = full_len * count.saturating_sub(1) + last_len;
         let too_long = full_len.max(last_len) > ESP_LEN_MAX
-            || bytes > self.limits.buffer_len
+            || bytes > self.limits.buffer_len.saturating_sub(OUTER_HEADROOM)
             || count > self.limits.jobs_max;
         if too_long || count == 0 {
-            return Err(self.refuse(sa, DropReason::TooLong, segments));
+            return Err(self.refuse(sa, DropReason::TooLong, segments.count));
         }
-        let fits = self.batches.filling.as_ref().is_some_and(|(batch, _)| {
-            batch.free() >= bytes && batch.jobs.len() + count <= self.limits.jobs_max
-        });
-        if !fits {
+        if !self.fits(count, bytes) {
             return Err(Refused::BatchFull);
         }
-        if sa.common.lifetime.expired(self.now_ms) {
-            return Err(self.refuse(sa, DropReason::LifetimeExpired, segments));
-        }
-        let Ok(sequence) = sa.sequence.take(segments.count) else {
-            self.raise(sa, sa.common.lifetime.raise(LifetimeEvent::Hard));
-            return Err(self.refuse(sa, DropReason::SequenceExhausted, segments));
+        let sequence = match self.admit(sa, segments.count, segments.bytes() as u64) {
+            Ok(sequence) => sequence,
+            Err(reason) => return Err(self.refuse(sa, reason, segments.count)),
         };
-        if sequence.low {
-            self.raise(sa, sa.common.lifetime.raise(LifetimeEvent::Soft));
-        }
-        let Ok(first_job) = self.prepare(sa, view, segments, sequence) else {
-            return Err(self.refuse(sa, DropReason::NoRandomness, segments));
-        };
-        let passed = sa
-            .common
-            .lifetime
-            .count(count as u64, segments.bytes() as u64, self.now_ms);
-        self.raise(sa, passed);
         // `fits` saw that there is a batch.
         let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
-        let meta = OuterMeta::new(sa.common.path(), &sa.common.tunnel, view);
-        side.add_jobs(sa, meta, first_job as u32, segments.count);
-        Ok(Slots {
+        if batch.used() == 0 {
+            batch.reserve(OUTER_HEADROOM);
+        }
+        plan.key = batch.add_key(&sa.common.key);
+        let slot = batch.reserve(bytes).ok_or(Refused::BatchFull)?;
+        let preparer = Preparer {
             batch,
-            job: first_job,
-            payload: esp::HEADER_LEN + transform.iv_len(),
-            lens: *segments,
+            side,
+            ivs: &mut self.ivs,
+            identification: &mut self.identification,
+        };
+        Slots::new(
+            preparer,
+            &self.counters,
+            sa,
+            plan,
+            sequence.first,
+            *segments,
+            slot,
+        )
+        .map_err(Refused::Dropped)
+    }
+
+    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them.
+    #[inline]
+    fn admit(
+        &mut self,
+        sa: &OutboundSa,
+        packets: u32,
+        bytes: u64,
+    ) -> Result<SequenceRun, DropReason> {
+        let lifetime = &sa.common.lifetime;
+        let taken = sa.sequence.take(packets);
+        if taken.is_err() && !lifetime.expired(self.now_ms) {
+            self.raise(sa, lifetime.raise(LifetimeEvent::Hard));
+            return Err(DropReason::SequenceExhausted);
+        }
+        let admission = lifetime.admit(packets.into(), bytes, self.now_ms);
+        if admission.event.is_some() {
+            self.raise(sa, admission.event);
+        }
+        let (Ok(sequence), true) = (taken, admission.passes) else {
+            return Err(DropReason::LifetimeExpired);
+        };
+        if sequence.low {
+            self.raise(sa, lifetime.raise(LifetimeEvent::Soft));
+        }
+        Ok(sequence)
+    }
+
+    /// What the packets of a run with this header have in common. The key's place is still open.
+    #[inline]
+    fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
+        let common = &sa.common;
+        let mut meta = OuterMeta::new(common.path(), &common.tunnel, view);
+        if common.layout.mode != Mode::Tunnel {
+            let (local, remote) = (meta.path.local.ip(), meta.path.remote.ip());
+            // Transport mode carries whole packets (RFC 4303 §3.3.4).
+            if view.fragment {
+                return Err(DropReason::Fragment);
+            }
+            // The packet's addresses are the SA's ends (RFC 4301 §4.1).
+            if view.source != local || view.destination != remote {
+                return Err(DropReason::OutsideSaSelectors);
+            }
+            meta.tos = view.tos;
+            meta.dont_fragment = view.dont_fragment;
+            meta.flow_label = view.flow_label;
+        } else if common.tunnel.flow_label == FlowLabelPolicy::Hash {
+            meta.flow_label = self.label_key.hash_one(view.outbound_flow()) as u32 & 0xf_ffff;
+        }
+        Ok(Plan {
+            layout: common.layout,
+            spi: common.spi,
+            key: 0,
+            padded_to: padded_to(sa, &meta),
+            meta,
+            class: common.layout.class(view.tos),
+            next_header: view.version.next_header(),
+            depth: 0,
         })
     }
 
-    /// Writes ESP header, IV and trailer of every segment and adds the jobs. Gives the first job's index.
-    fn prepare(
-        &mut self,
-        sa: &OutboundSa,
-        view: &IpView,
-        segments: &Segments,
-        sequence: SequenceRun,
-    ) -> Result<usize, DropReason> {
-        let (batch, _) = self.batches.filling.as_mut().ok_or(DropReason::TooLong)?;
-        let transform = sa.common.transform();
-        let key = batch.add_key(&sa.common.key);
-        let (first_job, arena) = (batch.jobs.len(), batch.used());
-        for index in 0..segments.count {
-            let inner_len = match index + 1 == segments.count {
-                true => segments.last_len,
-                false => segments.segment_len,
-            };
-            let len = transform.sealed_len(inner_len);
-            let number = sequence.first + u64::from(index);
-            let offset = batch.reserve(len).ok_or(DropReason::TooLong)?;
-            let packet = &mut batch.buffer[offset..offset + len];
-            let (header, rest) = packet.split_at_mut(esp::HEADER_LEN);
-            header[..4].copy_from_slice(&sa.common.spi.to_be_bytes());
-            header[4..].copy_from_slice(&(number as u32).to_be_bytes());
-            let (iv, rest) = rest.split_at_mut(transform.iv_len());
-            match transform.iv_kind() {
-                IvKind::None | IvKind::Implicit => {}
-                // Unique because sequence numbers are.
-                IvKind::Sequence => iv.copy_from_slice(&number.to_be_bytes()),
-                IvKind::Random => match self.ivs.next() {
-                    Ok(random) => iv.copy_from_slice(&random[..iv.len()]),
-                    Err(_) => {
-                        batch.jobs.truncate(first_job);
-                        batch.release(arena);
-                        return Err(DropReason::NoRandomness);
-                    }
-                },
-            }
-            let body_len = rest.len() - transform.icv_len();
-            let next_header = view.version.next_header();
-            esp::write_trailer(&mut rest[..body_len], inner_len, next_header);
-            batch.jobs.push(Job {
-                key,
-                esp: offset as u32,
-                len: len as u32,
-                icv: 0,
-                sequence: number,
-                class: view.tos >> 5,
-                status: JobStatus::Pending,
-            });
-        }
-        Ok(first_job)
-    }
-
-    fn refuse(&self, sa: &OutboundSa, reason: DropReason, segments: &Segments) -> Refused {
-        let packets = u64::from(segments.count);
-        self.counters.drops.add(reason, packets);
-        sa.common.drops.add(reason, packets);
+    fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
+        self.counters.count_drop(reason, packets.into());
+        sa.common.drops.add(reason, packets.into());
         Refused::Dropped(reason)
     }
 
@@ -332,45 +356,88 @@ impl Outbound {
         }
     }
 
-    /// Whether `segments` packets of `bytes` inner bytes in all fit into the batch, whatever their SA.
-    pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
+    fn fits(&self, packets: usize, bytes: usize) -> bool {
         self.batches.filling.as_ref().is_some_and(|(batch, _)| {
-            batch.jobs.len() + segments <= self.limits.jobs_max
-                && batch.free() >= bytes + segments * OVERHEAD_MAX
+            let headroom = if batch.used() == 0 { OUTER_HEADROOM } else { 0 };
+            batch.jobs.len() + packets <= self.limits.jobs_max && batch.free() >= bytes + headroom
         })
+    }
+
+    /// Whether `segments` packets of `bytes` inner bytes in all fit into the batch, whatever their SA (if it has no
+    /// traffic flow confidentiality).
+    pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
+        self.fits(segments, bytes + segments * OVERHEAD_MAX)
     }
 
     /// Parses, decides and copies one packet: the whole of the walk's first half for packets that are
     /// not cut. The only refusal is `BatchFull`, before anything is counted: submit and push again.
     pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
         // A packet that does not even fit an empty batch goes on, and is dropped as too long.
-        let empty = self
-            .batches
-            .filling
-            .as_ref()
-            .is_some_and(|(b, _)| b.jobs.is_empty());
+        let empty = self.batches.filling.as_ref();
+        let empty = empty.is_some_and(|(batch, _)| batch.jobs.is_empty());
         if !empty && !self.has_room(1, packet.len()) {
             return Err(Refused::BatchFull);
         }
         let Ok(view) = IpView::parse(packet) else {
             return Ok(Outcome::Dropped(self.drop_malformed(packet.len())));
         };
-        let segments = Segments::one(view.total_len);
-        let outcome = self.decide(spd, &view, &segments);
+        let outcome = self.decide(spd, &view, &Segments::one(view.total_len));
         let Outcome::Protect(sa) = &outcome else {
             return Ok(outcome);
         };
-        match self.reserve(sa, &view, &segments) {
-            Ok(mut slots) => {
-                if let (Some(slot), Some(packet)) =
-                    (slots.next_slot(), packet.get(..view.total_len))
-                {
-                    slot.copy_from_slice(packet);
-                }
-                Ok(outcome)
+        match self.copy(sa, &view, packet, 0) {
+            Ok(()) => Ok(outcome),
+            // Padding for traffic flow confidentiality can be more than there is room for; it is no reason to wait.
+            Err(Refused::BatchFull) => {
+                self.refuse(sa, DropReason::TooLong, 1);
+                Ok(Outcome::Dropped(DropReason::TooLong))
             }
             Err(Refused::Dropped(reason)) => Ok(Outcome::Dropped(reason)),
-            Err(Refused::BatchFull) => Err(Refused::BatchFull),
+        }
+    }
+
+    fn copy(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        view: &IpView,
+        packet: &[u8],
+        depth: u8,
+    ) -> Result<(), Refused> {
+        let segments = Segments::one(view.total_len);
+        let mut slots = self.reserve_nested(sa, view, &segments, depth)?;
+        if let (Some(slot), Some(packet)) = (slots.next_slot(), packet.get(..view.total_len)) {
+            slot.copy_from_slice(packet);
+        }
+        slots.finish().map_err(Refused::Dropped)
+    }
+
+    /// Seals a dummy packet of `len` zero bytes (RFC 4303 §2.6). Only for ESP in tunnel mode, where the outer header
+    /// does not come from a packet: others are refused as malformed. It counts as a dummy, not as a packet.
+    pub fn push_dummy(&mut self, sa: &Arc<OutboundSa>, len: usize) -> Result<(), Refused> {
+        self.counters.count_dummies(1);
+        let common = &sa.common;
+        if common.layout.protocol != Protocol::Esp || common.layout.mode != Mode::Tunnel {
+            return Err(self.refuse(sa, DropReason::MalformedInner, 1));
+        }
+        let meta = OuterMeta::of_dummy(common.path(), &common.tunnel);
+        let plan = Plan {
+            layout: common.layout,
+            spi: common.spi,
+            key: 0,
+            padded_to: padded_to(sa, &meta),
+            meta,
+            class: common.layout.class(meta.tos),
+            next_header: PROTOCOL_NONE,
+            depth: 0,
+        };
+        let result = self.slots(sa, plan, &Segments::one(len));
+        // Slots that are not written are sealed as zeros.
+        match result.map(drop) {
+            Err(Refused::BatchFull) => {
+                self.counters.uncount_dummies(1);
+                Err(Refused::BatchFull)
+            }
+            result => result,
         }
     }
 
@@ -382,32 +449,86 @@ impl Outbound {
     /// Gives what was reserved to the engine. If the engine is full, poll it and try again; the packets wait.
     /// If it is out of service, they are dropped and counted.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
-        self.batches.submit(engine, &self.counters.drops)
+        self.batches.submit(engine, &self.counters)
     }
 
-    /// The next sealed batch, in the order of submission.
+    /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being
+    /// filled now: submit again while packets are [`Self::waiting`].
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<SealedBatch> {
-        let (batch, side) = self.batches.poll(engine)?;
+        let (mut batch, side) = self.batches.poll(engine)?;
+        let (mut packets_out, mut bytes_out) = (0u64, 0u64);
         for run in &side.runs {
-            let jobs = batch.jobs.iter().skip(run.first_job as usize);
+            let first = run.first_job as usize;
+            let jobs = batch.jobs.get(first..first + run.jobs as usize);
             let (mut packets, mut bytes) = (0u64, 0u64);
-            for job in jobs.take(run.jobs as usize) {
-                if job.status == JobStatus::Done {
-                    packets += 1;
-                    bytes += u64::from(job.len);
-                }
+            for job in jobs.unwrap_or_default() {
+                let done = job.status == JobStatus::Done;
+                packets += u64::from(done);
+                bytes += if done { u64::from(job.len) } else { 0 };
             }
-            self.counters.count_out(packets, bytes);
             let failed = u64::from(run.jobs) - packets;
-            if failed > 0 {
-                let reason = DropReason::EngineFailed;
-                self.counters.drops.add(reason, failed);
-                if let Some(sa) = side.sas.get(run.sa as usize) {
-                    sa.common.drops.add(reason, failed);
-                }
+            if failed > 0
+                && let Some(sa) = side.sa(run)
+            {
+                self.refuse(sa, DropReason::EngineFailed, failed as u32);
+            }
+            if run.first_frame.is_some() {
+                sealed::complete_frames(&mut batch, &side, run);
+            }
+            if !run.nested {
+                packets_out += packets;
+                bytes_out += bytes;
             }
         }
-        Some(SealedBatch { batch, side })
+        self.counters.count_out(packets_out, bytes_out);
+        let sealed = SealedBatch { batch, side };
+        for run in 0..sealed.side.runs.len() {
+            self.nest(&sealed, run);
+        }
+        Some(sealed)
+    }
+
+    /// Takes the packets of a run to the next SA of their bundle, if there is one (RFC 4301 §4.3, as RFC 4301's
+    /// nesting by policy does it: appendix E).
+    fn nest(&mut self, sealed: &SealedBatch, run: usize) {
+        let Some((run, sa)) = sealed.nested_run(run) else {
+            return;
+        };
+        let mut frame = std::mem::take(&mut self.nested);
+        for job in 0..run.jobs as usize {
+            let identification = prepare::next(&mut self.identification);
+            let Some(built) = sealed.copy_frame(run, job, identification, &mut frame) else {
+                continue;
+            };
+            let nested = built.ok_or(DropReason::TooLong);
+            if let Err(reason) = nested.and_then(|()| self.push_nested(sa, &frame, run.depth)) {
+                self.refuse(sa, reason, 1);
+            }
+        }
+        self.nested = frame;
+    }
+
+    fn push_nested(
+        &mut self,
+        inner: &OutboundSa,
+        packet: &[u8],
+        depth: u8,
+    ) -> Result<(), DropReason> {
+        if depth >= NESTING_MAX {
+            return Err(DropReason::NestedTooDeep);
+        }
+        let policy = inner.next.as_ref().ok_or(DropReason::NoSa)?;
+        let view = IpView::parse(packet).map_err(|_| DropReason::TooLong)?;
+        let flow = view.outbound_flow();
+        let Some(sa) = policy.outbound_sa_for(&flow) else {
+            self.events.extend(policy.acquire_for_nested(&flow));
+            return Err(DropReason::NoSa);
+        };
+        match self.copy(&sa, &view, packet, depth + 1) {
+            // Counted already, with the SA that refused.
+            Ok(()) | Err(Refused::Dropped(_)) => Ok(()),
+            Err(Refused::BatchFull) => Err(DropReason::TooLong),
+        }
     }
 
     /// Takes a sent batch back for its next use.
@@ -424,135 +545,4 @@ impl std::fmt::Debug for Outbound {
             .field("in_engine", &self.batches.in_engine())
             .finish_non_exhaustive()
     }
-}
-
-/// The places for a packet's segments. A place that is not asked for is sealed as zeros: the arena
-/// still has the bytes of earlier packets.
-#[derive(Debug)]
-pub struct Slots<'a> {
-    batch: &'a mut Batch,
-    job: usize,
-    payload: usize,
-    lens: Segments,
-}
-
-impl Drop for Slots<'_> {
-    fn drop(&mut self) {
-        while let Some(slot) = self.next_slot() {
-            slot.fill(0);
-        }
-    }
-}
-
-impl Slots<'_> {
-    /// The place for the next inner packet, exactly as long as [`Segments`] said. Its bytes are left
-    /// over from earlier packets: write all of them.
-    pub fn next_slot(&mut self) -> Option<&mut [u8]> {
-        self.lens.count = self.lens.count.checked_sub(1)?;
-        let len = match self.lens.count {
-            0 => self.lens.last_len,
-            _ => self.lens.segment_len,
-        };
-        let job = self.batch.jobs.get(self.job)?;
-        self.job += 1;
-        let start = job.esp as usize + self.payload;
-        self.batch.buffer.get_mut(start..start + len)
-    }
-}
-
-/// A batch of sealed packets, ready to be sent.
-#[derive(Debug)]
-pub struct SealedBatch {
-    batch: Batch,
-    side: Side,
-}
-
-/// Bounds of one [`Train`], after what one send can take.
-#[derive(Clone, Copy, Debug)]
-pub struct TrainLimits {
-    pub segments: usize,
-    pub bytes: usize,
-}
-
-/// Sealed packets that lie one behind the other and have the same outer header: what one UDP GSO send takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Train<'a> {
-    pub meta: &'a OuterMeta,
-    pub esp: &'a [u8],
-    /// The length of every packet but perhaps the last, which may be shorter.
-    pub segment_len: usize,
-    pub segments: usize,
-}
-
-impl SealedBatch {
-    /// The batch's packets in order. With limits of one segment, each packet alone.
-    pub fn trains(&self, limits: TrainLimits) -> Trains<'_> {
-        Trains {
-            sealed: self,
-            limits,
-            run: 0,
-            done_in_run: 0,
-        }
-    }
-}
-
-#[derive(Debug)]
-pub struct Trains<'a> {
-    sealed: &'a SealedBatch,
-    limits: TrainLimits,
-    run: usize,
-    done_in_run: usize,
-}
-
-impl<'a> Iterator for Trains<'a> {
-    type Item = Train<'a>;
-
-    fn next(&mut self) -> Option<Train<'a>> {
-        let (batch, side) = (&self.sealed.batch, &self.sealed.side);
-        loop {
-            let run = side.runs.get(self.run)?;
-            let first = run.first_job as usize;
-            let jobs = batch.jobs.get(first..first + run.jobs as usize)?;
-            let rest = jobs.get(self.done_in_run..)?;
-            let Some(head) = rest.first() else {
-                self.run += 1;
-                self.done_in_run = 0;
-                continue;
-            };
-            if head.status != JobStatus::Done {
-                self.done_in_run += 1;
-                continue;
-            }
-            let (segments, bytes) = train_of(rest, &self.limits);
-            self.done_in_run += segments;
-            let start = head.esp as usize;
-            return Some(Train {
-                meta: &run.meta,
-                esp: batch.buffer.get(start..start + bytes)?,
-                segment_len: head.len as usize,
-                segments,
-            });
-        }
-    }
-}
-
-/// How many packets from the first on make one train, and their bytes.
-fn train_of(jobs: &[Job], limits: &TrainLimits) -> (usize, usize) {
-    let Some(head) = jobs.first() else {
-        return (0, 0);
-    };
-    let (mut segments, mut bytes) = (1, head.len as usize);
-    for job in jobs.iter().skip(1).take(limits.segments.saturating_sub(1)) {
-        let contiguous = job.esp as usize == head.esp as usize + bytes;
-        let joins = job.status == JobStatus::Done && contiguous && job.len <= head.len;
-        if !joins || bytes + job.len as usize > limits.bytes {
-            break;
-        }
-        segments += 1;
-        bytes += job.len as usize;
-        if job.len < head.len {
-            break;
-        }
-    }
-    (segments, bytes)
 }

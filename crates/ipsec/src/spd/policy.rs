@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 
+use crate::event::Event;
 use crate::sa::OutboundSa;
-use crate::selector::Flow;
+use crate::selector::{AddressRange, Flow, Selector};
 
 /// Names a policy towards the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -142,6 +143,19 @@ impl Policy {
 
     pub(super) fn acquire_is_raised(&self) -> bool {
         self.acquire_raised.load(Ordering::Relaxed)
+    }
+
+    /// For a packet that another SA has sealed: asks once for an SA between its two ends.
+    pub(crate) fn acquire_for_nested(&self, flow: &Flow) -> Option<Event> {
+        let ends = Selector::between(
+            AddressRange::host(flow.local),
+            AddressRange::host(flow.remote),
+        );
+        self.raise_acquire().then_some(Event::Acquire {
+            policy: self.id,
+            flow: *flow,
+            selector: ends,
+        })
     }
 
     /// True for the first packet that finds no SA.

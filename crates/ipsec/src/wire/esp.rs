@@ -49,15 +49,41 @@ pub fn parse_trailer(body: &[u8]) -> Option<Trailer> {
         })
 }
 
-/// Writes padding and trailer behind a payload of `payload_len` bytes; `body` is payload to trailer.
-pub(crate) fn write_trailer(body: &mut [u8], payload_len: usize, next_header: u8) {
-    let Some((rest, trailer)) = body.split_last_chunk_mut::<TRAILER_LEN>() else {
+/// Padding of up to 6 bytes and its length, little-endian; the next header comes behind.
+const SHORT_PADDING: [u64; 7] = {
+    let mut table = [0; 7];
+    let mut len = 0;
+    while len < table.len() {
+        let mut at = 0;
+        while at < len {
+            table[len] |= (at as u64 + 1) << (8 * at);
+            at += 1;
+        }
+        table[len] |= (len as u64) << (8 * len);
+        len += 1;
+    }
+    table
+};
+
+/// Writes `padding_len` bytes of padding and the trailer (RFC 4303 §2.4). `behind` begins behind the payload and goes
+/// on to the end of the ICV, which may be overwritten: it is computed later.
+#[inline]
+pub(crate) fn write_trailer(behind: &mut [u8], padding_len: usize, next_header: u8) {
+    if let Some(&padding) = SHORT_PADDING.get(padding_len)
+        && let Some(place) = behind.first_chunk_mut()
+    {
+        let trailer = padding | u64::from(next_header) << (8 * (padding_len + 1));
+        *place = trailer.to_le_bytes();
+        return;
+    }
+    let Some((padding, rest)) = behind.split_at_mut_checked(padding_len) else {
         return;
     };
-    let padding = rest.get_mut(payload_len..).unwrap_or_default();
-    *trailer = [padding.len() as u8, next_header];
     for (byte, value) in padding.iter_mut().zip(1..=u8::MAX) {
         *byte = value;
+    }
+    if let Some(trailer) = rest.first_chunk_mut() {
+        *trailer = [padding_len as u8, next_header];
     }
 }
 
@@ -84,11 +110,14 @@ mod tests {
     fn written_trailers_are_read_back() {
         for payload_len in 0..40 {
             for padding in 0..=255 {
-                let mut body = vec![0xee; payload_len + padding + 2];
-                write_trailer(&mut body, payload_len, 4);
-                let trailer = parse_trailer(&body).expect("just written");
-                assert_eq!(trailer.payload_len, payload_len);
-                assert_eq!(trailer.next_header, 4);
+                for icv in [0, 12] {
+                    let mut body = vec![0xee; payload_len + padding + 2 + icv];
+                    write_trailer(&mut body[payload_len..], padding, 4);
+                    body.truncate(payload_len + padding + 2);
+                    let trailer = parse_trailer(&body).expect("just written");
+                    assert_eq!(trailer.payload_len, payload_len);
+                    assert_eq!(trailer.next_header, 4);
+                }
             }
         }
     }

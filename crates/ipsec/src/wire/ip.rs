@@ -41,6 +41,15 @@ impl IpVersion {
         }
     }
 
+    /// Of the packet whose first byte is there.
+    pub(crate) fn of_packet(packet: &[u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            4 => Some(Self::V4),
+            6 => Some(Self::V6),
+            _ => None,
+        }
+    }
+
     /// The ESP next header of a tunnelled packet.
     pub const fn next_header(self) -> u8 {
         match self {
@@ -64,6 +73,8 @@ pub struct IpView {
     /// IPv4 TOS or IPv6 traffic class: DSCP and ECN.
     pub tos: u8,
     pub ttl: u8,
+    /// 0 in IPv4.
+    pub flow_label: u32,
     /// IPv4 Don't Fragment; IPv6 routers never fragment, so always true there.
     pub dont_fragment: bool,
     /// From the IP header to the end of the packet; bytes behind it are not part of it.
@@ -74,6 +85,7 @@ pub struct IpView {
     pub protocol: u8,
     /// Where the upper-layer header begins.
     pub upper: usize,
+    pub fragment: bool,
     /// A fragment that is not the first has no upper-layer header.
     pub later_fragment: bool,
     /// Source and destination port; ICMP type and code stand in both (RFC 7296 §3.13.1).
@@ -112,11 +124,13 @@ impl IpView {
             destination: destination.into(),
             tos: fixed[1],
             ttl: fixed[8],
+            flow_label: 0,
             dont_fragment: fragment & 0x4000 != 0,
             total_len,
             header_len,
             protocol,
             upper: header_len,
+            fragment: fragment & 0x3fff != 0,
             later_fragment,
             ports: ports(protocol, later_fragment, upper),
         })
@@ -138,11 +152,13 @@ impl IpView {
             destination: address(24)?.into(),
             tos: (fixed[0] << 4) | (fixed[1] >> 4),
             ttl: fixed[7],
+            flow_label: u32::from_be_bytes([0, fixed[1] & 0x0f, fixed[2], fixed[3]]),
             dont_fragment: true,
             total_len,
             header_len: IPV6_HEADER_LEN,
             protocol: chain.protocol,
             upper: chain.upper,
+            fragment: chain.fragment,
             later_fragment: chain.later_fragment,
             ports: ports(chain.protocol, chain.later_fragment, upper),
         })
@@ -190,6 +206,7 @@ impl IpView {
 struct ExtensionChain {
     protocol: u8,
     upper: usize,
+    fragment: bool,
     later_fragment: bool,
 }
 
@@ -199,6 +216,7 @@ impl ExtensionChain {
         let mut chain = Self {
             protocol: first,
             upper: IPV6_HEADER_LEN,
+            fragment: false,
             later_fragment: false,
         };
         for _ in 0..EXTENSION_HEADERS_MAX {
@@ -207,6 +225,7 @@ impl ExtensionChain {
                     8 + usize::from(*packet.get(chain.upper + 1)?) * 8
                 }
                 FRAGMENT => {
+                    chain.fragment = true;
                     chain.later_fragment = be16(packet, chain.upper + 2)? & 0xfff8 != 0;
                     8
                 }

@@ -51,11 +51,7 @@ pub fn path() -> Path {
 }
 
 pub fn facts() -> OuterFacts {
-    OuterFacts {
-        remote: path().remote,
-        udp_encap: true,
-        tos: 0,
-    }
+    OuterFacts::new(path().remote, true, 0)
 }
 
 pub fn key_material(transform: Transform) -> Vec<u8> {

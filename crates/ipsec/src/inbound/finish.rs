@@ -1,0 +1,328 @@
+//! The second half: from an authenticated packet to the inner packet that may pass.
+
+use std::net::IpAddr;
+
+use esplanade_crypto::{Batch, Job, Protocol};
+
+use super::opened::{Content, Delivered, Facts, Nested, Side, Tag};
+use crate::drop_reason::DropReason;
+use crate::outbound::set_protocol_and_len;
+use crate::sa::{InboundSa, Mode};
+use crate::tunnel::{self, OuterFacts, OuterMeta};
+use crate::wire::ip::{
+    IPV6_HEADER_LEN, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_NONE, PROTOCOL_TCP, PROTOCOL_UDP,
+};
+use crate::wire::udp_encap::UDP_HEADER_LEN;
+use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
+
+/// Gives the length of the inner packet, which is in `content` now.
+#[inline]
+pub(super) fn finish(
+    sa: &InboundSa,
+    batch: &mut Batch,
+    side: &Side,
+    job: usize,
+    tag: &Tag,
+    facts: &Facts,
+    content: &mut Content,
+) -> Result<usize, DropReason> {
+    let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
+    let layout = &sa.common.layout;
+    let buffer = &mut batch.buffer;
+    let delivered = match (layout.protocol, layout.mode) {
+        (Protocol::Esp, Mode::Tunnel) => esp_tunnel(sa, buffer, job, &facts.outer)?,
+        (Protocol::Esp, _) => esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?,
+        (Protocol::Ah, mode) => {
+            let saved = tag.saved as usize;
+            let ah_at = job.icv as usize - layout.iv_len() - ah::FIXED_LEN;
+            let saved = side.saved.get(saved..saved + ah_at);
+            let frame = buffer.get_mut(job.esp as usize..(job.esp + job.len) as usize);
+            let (Some(saved), Some(frame)) = (saved, frame) else {
+                return Err(DropReason::EngineFailed);
+            };
+            ah::restore(frame, saved);
+            match mode {
+                Mode::Tunnel => ah_tunnel(sa, frame, job, ah_at, &facts.outer)?,
+                _ => ah_transport(sa, frame, ah_at, &mut content.rebuilt)?,
+            }
+        }
+    };
+    let len = delivered.view.total_len;
+    match is_nested(sa, &delivered.view) {
+        false => content.delivered.push(delivered),
+        true => content.nested.push(Nested {
+            packet: delivered,
+            depth: facts.depth,
+        }),
+    }
+    Ok(len)
+}
+
+/// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2).
+#[inline]
+fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
+    matches!(view.protocol, esp::PROTOCOL | ah::PROTOCOL)
+        && !view.later_fragment
+        && view.destination == sa.common.path().local.ip()
+}
+
+#[inline]
+fn esp_tunnel(
+    sa: &InboundSa,
+    buffer: &mut [u8],
+    job: &Job,
+    facts: &OuterFacts,
+) -> Result<Delivered, DropReason> {
+    let layout = &sa.common.layout;
+    let start = job.esp as usize + layout.esp_header_len();
+    let end = (job.esp as usize + job.len as usize).saturating_sub(layout.icv_len());
+    let body = buffer.get_mut(start..end).ok_or(DropReason::EngineFailed)?;
+    let trailer = esp::parse_trailer(body).ok_or(DropReason::BadPadding)?;
+    let version = inner_version(trailer.next_header)?;
+    let payload = body
+        .get_mut(..trailer.payload_len)
+        .ok_or(DropReason::BadPadding)?;
+    // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
+    let view = tunnelled(sa, payload, version, facts.tos)?;
+    Ok(Delivered {
+        offset: start as u32,
+        rebuilt: false,
+        view,
+    })
+}
+
+fn inner_version(next_header: u8) -> Result<IpVersion, DropReason> {
+    match next_header {
+        PROTOCOL_IPV4 => Ok(IpVersion::V4),
+        PROTOCOL_IPV6 => Ok(IpVersion::V6),
+        PROTOCOL_NONE => Err(DropReason::Dummy),
+        _ => Err(DropReason::BadNextHeader),
+    }
+}
+
+/// Checks the inner packet of a tunnel and brings the outer ECN in.
+#[inline]
+fn tunnelled(
+    sa: &InboundSa,
+    payload: &mut [u8],
+    version: IpVersion,
+    outer_tos: u8,
+) -> Result<IpView, DropReason> {
+    let mut view = IpView::parse(payload).map_err(|_| DropReason::MalformedInner)?;
+    if view.version != version {
+        return Err(DropReason::MalformedInner);
+    }
+    if !sa.common.selectors.matches(&view.inbound_flow()) {
+        return Err(DropReason::SelectorMismatch);
+    }
+    if !tunnel::decapsulate_ecn(payload, &mut view, outer_tos) {
+        return Err(DropReason::EcnNotCapable);
+    }
+    Ok(view)
+}
+
+fn ah_tunnel(
+    sa: &InboundSa,
+    frame: &mut [u8],
+    job: &Job,
+    ah_at: usize,
+    facts: &OuterFacts,
+) -> Result<Delivered, DropReason> {
+    let header = frame.get(ah_at..).and_then(ah::AhHeader::parse);
+    let header = header.ok_or(DropReason::MalformedAh)?;
+    let version = inner_version(header.next_header)?;
+    let start = ah_at + header.header_len;
+    let payload = frame.get_mut(start..).ok_or(DropReason::MalformedAh)?;
+    let view = tunnelled(sa, payload, version, facts.tos)?;
+    Ok(Delivered {
+        offset: job.esp + start as u32,
+        rebuilt: false,
+        view,
+    })
+}
+
+/// RFC 4302 §3.1.1, backwards.
+fn ah_transport(
+    sa: &InboundSa,
+    frame: &[u8],
+    ah_at: usize,
+    rebuilt: &mut Vec<u8>,
+) -> Result<Delivered, DropReason> {
+    let (headers, behind) = frame
+        .split_at_checked(ah_at)
+        .ok_or(DropReason::MalformedAh)?;
+    let header = ah::AhHeader::parse(behind).ok_or(DropReason::MalformedAh)?;
+    if header.next_header == PROTOCOL_NONE {
+        return Err(DropReason::Dummy);
+    }
+    let payload = behind
+        .get(header.header_len..)
+        .ok_or(DropReason::MalformedAh)?;
+    let start = rebuilt.len();
+    rebuilt.extend_from_slice(headers);
+    rebuilt.extend_from_slice(payload);
+    complete(sa, rebuilt, start, headers.len(), header.next_header, false)
+}
+
+/// RFC 4303 §3.1.1, backwards.
+fn esp_transport(
+    sa: &InboundSa,
+    buffer: &[u8],
+    job: &Job,
+    facts: &OuterFacts,
+    rebuilt: &mut Vec<u8>,
+) -> Result<Delivered, DropReason> {
+    let layout = &sa.common.layout;
+    let esp_at = job.esp as usize;
+    let end = (esp_at + job.len as usize).saturating_sub(layout.icv_len());
+    let body = buffer
+        .get(esp_at + layout.esp_header_len()..end)
+        .ok_or(DropReason::EngineFailed)?;
+    let trailer = esp::parse_trailer(body).ok_or(DropReason::BadPadding)?;
+    if trailer.next_header == PROTOCOL_NONE {
+        return Err(DropReason::Dummy);
+    }
+    let payload = body
+        .get(..trailer.payload_len)
+        .ok_or(DropReason::BadPadding)?;
+    let start = rebuilt.len();
+    match usize::from(facts.header_len) {
+        0 => make_header(sa, facts, payload.len(), rebuilt)?,
+        len => {
+            let udp_len = if facts.udp_encap { UDP_HEADER_LEN } else { 0 };
+            let headers = esp_at
+                .checked_sub(len)
+                .and_then(|start| buffer.get(start..esp_at - udp_len.min(len)))
+                .ok_or(DropReason::MalformedEsp)?;
+            rebuilt.extend_from_slice(headers);
+        }
+    }
+    let header_len = rebuilt.len() - start;
+    rebuilt.extend_from_slice(payload);
+    let next_header = trailer.next_header;
+    complete(sa, rebuilt, start, header_len, next_header, facts.udp_encap)
+}
+
+/// An IP header between the SA's ends, where the back end keeps the one that came to itself.
+fn make_header(
+    sa: &InboundSa,
+    facts: &OuterFacts,
+    payload_len: usize,
+    rebuilt: &mut Vec<u8>,
+) -> Result<(), DropReason> {
+    let path = sa.common.path();
+    let meta = OuterMeta {
+        path: crate::sa::Path {
+            local: facts.remote,
+            remote: path.local,
+            udp_encap: false,
+        },
+        tos: facts.tos,
+        dont_fragment: true,
+        flow_label: 0,
+    };
+    let start = rebuilt.len();
+    let header_len = meta.ip_header_len();
+    rebuilt.resize(start + header_len + payload_len, 0);
+    let written = rebuilt
+        .get_mut(start..)
+        .and_then(|packet| tunnel::write_ip(&meta, esp::PROTOCOL, 0, packet));
+    rebuilt.truncate(start + header_len);
+    written.map(|_| ()).ok_or(DropReason::MalformedEsp)
+}
+
+/// Makes a packet of headers whose last announced ESP or AH (or UDP around it) and of what was behind that.
+fn complete(
+    sa: &InboundSa,
+    rebuilt: &mut Vec<u8>,
+    start: usize,
+    header_len: usize,
+    next_header: u8,
+    udp_encap: bool,
+) -> Result<Delivered, DropReason> {
+    let result = rebuilt
+        .get_mut(start..)
+        .ok_or(DropReason::MalformedInner)
+        .and_then(|packet| complete_packet(sa, packet, header_len, next_header, udp_encap));
+    match result {
+        Ok(view) => Ok(Delivered {
+            offset: start as u32,
+            rebuilt: true,
+            view,
+        }),
+        Err(reason) => {
+            rebuilt.truncate(start);
+            Err(reason)
+        }
+    }
+}
+
+fn complete_packet(
+    sa: &InboundSa,
+    packet: &mut [u8],
+    header_len: usize,
+    next_header: u8,
+    udp_encap: bool,
+) -> Result<IpView, DropReason> {
+    let len = packet.len();
+    last_next_header(packet, header_len)
+        .and_then(|at| set_protocol_and_len(packet, at, next_header, len))
+        .ok_or(DropReason::MalformedInner)?;
+    let view = IpView::parse(packet).map_err(|_| DropReason::MalformedInner)?;
+    if !sa.common.selectors.matches(&view.inbound_flow()) {
+        return Err(DropReason::SelectorMismatch);
+    }
+    if udp_encap {
+        recompute_checksum(packet, &view);
+    }
+    Ok(view)
+}
+
+/// Where the last of the headers in the first `header_len` bytes says what follows it.
+fn last_next_header(packet: &[u8], header_len: usize) -> Option<usize> {
+    if IpVersion::of_packet(packet)? == IpVersion::V4 {
+        return Some(9);
+    }
+    let (mut field, mut at) = (6, IPV6_HEADER_LEN);
+    while at < header_len {
+        field = at;
+        at += 8 + usize::from(*packet.get(at + 1)?) * 8;
+    }
+    (at == header_len).then_some(field)
+}
+
+/// A NAT changed the addresses that the checksum covers, but could not see the checksum (RFC 3948 §3.1.2). The packet
+/// is authentic, so the checksum is computed anew.
+fn recompute_checksum(packet: &mut [u8], view: &IpView) {
+    let at = match view.protocol {
+        PROTOCOL_TCP => 16,
+        PROTOCOL_UDP => 6,
+        _ => return,
+    };
+    let Some(upper) = packet.get_mut(view.upper..view.total_len) else {
+        return;
+    };
+    // Zero is UDP's "none" over IPv4.
+    let none = view.protocol == PROTOCOL_UDP && be16(upper, at) == Some(0);
+    let Some(field) = upper
+        .get_mut(at..at + 2)
+        .filter(|_| !view.fragment && !none)
+    else {
+        return;
+    };
+    field.fill(0);
+    let mut sum = upper.len() as u64 + u64::from(view.protocol);
+    for address in [view.source, view.destination] {
+        sum = match address {
+            IpAddr::V4(v4) => checksum::sum(sum, &v4.octets()),
+            IpAddr::V6(v6) => checksum::sum(sum, &v6.octets()),
+        };
+    }
+    let value = match checksum::fold(checksum::sum(sum, upper)) {
+        0 if view.protocol == PROTOCOL_UDP => 0xffff,
+        value => value,
+    };
+    if let Some(field) = upper.get_mut(at..at + 2) {
+        field.copy_from_slice(&value.to_be_bytes());
+    }
+}

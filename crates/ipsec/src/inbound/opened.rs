@@ -1,0 +1,122 @@
+//! What the inbound walk knows about a batch, and the batch when it has been opened.
+
+use std::sync::Arc;
+
+use esplanade_crypto::Batch;
+
+use crate::circulation;
+use crate::sa::InboundSa;
+use crate::tunnel::OuterFacts;
+use crate::wire::IpView;
+
+/// Consecutive jobs of one SA.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub sa: u32,
+    pub first_job: u32,
+    pub jobs: u32,
+}
+
+/// What belongs to one job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    /// Index into [`Side::facts`].
+    pub facts: u32,
+    /// AH: where in [`Side::saved`] the headers are as they came.
+    pub saved: u32,
+}
+
+/// The outer header of packets that came together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    pub outer: OuterFacts,
+    /// How many SAs have been taken off before.
+    pub depth: u8,
+}
+
+/// What the engine does not need to know.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    pub runs: Vec<Run>,
+    /// One per job.
+    pub tags: Vec<Tag>,
+    pub facts: Vec<Facts>,
+    pub sas: Vec<Arc<InboundSa>>,
+    pub saved: Vec<u8>,
+    pub content: Content,
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub delivered: Vec<Delivered>,
+    /// Packets that are IPsec again.
+    pub nested: Vec<Nested>,
+    /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
+    pub rebuilt: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nested {
+    pub packet: Delivered,
+    pub depth: u8,
+}
+
+impl circulation::Side for Side {
+    fn clear(&mut self) {
+        self.runs.clear();
+        self.tags.clear();
+        self.facts.clear();
+        self.sas.clear();
+        self.saved.clear();
+        self.content.delivered.clear();
+        self.content.nested.clear();
+        self.content.rebuilt.clear();
+    }
+}
+
+/// An inner packet that may pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivered {
+    pub(super) offset: u32,
+    /// In [`Content::rebuilt`], not in the arena.
+    pub(super) rebuilt: bool,
+    /// The inner packet as it is delivered, with the outer ECN brought in.
+    pub view: IpView,
+}
+
+/// A batch of opened packets.
+#[derive(Debug)]
+pub struct OpenedBatch {
+    pub(super) batch: Batch,
+    pub(super) side: Side,
+}
+
+impl OpenedBatch {
+    /// What may be delivered, in order.
+    pub fn delivered(&self) -> &[Delivered] {
+        &self.side.content.delivered
+    }
+
+    /// The bytes of an inner packet of this batch.
+    pub fn packet(&self, delivered: &Delivered) -> &[u8] {
+        let start = delivered.offset as usize;
+        let range = start..start + delivered.view.total_len;
+        let bytes = match delivered.rebuilt {
+            true => &self.side.content.rebuilt,
+            false => &self.batch.buffer,
+        };
+        bytes.get(range).unwrap_or_default()
+    }
+
+    /// The same to write to: coalescing changes headers in place.
+    pub fn packet_mut(&mut self, delivered: &Delivered) -> &mut [u8] {
+        let start = delivered.offset as usize;
+        let range = start..start + delivered.view.total_len;
+        let bytes = match delivered.rebuilt {
+            true => &mut self.side.content.rebuilt,
+            false => &mut self.batch.buffer,
+        };
+        bytes.get_mut(range).unwrap_or_default()
+    }
+}

@@ -1,0 +1,392 @@
+//! Laying out one packet: ESP or AH header, IV, padding and trailer around it, and the job for the engine.
+
+use std::sync::Arc;
+
+use esplanade_crypto::{Batch, IvKind, Job, JobStatus, Protocol};
+
+use super::side::{Frame, Side};
+use crate::drop_reason::DropReason;
+use crate::iv::IvPool;
+use crate::layout::Layout;
+use crate::sa::{Mode, OutboundSa, TfcPadding};
+use crate::tunnel::{self, OuterMeta};
+use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
+use crate::wire::udp_encap::UDP_HEADER_LEN;
+use crate::wire::{IpVersion, ah, be16, checksum, esp};
+
+/// Longest outer headers that a [`super::Train`] can be sent with: IPv6 and UDP.
+pub(super) const OUTER_HEADROOM: usize = 48;
+
+/// What the packets of one run have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub layout: Layout,
+    pub spi: u32,
+    pub key: u32,
+    pub meta: OuterMeta,
+    pub class: u8,
+    /// What tunnel mode puts into the trailer.
+    pub next_header: u8,
+    pub depth: u8,
+    /// Inner packets are padded to this length (RFC 4303 §2.7).
+    pub padded_to: usize,
+}
+
+impl Plan {
+    /// The bytes of a slot for an inner packet of `len` bytes, and how many of them are before it.
+    pub fn room(&self, len: usize) -> (usize, usize) {
+        let layout = &self.layout;
+        if layout.is_esp_tunnel() {
+            let whole = layout.sealed_len(len.max(self.padded_to));
+            return (layout.esp_header_len(), whole);
+        }
+        let front = self.front();
+        let back = match layout.protocol {
+            // How much of the packet is payload is not known yet.
+            Protocol::Esp => layout.behind_len_max(),
+            Protocol::Ah => 0,
+        };
+        (front, front + len + back)
+    }
+
+    /// Bytes that go in front of the inner packet in the arena.
+    fn front(&self) -> usize {
+        let layout = &self.layout;
+        match (layout.protocol, layout.mode) {
+            (Protocol::Esp, Mode::Tunnel) => layout.esp_header_len(),
+            (Protocol::Esp, _) => layout.esp_header_len() + self.udp_len(),
+            (Protocol::Ah, Mode::Tunnel) => self.ah_len() + self.meta.ip_header_len(),
+            (Protocol::Ah, _) => self.ah_len(),
+        }
+    }
+
+    fn udp_len(&self) -> usize {
+        match self.meta.path.udp_encap {
+            true => UDP_HEADER_LEN,
+            false => 0,
+        }
+    }
+
+    fn ah_len(&self) -> usize {
+        let icv_field = self.layout.iv_len() + self.layout.icv_len();
+        ah::header_len(self.meta.path.version(), icv_field)
+    }
+}
+
+/// The length that traffic flow confidentiality asks of inner packets.
+pub(super) fn padded_to(sa: &OutboundSa, meta: &OuterMeta) -> usize {
+    match sa.common.layout.tfc {
+        TfcPadding::None => 0,
+        TfcPadding::To(len) => len.into(),
+        TfcPadding::Mtu(path_mtu) => {
+            let esp_len = usize::from(path_mtu).saturating_sub(meta.header_len());
+            sa.common.transform().payload_len_max(esp_len)
+        }
+    }
+}
+
+/// An inner packet in the arena and the bytes around it that are its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub slot_start: usize,
+    pub slot_end: usize,
+    pub start: usize,
+    pub len: usize,
+}
+
+/// The batch being filled and what it takes to fill it.
+pub(super) struct Preparer<'a> {
+    pub batch: &'a mut Batch,
+    pub side: &'a mut Side,
+    pub ivs: &'a mut IvPool,
+    pub identification: &'a mut u16,
+}
+
+impl std::fmt::Debug for Preparer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Preparer").finish_non_exhaustive()
+    }
+}
+
+impl Preparer<'_> {
+    /// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packet, which may still be to be written.
+    #[inline]
+    pub fn esp_tunnel(
+        &mut self,
+        plan: &Plan,
+        sequence: u64,
+        place: &Place,
+    ) -> Result<(), DropReason> {
+        let layout = &plan.layout;
+        let payload_len = place.len.max(plan.padded_to);
+        let len = layout.sealed_len(payload_len);
+        let start = place.start.wrapping_sub(layout.esp_header_len());
+        let end = start.wrapping_add(len);
+        if start > place.start || start < place.slot_start || end > place.slot_end {
+            return Err(DropReason::TooLong);
+        }
+        let packet = self
+            .batch
+            .buffer
+            .get_mut(start..end)
+            .ok_or(DropReason::TooLong)?;
+        write_header(packet, plan, sequence, self.ivs)?;
+        let behind = packet
+            .get_mut(layout.esp_header_len() + place.len..)
+            .ok_or(DropReason::TooLong)?;
+        let tfc = payload_len - place.len;
+        let trailer = match tfc {
+            0 => behind,
+            _ => {
+                let (padding, trailer) = behind
+                    .split_at_mut_checked(tfc)
+                    .ok_or(DropReason::TooLong)?;
+                padding.fill(0);
+                trailer
+            }
+        };
+        let pad_len = layout.body_len(payload_len) - payload_len - esp::TRAILER_LEN;
+        esp::write_trailer(trailer, pad_len, plan.next_header);
+        self.batch.jobs.push(Job {
+            key: plan.key,
+            esp: start as u32,
+            len: len as u32,
+            icv: 0,
+            sequence,
+            class: plan.class,
+            status: JobStatus::Pending,
+        });
+        Ok(())
+    }
+
+    /// Transport mode, and AH in either mode: the packet is in its place and gets its IP header with it.
+    pub fn framed(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        plan: &Plan,
+        sequence: u64,
+        place: &Place,
+    ) -> Result<(), DropReason> {
+        let start = place.start.checked_sub(plan.front());
+        let start = start
+            .filter(|start| *start >= place.slot_start && place.start + place.len <= place.slot_end)
+            .ok_or(DropReason::TooLong)?;
+        let (job, frame) = match (plan.layout.protocol, plan.layout.mode) {
+            (Protocol::Ah, Mode::Tunnel) => self.ah_tunnel(plan, sequence, place, start)?,
+            (Protocol::Ah, _) => self.ah_transport(plan, sequence, place, start)?,
+            (Protocol::Esp, _) => self.esp_transport(plan, sequence, place, start)?,
+        };
+        let index = self.batch.jobs.len() as u32;
+        self.batch.jobs.push(job);
+        self.side
+            .add_frame(sa, &plan.meta, plan.depth, index, frame);
+        Ok(())
+    }
+
+    /// Moves the headers before the place for ESP or AH to the front and opens a gap behind them.
+    fn insert(&mut self, place: &Place, start: usize) -> Result<ah::Insertion, DropReason> {
+        let end = place.start + place.len;
+        let packet = self.batch.buffer.get(place.start..end);
+        let packet = packet.ok_or(DropReason::TooLong)?;
+        let at = ah::Insertion::find(packet).ok_or(DropReason::MalformedInner)?;
+        let headers = place.start..place.start + at.at;
+        self.batch.buffer.copy_within(headers, start);
+        Ok(at)
+    }
+
+    /// RFC 4303 §3.1.1, with RFC 3948 §3.2 if encapsulated.
+    fn esp_transport(
+        &mut self,
+        plan: &Plan,
+        sequence: u64,
+        place: &Place,
+        start: usize,
+    ) -> Result<(Job, Frame), DropReason> {
+        let layout = &plan.layout;
+        let at = self.insert(place, start)?;
+        let header_len = at.at + plan.udp_len();
+        let payload_len = place.len - at.at;
+        let esp_len = layout.sealed_len(payload_len);
+        let frame_len = header_len + esp_len;
+        let frame = self
+            .batch
+            .buffer
+            .get_mut(start..start + frame_len)
+            .filter(|_| start + frame_len <= place.slot_end)
+            .ok_or(DropReason::TooLong)?;
+        let (headers, packet) = frame.split_at_mut(header_len);
+        write_header(packet, plan, sequence, self.ivs)?;
+        let pad_len = layout.body_len(payload_len) - payload_len - esp::TRAILER_LEN;
+        if let Some(trailer) = packet.get_mut(layout.esp_header_len() + payload_len..) {
+            esp::write_trailer(trailer, pad_len, at.next_header);
+        }
+        let protocol = match plan.meta.path.udp_encap {
+            true => PROTOCOL_UDP,
+            false => esp::PROTOCOL,
+        };
+        set_protocol_and_len(headers, at.next_header_at, protocol, frame_len)
+            .ok_or(DropReason::TooLong)?;
+        let job = Job {
+            key: plan.key,
+            esp: (start + header_len) as u32,
+            len: esp_len as u32,
+            icv: 0,
+            sequence,
+            class: plan.class,
+            status: JobStatus::Pending,
+        };
+        Ok((job, unsaved(start, frame_len, header_len)))
+    }
+
+    /// RFC 4302 §3.1.1.
+    fn ah_transport(
+        &mut self,
+        plan: &Plan,
+        sequence: u64,
+        place: &Place,
+        start: usize,
+    ) -> Result<(Job, Frame), DropReason> {
+        let at = self.insert(place, start)?;
+        let frame_len = plan.ah_len() + place.len;
+        let frame = self.batch.buffer.get_mut(start..start + frame_len);
+        let frame = frame.ok_or(DropReason::TooLong)?;
+        set_protocol_and_len(frame, at.next_header_at, ah::PROTOCOL, frame_len)
+            .ok_or(DropReason::TooLong)?;
+        self.ah(plan, sequence, at.at, at.next_header, start, frame_len)
+    }
+
+    /// RFC 4302 §3.1.2.
+    fn ah_tunnel(
+        &mut self,
+        plan: &Plan,
+        sequence: u64,
+        place: &Place,
+        start: usize,
+    ) -> Result<(Job, Frame), DropReason> {
+        let frame_len = plan.front() + place.len;
+        let frame = self.batch.buffer.get_mut(start..start + frame_len);
+        let frame = frame.ok_or(DropReason::TooLong)?;
+        let identification = next(self.identification);
+        let at = tunnel::write_ip(&plan.meta, ah::PROTOCOL, identification, frame)
+            .ok_or(DropReason::TooLong)?;
+        self.ah(plan, sequence, at, plan.next_header, start, frame_len)
+    }
+
+    /// Writes the AH at `at` and takes the mutable fields away while the engine works (RFC 4302 §3.3.3).
+    fn ah(
+        &mut self,
+        plan: &Plan,
+        sequence: u64,
+        at: usize,
+        next_header: u8,
+        start: usize,
+        frame_len: usize,
+    ) -> Result<(Job, Frame), DropReason> {
+        let frame = self.batch.buffer.get_mut(start..start + frame_len);
+        let frame = frame.ok_or(DropReason::TooLong)?;
+        let header = frame.get_mut(at..at + plan.ah_len());
+        let header = header.ok_or(DropReason::TooLong)?;
+        ah::write(header, next_header, plan.spi, sequence as u32).ok_or(DropReason::TooLong)?;
+        if plan.layout.iv_kind == IvKind::Sequence
+            && let Some(iv) = header.get_mut(ah::FIXED_LEN..ah::FIXED_LEN + 8)
+        {
+            // AES-GMAC (RFC 4543 §3.3).
+            iv.copy_from_slice(&sequence.to_be_bytes());
+        }
+        let saved = self.side.saved.len();
+        let saved_len = ah::zero_mutable(frame, &mut self.side.saved)
+            .map_err(|_| DropReason::MalformedInner)?;
+        let job = Job {
+            key: plan.key,
+            esp: start as u32,
+            len: frame_len as u32,
+            icv: (at + ah::FIXED_LEN + plan.layout.iv_len()) as u32,
+            sequence,
+            class: plan.class,
+            status: JobStatus::Pending,
+        };
+        let frame = Frame {
+            saved: saved as u32,
+            saved_len: saved_len as u32,
+            ..unsaved(start, frame_len, at)
+        };
+        Ok((job, frame))
+    }
+}
+
+fn unsaved(start: usize, len: usize, header_len: usize) -> Frame {
+    Frame {
+        start: start as u32,
+        len: len as u32,
+        header_len: header_len as u32,
+        saved: 0,
+        saved_len: 0,
+    }
+}
+
+/// The next IPv4 identification: for packets that may be fragmented on their way.
+pub(super) fn next(identification: &mut u16) -> u16 {
+    *identification = identification.wrapping_add(1);
+    *identification
+}
+
+/// SPI, sequence number and IV (RFC 4303 §2).
+#[inline]
+fn write_header(
+    packet: &mut [u8],
+    plan: &Plan,
+    sequence: u64,
+    ivs: &mut IvPool,
+) -> Result<(), DropReason> {
+    let header = u64::from(plan.spi) << 32 | sequence & 0xffff_ffff;
+    match plan.layout.iv_kind {
+        // Unique because sequence numbers are.
+        IvKind::Sequence => {
+            let header = u128::from(header) << 64 | u128::from(sequence);
+            let place = packet.first_chunk_mut().ok_or(DropReason::TooLong)?;
+            *place = header.to_be_bytes();
+        }
+        IvKind::None | IvKind::Implicit => {
+            let place = packet.first_chunk_mut().ok_or(DropReason::TooLong)?;
+            *place = header.to_be_bytes();
+        }
+        IvKind::Random => {
+            let iv = ivs.next().map_err(|_| DropReason::NoRandomness)?;
+            let iv_len = plan.layout.iv_len().min(iv.len());
+            let (place, rest) = packet.split_first_chunk_mut().ok_or(DropReason::TooLong)?;
+            *place = header.to_be_bytes();
+            rest.get_mut(..iv_len)
+                .ok_or(DropReason::TooLong)?
+                .copy_from_slice(&iv[..iv_len]);
+        }
+    }
+    Ok(())
+}
+
+/// Makes an IP header announce another protocol and length, with the checksum brought along (RFC 1624). None if the
+/// length is too great for it.
+pub(crate) fn set_protocol_and_len(
+    packet: &mut [u8],
+    protocol_at: usize,
+    protocol: u8,
+    len: usize,
+) -> Option<()> {
+    if IpVersion::of_packet(packet)? == IpVersion::V6 {
+        *packet.get_mut(protocol_at)? = protocol;
+        let payload_len = len.checked_sub(IPV6_HEADER_LEN)?;
+        let payload_len = u16::try_from(payload_len).ok()?.to_be_bytes();
+        packet.get_mut(4..6)?.copy_from_slice(&payload_len);
+        return Some(());
+    }
+    let ip = packet.first_chunk_mut::<IPV4_HEADER_LEN>()?;
+    let words = |ip: &[u8; IPV4_HEADER_LEN]| [be16(ip, 2), be16(ip, 8)];
+    let old = words(ip);
+    ip[9] = protocol;
+    ip[2..4].copy_from_slice(&u16::try_from(len).ok()?.to_be_bytes());
+    let mut sum = be16(ip, 10)?;
+    for (old, new) in old.into_iter().zip(words(ip)) {
+        sum = checksum::update(sum, old?, new?);
+    }
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}

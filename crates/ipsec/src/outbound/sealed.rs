@@ -1,0 +1,242 @@
+//! Sealed batches, and how their packets leave: in trains, or one by one with their outer headers.
+
+use esplanade_crypto::{Batch, Job, JobStatus};
+
+use super::prepare::{OUTER_HEADROOM, next};
+use super::side::{Frame, Run, Side};
+use crate::sa::OutboundSa;
+use crate::tunnel::{OuterMeta, write_outer, write_udp};
+use crate::wire::ah;
+
+/// A batch of sealed packets, ready to be sent.
+#[derive(Debug)]
+pub struct SealedBatch {
+    pub(super) batch: Batch,
+    pub(super) side: Side,
+}
+
+/// Bounds of one [`Train`], after what one send can take.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainLimits {
+    pub segments: usize,
+    pub bytes: usize,
+}
+
+/// Sealed packets that lie one behind the other and have the same outer header: what one UDP GSO send takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    pub meta: &'a OuterMeta,
+    /// IP protocol of what follows the IP header when it is not in UDP: ESP or AH.
+    pub protocol: u8,
+    /// ESP from the SPI on; with AH everything behind the outer IP header.
+    pub esp: &'a [u8],
+    /// The length of every packet but perhaps the last, which may be shorter.
+    pub segment_len: usize,
+    pub segments: usize,
+    /// Transport mode and AH: the whole outer packet, for back ends that send those. It may have options or
+    /// extension headers, which `meta` cannot say.
+    pub frame: Option<&'a [u8]>,
+}
+
+impl SealedBatch {
+    /// The batch's packets in order. With limits of one segment, each packet alone.
+    pub fn trains(&self, limits: TrainLimits) -> Trains<'_> {
+        Trains {
+            sealed: self,
+            limits,
+            run: 0,
+            done_in_run: 0,
+        }
+    }
+
+    /// Each packet in order as it goes onto the wire, outer IP header first. The header is written in place over
+    /// what is in front of the packet, which may be the end of the one before: a frame is valid until `each` returns.
+    /// `identification` counts on, for IPv4. Gives how many packets there was no room for a header for.
+    pub fn for_each_frame(
+        &mut self,
+        identification: &mut u16,
+        mut each: impl FnMut(&[u8]),
+    ) -> usize {
+        let Self { batch, side } = self;
+        let mut failed = 0;
+        for run in side.runs.iter().filter(|run| !run.nested) {
+            for job_in_run in 0..run.jobs as usize {
+                let job = batch.jobs.get(run.first_job as usize + job_in_run);
+                let Some(job) = job.filter(|job| job.status == JobStatus::Done) else {
+                    continue;
+                };
+                let range = match side.frame(run, job_in_run) {
+                    Some(frame) => frame_range(frame),
+                    None => {
+                        let esp = job.esp as usize;
+                        let start = esp.saturating_sub(run.meta.header_len());
+                        start..esp + job.len as usize
+                    }
+                };
+                let written = batch
+                    .buffer
+                    .get_mut(range)
+                    .filter(|frame| frame.len() >= job.len as usize);
+                let written = written.and_then(|frame| {
+                    if run.first_frame.is_none() {
+                        write_outer(&run.meta, next(identification), frame)?;
+                    }
+                    Some(frame)
+                });
+                match written {
+                    Some(frame) => each(frame),
+                    None => failed += 1,
+                }
+            }
+        }
+        failed
+    }
+
+    /// A run whose packets another SA takes.
+    pub(super) fn nested_run(&self, run: usize) -> Option<(&Run, &OutboundSa)> {
+        let run = self.side.runs.get(run).filter(|run| run.nested)?;
+        Some((run, self.side.sa(run)?))
+    }
+
+    /// Builds a sealed packet with its outer header in `frame`. None if it was not sealed; inner none if there is no
+    /// such packet.
+    pub(super) fn copy_frame(
+        &self,
+        run: &Run,
+        job_in_run: usize,
+        identification: u16,
+        frame: &mut Vec<u8>,
+    ) -> Option<Option<()>> {
+        let job = self.batch.jobs.get(run.first_job as usize + job_in_run)?;
+        if job.status != JobStatus::Done {
+            return None;
+        }
+        frame.clear();
+        if let Some(whole) = self.side.frame(run, job_in_run) {
+            frame.extend_from_slice(self.batch.buffer.get(frame_range(whole))?);
+            return Some(Some(()));
+        }
+        let esp = job.esp as usize;
+        let esp = self.batch.buffer.get(esp..esp + job.len as usize)?;
+        frame.resize(run.meta.header_len(), 0);
+        frame.extend_from_slice(esp);
+        Some(write_outer(&run.meta, identification, frame))
+    }
+}
+
+fn frame_range(frame: &Frame) -> std::ops::Range<usize> {
+    let start = frame.start as usize;
+    start..start + frame.len as usize
+}
+
+/// What can be written into a frame only when it is sealed: AH's mutable fields, and the UDP header, whose checksum
+/// over IPv6 covers the sealed bytes.
+pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
+    for job_in_run in 0..run.jobs as usize {
+        let Some(frame) = side.frame(run, job_in_run) else {
+            return;
+        };
+        let Some(packet) = batch.buffer.get_mut(frame_range(frame)) else {
+            return;
+        };
+        let saved = frame.saved as usize;
+        let saved = side.saved.get(saved..saved + frame.saved_len as usize);
+        match saved {
+            Some(saved) if !saved.is_empty() => ah::restore(packet, saved),
+            _ if run.meta.path.udp_encap => {
+                let udp = (frame.header_len as usize).saturating_sub(8);
+                if let Some(datagram) = packet.get_mut(udp..) {
+                    write_udp(&run.meta.path, datagram);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Trains<'a> {
+    sealed: &'a SealedBatch,
+    limits: TrainLimits,
+    run: usize,
+    done_in_run: usize,
+}
+
+impl<'a> Iterator for Trains<'a> {
+    type Item = Train<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Train<'a>> {
+        let SealedBatch { batch, side } = self.sealed;
+        loop {
+            let run = side.runs.get(self.run)?;
+            let first = run.first_job as usize;
+            let jobs = batch.jobs.get(first..first + run.jobs as usize)?;
+            let rest = jobs.get(self.done_in_run..).filter(|_| !run.nested);
+            let Some((head, _)) = rest.and_then(<[Job]>::split_first) else {
+                self.run += 1;
+                self.done_in_run = 0;
+                continue;
+            };
+            if head.status != JobStatus::Done {
+                self.done_in_run += 1;
+                continue;
+            }
+            if let Some(frame) = side.frame(run, self.done_in_run) {
+                self.done_in_run += 1;
+                return framed(batch, run, frame);
+            }
+            let (segments, bytes) = train_of(rest.unwrap_or_default(), &self.limits);
+            self.done_in_run += segments;
+            let start = head.esp as usize;
+            return Some(Train {
+                meta: &run.meta,
+                protocol: crate::wire::esp::PROTOCOL,
+                esp: batch.buffer.get(start..start + bytes)?,
+                segment_len: head.len as usize,
+                segments,
+                frame: None,
+            });
+        }
+    }
+}
+
+fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame) -> Option<Train<'a>> {
+    let packet = batch.buffer.get(frame_range(frame))?;
+    // Headers in front include the UDP header, which a socket writes itself.
+    let esp = packet.get(frame.header_len as usize..)?;
+    Some(Train {
+        meta: &run.meta,
+        protocol: match frame.saved_len {
+            0 => crate::wire::esp::PROTOCOL,
+            _ => ah::PROTOCOL,
+        },
+        esp,
+        segment_len: esp.len(),
+        segments: 1,
+        frame: Some(packet),
+    })
+}
+
+/// How many packets from the first on make one train, and their bytes.
+fn train_of(jobs: &[Job], limits: &TrainLimits) -> (usize, usize) {
+    let Some(head) = jobs.first() else {
+        return (0, 0);
+    };
+    let (mut segments, mut bytes) = (1, head.len as usize);
+    for job in jobs.iter().skip(1).take(limits.segments.saturating_sub(1)) {
+        let contiguous = job.esp as usize == head.esp as usize + bytes;
+        let joins = job.status == JobStatus::Done && contiguous && job.len <= head.len;
+        if !joins || bytes + job.len as usize > limits.bytes {
+            break;
+        }
+        segments += 1;
+        bytes += job.len as usize;
+        if job.len < head.len {
+            break;
+        }
+    }
+    (segments, bytes)
+}
+
+const _: () = assert!(OUTER_HEADROOM >= 40 + 8);

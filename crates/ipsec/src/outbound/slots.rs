@@ -1,0 +1,145 @@
+//! Places in the arena for the segments of one packet, side by side.
+
+use std::sync::Arc;
+
+use super::Segments;
+use super::prepare::{Place, Plan, Preparer};
+use crate::drop_reason::{DropReason, WalkCounters};
+use crate::sa::OutboundSa;
+
+/// The places for a packet's segments. A place that is not asked for is sealed as zeros: the arena
+/// still has the bytes of earlier packets.
+#[derive(Debug)]
+pub struct Slots<'a> {
+    preparer: Preparer<'a>,
+    counters: &'a WalkCounters,
+    sa: &'a Arc<OutboundSa>,
+    plan: Plan,
+    /// Of the next packet that is completed.
+    sequence: u64,
+    left: Segments,
+    /// Where the next slot begins.
+    slot: usize,
+    /// A packet that has its header in front, and is completed when it has been written.
+    open: Option<Place>,
+    dropped: Option<DropReason>,
+}
+
+impl<'a> Slots<'a> {
+    /// `slot` is where the first of the slots begins; the arena has been reserved.
+    pub(super) fn new(
+        preparer: Preparer<'a>,
+        counters: &'a WalkCounters,
+        sa: &'a Arc<OutboundSa>,
+        plan: Plan,
+        sequence: u64,
+        segments: Segments,
+        slot: usize,
+    ) -> Result<Self, DropReason> {
+        let mut slots = Self {
+            preparer,
+            counters,
+            sa,
+            plan,
+            sequence,
+            left: segments,
+            slot,
+            open: None,
+            dropped: None,
+        };
+        if plan.layout.is_esp_tunnel() {
+            slots.prepare_all(segments)?;
+        }
+        Ok(slots)
+    }
+
+    /// Writes what is around the packets of an ESP tunnel, which does not depend on them.
+    fn prepare_all(&mut self, mut segments: Segments) -> Result<(), DropReason> {
+        let batch = &mut *self.preparer.batch;
+        let (first_job, count, arena) = (batch.jobs.len(), segments.count, self.slot);
+        while let Some(place) = self.place(&mut segments) {
+            let result = self.preparer.esp_tunnel(&self.plan, self.sequence, &place);
+            if let Err(reason) = result {
+                let batch = &mut *self.preparer.batch;
+                batch.jobs.truncate(first_job);
+                batch.release(arena);
+                self.left.count = 0;
+                self.counters.count_drop(reason, count.into());
+                self.sa.common.drops.add(reason, count.into());
+                return Err(reason);
+            }
+            self.sequence += 1;
+        }
+        self.slot = arena;
+        let Plan { meta, depth, .. } = &self.plan;
+        self.preparer
+            .side
+            .add_jobs(self.sa, meta, *depth, first_job as u32, count);
+        Ok(())
+    }
+
+    /// The next slot's bounds.
+    fn place(&mut self, segments: &mut Segments) -> Option<Place> {
+        segments.count = segments.count.checked_sub(1)?;
+        let len = match segments.count {
+            0 => segments.last_len,
+            _ => segments.segment_len,
+        };
+        let (front, whole) = self.plan.room(len);
+        let slot_start = self.slot;
+        self.slot += whole;
+        Some(Place {
+            slot_start,
+            slot_end: slot_start + whole,
+            start: slot_start + front,
+            len,
+        })
+    }
+
+    /// The place for the next inner packet, exactly as long as [`Segments`] said. Its bytes are left
+    /// over from earlier packets: write all of them.
+    pub fn next_slot(&mut self) -> Option<&mut [u8]> {
+        self.complete();
+        let mut left = self.left;
+        let place = self.place(&mut left)?;
+        self.left = left;
+        if !self.plan.layout.is_esp_tunnel() {
+            self.open = Some(place);
+        }
+        let range = place.start..place.start + place.len;
+        self.preparer.batch.buffer.get_mut(range)
+    }
+
+    fn complete(&mut self) {
+        let Some(place) = self.open.take() else {
+            return;
+        };
+        let result = self
+            .preparer
+            .framed(self.sa, &self.plan, self.sequence, &place);
+        self.sequence += 1;
+        if let Err(reason) = result {
+            self.counters.count_drop(reason, 1);
+            self.sa.common.drops.add(reason, 1);
+            self.dropped = Some(reason);
+        }
+    }
+
+    fn complete_all(&mut self) {
+        while let Some(slot) = self.next_slot() {
+            slot.fill(0);
+        }
+    }
+
+    /// The same as dropping it, but says if a packet could not be laid out; that is counted already.
+    pub fn finish(mut self) -> Result<(), DropReason> {
+        self.complete_all();
+        self.dropped.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Slots<'_> {
+    fn drop(&mut self) {
+        self.complete_all();
+    }
+}
