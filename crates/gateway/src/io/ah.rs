@@ -7,32 +7,53 @@ use std::os::fd::{AsFd, BorrowedFd};
 use esplanade_ipsec::wire::ah::PROTOCOL;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message::Received;
-use super::udp::{SocketOptions, open};
+use super::message::{Outgoing, Received};
+use super::sys::set_option;
+use super::udp::{SendReport, SocketOptions, open, send_items};
 
 const IPV6_HEADER_LEN: usize = 40;
 
-/// Receives AH packets of one IP version. They leave through [`super::raw::BypassSocket`], as whole packets do.
+/// A raw socket for protocol 51 of one IP version. On send it takes whole IP packets as they are, but that the kernel
+/// writes IPv4's header checksum, and an identification of its own where ours is zero, which would spoil the ICV.
 #[derive(Debug)]
-pub struct AhSocket(Socket);
+pub struct AhSocket {
+    socket: Socket,
+    local: IpAddr,
+}
 
 impl AhSocket {
     /// For one local address, or for all of its family if it is unspecified.
     pub fn open(local: IpAddr, options: &SocketOptions) -> io::Result<Self> {
-        let domain = match local {
-            IpAddr::V4(_) => Domain::IPV4,
-            IpAddr::V6(_) => Domain::IPV6,
+        let (domain, level, name) = match local {
+            IpAddr::V4(_) => (Domain::IPV4, libc::IPPROTO_IP, libc::IP_HDRINCL),
+            IpAddr::V6(_) => (Domain::IPV6, libc::IPPROTO_IPV6, libc::IPV6_HDRINCL),
         };
         let protocol = Protocol::from(i32::from(PROTOCOL));
         let socket = open(domain, Type::RAW, protocol, options)?;
+        set_option(socket.as_fd(), level, name, 1)?;
         socket.bind(&SocketAddr::new(local, 0).into())?;
-        Ok(Self(socket))
+        Ok(Self { socket, local })
+    }
+
+    /// Whether packets of this IP version from this local address go out here.
+    pub fn serves(&self, local: IpAddr, v4: bool) -> bool {
+        self.local.is_ipv4() == v4 && (self.local.is_unspecified() || self.local == local)
+    }
+
+    /// Sends whole IP packets in order.
+    pub fn send(&self, items: &[Outgoing<'_>]) -> SendReport {
+        let mut report = SendReport::default();
+        let mut rest = items;
+        while !rest.is_empty() {
+            rest = &rest[send_items(self.as_fd(), rest, &mut report, |_| {})..];
+        }
+        report
     }
 }
 
 impl AsFd for AhSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Received {
 }
 
 impl Received {
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         len: 0,
         remote: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
         local: None,

@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod ah;
 pub mod checksum;
 pub mod gro;
 pub mod gso;

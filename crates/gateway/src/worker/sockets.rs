@@ -4,6 +4,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use esplanade_ipsec::pmtu::PathMtus;
+
+use crate::io::ah::AhSocket;
+use crate::io::icmp::IcmpSocket;
 use crate::io::raw::{BypassSocket, EspSocket};
 use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
@@ -74,8 +78,17 @@ pub struct WorkerSockets {
     pub nat_t: Vec<Arc<UdpSocket>>,
     /// Raw ESP. Every worker sends through them; only the first receives.
     pub esp: Vec<Arc<EspSocket>>,
+    /// AH, like raw ESP.
+    pub ah: Vec<Arc<AhSocket>>,
     pub receives_esp: bool,
     pub bypass: Option<Arc<BypassSocket>>,
+    /// ICMP errors; only the first worker hears them.
+    pub icmp: Vec<IcmpSocket>,
+    /// What is known about paths, shared by all workers.
+    pub paths: Arc<PathMtus>,
+    pub nat_t_port: u16,
+    /// Mark on everything sent.
+    pub mark: Option<u32>,
 }
 
 /// All workers' sockets.
@@ -118,8 +131,14 @@ impl Sockets {
                 let esp =
                     EspSocket::open(address, &single).map_err(|error| classify(error, what()))?;
                 let esp = Arc::new(esp);
-                all.iter_mut()
-                    .for_each(|worker| worker.esp.push(Arc::clone(&esp)));
+                let what = || format!("a raw socket for AH on {address}");
+                let ah =
+                    AhSocket::open(address, &single).map_err(|error| classify(error, what()))?;
+                let ah = Arc::new(ah);
+                for worker in &mut all {
+                    worker.esp.push(Arc::clone(&esp));
+                    worker.ah.push(Arc::clone(&ah));
+                }
             }
         }
         if config.raw_esp {
@@ -130,6 +149,13 @@ impl Sockets {
                 .for_each(|worker| worker.bypass = Some(Arc::clone(&bypass)));
         }
         all[0].receives_esp = true;
+        all[0].icmp = icmp_sockets();
+        let paths = Arc::new(PathMtus::default());
+        for worker in &mut all {
+            worker.paths = Arc::clone(&paths);
+            worker.nat_t_port = config.nat_t_port;
+            worker.mark = config.mark;
+        }
         let mut sockets = all[0].ike.clone();
         sockets.extend(all[0].nat_t.iter().cloned());
         Ok(Self {
@@ -137,6 +163,16 @@ impl Sockets {
             sender: IkeSender { sockets },
         })
     }
+}
+
+/// Where they cannot be had, paths keep the MTU of the interface.
+fn icmp_sockets() -> Vec<IcmpSocket> {
+    let open = |v4| {
+        IcmpSocket::open(v4)
+            .inspect_err(|error| tracing::debug!("cannot hear ICMP errors: {error}"))
+            .ok()
+    };
+    [true, false].into_iter().filter_map(open).collect()
 }
 
 /// Addresses to bind, and whether a missing IP version is an error.
