@@ -1,23 +1,176 @@
 //! Published test vectors of the primitives.
 
-use esplanade_testkit::vectors::primitives;
+use esplanade_testkit::vectors::{PrimitiveCase, primitive_files, primitives};
 
+use crate::aead::Aead;
 use crate::aes::{DecryptKey, EncryptKey};
+use crate::aes_mac::AesMac;
+use crate::cipher::Cipher;
 use crate::cpu;
 use crate::hmac::Hmac;
-use crate::iana::Integrity;
+use crate::iana::{Encryption, Integrity};
 use crate::job::JobStatus;
 use crate::key::KeyContext;
+use crate::mac::Mac;
 use crate::transform::Transform;
+
+/// What a file of RFC, NIST or Wycheproof vectors is about, and how many cases it must at least have.
+const FILES: &[(&str, usize)] = &[
+    ("3DES-CBC", 10),
+    ("AES-CBC", 4),
+    ("AES-CCM", 48),
+    ("AES-CMAC", 100),
+    ("AES-CTR", 9),
+    ("AES-GCM", 190),
+    ("AES-GMAC", 200),
+    ("AES-XCBC", 7),
+    ("ChaCha20-Poly1305", 300),
+    ("DES-CBC", 10),
+    ("HMAC-MD5", 5),
+    ("HMAC-SHA1", 160),
+    ("HMAC-SHA256", 160),
+    ("HMAC-SHA384", 160),
+    ("HMAC-SHA512", 160),
+];
+
+#[test]
+fn every_published_vector() {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for file in primitive_files() {
+        for case in &file.cases {
+            run(
+                &file.algorithm,
+                case,
+                &format!("{}: {}", file.source, case.name),
+            );
+        }
+        counts.push((file.algorithm, file.cases.len()));
+    }
+    for (algorithm, least) in FILES {
+        let of_it = counts.iter().filter(|(name, _)| name == algorithm);
+        let sum: usize = of_it.map(|(_, count)| count).sum();
+        assert!(sum >= *least, "{algorithm} has {sum} cases");
+    }
+}
+
+fn run(algorithm: &str, case: &PrimitiveCase, name: &str) {
+    match algorithm {
+        "AES-GCM" => aead(Encryption::AesGcm16, 4, case, name),
+        "AES-GMAC" => aead(Encryption::NullAuthAesGmac, 4, case, name),
+        "AES-CCM" => aead(Encryption::AesCcm16, 3, case, name),
+        "ChaCha20-Poly1305" => aead(Encryption::ChaCha20Poly1305, 4, case, name),
+        "AES-CTR" => ctr(case, name),
+        "AES-CBC" => aes_cbc(case, name),
+        "DES-CBC" => des_cbc(Encryption::Des, case, name),
+        "3DES-CBC" => des_cbc(Encryption::TripleDes, case, name),
+        "AES-XCBC" => mac(Integrity::AesXcbc96, case, name),
+        "AES-CMAC" => mac(Integrity::AesCmac96, case, name),
+        "HMAC-MD5" => mac(Integrity::HmacMd5_96, case, name),
+        "HMAC-SHA1" => mac(Integrity::HmacSha1_96, case, name),
+        "HMAC-SHA256" => mac(Integrity::HmacSha2_256_128, case, name),
+        "HMAC-SHA384" => mac(Integrity::HmacSha2_384_192, case, name),
+        "HMAC-SHA512" => mac(Integrity::HmacSha2_512_256, case, name),
+        _ => panic!("{name}: {algorithm} is not known"),
+    }
+}
+
+fn aead(encryption: Encryption, salt_len: usize, case: &PrimitiveCase, name: &str) {
+    let (salt, iv) = case.iv.split_at(salt_len);
+    let iv = iv.try_into().expect("eight bytes");
+    let key = [&case.key, salt].concat();
+    let aead = Aead::new(encryption, case.icv.len(), &key).expect("good key");
+    let (aad, input) = match encryption {
+        Encryption::NullAuthAesGmac => (&case.input, &Vec::new()),
+        _ => (&case.aad, &case.input),
+    };
+    let mut body = input.clone();
+    let mut icv = vec![0; case.icv.len()];
+    aead.seal(iv, aad, &mut body, &mut icv).expect("it fits");
+    let same = body == case.output && icv == case.icv;
+    assert_eq!(same, case.valid, "{name}");
+    let mut body = case.output.clone();
+    let opened = aead.open(iv, aad, &mut body, &case.icv);
+    assert_eq!(opened.is_some(), case.valid, "{name}");
+    match case.valid {
+        true => assert_eq!(&body, input, "{name}"),
+        false => assert!(body.iter().all(|&byte| byte == 0), "{name}"),
+    }
+}
+
+fn ctr(case: &PrimitiveCase, name: &str) {
+    let mut body = case.input.clone();
+    let (salt, rest) = case.iv.split_at(4);
+    let (iv, counter) = rest.split_at(8);
+    assert_eq!(counter, [0, 0, 0, 1], "{name}: RFC 3686 counts from one");
+    let cipher = Cipher::new(Encryption::AesCtr, &[&case.key, salt].concat()).expect("good key");
+    cipher.encrypt(iv, &mut body).expect("eight bytes");
+    assert_eq!(body, case.output, "{name}");
+    cipher.decrypt(iv, &mut body).expect("eight bytes");
+    assert_eq!(body, case.input, "{name}");
+}
+
+fn aes_cbc(case: &PrimitiveCase, name: &str) {
+    let iv = case.iv.as_slice().try_into().expect("16 bytes");
+    let mut body = case.input.clone();
+    EncryptKey::new(&case.key)
+        .expect("good key")
+        .cbc(iv, &mut body);
+    assert_eq!(body, case.output, "{name}");
+    DecryptKey::new(&case.key)
+        .expect("good key")
+        .cbc(iv, &mut body);
+    assert_eq!(body, case.input, "{name}");
+}
+
+fn des_cbc(encryption: Encryption, case: &PrimitiveCase, name: &str) {
+    let cipher = Cipher::new(encryption, &case.key).expect("good key");
+    let mut body = case.input.clone();
+    cipher.encrypt(&case.iv, &mut body).expect("eight bytes");
+    assert_eq!(body, case.output, "{name}");
+    cipher.decrypt(&case.iv, &mut body).expect("eight bytes");
+    assert_eq!(body, case.input, "{name}");
+}
+
+/// The whole MAC, with the input cut in two at several places; truncated, if the key is of the length
+/// that IPsec has.
+fn mac(integrity: Integrity, case: &PrimitiveCase, name: &str) {
+    let len = case.input.len();
+    for split in [0, 1, 15, 16, 17, len / 2, len.saturating_sub(4), len] {
+        let (message, suffix) = case.input.split_at(split.min(len));
+        let digest = match integrity {
+            Integrity::AesXcbc96 => AesMac::xcbc(&case.key)
+                .expect("good key")
+                .compute(message, suffix)
+                .to_vec(),
+            Integrity::AesCmac96 => AesMac::cmac(&case.key)
+                .expect("good key")
+                .compute(message, suffix)
+                .to_vec(),
+            _ => Hmac::new(integrity, &case.key)
+                .expect("the key fits a block")
+                .compute(message, suffix)
+                .to_vec(),
+        };
+        let same = digest[..case.icv.len()] == case.icv;
+        assert_eq!(same, case.valid, "{name}");
+        if case.key.len() == integrity.key_len()
+            && let Some(icv) = case.icv.get(..integrity.icv_len())
+        {
+            let mac = Mac::new(integrity, &case.key).expect("good key");
+            let expected = digest.starts_with(icv);
+            assert_eq!(mac.verify(message, suffix, icv), expected, "{name}");
+        }
+    }
+}
 
 #[test]
 fn gcm_in_esp() {
-    for case in primitives("esp-gcm-mcgrew.json").cases {
-        let by_key = |t: &Transform| t.iv_len() == 8 && t.key_material_len() == case.key.len();
-        let transform = Transform::ESP
-            .into_iter()
-            .find(by_key)
-            .expect("a key length of GCM");
+    for case in primitives("esp/gcm-mcgrew.json").cases {
+        let by_key = |t: &Transform| {
+            t.encryption() == Some(Encryption::AesGcm16) && t.key_material_len() == case.key.len()
+        };
+        let transform = Transform::ESP.into_iter().find(by_key);
+        let transform = transform.expect("a key length of GCM");
         let key = KeyContext::new(transform, case.esn, &case.key).expect("good keys");
         let mut header = case.spi.clone();
         header.extend((case.sequence as u32).to_be_bytes());
@@ -32,35 +185,5 @@ fn gcm_in_esp() {
             "{}",
             case.name
         );
-    }
-}
-
-#[test]
-fn aes_cbc() {
-    for case in primitives("esp-aes-cbc-rfc3602.json").cases {
-        let iv = case.iv.as_slice().try_into().expect("16 bytes");
-        let mut body = case.input.clone();
-        EncryptKey::new(&case.key)
-            .expect("good key")
-            .cbc(iv, &mut body);
-        assert_eq!(body, case.output, "{}", case.name);
-        DecryptKey::new(&case.key)
-            .expect("good key")
-            .cbc(iv, &mut body);
-        assert_eq!(body, case.input, "{}", case.name);
-    }
-}
-
-#[test]
-fn hmac_sha2() {
-    for case in primitives("esp-hmac-sha2-rfc4231.json").cases {
-        let by_name = |i: &&Integrity| i.name() == case.integrity;
-        let integrity = *Integrity::ALL.iter().find(by_name).expect("a known name");
-        let hmac = Hmac::new(integrity, &case.key).expect("the key fits a block");
-        for split in [0, 1, case.input.len()] {
-            let (message, suffix) = case.input.split_at(split);
-            let digest = hmac.compute(message, suffix);
-            assert_eq!(digest[..case.output.len()], case.output, "{}", case.name);
-        }
     }
 }

@@ -114,10 +114,12 @@ impl PacketCase {
     }
 }
 
-/// Known answers of a primitive (`vectors/esp-*.json`); fields that a primitive lacks are empty.
+/// Known answers of a primitive (`vectors/primitives/*.json`); fields that a primitive lacks are empty.
 #[derive(Debug, Deserialize)]
 pub struct PrimitiveFile {
     pub source: String,
+    #[serde(default)]
+    pub algorithm: String,
     pub cases: Vec<PrimitiveCase>,
 }
 
@@ -130,11 +132,15 @@ pub struct PrimitiveCase {
     pub iv: Vec<u8>,
     #[serde(deserialize_with = "hex_bytes")]
     pub input: Vec<u8>,
-    #[serde(deserialize_with = "hex_bytes")]
+    #[serde(default, deserialize_with = "hex_bytes")]
+    pub aad: Vec<u8>,
+    #[serde(default, deserialize_with = "hex_bytes")]
     pub output: Vec<u8>,
-    /// HMAC only: the IANA name.
-    #[serde(default)]
-    pub integrity: String,
+    #[serde(default, deserialize_with = "hex_bytes")]
+    pub icv: Vec<u8>,
+    /// False if the ICV must be refused.
+    #[serde(default = "yes")]
+    pub valid: bool,
     /// ESP only.
     #[serde(default, deserialize_with = "hex_bytes")]
     pub spi: Vec<u8>,
@@ -151,15 +157,28 @@ pub fn directory() -> PathBuf {
 
 /// Every file of whole packets.
 pub fn packet_files() -> Vec<PacketFile> {
-    let directory = directory().join("packets");
-    let entries = std::fs::read_dir(&directory).expect("vectors/packets can be listed");
+    files("packets")
+}
+
+fn files<T: for<'de> Deserialize<'de>>(directory_name: &str) -> Vec<T> {
+    let directory = directory().join(directory_name);
+    let entries = std::fs::read_dir(&directory).expect("the directory can be listed");
     let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("vectors/packets can be listed").path())
+        .map(|entry| entry.expect("the directory can be listed").path())
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .collect();
     paths.sort();
-    assert!(!paths.is_empty(), "vectors/packets has no vectors");
+    assert!(!paths.is_empty(), "{} has no vectors", directory.display());
     paths.into_iter().map(read).collect()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Every file of known answers of primitives.
+pub fn primitive_files() -> Vec<PrimitiveFile> {
+    files("primitives")
 }
 
 /// One file of known answers, by its name in `vectors`.
