@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use esplanade_crypto::{
-    Batch, CpuEngine, Direction, Engine, Job, JobStatus, KeyContext, KeyError, RejectReason,
-    Transform, cpu,
+    Batch, CpuEngine, Direction, Engine, IvKind, Job, JobStatus, KeyContext, KeyError,
+    RejectReason, Transform, cpu,
 };
 use proptest::prelude::*;
 
@@ -177,4 +177,59 @@ fn debug_shows_no_key() {
     let shown = format!("{key:?}");
     assert!(!shown.contains("171") && !shown.to_lowercase().contains("ab, "));
     assert!(shown.contains("AES_GCM_16"));
+}
+
+/// The sequence number stands for the IV: it is not sent, and another one opens nothing.
+#[test]
+fn implicit_ivs_follow_the_sequence_number() {
+    for transform in Transform::ESP {
+        if transform.iv_kind() != IvKind::Implicit {
+            continue;
+        }
+        for esn in [false, true] {
+            let key = key(transform, esn, 1);
+            let seal = |sequence| {
+                let mut packet = packet(transform, 0, 3, 0x55);
+                assert_eq!(cpu::seal(&key, sequence, &mut packet), JobStatus::Done);
+                packet
+            };
+            let (one, two) = (seal(1), seal(2));
+            assert_ne!(body(transform, &one), body(transform, &two));
+            assert_eq!(cpu::open(&key, 2, &mut one.clone()), JobStatus::AuthFailed);
+            assert_eq!(cpu::open(&key, 1, &mut one.clone()), JobStatus::Done);
+        }
+    }
+}
+
+#[test]
+fn refusals_of_keys_name_the_reason_and_no_key() {
+    for (name, material, reason) in [
+        (
+            "DES/HMAC_SHA2_256_128",
+            [[1; 8].as_slice(), &[7; 32]].concat(),
+            "weak or semi-weak",
+        ),
+        (
+            "3DES/HMAC_SHA2_256_128",
+            vec![0x42; 56],
+            "two of the three DES keys are equal",
+        ),
+        (
+            "AES_GCM_16_128",
+            vec![0; 20],
+            "the encryption key is all zeros",
+        ),
+        (
+            "AH/HMAC_SHA1_96",
+            vec![0; 20],
+            "the integrity key is all zeros",
+        ),
+        ("AH/HMAC_SHA1_96", vec![0x42; 21], "21 bytes"),
+    ] {
+        let transform = Transform::from_name(name).expect("a transform");
+        let error = KeyContext::new(transform, false, &material).expect_err("refused");
+        let text = format!("{error} {error:?}");
+        assert!(text.contains(reason) && text.contains(name), "{text}");
+        assert!(!text.contains("42") && !text.contains("66"), "{text}");
+    }
 }
