@@ -1,3 +1,3 @@
 //! The atomics of what workers share. They come from one place, so that the model tests can put loom's in it.
 
-pub use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

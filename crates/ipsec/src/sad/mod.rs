@@ -2,15 +2,30 @@
 //!
 //! We choose inbound SPIs, so an SPI says where its SA is: the low 20 bits are the slot, the high 12 bits
 //! a random tag that tells a slot's occupants apart. Lookups take no lock; the slots come in chunks that are
-//! made when first needed and never move.
+//! made when first needed and never move. Workers keep copies of the slots that they use, see [`SadReader`].
+//!
+//! An SPI that somebody else made up costs its lookup two or three loads: there is nothing to collide with.
+
+mod changes;
+mod groups;
+mod reader;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use esplanade_crypto::random;
 
 use crate::sa::InboundSa;
+
+use changes::Changes;
+use groups::Groups;
+pub use groups::{GROUPS_MAX, GroupKey, GroupRefused};
+pub use reader::SadReader;
+
+/// A worker that has missed more changes than this begins its copy anew.
+const CHANGES_KEPT: usize = 16 * 1024;
 
 const SLOT_BITS: u32 = 20;
 const CHUNK_BITS: u32 = 10;
@@ -25,6 +40,8 @@ type Chunk = Box<[ArcSwapOption<InboundSa>]>;
 
 pub struct Sad {
     chunks: Box<[OnceLock<Chunk>]>,
+    changes: Changes,
+    groups: Groups,
     allocator: Mutex<Allocator>,
 }
 
@@ -45,6 +62,8 @@ impl Default for Sad {
     fn default() -> Self {
         Self {
             chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            changes: Changes::new(CHANGES_KEPT),
+            groups: Groups::default(),
             allocator: Mutex::default(),
         }
     }
@@ -106,6 +125,8 @@ impl Sad {
             chunk.get_or_init(|| (0..CHUNK_SLOTS).map(|_| ArcSwapOption::empty()).collect());
         let place = chunk.get(slot % CHUNK_SLOTS).ok_or(NotAllocated(spi))?;
         place.store(Some(sa));
+        self.changes.record(slot as u32);
+        drop(allocator);
         Ok(())
     }
 
@@ -115,6 +136,34 @@ impl Sad {
         (sa.common.spi == spi).then_some(sa)
     }
 
+    /// The SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1): SPI, destination and
+    /// source; SPI and destination; SPI.
+    pub fn lookup_addressed(
+        &self,
+        spi: u32,
+        destination: IpAddr,
+        source: IpAddr,
+    ) -> Option<Arc<InboundSa>> {
+        let group = self.groups.lookup(spi, destination, source);
+        group.or_else(|| self.lookup(spi))
+    }
+
+    /// Whether there are SAs that only [`Self::lookup_addressed`] finds.
+    pub fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// Makes an SA of a group receive. An SA that was there is replaced.
+    pub fn insert_group(&self, key: GroupKey, sa: Arc<InboundSa>) -> Result<(), GroupRefused> {
+        let _one_writer = self.allocator();
+        self.groups.insert(key, sa)
+    }
+
+    pub fn remove_group(&self, key: &GroupKey) -> Option<Arc<InboundSa>> {
+        let _one_writer = self.allocator();
+        self.groups.remove(key)
+    }
+
     /// Stops receiving and gives the SPI back. Workers finish the batch that they are in with the old SA.
     pub fn remove(&self, spi: u32) -> Option<Arc<InboundSa>> {
         let mut allocator = self.allocator();
@@ -122,6 +171,7 @@ impl Sad {
             return None;
         }
         let sa = self.place(spi).and_then(|place| place.swap(None));
+        self.changes.record(slot_of(spi) as u32);
         allocator.release(spi);
         sa
     }
@@ -132,6 +182,7 @@ impl Sad {
         chunks
             .flat_map(|chunk| chunk.iter())
             .filter_map(ArcSwapOption::load_full)
+            .chain(self.groups.all())
             .collect()
     }
 

@@ -1,20 +1,23 @@
 //! What workers share, on loom's atomics: every interleaving of a few threads, and every value that the memory
 //! model lets a load return. The modules are compiled here a second time, with another `crate::atomic`.
 
-mod atomic {
-    pub use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-}
-
 #[allow(dead_code)]
-#[path = "../src/lifetime.rs"]
+mod atomic;
+#[allow(dead_code)]
+#[path = "../../src/sad/changes.rs"]
+mod changes;
+#[allow(dead_code)]
+#[path = "../../src/lifetime.rs"]
 mod lifetime;
 #[allow(dead_code)]
-#[path = "../src/replay.rs"]
+#[path = "../../src/replay.rs"]
 mod replay;
 #[allow(dead_code)]
-#[path = "../src/sequence.rs"]
+#[path = "../../src/sequence.rs"]
 mod sequence;
 
+use atomic::{AtomicU64, Loads, Ordering, set_loads};
+use changes::Changes;
 use lifetime::{Lifetime, LifetimeEvent, LifetimeLimits};
 use loom::sync::Arc;
 use loom::thread;
@@ -43,20 +46,21 @@ where
 
 const SIZE: u64 = 32;
 
-/// Some cases have too many interleavings: those with at most this many pre-emptions are run. Everything else is
-/// exhaustive.
+/// Some cases have too many interleavings: those with at most this many pre-emptions are run.
 const PREEMPTIONS: usize = 3;
 
-fn model(preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.check(body);
+fn model(preemptions: Option<usize>, body: impl Fn() + Copy + Send + Sync + 'static) {
+    for loads in [Loads::Latest, Loads::Weak] {
+        set_loads(loads);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = preemptions;
+        builder.check(body);
+    }
 }
 
 /// Commits the numbers of each script in order, one thread a script. With this size the ring has two words: 5, 69
 /// and 133 share one, and 5 leaves the window when 37 or more comes.
-fn check_commits(preemptions: Option<usize>, scripts: &[&'static [u64]]) {
-    let scripts = scripts.to_vec();
+fn check_commits(preemptions: Option<usize>, scripts: &'static [&'static [u64]]) {
     model(preemptions, move || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
         let job = |script: &&'static [u64]| {
@@ -87,7 +91,7 @@ fn check_commits(preemptions: Option<usize>, scripts: &[&'static [u64]]) {
 
 #[test]
 fn copies_of_a_number_are_accepted_once() {
-    check_commits(None, &[&[5], &[5], &[5]]);
+    check_commits(Some(PREEMPTIONS), &[&[5], &[5], &[5]]);
     check_commits(None, &[&[5, 6], &[6, 5]]);
 }
 
@@ -104,13 +108,13 @@ fn a_number_stays_accepted_while_its_word_passes_to_a_later_block() {
 fn a_word_never_passes_back_to_an_earlier_block() {
     check_commits(None, &[&[69], &[5, 69]]);
     check_commits(None, &[&[133, 69], &[69]]);
-    check_commits(None, &[&[40, 133], &[69, 40]]);
+    check_commits(Some(PREEMPTIONS), &[&[40, 133], &[69, 40]]);
     check_commits(Some(PREEMPTIONS), &[&[5], &[69], &[133]]);
 }
 
 #[test]
 fn runs_across_words_accept_each_number_once() {
-    model(None, || {
+    model(Some(PREEMPTIONS + 1), || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
         // 30..=37 lie in two blocks, and 69 takes the first one's word.
         let job = |(first, wanted): (u64, u64)| {
@@ -139,8 +143,7 @@ fn runs_across_words_accept_each_number_once() {
 }
 
 /// Takes from an allocator that has `left` numbers left.
-fn check_takes(left: u64, esn: bool, takes: &[&'static [u32]]) {
-    let takes = takes.to_vec();
+fn check_takes(left: u64, esn: bool, takes: &'static [&'static [u32]]) {
     model(None, move || {
         let last = if esn { u64::MAX - 1 } else { u32::MAX.into() };
         let first = last - left + 1;
@@ -221,5 +224,45 @@ fn workers_together_exceed_a_lifetime_by_less_than_one_run() {
             usize::from(passed >= 6),
             "{outcomes:?}"
         );
+    });
+}
+
+/// Two slots that count up, and a reader that copies them and only looks again at what is told to have changed.
+#[test]
+fn no_change_of_a_slot_is_missed() {
+    const KEPT: usize = 2;
+    model(None, || {
+        let slots = || [AtomicU64::new(0), AtomicU64::new(0)];
+        let shared = Arc::new((slots(), Changes::new(KEPT)));
+        let writer = Arc::clone(&shared);
+        let writer = thread::spawn(move || {
+            let (slots, changes) = &*writer;
+            for (slot, value) in [(0, 1), (1, 1), (1, 2)] {
+                slots[slot].store(value, Ordering::Release);
+                changes.record(slot as u32);
+            }
+        });
+        let (slots, changes) = &*shared;
+        let (mut copy, mut seen) = ([0; 2], 0);
+        let refresh = |copy: &mut [u64; 2], seen: &mut u64| {
+            let before = changes.count();
+            let look = |slot: usize| slots[slot].load(Ordering::Acquire);
+            let told = changes.since(*seen, |slot| copy[slot as usize] = look(slot as usize));
+            if told.is_err() {
+                *copy = [look(0), look(1)];
+            }
+            *seen = told.unwrap_or(before);
+            // What was recorded before the count was read must be in the copy.
+            let newest = [[0, 0], [1, 0], [1, 1], [1, 2]][*seen as usize];
+            assert!(
+                copy[0] >= newest[0] && copy[1] >= newest[1],
+                "{copy:?} at {seen}"
+            );
+        };
+        refresh(&mut copy, &mut seen);
+        refresh(&mut copy, &mut seen);
+        writer.join().expect("no panic");
+        refresh(&mut copy, &mut seen);
+        assert_eq!((copy, seen), ([1, 2], 3));
     });
 }

@@ -1,0 +1,81 @@
+//! SAs that are told apart by addresses too, as multicast needs (RFC 4301 §4.1): a group's controller chooses the
+//! SPI, so it says nothing of a slot here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+use crate::sa::InboundSa;
+
+/// The number of such SAs that there can be.
+pub const GROUPS_MAX: usize = 4096;
+
+/// What an SA of a group is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupKey {
+    pub spi: u32,
+    pub destination: IpAddr,
+    /// None: any source.
+    pub source: Option<IpAddr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no more than {GROUPS_MAX} group SAs can be installed, with SPIs from 256 on")]
+pub struct GroupRefused;
+
+type Table = HashMap<GroupKey, Arc<InboundSa>>;
+
+/// Copied on every change: there are few groups, and they change rarely. The hash is keyed.
+#[derive(Debug, Default)]
+pub(super) struct Groups(ArcSwapOption<Table>);
+
+impl Groups {
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_none()
+    }
+
+    /// The longest match: SPI, destination and source before SPI and destination.
+    pub fn lookup(&self, spi: u32, destination: IpAddr, source: IpAddr) -> Option<Arc<InboundSa>> {
+        let table = self.0.load();
+        let table = table.as_ref()?;
+        let with = |source| {
+            table.get(&GroupKey {
+                spi,
+                destination,
+                source,
+            })
+        };
+        with(Some(source)).or_else(|| with(None)).cloned()
+    }
+
+    /// The caller keeps other writers away.
+    pub fn insert(&self, key: GroupKey, sa: Arc<InboundSa>) -> Result<(), GroupRefused> {
+        let mut table = self.copy();
+        if key.spi < 256 || (table.len() >= GROUPS_MAX && !table.contains_key(&key)) {
+            return Err(GroupRefused);
+        }
+        table.insert(key, sa);
+        self.0.store(Some(Arc::new(table)));
+        Ok(())
+    }
+
+    /// The caller keeps other writers away.
+    pub fn remove(&self, key: &GroupKey) -> Option<Arc<InboundSa>> {
+        let mut table = self.copy();
+        let sa = table.remove(key)?;
+        let table = Some(table).filter(|table| !table.is_empty());
+        self.0.store(table.map(Arc::new));
+        Some(sa)
+    }
+
+    pub fn all(&self) -> Vec<Arc<InboundSa>> {
+        self.copy().into_values().collect()
+    }
+
+    fn copy(&self) -> Table {
+        let table = self.0.load();
+        table.as_deref().cloned().unwrap_or_default()
+    }
+}

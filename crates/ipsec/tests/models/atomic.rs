@@ -1,0 +1,98 @@
+//! Loom's atomics, in one of two ways. Loom gives up interleavings when a thread reads a value again before it writes
+//! it, so with [`Loads::Latest`] every access is one that conflicts with every other: then no interleaving is left
+//! out, but a load always gives the newest value. With [`Loads::Weak`] loads give whatever the memory model lets them.
+
+use std::cell::Cell;
+
+pub use loom::Ordering;
+use loom::sync::atomic as loom;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loads {
+    Latest,
+    Weak,
+}
+
+thread_local! {
+    /// Loom's threads all run on the test's.
+    static LOADS: Cell<Loads> = const { Cell::new(Loads::Weak) };
+}
+
+pub fn set_loads(loads: Loads) {
+    LOADS.set(loads);
+}
+
+macro_rules! atomics {
+    ($($name:ident, $int:ty;)*) => {$(
+        #[derive(Debug)]
+        pub struct $name(loom::$name);
+
+        impl $name {
+            pub fn new(value: $int) -> Self {
+                Self(loom::$name::new(value))
+            }
+
+            pub fn load(&self, ordering: Ordering) -> $int {
+                match LOADS.get() {
+                    Loads::Latest => self.0.fetch_or(0, Ordering::AcqRel),
+                    Loads::Weak => self.0.load(ordering),
+                }
+            }
+
+            pub fn store(&self, value: $int, ordering: Ordering) {
+                match LOADS.get() {
+                    Loads::Latest => drop(self.0.swap(value, Ordering::AcqRel)),
+                    Loads::Weak => self.0.store(value, ordering),
+                }
+            }
+
+            pub fn fetch_add(&self, value: $int, ordering: Ordering) -> $int {
+                self.0.fetch_add(value, ordering)
+            }
+
+            pub fn fetch_sub(&self, value: $int, ordering: Ordering) -> $int {
+                self.0.fetch_sub(value, ordering)
+            }
+
+            pub fn fetch_or(&self, value: $int, ordering: Ordering) -> $int {
+                self.0.fetch_or(value, ordering)
+            }
+
+            pub fn fetch_max(&self, value: $int, ordering: Ordering) -> $int {
+                self.0.fetch_max(value, ordering)
+            }
+
+            pub fn compare_exchange(
+                &self,
+                current: $int,
+                new: $int,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$int, $int> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut update: impl FnMut($int) -> Option<$int>,
+            ) -> Result<$int, $int> {
+                let mut value = self.load(fetch);
+                while let Some(new) = update(value) {
+                    match self.compare_exchange(value, new, set, fetch) {
+                        Ok(former) => return Ok(former),
+                        Err(changed) => value = changed,
+                    }
+                }
+                Err(value)
+            }
+        }
+    )*};
+}
+
+atomics! {
+    AtomicU8, u8;
+    AtomicU32, u32;
+    AtomicU64, u64;
+}
