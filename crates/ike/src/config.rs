@@ -305,6 +305,12 @@ impl Default for Child {
 }
 
 impl Child {
+    /// AH covers the outer addresses, so that it passes no NAT (RFC 4302 section 1).
+    pub(crate) fn uses_ah(&self) -> bool {
+        let mut proposals = self.esp_proposals.iter();
+        proposals.any(|proposal| proposal.protocol() == Protocol::Ah)
+    }
+
     /// This child with the selectors of one demand alone.
     pub(crate) fn populated(&self, demand: &Demand) -> Self {
         let (local, remote) = demand.selectors;

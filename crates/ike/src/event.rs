@@ -270,6 +270,8 @@ pub enum ChildFailure {
     TsUnacceptable,
     #[error("transport mode: {0}")]
     Transport(&'static str),
+    #[error("AH passes no NAT, nor UDP encapsulation")]
+    AhThroughNat,
     #[error("the peer refuses: {0}")]
     PeerRefused(String),
     #[error("protocol error of the peer: {0}")]

@@ -237,6 +237,19 @@ fn ah_and_esp_do_not_meet() {
     pair.assert_agreed(1, 0);
 }
 
+#[test]
+fn ah_passes_no_nat() {
+    let mut pair = Pair::with(|a, b| {
+        a.encap = true;
+        change(a, ah);
+        change(b, ah);
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    let failed = |e: &Event| matches!(e, Event::ConnectFailed { reason: DownReason::Configuration(why), .. } if why.contains("AH"));
+    assert!(pair.a.events.iter().any(failed), "{:?}", pair.a.events);
+}
+
 /// A peer's AH SPI may equal one of its ESP SPIs: the protocol tells which is meant.
 #[test]
 fn deletes_and_rekeys_name_the_protocol() {

@@ -198,6 +198,9 @@ impl IkeSa {
     ) -> Result<PendingChild, ChildFailure> {
         let config = &wanted.config;
         let (local_ts, remote_ts) = self.selectors_to_propose(wanted, rekeys.is_some())?;
+        if self.nat.udp_encap() && config.uses_ah() {
+            return Err(ChildFailure::AhThroughNat);
+        }
         let in_auth = self.established().is_none();
         let group = group.or_else(|| {
             config
@@ -605,6 +608,9 @@ impl IkeSa {
         let matches = self.matching_children(theirs, candidates)?;
         let ke_group = theirs.ke.map(|ke| ke.group);
         let choose = |child: &Child| {
+            if self.nat.udp_encap() && child.uses_ah() {
+                return None;
+            }
             negotiate::choose_esp(&child.esp_proposals, theirs.proposals, ke_group, !in_auth)
         };
         let (matched, mut chosen) = matches
