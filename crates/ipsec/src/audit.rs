@@ -149,6 +149,11 @@ impl Audit {
         Some(Report { event, suppressed })
     }
 
+    /// Whether something was suppressed that [`Audit::flush`] has not told yet.
+    pub fn is_suppressing(&self) -> bool {
+        self.buckets.iter().any(|bucket| bucket.suppressed > 0)
+    }
+
     /// The kinds of which events were suppressed and for which there is a token again: told once a while, so that
     /// the end of a flood is counted too.
     pub fn flush(&mut self, now_ms: u64) -> impl Iterator<Item = (AuditKind, u64)> + '_ {

@@ -18,8 +18,8 @@ use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, Routing, RoutingConfig};
 use crate::vici::Message;
 use crate::worker::{
-    BindError, Clock, Datagram, Engines, IkeSender, ListenConfig, Reports, Sockets, Worker,
-    WorkerConfig,
+    BindError, Clock, Datagram, Engines, IkeSender, ListenConfig, Processing, Reports, Sockets,
+    Worker, WorkerConfig,
 };
 
 /// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
@@ -110,6 +110,7 @@ impl Plane {
                 sockets,
                 database,
                 reports: reports.clone(),
+                processing: Processing::default(),
             };
             if let Err(failure) = spawn(config).map(|worker| plane.workers.push(worker)) {
                 plane.stop().await;

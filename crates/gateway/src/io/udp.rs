@@ -1,7 +1,7 @@
 //! UDP sockets with segmentation on send and coalescing on receive.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -177,8 +177,10 @@ impl AsFd for UdpSocket {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendReport {
     pub sent: u64,
-    /// Larger than the path allows, with DF.
+    /// Larger than the interface takes, with DF.
     pub too_big: u64,
+    /// Where one of those was to go.
+    pub too_big_for: Option<IpAddr>,
     /// Refused otherwise, or no room in the socket's buffer.
     pub failed: u64,
 }
@@ -233,7 +235,10 @@ pub(super) fn send_items(
             refused(&error);
             send_pieces(fd, first, report);
         }
-        Some(libc::EMSGSIZE) => report.too_big += 1,
+        Some(libc::EMSGSIZE) => {
+            report.too_big += 1;
+            report.too_big_for = Some(first.remote.ip());
+        }
         _ => {
             tracing::trace!("cannot send to {}: {error}", first.remote);
             report.failed += first.packets();

@@ -49,6 +49,24 @@ counters! {
     send_errors,
     /// Packets that a Bypass policy let out and that could not be sent.
     bypass_errors,
+    /// ICMP errors made for inner senders.
+    icmp_sent,
+    /// ICMP errors not made because of their rate.
+    icmp_suppressed,
+    /// ICMP errors from outside that fit none of our packets.
+    icmp_disbelieved,
+    /// Times that a path turned out to be narrower than known.
+    path_mtus_learned,
+    /// TCP connections whose segment size was lowered.
+    mss_clamped,
+    /// Fragments that wait, or waited, for the rest of their datagram. The walk counts the whole.
+    fragments_held,
+    /// Datagrams put together from fragments.
+    reassembled,
+    /// Datagrams whose fragments did not all come.
+    reassembly_timeouts,
+    /// Packets cut into fragments for a narrow path.
+    fragmented,
     /// Events dropped because the control thread was far behind.
     events_dropped,
 }

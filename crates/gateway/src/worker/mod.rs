@@ -3,8 +3,13 @@
 //! A flow stays on one worker: the kernel steers outbound flows to a TUN queue by their hash, and a peer's datagrams to
 //! one of the sockets that share the port. Inside a worker everything happens in order of arrival.
 
+mod auditor;
 mod counters;
+mod fragments;
+mod paths;
 mod port_user;
+mod processing;
+mod replies;
 mod run;
 mod sockets;
 
@@ -24,6 +29,7 @@ use crate::io::sys::EventFd;
 use crate::io::tun::Tun;
 
 pub use counters::IoCounters;
+pub use processing::Processing;
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };
@@ -70,6 +76,7 @@ pub struct WorkerConfig {
     pub sockets: WorkerSockets,
     pub database: Arc<Database>,
     pub reports: Reports,
+    pub processing: Processing,
 }
 
 /// The engines of a worker, one for each direction.

@@ -8,7 +8,7 @@ use esplanade::io::netns::Namespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
-    Clock, Datagram, Engines, ListenConfig, Reports, Sockets, Worker, WorkerConfig,
+    Clock, Datagram, Engines, ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
 };
 use esplanade_crypto::{CpuEngine, Transform};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
@@ -126,6 +126,7 @@ fn site(namespace: &Namespace, index: usize, options: &PairOptions) -> Result<Si
                 sockets,
                 database: Arc::clone(&database),
                 reports: reports.clone(),
+                processing: Processing::default(),
             };
             let engines = Engines {
                 seal: Box::new(CpuEngine::new(4)?),

@@ -106,6 +106,8 @@ pub struct Reassembler {
     deadlines: VecDeque<(u64, FragmentKey, u64)>,
     bytes: usize,
     serial: u64,
+    /// Unfinished datagrams that were forgotten.
+    given_up: usize,
 }
 
 impl Reassembler {
@@ -117,6 +119,7 @@ impl Reassembler {
             deadlines: VecDeque::new(),
             bytes: 0,
             serial: 0,
+            given_up: 0,
         }
     }
 
@@ -125,22 +128,26 @@ impl Reassembler {
         self.bytes
     }
 
-    /// Forgets datagrams that took too long; gives their number.
+    /// Forgets datagrams that took too long. Gives the number of those forgotten since the last call, for this reason
+    /// or to make room.
     pub fn expire(&mut self, now_ms: u64) -> usize {
-        let mut expired = 0;
+        self.forget_expired(now_ms);
+        std::mem::take(&mut self.given_up)
+    }
+
+    fn forget_expired(&mut self, now_ms: u64) {
         while let Some(&(deadline_ms, key, serial)) = self.deadlines.front() {
             if deadline_ms > now_ms {
                 break;
             }
             self.deadlines.pop_front();
-            expired += usize::from(self.remove_if(&key, serial));
+            self.give_up(&key, serial);
         }
-        expired
     }
 
     /// Takes one fragment of `packet`, from which `fragment` was parsed.
     pub fn push(&mut self, packet: &[u8], fragment: &Fragment, now_ms: u64) -> Pushed {
-        self.expire(now_ms);
+        self.forget_expired(now_ms);
         let Some(data) = packet.get(fragment.data.clone()) else {
             return Pushed::Refused(Refusal::Malformed);
         };
@@ -280,12 +287,14 @@ impl Reassembler {
         Some(datagram)
     }
 
-    fn remove_if(&mut self, key: &FragmentKey, serial: u64) -> bool {
-        let live = self
-            .datagrams
-            .get(key)
-            .is_some_and(|datagram| datagram.serial == serial);
-        live && self.remove(key).is_some()
+    fn give_up(&mut self, key: &FragmentKey, serial: u64) {
+        let live = self.datagrams.get(key);
+        let Some(datagram) = live.filter(|datagram| datagram.serial == serial) else {
+            return;
+        };
+        // Of a refused datagram every fragment was answered for.
+        self.given_up += usize::from(!datagram.refused);
+        self.remove(key);
     }
 
     /// Gives up the oldest datagrams, but not `keep`, until the limit is kept.
@@ -303,7 +312,7 @@ impl Reassembler {
             {
                 kept = Some(oldest);
             } else {
-                self.remove_if(&oldest.1, oldest.2);
+                self.give_up(&oldest.1, oldest.2);
             }
         }
         if let Some(kept) = kept {

@@ -33,6 +33,8 @@ pub struct Train<'a> {
     /// The length of every packet but perhaps the last, which may be shorter.
     pub segment_len: usize,
     pub segments: usize,
+    /// Priority, 0 to 7.
+    pub class: u8,
     /// Transport mode and AH: the whole outer packet, for back ends that send those. It may have options or
     /// extension headers, which `meta` cannot say.
     pub frame: Option<&'a [u8]>,
@@ -184,7 +186,7 @@ impl<'a> Iterator for Trains<'a> {
             }
             if let Some(frame) = side.frame(run, self.done_in_run) {
                 self.done_in_run += 1;
-                return framed(batch, run, frame);
+                return framed(batch, run, frame, head.class);
             }
             let (segments, bytes) = train_of(rest.unwrap_or_default(), &self.limits);
             self.done_in_run += segments;
@@ -195,13 +197,14 @@ impl<'a> Iterator for Trains<'a> {
                 esp: batch.buffer.get(start..start + bytes)?,
                 segment_len: head.len as usize,
                 segments,
+                class: head.class,
                 frame: None,
             });
         }
     }
 }
 
-fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame) -> Option<Train<'a>> {
+fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame, class: u8) -> Option<Train<'a>> {
     let packet = batch.buffer.get(frame_range(frame))?;
     // Headers in front include the UDP header, which a socket writes itself.
     let esp = packet.get(frame.header_len as usize..)?;
@@ -214,6 +217,7 @@ fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame) -> Option<Train<'a>
         esp,
         segment_len: esp.len(),
         segments: 1,
+        class,
         frame: Some(packet),
     })
 }

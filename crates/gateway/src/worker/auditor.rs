@@ -1,0 +1,72 @@
+//! Auditable events in the log, under the target `audit`.
+
+use std::fmt;
+
+use esplanade_ipsec::audit::{Audit, AuditEvent, Report};
+
+/// Events of a kind at once, and a second in the long run: enough to see an attack, too little to fill a disk.
+const BURST: u64 = 10;
+const PER_SECOND: u64 = 1;
+
+#[derive(Debug)]
+pub(super) struct Auditor {
+    audit: Audit,
+    /// Something was suppressed and is still to be told.
+    pending: bool,
+}
+
+impl Auditor {
+    pub fn new() -> Self {
+        Self {
+            audit: Audit::new(BURST, PER_SECOND),
+            pending: false,
+        }
+    }
+
+    /// Logs or suppresses `count` packets of which `event` is the first.
+    pub fn record(&mut self, event: AuditEvent, count: u64, now_ms: u64) {
+        match self.audit.record_many(event, count, now_ms) {
+            Some(report) => log(&report),
+            None => self.pending = count > 0 || self.pending,
+        }
+    }
+
+    pub fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Tells how much was suppressed since, when it may.
+    pub fn flush(&mut self, now_ms: u64) {
+        for (kind, suppressed) in self.audit.flush(now_ms) {
+            tracing::warn!(target: "audit", kind = kind.name(), suppressed, "events were not logged one by one");
+        }
+        self.pending = self.audit.is_suppressing();
+    }
+}
+
+fn log(report: &Report) {
+    let event = &report.event;
+    tracing::warn!(
+        target: "audit",
+        kind = event.kind.name(),
+        spi = %Maybe(event.spi.map(|spi| format!("{spi:08x}"))),
+        sequence = %Maybe(event.sequence),
+        source = %Maybe(event.source),
+        destination = %Maybe(event.destination),
+        flow_label = %Maybe(event.flow_label),
+        suppressed = report.suppressed,
+        "auditable event",
+    );
+}
+
+/// A field of an event that may be missing.
+struct Maybe<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for Maybe<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("-"),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a worker does to packets beside IPsec, and how often it tells.
+
+/// What is done to packets beside IPsec.
+#[derive(Debug, Clone, Copy)]
+pub struct Processing {
+    /// Lower the segment size that TCP connections agree on to what fits packets of this length (the TUN's MTU), or
+    /// through the path where that is narrower.
+    pub mss_clamp: Option<u16>,
+    /// Put fragments together where a policy wants to see ports (RFC 4301 §7.3). Otherwise they are judged without.
+    pub reassemble: bool,
+    /// Tell the senders of packets that a policy discards (RFC 4301 §6).
+    pub report_discards: bool,
+}
+
+impl Default for Processing {
+    fn default() -> Self {
+        Self {
+            mss_clamp: None,
+            reassemble: true,
+            report_discards: false,
+        }
+    }
+}
+
+/// A token bucket.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// In thousandths.
+    tokens: u64,
+    burst: u64,
+    per_second: u64,
+    filled_ms: u64,
+}
+
+impl Rate {
+    pub fn new(burst: u64, per_second: u64) -> Self {
+        Self {
+            tokens: burst * 1000,
+            burst,
+            per_second,
+            filled_ms: 0,
+        }
+    }
+
+    /// Whether it may happen once more.
+    pub fn take(&mut self, now_ms: u64) -> bool {
+        let gained = now_ms
+            .saturating_sub(self.filled_ms)
+            .saturating_mul(self.per_second);
+        self.filled_ms = self.filled_ms.max(now_ms);
+        self.tokens = self.tokens.saturating_add(gained).min(self.burst * 1000);
+        let has = self.tokens >= 1000;
+        if has {
+            self.tokens -= 1000;
+        }
+        has
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_has_a_burst_and_a_long_run() {
+        let mut rate = Rate::new(3, 2);
+        let taken = |rate: &mut Rate, now_ms| (0..10).filter(|_| rate.take(now_ms)).count();
+        assert_eq!(taken(&mut rate, 1), 3);
+        assert_eq!(taken(&mut rate, 499), 0);
+        assert_eq!(taken(&mut rate, 501), 1);
+        assert_eq!(taken(&mut rate, 1_000_000), 3);
+    }
+}

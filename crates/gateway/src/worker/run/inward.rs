@@ -1,0 +1,231 @@
+//! Inbound: sockets to TUN.
+
+use std::net::SocketAddr;
+
+use esplanade_crypto::{Protocol, RejectReason};
+use esplanade_ipsec::inbound::OpenedBatch;
+use esplanade_ipsec::mss;
+use esplanade_ipsec::tunnel::OuterFacts;
+use esplanade_ipsec::wire::IpView;
+use esplanade_ipsec::wire::udp_encap::{self, Classified};
+
+use super::{Run, SLOT, Source, descriptor};
+use crate::io::ah;
+use crate::io::gro::Packets;
+use crate::io::raw::EspSocket;
+use crate::io::udp::Received;
+use crate::worker::counters::{IoCounters, add};
+use crate::worker::{Datagram, Reports};
+
+impl Run {
+    /// Takes what has come to one socket, a burst at most.
+    pub(super) fn receive(&mut self, source: Source) {
+        if let Source::Icmp(index) = source {
+            let (sockets, io) = (&self.sockets, &self.io);
+            return self.path_errors.hear(sockets, index, io, self.now_ms);
+        }
+        let Some(buffer) = self.inbound.receive_buffer() else {
+            return;
+        };
+        let base = buffer.offset;
+        let fd = descriptor(&self.sockets, source);
+        let received = match self.receiver.receive(fd, buffer.bytes, SLOT) {
+            Ok(received) => received,
+            Err(error) => {
+                // An ICMP error, say. It is taken off the socket by being reported.
+                tracing::trace!("cannot receive: {error}");
+                add(&self.io.receive_errors, 1);
+                return;
+            }
+        };
+        add(&self.io.receives, received.len() as u64);
+        self.found.clear();
+        for (index, meta) in received.iter().enumerate() {
+            let start = index * SLOT;
+            let slot = buffer
+                .bytes
+                .get_mut(start..start + SLOT)
+                .unwrap_or_default();
+            if meta.truncated || slot.len() < meta.len {
+                add(&self.io.receive_truncated, 1);
+                continue;
+            }
+            let sorter = Sorter {
+                io: &self.io,
+                reports: &self.reports,
+                found: &mut self.found,
+                at: base + start,
+            };
+            if let Source::Ah(_) = source {
+                sorter.ah(meta, slot);
+                continue;
+            }
+            let datagram = slot.get(..meta.len).unwrap_or_default();
+            match source {
+                Source::Ike(socket) => sorter.ike(self.sockets.ike[socket].local(), meta, datagram),
+                Source::NatT(socket) => {
+                    sorter.nat_t(self.sockets.nat_t[socket].local(), meta, datagram)
+                }
+                Source::Esp(socket) => sorter.esp(&self.sockets.esp[socket], meta, datagram),
+                Source::Ah(_) | Source::Icmp(_) => {}
+            }
+        }
+        let used = received.len() * SLOT;
+        self.inbound.commit_received(used);
+        let sad = self.database.sad();
+        for (offset, len, facts) in &self.found {
+            // A drop is counted there.
+            let _ = self.inbound.push(sad, *offset, *len, facts);
+        }
+        self.open_and_deliver();
+    }
+
+    fn open_and_deliver(&mut self) {
+        loop {
+            let submitted = self.inbound.submit(&mut *self.engines.open);
+            while let Some(mut opened) = self.inbound.poll(&mut *self.engines.open) {
+                self.deliver(&mut opened);
+                self.inbound.push_nested(self.database.sad(), &mut opened);
+                self.inbound.recycle(opened);
+            }
+            let again = submitted == Err(RejectReason::Full)
+                || submitted.is_ok() && self.inbound.waiting() > 0;
+            if !again {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&mut self, opened: &mut OpenedBatch) {
+        if let Some(mtu) = self.processing.mss_clamp {
+            clamp(opened, mtu, &self.io);
+        }
+        for index in 0..opened.delivered().len() {
+            self.coalescer.push(opened, index);
+        }
+        let (mut writes, mut failed) = (0, 0);
+        self.coalescer.flush(opened, |slices, packets| {
+            writes += 1;
+            if let Err(error) = self.tun.write(slices) {
+                tracing::trace!("cannot write to the TUN: {error}");
+                failed += u64::from(packets);
+            }
+        });
+        add(&self.io.tun_writes, writes);
+        add(&self.io.tun_write_errors, failed);
+    }
+}
+
+impl Packets for OpenedBatch {
+    fn packet(&self, index: usize) -> &[u8] {
+        self.delivered()
+            .get(index)
+            .map_or(&[], |delivered| self.packet(delivered))
+    }
+
+    fn packet_mut(&mut self, index: usize) -> &mut [u8] {
+        match self.delivered().get(index).copied() {
+            Some(delivered) => self.packet_mut(&delivered),
+            None => &mut [],
+        }
+    }
+}
+
+/// Lowers the MSS in SYN packets, so that answers to them fit packets of `mtu` bytes.
+fn clamp(opened: &mut OpenedBatch, mtu: u16, io: &IoCounters) {
+    for index in 0..opened.delivered().len() {
+        let packet = Packets::packet_mut(opened, index);
+        if !may_be_syn(packet) {
+            continue;
+        }
+        if let Ok(view) = IpView::parse(packet) {
+            let mss = mss::mss_for(view.version, mtu.into());
+            let clamped = mss::clamp(packet, &view, mss, false);
+            add(&io.mss_clamped, u64::from(clamped));
+        }
+    }
+}
+
+/// Sorts out most packets that are none, without parsing them. Behind extension headers one is missed.
+fn may_be_syn(packet: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    const SYN: u8 = 2;
+    let (protocol, tcp) = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => (packet.get(9), usize::from(packet[0] & 15) * 4),
+        _ => (packet.get(6), 40),
+    };
+    protocol == Some(&TCP) && packet.get(tcp + 13).is_some_and(|flags| flags & SYN != 0)
+}
+
+/// Sorts one received datagram: IKE to the control thread, ESP to the list of packets found.
+struct Sorter<'a> {
+    io: &'a IoCounters,
+    reports: &'a Reports,
+    found: &'a mut Vec<(usize, usize, OuterFacts)>,
+    /// Where in the arena the datagram lies.
+    at: usize,
+}
+
+impl Sorter<'_> {
+    fn ike(&self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+        for payload in datagram.chunks(meta.segment.max(1)) {
+            if payload == [0xff] {
+                add(&self.io.keepalives, 1);
+            } else {
+                self.report_ike(bound, meta, payload);
+            }
+        }
+    }
+
+    fn nat_t(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+        let facts = OuterFacts::new(meta.remote, true, meta.tos);
+        let mut at = self.at;
+        for payload in datagram.chunks(meta.segment.max(1)) {
+            match udp_encap::classify(payload) {
+                Classified::Esp => self.found.push((at, payload.len(), facts)),
+                Classified::Ike => self.report_ike(bound, meta, payload),
+                Classified::Keepalive => add(&self.io.keepalives, 1),
+                Classified::Runt => add(&self.io.runts, 1),
+            }
+            at += payload.len();
+        }
+    }
+
+    fn esp(self, socket: &EspSocket, meta: &Received, datagram: &[u8]) {
+        let remote = SocketAddr::new(meta.remote.ip(), 0);
+        let facts = OuterFacts::new(remote, false, meta.tos);
+        match socket.payload(datagram) {
+            Some(range) => self.found.push((self.at + range.start, range.len(), facts)),
+            None => add(&self.io.runts, 1),
+        }
+    }
+
+    fn ah(self, meta: &Received, slot: &mut [u8]) {
+        let restored = ah::restore(meta, slot);
+        let Some((header_len, len)) = restored.filter(|(header_len, len)| header_len <= len) else {
+            add(&self.io.runts, 1);
+            return;
+        };
+        let facts = OuterFacts {
+            header_len: header_len as u16,
+            protocol: Protocol::Ah,
+            ..OuterFacts::new(SocketAddr::new(meta.remote.ip(), 0), false, meta.tos)
+        };
+        let packet = (self.at + header_len, len - header_len, facts);
+        self.found.push(packet);
+    }
+
+    fn report_ike(&self, bound: SocketAddr, meta: &Received, payload: &[u8]) {
+        let local = SocketAddr::new(meta.local.unwrap_or(bound.ip()), bound.port());
+        let datagram = Datagram {
+            local,
+            remote: meta.remote,
+            payload: payload.to_vec(),
+        };
+        let counter = match self.reports.ike.try_send(datagram) {
+            Ok(()) => &self.io.ike_messages,
+            Err(_) => &self.io.ike_dropped,
+        };
+        add(counter, 1);
+    }
+}
