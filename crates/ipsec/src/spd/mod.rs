@@ -1,7 +1,9 @@
 //! The security policy database: an ordered list, first match wins, no match is Discard (RFC 4301 §4.4.1).
 
+pub mod analysis;
 pub mod cache;
 mod classifier;
+pub mod explain;
 mod policy;
 
 use std::sync::Arc;

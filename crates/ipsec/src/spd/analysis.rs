@@ -1,0 +1,251 @@
+//! What an administrator wants to know about an SPD: entries that no packet reaches, and entries whose order matters.
+//!
+//! Every selector is a box of six dimensions. Taking the boxes of all earlier entries away from those of an entry
+//! leaves the packets that do reach it: its part of the decorrelated SPD (RFC 4301 appendix B). The number of boxes
+//! can explode with hostile rules, so the work is bounded and the result says whether it is complete.
+
+use std::sync::Arc;
+
+use super::{Action, Entry, PolicyDirection};
+use crate::selector::{NextLayer, PortRange, Selector};
+
+/// Something about one entry. Numbers are places in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub entry: usize,
+    pub kind: FindingKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FindingKind {
+    /// Its selectors contradict themselves: it matches nothing.
+    Empty,
+    /// One earlier entry matches all of its packets.
+    Shadowed { by: usize },
+    /// Earlier entries together match all of its packets.
+    Unreachable { by: Vec<usize> },
+    /// An earlier entry that does something else matches some of its packets, and packets that are not its own: neither
+    /// is an exception from the other.
+    Overlaps { with: usize },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Analysis {
+    pub findings: Vec<Finding>,
+    /// Entries that were too complex to tell: nothing is said about them.
+    pub undecided: Vec<usize>,
+}
+
+/// Comparisons of boxes for all entries: about a second.
+const WORK_MAX: usize = 100_000_000;
+/// Boxes that may be left of one entry.
+const PIECES_MAX: usize = 4096;
+/// Overlaps that are named for one entry.
+const OVERLAPS_MAX: usize = 3;
+
+const DIMENSIONS: usize = 6;
+const PROTOCOL_HIDDEN: u128 = 256;
+const PORT_HIDDEN: u128 = 65_536;
+
+/// Packets of one IP version and one interface: inclusive ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
+    v6: bool,
+    interface: u32,
+    ranges: [(u128, u128); DIMENSIONS],
+}
+
+impl Region {
+    /// None if nothing matches.
+    fn new(entry: &Entry, selector: &Selector) -> Option<Self> {
+        let wide = |(first, last): (u32, u32)| (u128::from(first), u128::from(last));
+        let (v6, local, remote) = match (selector.local.v4(), selector.remote.v4()) {
+            (Some(local), Some(remote)) => (false, wide(local), wide(remote)),
+            _ => (true, selector.local.v6()?, selector.remote.v6()?),
+        };
+        let ports = |range| match range {
+            PortRange::Any => Some((0, PORT_HIDDEN)),
+            PortRange::Opaque => Some((PORT_HIDDEN, PORT_HIDDEN)),
+            PortRange::Range(first, last) => (first <= last).then_some((first.into(), last.into())),
+        };
+        let protocol = match selector.protocol {
+            NextLayer::Any => (0, PROTOCOL_HIDDEN),
+            NextLayer::Opaque => (PROTOCOL_HIDDEN, PROTOCOL_HIDDEN),
+            NextLayer::Is(number) => (number.into(), number.into()),
+        };
+        let direction = match entry.direction {
+            PolicyDirection::Both => (0, 1),
+            PolicyDirection::Outbound => (0, 0),
+            PolicyDirection::Inbound => (1, 1),
+        };
+        let (local_ports, remote_ports) =
+            (ports(selector.local_ports)?, ports(selector.remote_ports)?);
+        Some(Self {
+            v6,
+            interface: entry.interface,
+            ranges: [
+                remote,
+                local,
+                protocol,
+                remote_ports,
+                local_ports,
+                direction,
+            ],
+        })
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let mut pairs = self.ranges.iter().zip(&other.ranges);
+        self.v6 == other.v6
+            && self.interface == other.interface
+            && pairs.all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
+    }
+
+    fn contains(&self, other: &Self) -> bool {
+        let mut pairs = self.ranges.iter().zip(&other.ranges);
+        self.v6 == other.v6
+            && self.interface == other.interface
+            && pairs.all(|(a, b)| a.0 <= b.0 && b.1 <= a.1)
+    }
+
+    /// What is left of it without `other`, which it meets: at most two boxes a dimension, that do not meet each other.
+    fn without(mut self, other: &Self, left: &mut Vec<Self>) {
+        for (dimension, (first, last)) in other.ranges.iter().enumerate() {
+            let (own_first, own_last) = self.ranges[dimension];
+            let mut keep = |range: (u128, u128)| {
+                let mut piece = self;
+                piece.ranges[dimension] = range;
+                left.push(piece);
+            };
+            if own_first < *first {
+                keep((own_first, first - 1));
+            }
+            if *last < own_last {
+                keep((last + 1, own_last));
+            }
+            self.ranges[dimension] = (own_first.max(*first), own_last.min(*last));
+        }
+    }
+}
+
+/// Too much work.
+struct TooComplex;
+
+struct Analyser {
+    /// Of every entry.
+    regions: Vec<Vec<Region>>,
+    work: usize,
+}
+
+impl Analyser {
+    fn spend(&mut self, work: usize) -> Result<(), TooComplex> {
+        self.work = self.work.checked_sub(work).ok_or(TooComplex)?;
+        Ok(())
+    }
+
+    /// Whether every packet of entry `inner` is one of entry `outer`, by single boxes.
+    fn covers(&self, outer: usize, inner: usize) -> bool {
+        let (outer, inner) = (&self.regions[outer], &self.regions[inner]);
+        inner.iter().all(|a| outer.iter().any(|b| b.contains(a)))
+    }
+
+    /// The earlier entries that meet this one.
+    fn meeting(&mut self, entry: usize) -> Result<Vec<usize>, TooComplex> {
+        let own = &self.regions[entry];
+        let earlier = &self.regions[..entry];
+        let pairs = earlier.iter().map(Vec::len).sum::<usize>() * own.len();
+        let met = |regions: &Vec<Region>| regions.iter().any(|b| own.iter().any(|a| a.meets(b)));
+        let found = earlier
+            .iter()
+            .enumerate()
+            .filter(|(_, regions)| met(regions));
+        let found = found.map(|(index, _)| index).collect();
+        self.spend(pairs)?;
+        Ok(found)
+    }
+
+    /// Whether nothing is left of an entry behind the earlier ones; gives those that took something.
+    fn taken_by(
+        &mut self,
+        entry: usize,
+        earlier: &[usize],
+    ) -> Result<Option<Vec<usize>>, TooComplex> {
+        let mut pieces = self.regions[entry].clone();
+        let mut by = Vec::new();
+        for &other in earlier {
+            let regions = self.regions[other].clone();
+            for region in &regions {
+                self.spend(pieces.len())?;
+                let (met, mut left): (Vec<Region>, Vec<Region>) =
+                    pieces.iter().partition(|piece| piece.meets(region));
+                if !met.is_empty() && by.last() != Some(&other) {
+                    by.push(other);
+                }
+                met.into_iter()
+                    .for_each(|piece| piece.without(region, &mut left));
+                if left.len() > PIECES_MAX {
+                    return Err(TooComplex);
+                }
+                pieces = left;
+            }
+            if pieces.is_empty() {
+                return Ok(Some(by));
+            }
+        }
+        Ok(None)
+    }
+
+    fn examine(&mut self, entries: &[Entry], entry: usize) -> Result<Vec<FindingKind>, TooComplex> {
+        if self.regions[entry].is_empty() {
+            return Ok(vec![FindingKind::Empty]);
+        }
+        let earlier = self.meeting(entry)?;
+        if let Some(&by) = earlier.iter().find(|other| self.covers(**other, entry)) {
+            return Ok(vec![FindingKind::Shadowed { by }]);
+        }
+        if let Some(by) = self.taken_by(entry, &earlier)? {
+            return Ok(vec![match by.as_slice() {
+                [by] => FindingKind::Shadowed { by: *by },
+                _ => FindingKind::Unreachable { by },
+            }]);
+        }
+        let crossing = earlier.into_iter().filter(|other| {
+            !same_action(&entries[*other].action, &entries[entry].action)
+                && !self.covers(entry, *other)
+        });
+        let overlaps = crossing.map(|with| FindingKind::Overlaps { with });
+        Ok(overlaps.take(OVERLAPS_MAX).collect())
+    }
+}
+
+/// Whether it makes no difference which of the two a packet meets.
+fn same_action(a: &Action, b: &Action) -> bool {
+    match (a, b) {
+        (Action::Protect(a), Action::Protect(b)) => Arc::ptr_eq(a, b),
+        (Action::Bypass, Action::Bypass) | (Action::Discard, Action::Discard) => true,
+        _ => false,
+    }
+}
+
+/// Examines entries in the order of the SPD.
+pub fn analyse(entries: &[Entry]) -> Analysis {
+    let regions = |entry: &Entry| {
+        let selectors = entry.selectors.as_slice().iter();
+        selectors.filter_map(|s| Region::new(entry, s)).collect()
+    };
+    let mut analyser = Analyser {
+        regions: entries.iter().map(regions).collect(),
+        work: WORK_MAX,
+    };
+    let mut analysis = Analysis::default();
+    for entry in 0..entries.len() {
+        match analyser.examine(entries, entry) {
+            Ok(kinds) => {
+                let findings = kinds.into_iter().map(|kind| Finding { entry, kind });
+                analysis.findings.extend(findings);
+            }
+            Err(TooComplex) => analysis.undecided.push(entry),
+        }
+    }
+    analysis
+}

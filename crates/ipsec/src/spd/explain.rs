@@ -1,0 +1,115 @@
+//! Why the SPD decides as it does, entry by entry: for people, not for the packet path.
+
+use super::{Action, Entry, PolicyDirection, Spd};
+use crate::selector::{Flow, Selector};
+
+/// The first field in which a packet and a selector differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    Interface,
+    Direction,
+    /// The IP version or the address.
+    Remote,
+    Local,
+    Protocol,
+    RemotePort,
+    LocalPort,
+}
+
+/// What comparing one entry with the packet gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// With this selector of the entry.
+    Matches(usize),
+    /// The selector that came closest, and where it differs. The entry has none at all if it is none.
+    Differs(Field, Option<usize>),
+}
+
+/// How the SPD looks at one packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The entries in order, to the end of the list.
+    pub comparisons: Vec<Comparison>,
+    /// The first that matches.
+    pub matched: Option<usize>,
+    /// An entry before it that might be the one for the whole datagram, of which this fragment hides ports or protocol:
+    /// a Bypass does not apply then (RFC 4301 §7.4).
+    pub doubt: Option<usize>,
+}
+
+impl Spd {
+    /// Compares a packet with every entry.
+    pub fn explain(&self, flow: &Flow, inbound: bool) -> Explanation {
+        let compare = |entry: &Entry| entry.compare(flow, inbound);
+        let comparisons: Vec<Comparison> = self.entries.iter().map(compare).collect();
+        let matches = |comparison: &Comparison| matches!(comparison, Comparison::Matches(_));
+        let matched = comparisons.iter().position(matches);
+        let bypass = matched
+            .and_then(|index| self.entries.get(index))
+            .is_some_and(|entry| matches!(entry.action, Action::Bypass));
+        let doubt = matched.filter(|_| bypass && flow.ports.is_none());
+        let doubt = doubt.and_then(|index| {
+            let possible = self.classifier.first_possible(flow, inbound, false)?;
+            Some(possible.entry as usize).filter(|first| *first < index)
+        });
+        Explanation {
+            comparisons,
+            matched,
+            doubt,
+        }
+    }
+}
+
+impl Entry {
+    fn compare(&self, flow: &Flow, inbound: bool) -> Comparison {
+        if self.interface != flow.interface {
+            return Comparison::Differs(Field::Interface, None);
+        }
+        let other_way = match inbound {
+            true => PolicyDirection::Outbound,
+            false => PolicyDirection::Inbound,
+        };
+        if self.direction == other_way {
+            return Comparison::Differs(Field::Direction, None);
+        }
+        let mut closest = Comparison::Differs(Field::Remote, None);
+        for (index, selector) in self.selectors.as_slice().iter().enumerate() {
+            let Some(field) = selector.difference(flow) else {
+                return Comparison::Matches(index);
+            };
+            let closer = match closest {
+                Comparison::Differs(other, Some(_)) => field > other,
+                _ => true,
+            };
+            if closer {
+                closest = Comparison::Differs(field, Some(index));
+            }
+        }
+        closest
+    }
+}
+
+impl Selector {
+    /// Where a packet falls out of it; none if it matches.
+    fn difference(&self, flow: &Flow) -> Option<Field> {
+        if !self.remote.contains(flow.remote) {
+            Some(Field::Remote)
+        } else if !self.local.contains(flow.local) {
+            Some(Field::Local)
+        } else if !self.protocol.contains(flow.protocol) {
+            Some(Field::Protocol)
+        } else if !self
+            .remote_ports
+            .contains(flow.ports.map(|(_, remote)| remote))
+        {
+            Some(Field::RemotePort)
+        } else if !self
+            .local_ports
+            .contains(flow.ports.map(|(local, _)| local))
+        {
+            Some(Field::LocalPort)
+        } else {
+            None
+        }
+    }
+}
