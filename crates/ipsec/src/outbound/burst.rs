@@ -3,16 +3,17 @@
 //! Each step is done for a stage of packets before the next, so that what the processor must fetch for one packet
 //! (its flow, its SA) is fetched while it works on others. What is per SA is done once per run of packets.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use super::prepare::{Place, Plan, Preparer};
 use super::{OVERHEAD_MAX, Outbound};
 use crate::drop_reason::DropReason;
 use crate::inbound::ReceiveBuffer;
-use crate::sa::OutboundSa;
-use crate::spd::{Decision, Spd};
-use crate::wire::{IpVersion, IpView};
+use crate::sa::{Mode, OutboundSa};
+use crate::selector::Flow;
+use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
+use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
+use crate::wire::{IpVersion, IpView, checksum};
 
 /// Room that a packet must have in front of it in its slot, for any SA and its outer headers.
 pub const HEADROOM: usize = 96;
@@ -32,45 +33,105 @@ pub struct Packet {
     pub len: u32,
 }
 
-/// What the SPD says about a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    /// An index into [`Scratch::sas`].
-    Protect(u32),
-    Bypass,
-    Drop(DropReason),
+/// What is known about a packet of a stage.
+#[derive(Clone, Copy)]
+struct Staged {
+    key: FlowKey,
+    hash: u64,
+    /// What the outer header takes from the packet; packets with the same get the same.
+    header: Header,
+    len: u32,
+    verdict: Verdict,
+}
+
+/// TOS, Don't Fragment, version and flow label.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Header(u64);
+
+impl Header {
+    fn v4(tos: u8, dont_fragment: bool) -> Self {
+        Self(u64::from(tos) | u64::from(dont_fragment) << 8)
+    }
+
+    fn v6(first_word: u32) -> Self {
+        Self(u64::from(first_word) << 16)
+    }
+}
+
+impl Staged {
+    const MALFORMED: Self = Self {
+        key: FlowKey::V4 {
+            addresses: 0,
+            rest: 0,
+        },
+        hash: 0,
+        header: Header(0),
+        len: 0,
+        verdict: Verdict::Discard(DropReason::MalformedInner),
+    };
+
+    /// Until it is looked up.
+    const UNKNOWN: Verdict = Verdict::Discard(DropReason::NoPolicy);
+
+    /// TCP and UDP without options, extension headers and fragments; none for all others.
+    #[inline]
+    fn plain(packet: &[u8]) -> Option<Self> {
+        let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
+        if fixed[0] == 0x45 {
+            let key = FlowKey::from_ipv4(packet)?;
+            let len = u16::from_be_bytes([fixed[2], fixed[3]]);
+            let sound =
+                usize::from(len) <= packet.len() && checksum::fold(checksum::sum(0, fixed)) == 0;
+            return sound.then_some(Self {
+                key,
+                hash: 0,
+                header: Header::v4(fixed[1], fixed[6] & 0x40 != 0),
+                len: len.into(),
+                verdict: Self::UNKNOWN,
+            });
+        }
+        let key = FlowKey::from_ipv6(packet)?;
+        let len = IPV6_HEADER_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        (len <= packet.len()).then_some(Self {
+            key,
+            hash: 0,
+            header: Header::v6(u32::from_be_bytes([fixed[0], fixed[1], fixed[2], fixed[3]])),
+            len: len as u32,
+            verdict: Self::UNKNOWN,
+        })
+    }
+
+    #[cold]
+    fn other(packet: &[u8], interface: u32) -> Option<Self> {
+        let view = IpView::parse(packet).ok()?;
+        let flow = Flow {
+            interface,
+            ..view.outbound_flow()
+        };
+        let first = u32::from_be_bytes(*packet.first_chunk()?);
+        Some(Self {
+            key: FlowKey::from_flow(&flow)?,
+            hash: 0,
+            header: match view.version {
+                IpVersion::V4 => Header::v4(view.tos, view.dont_fragment),
+                IpVersion::V6 => Header::v6(first),
+            },
+            len: view.total_len as u32,
+            verdict: Self::UNKNOWN,
+        })
+    }
 }
 
 /// What is known about the packets of a stage; kept, so that it need not be made again.
 pub(super) struct Scratch {
-    stage: Box<[(IpView, Found); STAGE]>,
-    sas: Vec<Arc<OutboundSa>>,
+    stage: Box<[Staged; STAGE]>,
     bypassed: Vec<u32>,
 }
 
-const NO_VIEW: IpView = IpView {
-    version: IpVersion::V4,
-    source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    destination: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    tos: 0,
-    ttl: 0,
-    flow_label: 0,
-    dont_fragment: false,
-    total_len: 0,
-    header_len: 0,
-    protocol: 0,
-    upper: 0,
-    fragment: false,
-    later_fragment: false,
-    ports: None,
-};
-
 impl Default for Scratch {
     fn default() -> Self {
-        let unknown = (NO_VIEW, Found::Drop(DropReason::MalformedInner));
         Self {
-            stage: Box::new([unknown; STAGE]),
-            sas: Vec::with_capacity(STAGE),
+            stage: Box::new([Staged::MALFORMED; STAGE]),
             bypassed: Vec::new(),
         }
     }
@@ -104,15 +165,21 @@ impl Outbound {
     /// [`Self::room`] for are dropped as too long. The SPD lets some pass as they are: see [`Self::bypassed`].
     pub fn push_burst(&mut self, spd: &Spd, packets: &[Packet]) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.bypassed.clear();
-        let mut first = 0;
-        for stage in packets.chunks(STAGE) {
-            scratch.sas.clear();
-            self.parse_stage(stage, &mut scratch);
-            self.find_stage(spd, stage.len(), &mut scratch);
-            self.prepare_stage(stage, &mut scratch, first);
-            first += stage.len() as u32;
+        // The cache is out of the way, so that an SA of it can be used while the rest changes.
+        let mut flows = self.flows.take();
+        if let Some(flows) = &mut flows {
+            scratch.bypassed.clear();
+            flows.begin_burst(spd, self.interface);
+            let mut first = 0;
+            for packets in packets.chunks(STAGE) {
+                let stage = scratch.stage.get_mut(..packets.len()).unwrap_or_default();
+                self.parse_stage(packets, stage);
+                self.find_stage(spd, flows, stage);
+                self.prepare_stage(packets, stage, flows, first, &mut scratch.bypassed);
+                first += packets.len() as u32;
+            }
         }
+        self.flows = flows;
         self.scratch = scratch;
     }
 
@@ -121,93 +188,78 @@ impl Outbound {
         &self.scratch.bypassed
     }
 
-    fn parse_stage(&self, packets: &[Packet], scratch: &mut Scratch) {
+    fn parse_stage(&self, packets: &[Packet], stage: &mut [Staged]) {
         let filling = self.batches.filling.as_ref();
         let buffer = filling.map_or(&[][..], |(batch, _)| &batch.buffer);
         let mut bytes = 0;
-        for (packet, (view, found)) in packets.iter().zip(scratch.stage.iter_mut()) {
+        for (packet, staged) in packets.iter().zip(stage) {
             let start = packet.offset as usize;
+            bytes += u64::from(packet.len);
             let packet = buffer.get(start..start + packet.len as usize);
-            bytes += packet.map_or(0, <[u8]>::len);
-            *found = match IpView::parse(packet.unwrap_or_default()) {
-                Ok(parsed) => {
-                    *view = parsed;
-                    Found::Bypass
-                }
-                Err(_) => Found::Drop(DropReason::MalformedInner),
+            let packet = packet.unwrap_or_default();
+            *staged = match Staged::plain(packet) {
+                Some(plain) => plain,
+                None => Staged::other(packet, self.interface).unwrap_or(Staged::MALFORMED),
             };
         }
-        self.counters.count_in(packets.len() as u64, bytes as u64);
+        self.counters.count_in(packets.len() as u64, bytes);
     }
 
-    fn find_stage(&mut self, spd: &Spd, packets: usize, scratch: &mut Scratch) {
-        let Scratch { stage, sas, .. } = scratch;
-        for (view, found) in stage.iter_mut().take(packets) {
-            if *found != Found::Bypass {
+    fn find_stage(&mut self, spd: &Spd, flows: &mut FlowCache, stage: &mut [Staged]) {
+        for staged in stage.iter_mut() {
+            staged.hash = flows.hash(&staged.key);
+        }
+        for staged in stage {
+            if staged.verdict != Staged::UNKNOWN {
                 continue;
             }
-            let flow = view.outbound_flow();
-            *found = match spd.outbound(&flow) {
-                Decision::Protect(sa) => {
-                    if !sas.last().is_some_and(|last| Arc::ptr_eq(last, &sa)) {
-                        sas.push(sa);
-                    }
-                    Found::Protect((sas.len() - 1) as u32)
-                }
-                Decision::Bypass => Found::Bypass,
-                Decision::Discard(reason) => Found::Drop(reason),
-                Decision::Acquire(acquire) => {
-                    self.events.extend(acquire.raise(&flow));
-                    Found::Drop(DropReason::NoSa)
-                }
-            };
+            staged.verdict = flows.find(spd, &staged.key, staged.hash);
+            if let Verdict::Acquire(entry) = staged.verdict {
+                let flow = staged.key.flow(self.interface);
+                self.events.extend(spd.acquire(entry, &flow));
+                staged.verdict = Verdict::Discard(DropReason::NoSa);
+            }
         }
     }
 
-    fn prepare_stage(&mut self, packets: &[Packet], scratch: &mut Scratch, first: u32) {
-        let Scratch {
-            stage,
-            sas,
-            bypassed,
-        } = scratch;
-        let stage = stage.get(..packets.len()).unwrap_or_default();
+    fn prepare_stage(
+        &mut self,
+        packets: &[Packet],
+        stage: &[Staged],
+        flows: &FlowCache,
+        first: u32,
+        bypassed: &mut Vec<u32>,
+    ) {
         let mut at = 0;
-        while let (Some((view, found)), Some(rest)) = (stage.get(at), stage.get(at..)) {
-            let run = rest
-                .iter()
-                .take_while(|(v, f)| f == found && same_header(v, view));
-            let run_len = run.count().max(1);
+        while let (Some(head), Some(rest)) = (stage.get(at), stage.get(at..)) {
+            let same = |s: &&Staged| s.header == head.header && same_fate(flows, head, s);
+            let run_len = rest.iter().take_while(same).count().max(1);
             let run = packets.get(at..at + run_len).unwrap_or_default();
-            match *found {
-                Found::Protect(sa) => {
-                    if let Some(sa) = sas.get(sa as usize) {
-                        let views = rest.get(..run_len).unwrap_or_default();
-                        self.prepare_run(sa, views, run);
+            match head.verdict {
+                Verdict::Protect(slot) => {
+                    let staged = rest.get(..run_len).unwrap_or_default();
+                    if let Some(sa) = flows.sa(slot) {
+                        self.prepare_run(sa, staged, run);
                     }
                 }
-                Found::Bypass => {
+                Verdict::Bypass => {
                     self.counters.count_bypassed(run_len as u64);
                     let from = first + at as u32;
                     bypassed.extend(from..from + run_len as u32);
                 }
-                Found::Drop(reason) => self.counters.count_drop(reason, run_len as u64),
+                Verdict::Discard(reason) => self.counters.count_drop(reason, run_len as u64),
+                // `find_stage` has made a drop of it.
+                Verdict::Acquire(_) => {}
             }
             at += run_len;
         }
     }
 
     /// Prepares packets of one SA whose outer headers are the same.
-    fn prepare_run(&mut self, sa: &Arc<OutboundSa>, views: &[(IpView, Found)], packets: &[Packet]) {
-        let Some((head, _)) = views.first() else {
-            return;
-        };
+    fn prepare_run(&mut self, sa: &Arc<OutboundSa>, staged: &[Staged], packets: &[Packet]) {
         let count = packets.len() as u32;
-        if self.room() < packets.len() {
-            self.refuse(sa, DropReason::TooLong, count);
-            return;
-        }
-        let bytes = views.iter().map(|(view, _)| view.total_len as u64).sum();
-        let ready = self.plan(sa, head);
+        let bytes = staged.iter().map(|s| u64::from(s.len)).sum();
+        let ready = self.plan_run(sa, packets);
         let ready = ready.and_then(|plan| Ok((plan, self.admit(sa, count, bytes)?)));
         let (mut plan, sequence) = match ready {
             Ok(ready) => ready,
@@ -228,12 +280,12 @@ impl Outbound {
             identification: &mut self.identification,
         };
         let mut number = sequence.first;
-        for ((view, _), packet) in views.iter().zip(packets) {
+        for (staged, packet) in staged.iter().zip(packets) {
             let place = Place {
                 slot_start: packet.slot_start as usize,
                 slot_end: packet.slot_end as usize,
                 start: packet.offset as usize,
-                len: view.total_len,
+                len: staged.len as usize,
             };
             let result = prepare(&mut preparer, sa, &plan, number, &place);
             number += 1;
@@ -248,6 +300,35 @@ impl Outbound {
                 side.add_jobs(sa, &plan.meta, 0, first_job, jobs);
             }
         }
+    }
+
+    /// The plan for a run, by the headers of its first packet.
+    fn plan_run(&self, sa: &OutboundSa, packets: &[Packet]) -> Result<Plan, DropReason> {
+        let (batch, _) = self.batches.filling.as_ref().ok_or(DropReason::TooLong)?;
+        if batch.jobs.len() + packets.len() > self.limits.jobs_max {
+            return Err(DropReason::TooLong);
+        }
+        let first = packets.first().and_then(|packet| {
+            let start = packet.offset as usize;
+            batch.buffer.get(start..start + packet.len as usize)
+        });
+        let view = IpView::parse(first.unwrap_or_default());
+        self.plan(sa, &view.map_err(|_| DropReason::MalformedInner)?)
+    }
+}
+
+/// Whether two packets go the same way. Flows have one SA together; in transport mode each has its own addresses.
+#[inline]
+fn same_fate(flows: &FlowCache, a: &Staged, b: &Staged) -> bool {
+    if a.verdict == b.verdict {
+        return true;
+    }
+    let (Verdict::Protect(a), Verdict::Protect(b)) = (a.verdict, b.verdict) else {
+        return false;
+    };
+    match (flows.sa(a), flows.sa(b)) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b) && a.common.layout.mode == Mode::Tunnel,
+        _ => false,
     }
 }
 
@@ -266,12 +347,4 @@ fn prepare(
         true => preparer.esp_tunnel(plan, sequence, place),
         false => preparer.framed(sa, plan, sequence, place),
     }
-}
-
-/// Whether two packets of one SA get the same outer header and class.
-fn same_header(a: &IpView, b: &IpView) -> bool {
-    a.tos == b.tos
-        && a.version == b.version
-        && a.dont_fragment == b.dont_fragment
-        && a.flow_label == b.flow_label
 }

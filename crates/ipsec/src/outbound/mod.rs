@@ -22,8 +22,9 @@ use crate::event::Event;
 use crate::iv::{IvPool, RandomSource};
 use crate::lifetime::LifetimeEvent;
 use crate::sa::{Mode, OutboundSa, SaDirection};
+use crate::selector::Flow;
 use crate::sequence::SequenceRun;
-use crate::spd::{Decision, Spd};
+use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
 use crate::tunnel::{FlowLabelPolicy, OuterMeta};
 use crate::wire::IpView;
 use crate::wire::ip::PROTOCOL_NONE;
@@ -42,6 +43,21 @@ const ESP_LEN_MAX: usize = 65_535 - OUTER_HEADROOM;
 /// No SA adds more than this to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
 /// padding, trailer and the longest ICV.
 const OVERHEAD_MAX: usize = 40 + 12 + 32 + 4;
+
+/// Flows of each IP version that a walk remembers.
+const FLOWS: usize = 4096;
+
+fn flow_cache(flows: usize) -> FlowCache {
+    let mut secret = [0; 48];
+    // Without randomness the cache works, but a peer could aim at one of its sets.
+    let _ = random::fill(&mut secret);
+    let (words, _) = secret.as_chunks::<8>();
+    let mut key = [0; 6];
+    for (key, word) in key.iter_mut().zip(words) {
+        *key = u64::from_le_bytes(*word);
+    }
+    FlowCache::new(flows, key)
+}
 
 /// More SAs than this are not applied to one packet (RFC 4301 §4.4.1.2 leaves the limit to us).
 pub const NESTING_MAX: u8 = 4;
@@ -122,6 +138,10 @@ pub struct Outbound {
     identification: u16,
     /// Keeps flow labels from telling which flow they are of.
     label_key: RandomState,
+    /// Always there but while a burst uses it.
+    flows: Option<FlowCache>,
+    /// The interface that packets come from, in the SPD's eyes.
+    interface: u32,
     scratch: burst::Scratch,
     /// A sealed packet on its way to the next SA of its bundle.
     nested: Vec<u8>,
@@ -143,8 +163,31 @@ impl Outbound {
             now_ms: 0,
             identification: 0,
             label_key: RandomState::new(),
+            flows: Some(flow_cache(FLOWS)),
+            interface: 0,
             scratch: burst::Scratch::default(),
             nested: Vec::new(),
+        }
+    }
+
+    /// With a flow cache for this many flows of each IP version. Best as many as are in use at a time.
+    #[must_use]
+    pub fn with_flows(self, flows: usize) -> Self {
+        Self {
+            flows: Some(flow_cache(flows)),
+            ..self
+        }
+    }
+
+    /// The interface that the next packets come from (RFC 4301 §4.4.1, the SPD's selection); 0 is the common one.
+    pub fn set_interface(&mut self, interface: u32) {
+        self.interface = interface;
+    }
+
+    /// Lets go of SAs that are not in use any more, in a part of the flow cache: call it between bursts.
+    pub fn sweep_flows(&mut self, sets: usize) {
+        if let Some(flows) = &mut self.flows {
+            flows.sweep(sets);
         }
     }
 
@@ -166,21 +209,40 @@ impl Outbound {
     pub fn decide(&mut self, spd: &Spd, view: &IpView, segments: &Segments) -> Outcome {
         let packets = u64::from(segments.count);
         self.counters.count_in(packets, segments.bytes() as u64);
-        let flow = view.outbound_flow();
-        let reason = match spd.outbound(&flow) {
-            Decision::Protect(sa) => return Outcome::Protect(sa),
-            Decision::Bypass => {
-                self.counters.count_bypassed(packets);
-                return Outcome::Bypass;
+        let flow = Flow {
+            interface: self.interface,
+            ..view.outbound_flow()
+        };
+        let reason = match self.look_up(spd, &flow) {
+            Ok(outcome) => {
+                if matches!(outcome, Outcome::Bypass) {
+                    self.counters.count_bypassed(packets);
+                }
+                return outcome;
             }
-            Decision::Discard(reason) => reason,
-            Decision::Acquire(acquire) => {
-                self.events.extend(acquire.raise(&flow));
-                DropReason::NoSa
-            }
+            Err(reason) => reason,
         };
         self.counters.count_drop(reason, packets);
         Outcome::Dropped(reason)
+    }
+
+    fn look_up(&mut self, spd: &Spd, flow: &Flow) -> Result<Outcome, DropReason> {
+        let (Some(flows), Some(key)) = (&mut self.flows, FlowKey::from_flow(flow)) else {
+            return Err(DropReason::NoPolicy);
+        };
+        flows.begin_burst(spd, self.interface);
+        match flows.lookup(spd, &key) {
+            Verdict::Protect(slot) => match flows.sa(slot) {
+                Some(sa) => Ok(Outcome::Protect(Arc::clone(sa))),
+                None => Err(DropReason::NoSa),
+            },
+            Verdict::Bypass => Ok(Outcome::Bypass),
+            Verdict::Discard(reason) => Err(reason),
+            Verdict::Acquire(entry) => {
+                self.events.extend(spd.acquire(entry, flow));
+                Err(DropReason::NoSa)
+            }
+        }
     }
 
     /// Counts a packet that did not parse.

@@ -12,7 +12,7 @@ use crate::sa::{Mode, OutboundSa, TfcPadding};
 use crate::tunnel::{self, OuterMeta};
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
-use crate::wire::{IpVersion, ah, be16, checksum, esp};
+use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
 
 /// Longest outer headers that a [`super::Train`] can be sent with: IPv6 and UDP.
 pub(super) const OUTER_HEADROOM: usize = 48;
@@ -188,7 +188,10 @@ impl Preparer<'_> {
         let end = place.start + place.len;
         let packet = self.batch.buffer.get(place.start..end);
         let packet = packet.ok_or(DropReason::TooLong)?;
-        let at = ah::Insertion::find(packet).ok_or(DropReason::MalformedInner)?;
+        let at = ah::Insertion::find(packet).ok_or_else(|| match IpView::parse(packet) {
+            Ok(view) if view.fragment => DropReason::Fragment,
+            _ => DropReason::MalformedInner,
+        })?;
         let headers = place.start..place.start + at.at;
         self.batch.buffer.copy_within(headers, start);
         Ok(at)
