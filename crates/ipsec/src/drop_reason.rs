@@ -1,5 +1,6 @@
 //! Why packets are dropped: one list, one counter each.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! drop_reasons {
@@ -105,6 +106,28 @@ impl DropCounters {
 
     pub fn total(&self) -> u64 {
         self.0.iter().map(|c| c.load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&r| (r, self.get(r)))
+    }
+}
+
+/// The counters of one SA. Most SAs never drop a packet, so there is no memory for them until one does.
+#[derive(Debug, Default)]
+pub struct SaDropCounters(OnceLock<Box<DropCounters>>);
+
+impl SaDropCounters {
+    pub fn add(&self, reason: DropReason, packets: u64) {
+        self.0.get_or_init(Box::default).add(reason, packets);
+    }
+
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0.get().map_or(0, |drops| drops.get(reason))
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.get().map_or(0, |drops| drops.total())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform};
 
-use crate::drop_reason::DropCounters;
+use crate::drop_reason::SaDropCounters;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
 use crate::path::PathCell;
@@ -188,7 +188,7 @@ pub struct SaCommon {
     pub class: Option<u8>,
     pub installed_ms: u64,
     pub lifetime: Lifetime,
-    pub drops: DropCounters,
+    pub drops: SaDropCounters,
     pub(crate) key: Arc<KeyContext>,
     pub(crate) layout: Layout,
     path: PathCell,
@@ -213,7 +213,7 @@ impl SaCommon {
             class: parameters.class,
             installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
-            drops: DropCounters::default(),
+            drops: SaDropCounters::default(),
             key: Arc::new(KeyContext::new(transform, esn, key_material)?),
             layout: Layout::new(transform, parameters.mode, parameters.tfc, parameters.class),
             path: PathCell::new(parameters.path),

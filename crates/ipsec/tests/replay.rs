@@ -166,7 +166,7 @@ fn threads_that_see_the_same_packets_accept_each_once() {
     let receive = |worker: u64| {
         // Every worker gets every number, in another order.
         let order =
-            (0..COUNT / 64).flat_map(|base| (0..64).map(move |i| base * 64 + (i ^ worker * 21)));
+            (0..COUNT / 64).flat_map(|base| (0..64).map(move |i| base * 64 + (i ^ (worker * 21))));
         let accept =
             |n: &u64| *n > 0 && window.check(*n as u32).is_ok() && window.commit(*n).is_ok();
         order.filter(accept).collect::<Vec<u64>>()

@@ -99,7 +99,8 @@ mod tests {
         let mut slot = [0xee; 64];
         slot[..5].copy_from_slice(b"AH...");
         assert_eq!(restore(&meta, &mut slot), Some((40, 45)));
-        let header = "6b900000 0005 33 00 20010db8000000000000000000000001 20010db8000000000000000000000002";
+        let header =
+            "6b900000 0005 33 00 20010db8000000000000000000000001 20010db8000000000000000000000002";
         assert_eq!(slot[..40], hex::decode(header.replace(' ', "")).unwrap());
         assert_eq!(slot[40..45], *b"AH...");
         assert_eq!(restore(&meta, &mut slot[..44]), None, "no room");

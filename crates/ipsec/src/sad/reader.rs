@@ -40,7 +40,7 @@ impl SadReader {
     pub fn lookup(&mut self, sad: &Sad, spi: u32) -> Option<&Arc<InboundSa>> {
         let slot = slot_of(spi);
         let known = self.slots.get(slot).and_then(Option::as_ref);
-        if !known.is_some_and(|sa| sa.common.spi == spi) {
+        if known.is_none_or(|sa| sa.common.spi != spi) {
             let sa = sad.lookup(spi)?;
             if slot >= self.slots.len() {
                 self.slots.resize(slot + 1, None);
