@@ -133,7 +133,7 @@ fn the_gateway_section_is_read() {
         "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
          tun = vpn0\n mtu = 1380\n workers = 4\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
          log_level = info,esplanade_ike=debug\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
-         retransmit_tries = 3\n cookie_threshold = 5\n}\n",
+         retransmit_tries = 3\n cookie_threshold = 5\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
     )
     .gateway;
     assert_eq!(gateway.listen.len(), 2);
@@ -145,6 +145,7 @@ fn the_gateway_section_is_read() {
     );
     assert_eq!(gateway.socket, Path::new("/tmp/e.vici"));
     assert_eq!(gateway.retransmission.timeout.as_millis(), 2500);
+    assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
 }
 
@@ -267,6 +268,9 @@ fn contradictions_are_refused() {
         let rendered = refusal(&site("", child));
         assert!(rendered.contains(expected), "{expected}: {rendered}");
     }
+    let rendered = refusal(&site("encap = yes", "ah_proposals = sha256"));
+    assert!(rendered.contains("AH cannot be encapsulated"), "{rendered}");
+    good(&site("", "ah_proposals = sha256\n mode = transport"));
 }
 
 #[test]

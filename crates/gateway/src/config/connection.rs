@@ -43,12 +43,18 @@ pub(super) fn connection(
         .iter()
         .any(|address| matches!(address, AddressMatch::Host(_)));
 
+    // Without raw sockets ESP can only go through UDP.
+    let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
+        || !context.gateway.raw_esp;
     let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
     let mut children = Vec::new();
     let mut bypasses = 0;
     if let Some(section) = node.section("children") {
         schema::check(section, &schema::CHILDREN, false, context.diagnostics);
         for section in section.sections() {
+            if encap {
+                check_encap(section, context.diagnostics);
+            }
             let mtu = context.gateway.mtu;
             match child::child(
                 section,
@@ -88,7 +94,6 @@ pub(super) fn connection(
     });
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
     let proposals = read_list(node, "proposals", d, proposal::ike).map(|lists| lists.concat());
-    let encap = read(node, "encap", d, switch);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let mobike = read(node, "mobike", d, switch);
     let unique = read(node, "unique", d, unique);
@@ -104,8 +109,7 @@ pub(super) fn connection(
         proposals: proposals
             .filter(|list| !list.is_empty())
             .unwrap_or_else(proposal::ike_default),
-        // Without raw sockets ESP can only go through UDP.
-        encap: encap.unwrap_or(false) || !context.gateway.raw_esp,
+        encap,
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
         rand_time: lifetime.rand,
@@ -119,6 +123,17 @@ pub(super) fn connection(
         children,
     };
     Some((connection, Fingerprint::new(node, certificates)))
+}
+
+/// RFC 3948 encapsulates ESP only.
+fn check_encap(child: &Node, d: &mut Diagnostics) {
+    if let Some(entry) = given(child, "ah_proposals") {
+        let bad = Bad::new(
+            "AH cannot be encapsulated in UDP",
+            "use esp_proposals, or set `encap` to no and `raw_esp` to yes",
+        );
+        report("ah_proposals", bad, entry.value.at, d);
+    }
 }
 
 struct Lifetime {

@@ -36,6 +36,12 @@ pub struct GatewayConfig {
     pub retransmission: Retransmission,
     /// Half-open IKE SAs from which on cookies are asked for.
     pub cookie_threshold: usize,
+    /// Lower the segment size that TCP connections agree on to what the tunnels take.
+    pub mss_clamp: bool,
+    /// Put fragments together where a policy wants to see ports.
+    pub reassemble: bool,
+    /// Tell the senders of packets that a policy discards.
+    pub icmp_unreachable: bool,
 }
 
 impl Default for GatewayConfig {
@@ -55,6 +61,9 @@ impl Default for GatewayConfig {
             nat_keepalive: Duration::from_secs(20),
             retransmission: Retransmission::default(),
             cookie_threshold: 30,
+            mss_clamp: true,
+            reassemble: true,
+            icmp_unreachable: false,
         }
     }
 }
@@ -93,6 +102,10 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         },
         cookie_threshold: read(node, "cookie_threshold", d, count)
             .map_or(standard.cookie_threshold, |n| n as usize),
+        mss_clamp: read(node, "mss_clamp", d, switch).unwrap_or(standard.mss_clamp),
+        reassemble: read(node, "reassemble", d, switch).unwrap_or(standard.reassemble),
+        icmp_unreachable: read(node, "icmp_unreachable", d, switch)
+            .unwrap_or(standard.icmp_unreachable),
     };
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;

@@ -66,6 +66,9 @@ pub const GATEWAY: Schema = Schema {
         "retransmit_timeout",
         "retransmit_base",
         "cookie_threshold",
+        "mss_clamp",
+        "reassemble",
+        "icmp_unreachable",
     ],
     ..EMPTY
 };

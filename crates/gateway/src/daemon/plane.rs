@@ -100,6 +100,11 @@ impl Plane {
             routing: Some(routing),
             mark,
         };
+        let processing = Processing {
+            mss_clamp: config.mss_clamp.then_some(config.mtu),
+            reassemble: config.reassemble,
+            report_discards: config.icmp_unreachable,
+        };
         for (index, (tun, sockets)) in tuns.into_iter().zip(sockets.workers).enumerate() {
             let database = plane.database.clone();
             let config = WorkerConfig {
@@ -110,7 +115,7 @@ impl Plane {
                 sockets,
                 database,
                 reports: reports.clone(),
-                processing: Processing::default(),
+                processing,
             };
             if let Err(failure) = spawn(config).map(|worker| plane.workers.push(worker)) {
                 plane.stop().await;
