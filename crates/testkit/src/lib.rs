@@ -1,3 +1,4 @@
-//! Development only: vectors, network simulator, oracles.
+//! Development only: vectors, network simulator, reference model, oracles.
+pub mod model;
 pub mod net;
 pub mod vectors;

@@ -1,0 +1,505 @@
+//! Each end twice: the real one and the model.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use esplanade_crypto::{Batch, Engine, Protocol, Rejected, Transform, cpu};
+use esplanade_ipsec::drop_reason::{DropCounters, WalkCounters};
+use esplanade_ipsec::inbound::Inbound;
+use esplanade_ipsec::lifetime::{LifetimeEvent, LifetimeLimits};
+use esplanade_ipsec::outbound::{Outbound, Outcome, Train, TrainLimits, WalkLimits};
+use esplanade_ipsec::replay::ReplayWindow;
+use esplanade_ipsec::sa::{
+    DscpSet, InboundSa, Mode, OutboundSa, Path, SaCommon, SaParameters, TfcPadding, TunnelOptions,
+};
+use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
+use esplanade_ipsec::sequence::SequenceAllocator;
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::tunnel::{self, DfPolicy, DscpPolicy, OuterFacts};
+use esplanade_ipsec::{Database, Event};
+use esplanade_testkit::model;
+
+use super::cipher::{Keyed, not_random};
+
+const LIMITS: WalkLimits = WalkLimits {
+    buffer_len: 32 * 1024,
+    jobs_max: 32,
+    batches_max: 2,
+};
+
+/// What IKE would have agreed on, seen from the sender.
+pub struct Agreed {
+    pub policy: u32,
+    pub transform: Transform,
+    pub key: Vec<u8>,
+    pub options: model::SaOptions,
+    pub first_sequence: u64,
+    pub replay_window: u32,
+}
+
+/// A packet on its way: as the model wrote it, and where it seems to come from.
+pub type InFlight = (Vec<u8>, SocketAddr);
+
+pub struct Sender {
+    pub model: model::Gateway,
+    outbound: Outbound,
+    engine: Direct,
+    spd: Spd,
+    policies: BTreeMap<u32, Arc<Policy>>,
+    /// Every SA there ever was, the installed ones among them.
+    sas: Vec<Arc<OutboundSa>>,
+    hard: BTreeSet<u32>,
+    soft: BTreeSet<u32>,
+    acquiring: BTreeSet<u32>,
+}
+
+pub struct Receiver {
+    pub model: model::Gateway,
+    inbound: Inbound,
+    engine: Direct,
+    database: Database,
+    sas: BTreeMap<u32, Arc<InboundSa>>,
+    /// Those that moved, by SPI.
+    peers: BTreeMap<u32, SocketAddr>,
+    hard: BTreeSet<u32>,
+    soft: BTreeSet<u32>,
+}
+
+/// The CPU engine without its self-test, which takes longer than a scenario.
+#[derive(Default)]
+struct Direct(VecDeque<Batch>);
+
+impl Engine for Direct {
+    fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
+        cpu::process(&mut batch);
+        self.0.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        self.0.pop_front()
+    }
+}
+
+fn set(selectors: &[model::Selector]) -> SelectorSet {
+    let ports = |ports: model::Ports| match ports {
+        model::Ports::Any => PortRange::Any,
+        model::Ports::Opaque => PortRange::Opaque,
+        model::Ports::Range(first, last) => PortRange::Range(first, last),
+    };
+    let one = |s: &model::Selector| Selector {
+        local: AddressRange::new(s.local.0, s.local.1).expect("in order"),
+        remote: AddressRange::new(s.remote.0, s.remote.1).expect("in order"),
+        protocol: match s.protocol {
+            model::Protocol::Any => NextLayer::Any,
+            model::Protocol::Opaque => NextLayer::Opaque,
+            model::Protocol::Is(number) => NextLayer::Is(number),
+        },
+        local_ports: ports(s.local_ports),
+        remote_ports: ports(s.remote_ports),
+    };
+    SelectorSet::new(selectors.iter().map(one).collect()).expect("few")
+}
+
+fn parameters<'a>(agreed: &'a Agreed, options: &model::SaOptions) -> SaParameters<'a> {
+    let limits = options.limits;
+    SaParameters {
+        esn: options.esn,
+        mode: match options.mode {
+            model::Mode::Tunnel => Mode::Tunnel,
+            model::Mode::Transport => Mode::Transport,
+        },
+        tunnel: TunnelOptions {
+            df: match options.outer_df {
+                None => DfPolicy::Copy,
+                Some(true) => DfPolicy::Set,
+                Some(false) => DfPolicy::Clear,
+            },
+            dscp: options
+                .outer_dscp
+                .map_or(DscpPolicy::Copy, DscpPolicy::Fixed),
+            ..TunnelOptions::default()
+        },
+        lifetime: LifetimeLimits {
+            bytes_soft: limits.bytes_soft,
+            bytes_hard: limits.bytes_hard,
+            packets_soft: limits.packets_soft,
+            packets_hard: limits.packets_hard,
+            ..LifetimeLimits::default()
+        },
+        tfc: match options.tfc {
+            0 => TfcPadding::None,
+            len => TfcPadding::To(len as u16),
+        },
+        replay_window: agreed.replay_window,
+        dscp: (0..64)
+            .filter(|dscp| options.dscps >> dscp & 1 == 1)
+            .collect::<DscpSet>(),
+        ..SaParameters::new(
+            options.spi,
+            PolicyId(agreed.policy),
+            agreed.transform,
+            &agreed.key,
+            set(&options.selectors),
+            Path {
+                local: options.path.local,
+                remote: options.path.remote,
+                udp_encap: options.path.udp,
+            },
+        )
+    }
+}
+
+fn cipher(agreed: &Agreed) -> Box<Keyed> {
+    let keyed = Keyed::new(agreed.transform, agreed.options.esn, &agreed.key);
+    Box::new(keyed.expect("the scenario has tried it"))
+}
+
+fn named(drops: &DropCounters) -> BTreeMap<model::Reason, u64> {
+    let counted = drops.iter().filter(|&(_, packets)| packets > 0);
+    counted
+        .map(|(reason, packets)| (reason.name(), packets))
+        .collect()
+}
+
+fn check_counters(real: &WalkCounters, model: &model::Counters) {
+    let real = model::Counters {
+        packets_in: real.packets_in.load(Relaxed),
+        packets_out: real.packets_out.load(Relaxed),
+        packets_bypassed: real.packets_bypassed.load(Relaxed),
+        drops: named(&real.drops),
+    };
+    assert_eq!(&real, model);
+    let accounted = real.packets_out + real.packets_bypassed + real.dropped();
+    assert_eq!(real.packets_in, accounted, "packets went missing");
+}
+
+fn check_usage(real: &SaCommon, usage: model::Usage, drops: &BTreeMap<model::Reason, u64>) {
+    let spi = real.spi;
+    assert_eq!(
+        real.lifetime.packets(),
+        usage.packets,
+        "packets of {spi:#x}"
+    );
+    assert_eq!(real.lifetime.bytes(), usage.bytes, "bytes of {spi:#x}");
+    assert_eq!(&named(&real.drops), drops, "drops of {spi:#x}");
+}
+
+fn check_limits(
+    limits: &model::Limits,
+    usage: model::Usage,
+    exhausted: bool,
+    (soft, hard): (bool, bool),
+    spi: u32,
+) {
+    let hard_due = limits.hard_reached(usage) || exhausted;
+    assert_eq!(
+        hard, hard_due,
+        "hard limit of {spi:#x}: {limits:?}, {usage:?}"
+    );
+    if limits.soft_reached(usage) && !hard_due {
+        assert!(soft, "soft limit of {spi:#x}: {limits:?}, {usage:?}");
+    }
+}
+
+impl Sender {
+    pub fn new() -> Self {
+        Self {
+            model: model::Gateway::default(),
+            outbound: Outbound::with_random(LIMITS, not_random),
+            engine: Direct::default(),
+            spd: Spd::default(),
+            policies: BTreeMap::new(),
+            sas: Vec::new(),
+            hard: BTreeSet::new(),
+            soft: BTreeSet::new(),
+            acquiring: BTreeSet::new(),
+        }
+    }
+
+    pub fn publish(&mut self, entries: Vec<model::Entry>) {
+        let mut real = Vec::new();
+        for entry in &entries {
+            let action = match entry.action {
+                model::Action::Bypass => Action::Bypass,
+                model::Action::Discard => Action::Discard,
+                model::Action::Protect(id) => {
+                    let policy = self.policies.entry(id);
+                    let new = || Arc::new(Policy::new(PolicyId(id), "policy"));
+                    Action::Protect(Arc::clone(policy.or_insert_with(new)))
+                }
+            };
+            real.push(Entry::new(set(&entry.selectors), action));
+        }
+        self.spd = Spd::new(real);
+        self.model.policies = entries;
+    }
+
+    pub fn install(&mut self, agreed: &Agreed) {
+        let options = &agreed.options;
+        let sequence = SequenceAllocator::starting_at(agreed.first_sequence, options.esn);
+        let sa = OutboundSa::with_sequence(parameters(agreed, options), sequence);
+        let sa = Arc::new(sa.expect("good keys"));
+        if let Some(policy) = self.policies.get(&agreed.policy) {
+            policy.install(Arc::clone(&sa));
+        }
+        self.sas.push(sa);
+        let sas = self.model.outbound.entry(agreed.policy).or_default();
+        sas.retain(|old| {
+            old.options.selectors != options.selectors || old.options.dscps != options.dscps
+        });
+        let first = agreed.first_sequence.max(1);
+        sas.push(model::OutboundSa::new(
+            options.clone(),
+            cipher(agreed),
+            first,
+        ));
+        self.model
+            .acquiring
+            .retain(|&policy| policy != agreed.policy);
+        self.acquiring.remove(&agreed.policy);
+    }
+
+    pub fn remove(&mut self, policy: u32, spi: u32) {
+        if let Some(policy) = self.policies.get(&policy) {
+            policy.remove(spi);
+        }
+        let sas = self.model.outbound.entry(policy).or_default();
+        sas.retain(|sa| sa.options.spi != spi);
+    }
+
+    /// Sends a burst; gives what is on its way now.
+    pub fn send(&mut self, burst: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut expected = Vec::new();
+        for packet in burst {
+            let outcome = self.model.send(packet);
+            let real = self
+                .outbound
+                .push(&self.spd, packet)
+                .expect("room for a burst");
+            match (&real, outcome) {
+                (Outcome::Protect(sa), model::Outbound::Sealed { spi, frame }) => {
+                    assert_eq!(sa.common.spi, spi);
+                    expected.push(frame);
+                }
+                (Outcome::Bypass, model::Outbound::Bypass) => {}
+                (Outcome::Dropped(real), model::Outbound::Dropped(reason)) => {
+                    assert_eq!(real.name(), reason, "{}", hex(packet));
+                }
+                (real, model) => panic!("{real:?}, but the model: {model:?}: {}", hex(packet)),
+            }
+        }
+        self.outbound
+            .submit(&mut self.engine)
+            .expect("an idle engine");
+        let mut sealed = Vec::new();
+        while let Some(batch) = self.outbound.poll(&mut self.engine) {
+            let one = TrainLimits {
+                segments: 1,
+                bytes: 65_535,
+            };
+            for train in batch.trains(one) {
+                sealed.push(train.frame.map_or_else(|| framed(&train), <[u8]>::to_vec));
+            }
+            self.outbound.recycle(batch);
+        }
+        assert_eq!(sealed.len(), expected.len(), "sealed packets");
+        for (real, model) in sealed.iter().zip(&expected) {
+            assert_eq!(hex(real), hex(model));
+        }
+        self.check();
+        expected
+    }
+
+    fn check(&mut self) {
+        for event in self.outbound.drain_events() {
+            match event {
+                Event::Acquire { policy, .. } => {
+                    assert!(self.acquiring.insert(policy.0), "{policy:?} asks twice");
+                }
+                Event::Lifetime { spi, event, .. } => {
+                    note(&mut self.soft, &mut self.hard, spi, event)
+                }
+                Event::PeerMoved { .. } => panic!("an outbound SA has no peer that moves"),
+            }
+        }
+        let acquiring: BTreeSet<u32> = self.model.acquiring.iter().copied().collect();
+        assert_eq!(self.acquiring, acquiring);
+        check_counters(self.outbound.counters(), &self.model.outbound_counters);
+        for sa in self.model.outbound.values().flatten() {
+            let spi = sa.options.spi;
+            let real = self.sas.iter().rfind(|real| real.common.spi == spi);
+            let real = real.expect("installed in both");
+            check_usage(&real.common, sa.usage, &sa.drops);
+            // One that has expired may throw numbers away.
+            if !sa.options.limits.hard_reached(sa.usage) {
+                assert_eq!(real.sequence.next(), sa.sequence, "next number of {spi:#x}");
+            }
+            let exhausted = sa.drops.contains_key("sequence-exhausted");
+            let events = (self.soft.contains(&spi), self.hard.contains(&spi));
+            check_limits(&sa.options.limits, sa.usage, exhausted, events, spi);
+        }
+    }
+}
+
+/// ESP in tunnel mode with its outer header.
+fn framed(train: &Train<'_>) -> Vec<u8> {
+    let mut frame = vec![0; train.meta.header_len()];
+    frame.extend(train.esp);
+    tunnel::write_outer(train.meta, 0, &mut frame).expect("room for headers");
+    frame
+}
+
+fn note(soft: &mut BTreeSet<u32>, hard: &mut BTreeSet<u32>, spi: u32, event: LifetimeEvent) {
+    let new = match event {
+        LifetimeEvent::Soft => soft.insert(spi),
+        LifetimeEvent::Hard => hard.insert(spi),
+        LifetimeEvent::Idle => panic!("no SA has an idle limit"),
+    };
+    assert!(new, "{spi:#x} says {event:?} twice");
+}
+
+impl Receiver {
+    pub fn new() -> Self {
+        Self {
+            model: model::Gateway::default(),
+            inbound: Inbound::new(LIMITS),
+            engine: Direct::default(),
+            database: Database::new(),
+            sas: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            hard: BTreeSet::new(),
+            soft: BTreeSet::new(),
+        }
+    }
+
+    /// False if the SPI's slot is taken.
+    pub fn install(&mut self, agreed: &Agreed, options: model::SaOptions) -> bool {
+        if !self.database.sad().claim_spi(options.spi) {
+            return false;
+        }
+        let top = agreed.first_sequence.max(1) - 1;
+        let window = ReplayWindow::starting_at(top, agreed.replay_window, options.esn);
+        let size = u64::from(window.size());
+        let sa = InboundSa::with_replay(parameters(agreed, &options), window);
+        let sa = Arc::new(sa.expect("good keys"));
+        self.database
+            .sad()
+            .insert(Arc::clone(&sa))
+            .expect("claimed");
+        self.sas.insert(options.spi, sa);
+        self.soft.remove(&options.spi);
+        self.hard.remove(&options.spi);
+        let replay = model::ReplaySet::starting_at(top, size, options.esn);
+        let sa = model::InboundSa::new(options, cipher(agreed), replay);
+        self.model.inbound.insert(sa.options.spi, sa);
+        true
+    }
+
+    pub fn remove(&mut self, spi: u32) {
+        let removed = self.database.sad().remove(spi).is_some();
+        assert_eq!(removed, self.model.inbound.remove(&spi).is_some());
+    }
+
+    /// Receives a burst; gives the number of packets delivered.
+    pub fn receive(&mut self, burst: &[InFlight]) -> usize {
+        let outcomes = self.model.receive(burst);
+        for ((frame, from), outcome) in burst.iter().zip(&outcomes) {
+            let facts = facts(frame, *from);
+            let pushed = self.inbound.push_copy(self.database.sad(), frame, &facts);
+            if let Err(real) = pushed {
+                let model = model::Inbound::Dropped(real.name());
+                assert_eq!(*outcome, model, "{}", hex(frame));
+            }
+        }
+        self.inbound
+            .submit(&mut self.engine)
+            .expect("an idle engine");
+        let mut delivered = Vec::new();
+        while let Some(batch) = self.inbound.poll(&mut self.engine) {
+            let packets = batch.delivered().iter();
+            delivered.extend(packets.map(|packet| hex(batch.packet(packet))));
+            self.inbound.recycle(batch);
+        }
+        let expected: Vec<String> = outcomes
+            .iter()
+            .filter_map(|outcome| match outcome {
+                model::Inbound::Delivered(packet) => Some(hex(packet)),
+                model::Inbound::Dropped(_) => None,
+            })
+            .collect();
+        let dropped: Vec<_> = burst
+            .iter()
+            .zip(&outcomes)
+            .filter(|(_, outcome)| matches!(outcome, model::Inbound::Dropped(_)))
+            .map(|((frame, _), outcome)| (hex(frame), outcome))
+            .collect();
+        assert_eq!(delivered, expected, "the model drops {dropped:#?}");
+        self.check();
+        delivered.len()
+    }
+
+    fn check(&mut self) {
+        for event in self.inbound.drain_events() {
+            match event {
+                Event::Lifetime { spi, event, .. } => {
+                    note(&mut self.soft, &mut self.hard, spi, event)
+                }
+                // It may move more than once in a burst.
+                Event::PeerMoved { spi, to, .. } => {
+                    self.peers.insert(spi, to);
+                }
+                Event::Acquire { .. } => panic!("an inbound packet needs no SA"),
+            }
+        }
+        check_counters(self.inbound.counters(), &self.model.inbound_counters);
+        for (spi, sa) in &self.model.inbound {
+            let real = &self.sas[spi];
+            check_usage(&real.common, sa.usage, &sa.drops);
+            assert_eq!(real.replay.top(), sa.replay.top, "window of {spi:#x}");
+            let peer = self.peers.get(spi).copied();
+            let peer = peer.unwrap_or(sa.options.path.remote);
+            assert_eq!(peer, sa.seen_from, "peer of {spi:#x}");
+            let events = (self.soft.contains(spi), self.hard.contains(spi));
+            check_limits(&sa.options.limits, sa.usage, false, events, *spi);
+        }
+    }
+}
+
+/// The length of the IP header with its extensions and of UDP, in front of ESP or AH.
+pub fn header_len(frame: &[u8]) -> usize {
+    let (mut protocol, mut at) = (frame[9], usize::from(frame[0] & 15) * 4);
+    if frame[0] >> 4 == 6 {
+        (protocol, at) = (frame[6], 40);
+        while !matches!(protocol, 17 | 50 | 51) {
+            (protocol, at) = (frame[at], at + 8 + usize::from(frame[at + 1]) * 8);
+        }
+    }
+    at + if protocol == 17 { 8 } else { 0 }
+}
+
+/// What a back end knows about the headers of a packet.
+fn facts(frame: &[u8], from: SocketAddr) -> OuterFacts {
+    let ip = model::Ip::parse(frame).expect("headers are not meddled with");
+    OuterFacts {
+        header_len: header_len(frame) as u16,
+        protocol: match ip.protocol {
+            51 => Protocol::Ah,
+            _ => Protocol::Esp,
+        },
+        ..OuterFacts::new(from, ip.protocol == 17, ip.tos)
+    }
+}
+
+pub fn other_address(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(_) => SocketAddr::new(IpAddr::from([203, 0, 113, 77]), 31_000),
+        IpAddr::V6(_) => SocketAddr::new(IpAddr::from([0x20; 16]), 31_000),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

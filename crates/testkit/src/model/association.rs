@@ -1,0 +1,205 @@
+//! Security associations: numbers, limits and what they are for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::Reason;
+use super::policy::Selector;
+
+/// The algorithms of one SA with their keys; one packet at a time.
+pub trait Cipher: std::fmt::Debug {
+    fn protocol(&self) -> u8;
+    fn iv_len(&self) -> usize;
+    fn icv_len(&self) -> usize;
+    /// What payload and trailer of ESP must be a multiple of.
+    fn align(&self) -> usize;
+    /// The IV that the sender writes for this number.
+    fn iv(&self, sequence: u64) -> Vec<u8>;
+    /// Encrypts `esp` and fills its ICV; it begins with the SPI.
+    fn seal(&self, sequence: u64, esp: &mut [u8]);
+    /// Decrypts `esp` if its ICV is right.
+    fn open(&self, sequence: u64, esp: &mut [u8]) -> bool;
+    /// The ICV over an IP packet with AH at `ah`, whose mutable fields and ICV are zero.
+    fn authenticate(&self, sequence: u64, packet: &[u8], ah: usize) -> Vec<u8>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Tunnel,
+    Transport,
+}
+
+/// The ends of an SA; ports only with UDP encapsulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub udp: bool,
+}
+
+/// Hard limits stop the SA, soft ones only ask for a new one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    pub packets_soft: Option<u64>,
+    pub packets_hard: Option<u64>,
+    pub bytes_soft: Option<u64>,
+    pub bytes_hard: Option<u64>,
+}
+
+/// What both directions have in common.
+#[derive(Clone, Debug)]
+pub struct SaOptions {
+    pub spi: u32,
+    pub esn: bool,
+    pub mode: Mode,
+    pub selectors: Vec<Selector>,
+    /// By DSCP: whether this SA is for it.
+    pub dscps: u64,
+    pub path: Path,
+    /// The DSCP of the outer header, if it is not copied.
+    pub outer_dscp: Option<u8>,
+    /// Don't Fragment of the outer header, if it is not copied.
+    pub outer_df: Option<bool>,
+    /// Inner packets are padded to this length (traffic flow confidentiality).
+    pub tfc: usize,
+    pub limits: Limits,
+}
+
+/// What an SA has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+impl Limits {
+    pub fn hard_reached(&self, usage: Usage) -> bool {
+        self.packets_hard
+            .is_some_and(|limit| usage.packets >= limit)
+            || self.bytes_hard.is_some_and(|limit| usage.bytes >= limit)
+    }
+
+    pub fn soft_reached(&self, usage: Usage) -> bool {
+        self.packets_soft
+            .is_some_and(|limit| usage.packets >= limit)
+            || self.bytes_soft.is_some_and(|limit| usage.bytes >= limit)
+    }
+}
+
+#[derive(Debug)]
+pub struct OutboundSa {
+    pub options: SaOptions,
+    pub cipher: Box<dyn Cipher>,
+    /// Of the next packet.
+    pub sequence: u64,
+    pub usage: Usage,
+    pub drops: BTreeMap<Reason, u64>,
+}
+
+impl OutboundSa {
+    pub fn new(options: SaOptions, cipher: Box<dyn Cipher>, first: u64) -> Self {
+        Self {
+            options,
+            cipher,
+            sequence: first,
+            usage: Usage::default(),
+            drops: BTreeMap::new(),
+        }
+    }
+
+    /// No number is used twice (RFC 4303 §3.3.3).
+    pub fn take_number(&mut self) -> Result<u64, Reason> {
+        let last = if self.options.esn {
+            u64::MAX - 1
+        } else {
+            u64::from(u32::MAX)
+        };
+        if self.sequence > last {
+            return Err("sequence-exhausted");
+        }
+        self.sequence += 1;
+        Ok(self.sequence - 1)
+    }
+}
+
+#[derive(Debug)]
+pub struct InboundSa {
+    pub options: SaOptions,
+    pub cipher: Box<dyn Cipher>,
+    pub replay: ReplaySet,
+    pub usage: Usage,
+    pub drops: BTreeMap<Reason, u64>,
+    /// Where the newest packet came from, by UDP.
+    pub seen_from: SocketAddr,
+}
+
+impl InboundSa {
+    pub fn new(options: SaOptions, cipher: Box<dyn Cipher>, replay: ReplaySet) -> Self {
+        Self {
+            seen_from: options.path.remote,
+            options,
+            cipher,
+            replay,
+            usage: Usage::default(),
+            drops: BTreeMap::new(),
+        }
+    }
+}
+
+/// The numbers that were received (RFC 4303 §3.4.3).
+#[derive(Clone, Debug)]
+pub struct ReplaySet {
+    pub top: u64,
+    seen: BTreeSet<u64>,
+    /// 0: everything is let through.
+    window: u64,
+    esn: bool,
+}
+
+impl ReplaySet {
+    /// As if `top` were the only number received so far.
+    pub fn starting_at(top: u64, window: u64, esn: bool) -> Self {
+        Self {
+            top,
+            seen: [top].into(),
+            window,
+            esn,
+        }
+    }
+
+    /// The whole number behind the 32 bits of a packet: the lowest that the window does not lie right of
+    /// (RFC 4303 appendix A).
+    pub fn infer(&self, low: u32) -> Result<u64, Reason> {
+        if !self.esn {
+            return Ok(low.into());
+        }
+        let space = 1i128 << 32;
+        let bottom = i128::from(self.top) - i128::from(self.window) + 1;
+        let mut number = bottom.div_euclid(space) * space + i128::from(low);
+        if number < bottom {
+            number += space;
+        }
+        u64::try_from(number).map_err(|_| "before-window")
+    }
+
+    pub fn check(&self, number: u64) -> Result<(), Reason> {
+        if self.window == 0 {
+            return Ok(());
+        }
+        if number == 0 || u128::from(number) + u128::from(self.window) <= u128::from(self.top) {
+            return Err("before-window");
+        }
+        if self.seen.contains(&number) {
+            return Err("replayed");
+        }
+        Ok(())
+    }
+
+    /// Says whether the number is the highest so far.
+    pub fn insert(&mut self, number: u64) -> bool {
+        let newest = number > self.top;
+        self.top = self.top.max(number);
+        self.seen.insert(number);
+        newest
+    }
+}

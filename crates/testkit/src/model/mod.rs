@@ -1,0 +1,207 @@
+//! A small model of RFC 4301 processing, to be run beside the real packet path: the same policies, SAs and packets must
+//! have the same outcome.
+//!
+//! It shares no code with the real one and has none of its means: the SPD is a list, the SAD a hash map, the replay
+//! window a set, a packet a vector; there are no caches, batches or atomics. Cryptography comes from outside
+//! ([`Cipher`]), one packet at a time. Drop reasons are the names of the real ones.
+
+mod association;
+mod packet;
+mod policy;
+mod protect;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+pub use association::{
+    Cipher, InboundSa, Limits, Mode, OutboundSa, Path, ReplaySet, SaOptions, Usage,
+};
+pub use packet::{Ip, complete, set_tos};
+pub use policy::{Action, Entry, Flow, Ports, Protocol, Selector, matches_any};
+
+use policy::Lookup;
+
+/// The name of a drop reason.
+pub type Reason = &'static str;
+
+/// Packets by what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub packets_in: u64,
+    pub packets_out: u64,
+    pub packets_bypassed: u64,
+    pub drops: BTreeMap<Reason, u64>,
+}
+
+impl Counters {
+    fn drop_one(&mut self, reason: Reason) {
+        *self.drops.entry(reason).or_default() += 1;
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+}
+
+/// What becomes of an outbound packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outbound {
+    /// The whole packet that goes out, and by which SA.
+    Sealed {
+        spi: u32,
+        frame: Vec<u8>,
+    },
+    Bypass,
+    Dropped(Reason),
+}
+
+/// What becomes of an inbound packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbound {
+    Delivered(Vec<u8>),
+    Dropped(Reason),
+}
+
+/// One end.
+#[derive(Debug, Default)]
+pub struct Gateway {
+    pub policies: Vec<Entry>,
+    /// By the policy's number: the SAs that it sends with, the newest last.
+    pub outbound: HashMap<u32, Vec<OutboundSa>>,
+    /// By SPI.
+    pub inbound: HashMap<u32, InboundSa>,
+    pub outbound_counters: Counters,
+    pub inbound_counters: Counters,
+    /// Policies that asked for an SA and were not answered yet.
+    pub acquiring: Vec<u32>,
+    /// Of the last outer IPv4 header that an ICV covers.
+    pub identification: u16,
+}
+
+/// A packet that has passed the tests before its ICV.
+struct Arrived {
+    spi: u32,
+    sequence: u64,
+    place: protect::Place,
+    frame: Vec<u8>,
+    from: SocketAddr,
+}
+
+impl Gateway {
+    /// RFC 4301 §5.1.
+    pub fn send(&mut self, packet: &[u8]) -> Outbound {
+        self.outbound_counters.packets_in += 1;
+        let outcome = self.protect(packet);
+        let counters = &mut self.outbound_counters;
+        match &outcome {
+            Outbound::Sealed { .. } => counters.packets_out += 1,
+            Outbound::Bypass => counters.packets_bypassed += 1,
+            Outbound::Dropped(reason) => counters.drop_one(reason),
+        }
+        outcome
+    }
+
+    fn protect(&mut self, packet: &[u8]) -> Outbound {
+        let Some(ip) = Ip::parse(packet) else {
+            return Outbound::Dropped("malformed-inner");
+        };
+        let policy = match policy::lookup(&self.policies, &ip.outbound_flow()) {
+            Lookup::None => return Outbound::Dropped("no-policy"),
+            Lookup::Discard => return Outbound::Dropped("policy-discard"),
+            Lookup::Bypass => return Outbound::Bypass,
+            Lookup::Protect(policy) => policy,
+        };
+        let associations = self.outbound.entry(policy).or_default();
+        if associations.is_empty() {
+            if !self.acquiring.contains(&policy) {
+                self.acquiring.push(policy);
+            }
+            return Outbound::Dropped("no-sa");
+        }
+        let flow = ip.outbound_flow();
+        let fits = |sa: &OutboundSa| matches_any(&sa.options.selectors, &flow);
+        let meant = |sa: &OutboundSa| fits(sa) && sa.options.dscps >> (ip.tos >> 2) & 1 == 1;
+        // The newest that is for this DSCP; if none is, the newest that fits otherwise.
+        let index =
+            (associations.iter().rposition(meant)).or_else(|| associations.iter().rposition(fits));
+        let Some(sa) = index.and_then(|index| associations.get_mut(index)) else {
+            return Outbound::Dropped("outside-sa-selectors");
+        };
+        match sa.seal(packet, &ip, &mut self.identification) {
+            Ok(frame) => Outbound::Sealed {
+                spi: sa.options.spi,
+                frame,
+            },
+            Err(reason) => {
+                *sa.drops.entry(reason).or_default() += 1;
+                Outbound::Dropped(reason)
+            }
+        }
+    }
+
+    /// RFC 4301 §5.2, for packets that are addressed to this gateway and are ESP or AH. The real path looks at replay
+    /// windows and limits when a burst arrives and again when it has been opened, and so does this.
+    pub fn receive(&mut self, burst: &[(Vec<u8>, SocketAddr)]) -> Vec<Inbound> {
+        let arrived: Vec<_> = burst
+            .iter()
+            .map(|(frame, from)| self.arrive(frame, *from))
+            .collect();
+        let finished = arrived.into_iter().map(|arrived| {
+            self.inbound_counters.packets_in += 1;
+            let outcome = match arrived {
+                Ok(arrived) => self.finish(arrived),
+                Err((spi, reason)) => {
+                    self.count_drop(spi, reason);
+                    Inbound::Dropped(reason)
+                }
+            };
+            match &outcome {
+                Inbound::Delivered(_) => self.inbound_counters.packets_out += 1,
+                Inbound::Dropped(reason) => self.inbound_counters.drop_one(reason),
+            }
+            outcome
+        });
+        finished.collect()
+    }
+
+    fn arrive(&self, frame: &[u8], from: SocketAddr) -> Result<Arrived, (Option<u32>, Reason)> {
+        let place = protect::locate(frame).map_err(|reason| (None, reason))?;
+        let spi = place.spi;
+        let sa = self.inbound.get(&spi).ok_or((None, "unknown-spi"))?;
+        let sequence = sa
+            .admit(&place, frame)
+            .map_err(|reason| (Some(spi), reason))?;
+        Ok(Arrived {
+            spi,
+            sequence,
+            place,
+            frame: frame.to_vec(),
+            from,
+        })
+    }
+
+    fn finish(&mut self, arrived: Arrived) -> Inbound {
+        let Some(sa) = self.inbound.get_mut(&arrived.spi) else {
+            return Inbound::Dropped("unknown-spi");
+        };
+        let outcome = sa.open(
+            arrived.sequence,
+            &arrived.place,
+            &arrived.frame,
+            arrived.from,
+        );
+        match outcome {
+            Ok(packet) => Inbound::Delivered(packet),
+            Err(reason) => {
+                self.count_drop(Some(arrived.spi), reason);
+                Inbound::Dropped(reason)
+            }
+        }
+    }
+
+    fn count_drop(&mut self, spi: Option<u32>, reason: Reason) {
+        if let Some(sa) = spi.and_then(|spi| self.inbound.get_mut(&spi)) {
+            *sa.drops.entry(reason).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! ESP (RFC 4303) and AH (RFC 4302) in tunnel and transport mode, on whole IP packets.
+
+use std::net::SocketAddr;
+
+use super::Reason;
+use super::association::{InboundSa, Mode, OutboundSa};
+use super::packet::{self, Ip};
+use super::policy::matches_any;
+
+const UDP: u8 = 17;
+const ESP: u8 = 50;
+const AH: u8 = 51;
+const DUMMY: u8 = 59;
+/// The longest IP packet.
+const PACKET_LEN_MAX: usize = 65_535;
+
+/// Where the security header of an outer packet lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub spi: u32,
+    pub sequence_low: u32,
+    ah: bool,
+    udp: bool,
+    tos: u8,
+    /// Offset of the field that names what follows the headers.
+    next_header_at: usize,
+    /// Where the IP headers end.
+    headers_end: usize,
+    /// Offset of the SPI (ESP) or of AH's first byte.
+    at: usize,
+    end: usize,
+}
+
+/// The offset behind the headers that stay in front in transport mode, and the field that names what follows.
+fn transport_split(packet: &[u8]) -> (usize, usize) {
+    if packet[0] >> 4 == 4 {
+        return (usize::from(packet[0] & 15) * 4, 9);
+    }
+    let (mut at, mut field) = (40, 6);
+    let mut split = (at, field);
+    while matches!(packet[field], 0 | 43 | 60) {
+        let destination_options = packet[field] == 60;
+        (field, at) = (at, at + 8 + usize::from(packet[at + 1]) * 8);
+        // Destination options count only if a routing header follows (RFC 4303 §3.1.1).
+        if !destination_options {
+            split = (at, field);
+        }
+    }
+    split
+}
+
+/// Finds ESP or AH behind the IP header, extension headers and UDP.
+pub fn locate(frame: &[u8]) -> Result<Place, Reason> {
+    let ip = Ip::parse(frame).ok_or("malformed-outer")?;
+    let (mut at, mut next_header_at) = (40, 6);
+    if ip.version == 4 {
+        (at, next_header_at) = (ip.upper, 9);
+    } else {
+        while at < ip.upper {
+            (next_header_at, at) = (at, at + 8 + usize::from(frame[at + 1]) * 8);
+        }
+    }
+    let headers_end = at;
+    let protocol = frame[next_header_at];
+    let udp = protocol == UDP;
+    if udp {
+        at += 8;
+    }
+    let ah = protocol == AH;
+    let malformed = if ah { "malformed-ah" } else { "malformed-esp" };
+    let spi_at = if ah { at + 4 } else { at };
+    let word = |at: usize| -> Option<u32> {
+        let bytes = frame[..ip.total_len].get(at..at + 4)?;
+        Some(u32::from_be_bytes(bytes.try_into().ok()?))
+    };
+    if ah && ip.total_len < at + 12 {
+        return Err(malformed);
+    }
+    Ok(Place {
+        spi: word(spi_at).ok_or(malformed)?,
+        sequence_low: word(spi_at + 4).ok_or(malformed)?,
+        ah,
+        udp,
+        tos: ip.tos,
+        next_header_at,
+        headers_end,
+        at,
+        end: ip.total_len,
+    })
+}
+
+fn ah_len(frame: &[u8], at: usize) -> usize {
+    (usize::from(frame[at + 1]) + 2) * 4
+}
+
+/// The length of an AH whose ICV field has this length.
+fn ah_len_for(version: u8, field: usize) -> usize {
+    (12 + field).next_multiple_of(if version == 4 { 4 } else { 8 })
+}
+
+impl OutboundSa {
+    /// The packet as it goes out. `ip` is what its header says.
+    pub fn seal(
+        &mut self,
+        inner: &[u8],
+        ip: &Ip,
+        identification: &mut u16,
+    ) -> Result<Vec<u8>, Reason> {
+        let inner = &inner[..ip.total_len];
+        let (mut header, next_header_at, next_header, mut payload) = self.split(inner, ip)?;
+        let icv_field = self.cipher.iv_len() + self.cipher.icv_len();
+        let len = if self.cipher.protocol() == AH {
+            ah_len_for(header[0] >> 4, icv_field) + payload.len()
+        } else {
+            payload.resize(payload.len().max(self.options.tfc), 0);
+            let body = (payload.len() + 2).next_multiple_of(self.cipher.align());
+            8 + icv_field + body + if self.options.path.udp { 8 } else { 0 }
+        };
+        if header.len() + len > PACKET_LEN_MAX {
+            return Err("too-long");
+        }
+        if self.options.limits.hard_reached(self.usage) {
+            return Err("lifetime-expired");
+        }
+        let sequence = self.take_number()?;
+        self.usage.packets += 1;
+        self.usage.bytes += inner.len() as u64;
+        Ok(if self.cipher.protocol() == AH {
+            // The ICV covers it, so the one who makes the header numbers it.
+            if self.options.mode == Mode::Tunnel {
+                *identification = identification.wrapping_add(1);
+                if header[0] >> 4 == 4 {
+                    header[4..6].copy_from_slice(&identification.to_be_bytes());
+                }
+            }
+            self.seal_ah(sequence, header, next_header_at, next_header, &payload)
+        } else {
+            self.seal_esp(sequence, header, next_header_at, next_header, &payload)
+        })
+    }
+
+    /// What goes in front, where it names what follows, the protocol of what is protected, and that itself.
+    fn split(&self, inner: &[u8], ip: &Ip) -> Result<(Vec<u8>, usize, u8, Vec<u8>), Reason> {
+        let options = &self.options;
+        if options.mode == Mode::Transport {
+            // RFC 4303 §3.3.4: transport mode is for whole packets.
+            if ip.fragment {
+                return Err("fragment");
+            }
+            // The packet's own addresses are the SA's ends (RFC 4301 §4.1).
+            if (ip.source, ip.destination) != (options.path.local.ip(), options.path.remote.ip()) {
+                return Err("outside-sa-selectors");
+            }
+            let (at, field) = transport_split(inner);
+            return Ok((
+                inner[..at].to_vec(),
+                field,
+                inner[field],
+                inner[at..].to_vec(),
+            ));
+        }
+        let dscp = options.outer_dscp.map_or(ip.tos & 0xfc, |dscp| dscp << 2);
+        let (local, remote) = (options.path.local.ip(), options.path.remote.ip());
+        let df = options.outer_df.unwrap_or(ip.dont_fragment);
+        let header = packet::outer_header(local, remote, dscp | ip.tos & 3, df, 0);
+        let field = if local.is_ipv4() { 9 } else { 6 };
+        let next_header = if ip.version == 4 { 4 } else { 41 };
+        Ok((header, field, next_header, inner.to_vec()))
+    }
+
+    fn seal_esp(
+        &self,
+        sequence: u64,
+        mut header: Vec<u8>,
+        field: usize,
+        next_header: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let mut esp = self.options.spi.to_be_bytes().to_vec();
+        esp.extend((sequence as u32).to_be_bytes());
+        esp.extend(self.cipher.iv(sequence));
+        esp.extend(payload);
+        let mut padding = 0u8;
+        while !(payload.len() + usize::from(padding) + 2).is_multiple_of(self.cipher.align()) {
+            padding += 1;
+            esp.push(padding);
+        }
+        esp.extend([padding, next_header]);
+        esp.resize(esp.len() + self.cipher.icv_len(), 0);
+        self.cipher.seal(sequence, &mut esp);
+        let path = &self.options.path;
+        header[field] = ESP;
+        if path.udp {
+            header[field] = UDP;
+            let (local, remote) = (path.local, path.remote);
+            esp = packet::udp(
+                (local.ip(), local.port()),
+                (remote.ip(), remote.port()),
+                &esp,
+            );
+        }
+        header.extend(esp);
+        packet::complete(&mut header);
+        header
+    }
+
+    fn seal_ah(
+        &self,
+        sequence: u64,
+        mut packet: Vec<u8>,
+        field: usize,
+        next_header: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let at = packet.len();
+        let iv = self.cipher.iv(sequence);
+        let len = ah_len_for(packet[0] >> 4, iv.len() + self.cipher.icv_len());
+        packet[field] = AH;
+        packet.extend([next_header, (len / 4 - 2) as u8, 0, 0]);
+        packet.extend(self.options.spi.to_be_bytes());
+        packet.extend((sequence as u32).to_be_bytes());
+        packet.extend(&iv);
+        packet.resize(at + len, 0);
+        packet.extend(payload);
+        packet::complete(&mut packet);
+        let mut covered = packet.clone();
+        zero_mutable(&mut covered, at);
+        let icv = self.cipher.authenticate(sequence, &covered, at);
+        let icv_at = at + 12 + iv.len();
+        packet[icv_at..icv_at + icv.len()].copy_from_slice(&icv);
+        packet
+    }
+}
+
+/// RFC 4302 §3.3.3.1 and appendix A, for packets at their destination.
+fn zero_mutable(packet: &mut [u8], end: usize) {
+    if packet[0] >> 4 == 4 {
+        for at in [1, 6, 7, 8, 10, 11] {
+            packet[at] = 0;
+        }
+        let mut at = 20;
+        while at < end && packet[at] != 0 {
+            let len = match packet[at] {
+                1 => 1,
+                _ => usize::from(packet[at + 1]).max(2),
+            };
+            if !matches!(packet[at], 1 | 130 | 133 | 134 | 148 | 149) {
+                packet[at..(at + len).min(end)].fill(0);
+            }
+            at += len;
+        }
+        return;
+    }
+    packet[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+    packet[7] = 0;
+    let (mut next, mut at) = (packet[6], 40);
+    while at < end {
+        let len = 8 + usize::from(packet[at + 1]) * 8;
+        let mut option = at + 2;
+        while matches!(next, 0 | 60) && option + 1 < at + len {
+            if packet[option] == 0 {
+                option += 1;
+                continue;
+            }
+            let data = option + 2..option + 2 + usize::from(packet[option + 1]);
+            if packet[option] & 0x20 != 0 {
+                packet[data.clone()].fill(0);
+            }
+            option = data.end;
+        }
+        (next, at) = (packet[at], at + len);
+    }
+}
+
+impl InboundSa {
+    /// The tests before the ICV; gives the whole sequence number.
+    pub fn admit(&self, place: &Place, frame: &[u8]) -> Result<u64, Reason> {
+        let (iv, icv) = (self.cipher.iv_len(), self.cipher.icv_len());
+        if place.ah != (self.cipher.protocol() == AH) {
+            return Err("unknown-spi");
+        }
+        let len = place.end - place.at;
+        if !place.ah {
+            let body = len.checked_sub(8 + iv + icv).ok_or("malformed-esp")?;
+            if body < 2 || !body.is_multiple_of(self.cipher.align()) {
+                return Err("malformed-esp");
+            }
+        }
+        if self.options.limits.hard_reached(self.usage) {
+            return Err("lifetime-expired");
+        }
+        let sequence = self.replay.infer(place.sequence_low)?;
+        self.replay.check(sequence)?;
+        let ah_expected = ah_len_for(frame[0] >> 4, iv + icv);
+        if place.ah && (ah_len(frame, place.at) != ah_expected || len < ah_expected) {
+            return Err("malformed-ah");
+        }
+        Ok(sequence)
+    }
+
+    /// From the ICV on.
+    pub fn open(
+        &mut self,
+        sequence: u64,
+        place: &Place,
+        frame: &[u8],
+        from: SocketAddr,
+    ) -> Result<Vec<u8>, Reason> {
+        let opened = if place.ah {
+            self.verify_ah(sequence, place, frame)
+        } else {
+            self.decrypt_esp(sequence, place, frame)
+        };
+        let (next_header, payload) = match opened {
+            Err("authentication-failed") => return Err("authentication-failed"),
+            // Authentic, whatever else is wrong with it.
+            opened => {
+                self.replay.check(sequence)?;
+                if self.replay.insert(sequence) && place.udp {
+                    self.seen_from = from;
+                }
+                self.usage.packets += 1;
+                opened?
+            }
+        };
+        let packet = match self.options.mode {
+            Mode::Tunnel => self.leave_tunnel(place, next_header, payload)?,
+            Mode::Transport => self.rebuild(place, frame, next_header, &payload)?,
+        };
+        self.usage.bytes += packet.len() as u64;
+        Ok(packet)
+    }
+
+    fn decrypt_esp(
+        &self,
+        sequence: u64,
+        place: &Place,
+        frame: &[u8],
+    ) -> Result<(u8, Vec<u8>), Reason> {
+        let mut esp = frame[place.at..place.end].to_vec();
+        if !self.cipher.open(sequence, &mut esp) {
+            return Err("authentication-failed");
+        }
+        let mut body = esp[8 + self.cipher.iv_len()..esp.len() - self.cipher.icv_len()].to_vec();
+        let next_header = body.pop().ok_or("bad-padding")?;
+        let padding = body.pop().ok_or("bad-padding")?;
+        for expected in (1..=padding).rev() {
+            if body.pop() != Some(expected) {
+                return Err("bad-padding");
+            }
+        }
+        Ok((next_header, body))
+    }
+
+    fn verify_ah(
+        &self,
+        sequence: u64,
+        place: &Place,
+        frame: &[u8],
+    ) -> Result<(u8, Vec<u8>), Reason> {
+        let mut covered = frame[..place.end].to_vec();
+        zero_mutable(&mut covered, place.at);
+        let icv = place.at + 12 + self.cipher.iv_len();
+        let icv = icv..icv + self.cipher.icv_len();
+        covered[icv.clone()].fill(0);
+        if self.cipher.authenticate(sequence, &covered, place.at) != frame[icv] {
+            return Err("authentication-failed");
+        }
+        let behind = place.at + ah_len(frame, place.at);
+        Ok((frame[place.at], frame[behind..place.end].to_vec()))
+    }
+
+    /// RFC 4301 §5.2 and RFC 6040 §4.2.
+    fn leave_tunnel(
+        &self,
+        place: &Place,
+        next_header: u8,
+        payload: Vec<u8>,
+    ) -> Result<Vec<u8>, Reason> {
+        let version = match next_header {
+            4 => 4,
+            41 => 6,
+            DUMMY => return Err("dummy"),
+            _ => return Err("bad-next-header"),
+        };
+        let ip = Ip::parse(&payload).filter(|ip| ip.version == version);
+        let ip = ip.ok_or("malformed-inner")?;
+        if !matches_any(&self.options.selectors, &ip.inbound_flow()) {
+            return Err("selector-mismatch");
+        }
+        let mut packet = payload[..ip.total_len].to_vec();
+        let ecn = match (ip.tos & 3, place.tos & 3) {
+            (0, 3) => return Err("ecn-not-capable"),
+            (0, _) => 0,
+            (3, _) | (_, 3) => 3,
+            (_, 1) => 1,
+            (inner, _) => inner,
+        };
+        if ecn != ip.tos & 3 {
+            packet::set_tos(&mut packet, ip.tos & 0xfc | ecn);
+        }
+        Ok(packet)
+    }
+
+    /// Transport mode: the headers as they came, without the security header.
+    fn rebuild(
+        &self,
+        place: &Place,
+        frame: &[u8],
+        next_header: u8,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, Reason> {
+        if next_header == DUMMY {
+            return Err("dummy");
+        }
+        let mut packet = frame[..place.headers_end].to_vec();
+        packet[place.next_header_at] = next_header;
+        packet.extend(payload);
+        packet::complete(&mut packet);
+        let ip = Ip::parse(&packet).ok_or("malformed-inner")?;
+        if !matches_any(&self.options.selectors, &ip.inbound_flow()) {
+            return Err("selector-mismatch");
+        }
+        if place.udp && !ip.fragment {
+            packet::correct_upper_checksum(&mut packet, &ip);
+        }
+        Ok(packet)
+    }
+}
