@@ -73,7 +73,9 @@ class EspSa:
     def open_frame(self, frame: bytes, *, esn: bool = False, high: int = 0) -> Packet:
         """The same of a packet with its IP header, which AH covers."""
         outer = (IPv6 if self.version == 6 else IP)(frame)
-        return self._association(esn, high).decrypt(outer, verify=True, esn_en=esn, esn=high)
+        inner = bytes(self._association(esn, high).decrypt(outer, verify=True, esn_en=esn, esn=high))
+        # What was behind AH scapy has not looked into.
+        return (IP if inner[0] >> 4 == 4 else IPv6)(inner)
 
     def seal(self, inner: Packet, sequence: int, *, esn: bool = False, iv: bytes | None = None) -> bytes:
         """The ESP packet from its SPI to its ICV."""

@@ -1,0 +1,94 @@
+"""What the configuration says about SAs shows on the wire: DSCPs, TFC padding, flows of their own, ICMP types."""
+
+import sys
+
+import pytest
+from ends import esplanade_pair, establish, start
+from harness.capture import Capture
+from harness.oracle import esp_packets, read_keys
+from harness.process import wait_until
+from harness.settings import pair
+from harness.traffic import Listener, ping
+from scapy.layers.inet import UDP
+
+PORT = 41100
+EF = 46
+
+SEND = """
+import socket, sys
+address, port, tos, *lengths = sys.argv[1:]
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+    out.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(tos))
+    for length in map(int, lengths):
+        out.sendto(bytes(length), (address, int(port)))
+"""
+
+
+def send(topology, port: int, lengths, *, tos: int = 0) -> None:
+    topology.host_a.run([sys.executable, "-c", SEND, topology.b.host4, port, tos, *lengths])
+
+
+@pytest.mark.esplanade_only
+def test_dscps_have_sas_of_their_own_and_padding_hides_lengths(topology, daemon, folder, needs_capture):
+    settings = pair(topology, inner=4)
+    for one in settings:
+        children = one.connections["site"]["children"]
+        children["voice"] = dict(children["net"], dscp="ef", tfc_padding="1000")
+    a, b = start(daemon, esplanade_pair, settings)
+    for child in ("net", "voice"):
+        a.up(child)
+    wait_until("both up", lambda: len(a.installed()) == len(b.installed()) == 2)
+    names = {int(child["spi-out"], 16): child["name"] for child in a.installed()}
+
+    listener = Listener(topology.host_b, topology.b.host4, PORT)
+    wire = Capture(topology, folder / "wire.pcap")
+    lengths = (1, 100, 500, 900)
+    send(topology, PORT, lengths)
+    send(topology, PORT, lengths, tos=EF << 2)
+    packets = esp_packets(wire.stop())
+    assert sorted(map(len, listener.stop())) == sorted(2 * lengths), "padding is taken off"
+
+    sas = {sa.spi: sa for sa in read_keys(a.key_lines())}
+    sizes: dict[str, list[int]] = {"net": [], "voice": []}
+    for packet in packets:
+        name = names[packet.spi]
+        inner = sas[packet.spi].open(packet.esp)
+        assert (inner.tos == EF << 2) == (name == "voice")
+        assert inner[UDP].dport == PORT
+        sizes[name].append(len(packet.esp))
+    assert len(set(sizes["voice"])) == 1 and len(sizes["voice"]) == len(lengths), sizes
+    assert len(set(sizes["net"])) == len(lengths), sizes
+
+
+@pytest.mark.esplanade_only
+def test_flows_have_sas_of_their_own(topology, daemon, folder):
+    settings = pair(topology, inner=4)
+    child = settings[0].child()
+    child.update(start_action="trap", pfp="protocol, remote_port",
+                 local_ts=child["local_ts"] + "[udp]", remote_ts=child["remote_ts"] + "[udp]")
+    a, b = start(daemon, esplanade_pair, settings)
+    for port in (PORT, PORT + 1):
+        listener = Listener(topology.host_b, topology.b.host4, port)
+        for_port = f"[udp/{port}]", f"[17/{port}]"
+
+        def up() -> bool:
+            send(topology, port, [5])
+            return any(child["remote-ts"][0].endswith(for_port) for child in a.installed())
+        wait_until(f"an SA for port {port}", up, timeout=15)
+        send(topology, port, [7])
+        assert bytes(7) in listener.stop()
+    assert len(a.installed()) == len(b.installed()) == 2
+
+
+@pytest.mark.esplanade_only
+def test_icmp_types_are_selected(topology, daemon):
+    """Echoes pass (types 0 to 8), what is not ICMP does not."""
+    settings = pair(topology, inner=4)
+    for one in settings:
+        for key in ("local_ts", "remote_ts"):
+            one.child()[key] += "[icmp/0-8]"
+    establish(daemon, esplanade_pair, settings)
+    wait_until("a ping", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=10)
+    listener = Listener(topology.host_b, topology.b.host4, PORT)
+    send(topology, PORT, [5])
+    assert listener.stop() == []
