@@ -1,7 +1,7 @@
 """Transport mode and AH, held against scapy; what strongSwan says to transport mode."""
 
 import pytest
-from ends import esplanade_pair, establish, start
+from ends import esplanade_pair, establish, start, with_peer
 from harness.capture import Capture
 from harness.oracle import EspSa, esp_packets, read_keys
 from harness.process import wait_until
@@ -137,3 +137,20 @@ def test_a_trap_asks_for_transport_mode(topology, daemon, folder):
         wait_until("a ping", lambda: ping(topology.gw_a, topology.b.wan4, count=1, timeout=1), timeout=15)
         assert a.wait_installed()["mode"] == "TRANSPORT"
         wait_until("the idle child is gone", lambda: not a.installed() and not b.installed(), timeout=30)
+
+
+@with_peer
+def test_strongswan_agrees_to_transport_mode(ends, topology, daemon):
+    """As far as IKE goes: kernel-libipsec then has no such mode, and the child is taken back without harm."""
+    # Without `encap` we take the NAT that kernel-libipsec feigns for a real one, which transport mode does not pass.
+    settings = settings_for(topology, "esp-transport-udp", 4)
+    daemons = start(daemon, ends, settings)
+    charon = daemons[ends.index("charon")]
+    assert daemons[0].up(check=False).returncode != 0
+    direction = "response" if ends[0] == "charon" else "request"
+    wait_until("charon refuses the mode", lambda: "unsupported mode" in charon.logs(), timeout=15)
+    negotiated = [line for line in charon.logs().splitlines() if f"IKE_AUTH {direction} 1 [" in line]
+    assert negotiated and all("N(USE_TRANSP)" in line for line in negotiated), negotiated
+    for one in daemons:
+        wait_until(f"no child at {one.name}", lambda: not one.children(), timeout=15)
+        assert len(one.sas()["site"]) == 1
