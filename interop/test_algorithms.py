@@ -1,14 +1,15 @@
-"""Every algorithm of ESP against scapy, as children of one IKE SA; strongSwan for those that it shares with us."""
+"""Every algorithm of ESP against scapy, as children of one IKE SA; every one that strongSwan has against strongSwan; the
+rest, and AH, among ourselves."""
 
 import sys
 
 import pytest
-from ends import esplanade_pair, establish, start, with_peer
+from ends import WITH_PEER, esplanade_pair, establish, ids, start
 from harness.capture import Capture
 from harness.oracle import esp_packets, read_keys
 from harness.process import HarnessError, wait_until
-from harness.settings import pair
-from harness.traffic import Listener, assert_ping, inject, ping
+from harness.settings import IKE_DEFAULT, pair
+from harness.traffic import Listener, assert_ping, inject, transfer
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw
 
@@ -18,7 +19,50 @@ LENGTHS = (1, 2, 15, 16, 17, 300, 1200)
 SUITES = ["aes128gcm12", "aes256gcm8", "aes128ccm16", "aes192ccm12", "aes256ccm8", "chacha20poly1305", "aes128ctr-sha256",
           "aes256ctr-sha1", "null-sha256", "aes128gmac", "aes192-sha384", "aes256-aescmac", "aes192gcm16"]
 
-SHARED = ["chacha20poly1305", "aes256ccm16", "aes128ccm12", "aes128gcm12", "aes256gcm8", "aes256ctr-sha256"]
+# Proposal, then what list-sas must call it: cipher, integrity.
+WITH_STRONGSWAN = [
+    ("aes128gcm8", "AES_GCM_8", None),
+    ("aes256gcm12", "AES_GCM_12", None),
+    ("aes128ccm16", "AES_CCM_16", None),
+    ("aes192ccm12", "AES_CCM_12", None),
+    ("aes256ccm8", "AES_CCM_8", None),
+    ("chacha20poly1305", "CHACHA20_POLY1305", None),
+    ("aes128ctr-sha256", "AES_CTR", "HMAC_SHA2_256_128"),
+    ("aes256ctr-sha1", "AES_CTR", "HMAC_SHA1_96"),
+    ("aes192-sha384", "AES_CBC", "HMAC_SHA2_384_192"),
+    ("aes256-sha512", "AES_CBC", "HMAC_SHA2_512_256"),
+    ("aes128-aesxcbc", "AES_CBC", "AES_XCBC_96"),
+    ("aes128-aescmac", "AES_CBC", "AES_CMAC_96"),
+    ("null-sha256", "NULL", "HMAC_SHA2_256_128"),
+    ("3des-sha1", "3DES", "HMAC_SHA1_96"),
+    ("3des-md5", "3DES", "HMAC_MD5_96"),
+]
+
+# strongSwan's user-space ESP has none of these, or no extended sequence numbers.
+AMONG_OURSELVES = [
+    ("aes128gcm16iiv-esn", "AES_GCM_16_IIV", None),
+    ("aes256ccm8iiv", "AES_CCM_8_IIV", None),
+    ("chacha20poly1305iiv-esn", "CHACHA20_POLY1305_IIV", None),
+    ("aes256gmac-esn", "NULL_AUTH_AES_GMAC", None),
+    ("aes128gmac", "NULL_AUTH_AES_GMAC", None),
+    ("aes128ccm16-esn", "AES_CCM_16", None),
+    ("aes256ctr-aescmac-esn", "AES_CTR", "AES_CMAC_96"),
+    ("null-aesxcbc-esn", "NULL", "AES_XCBC_96"),
+    ("des-md5-esn", "DES", "HMAC_MD5_96"),
+]
+
+AH = ["sha256-esn", "sha384", "sha512-esn", "sha1", "aesxcbc-esn", "aescmac", "aes128gmac-esn", "aes256gmac", "md5"]
+
+IKE_SUITES = [
+    "chacha20poly1305-prfsha256-x25519",
+    "aes128gcm8-prfsha256-x25519",
+    "aes256ccm16-prfsha384-ecp256",
+    "aes128ccm8-prfsha256-x25519",
+    "aes128ctr-sha256-x25519",
+    "aes128-aesxcbc-prfsha256-x25519",
+    "aes256-aescmac-prfsha512-x25519",
+    "aes128-sha1-prfsha256-x25519",
+]
 
 SEND = """
 import socket, sys
@@ -128,23 +172,50 @@ def test_legacy_algorithms_need_consent(topology, daemon, folder):
     assert_ping(topology.host_a, topology.b.host4, count=5)
 
 
-@with_peer
-def test_strongswan_shares_suites(ends, topology, daemon):
-    """What kernel-libipsec has beside GCM-16 and CBC, one after the other, and IKE with ChaCha20-Poly1305."""
-    settings = pair(topology, inner=4, ike="chacha20poly1305-prfsha256-x25519")
-    for one, far in zip(settings, ("remote_ts", "local_ts")):
-        children = one.connections["site"]["children"]
-        template = children.pop("net")
-        for index, suite in enumerate(SHARED):
-            # charon chooses a child by its selectors alone, so that they must differ.
-            children[f"net{index}"] = dict(template, esp_proposals=suite) | {far: f"10.2.0.0/{16 + index}"}
-    a, b = start(daemon, ends, settings)
-    for index, suite in enumerate(SHARED):
-        a.up(f"net{index}")
-        assert len(a.installed()) == 1, suite
-        b.wait_installed()
-        wait_until(f"{suite} carries traffic", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=10)
-        assert_ping(topology.host_a, topology.b.host4, count=5, size=1000)
-        assert_ping(topology.host_b, topology.a.host4, count=5)
-        a.down_child(f"net{index}")
-        wait_until(f"{suite} is gone", lambda: not a.installed() and not b.installed())
+def carry(topology, daemon, ends, *, ike=IKE_DEFAULT, esp="aes128gcm16", ah=None):
+    settings = pair(topology, ike=ike, esp=esp, inner=4)
+    for kind, one in zip(ends, settings):
+        if ah:
+            del one.child()["esp_proposals"]
+            one.child()["ah_proposals"] = ah
+        if kind == "esplanade" and any(weak in (ah or esp) for weak in ("des", "md5")):
+            one.connections["site"]["legacy"] = "yes"
+    daemons = establish(daemon, ends, settings)
+    assert_ping(topology.host_a, topology.b.host4, count=5)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=100_000)
+    transfer(topology.host_b, topology.host_a, topology.a.host4, size=100_000)
+    return daemons
+
+
+def assert_suite(end, cipher, integrity):
+    child = end.installed()[0]
+    names = child["encr-alg"].removeprefix("ENCR_"), child.get("integ-alg", "").removeprefix("AUTH_")
+    assert names == (cipher, integrity or "")
+
+
+@pytest.mark.parametrize("esp, cipher, integrity", WITH_STRONGSWAN, ids=[esp for esp, _, _ in WITH_STRONGSWAN])
+@pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
+def test_esp_with_strongswan(ends, esp, cipher, integrity, topology, daemon):
+    for kind, end in zip(ends, carry(topology, daemon, ends, esp=esp)):
+        if kind == "esplanade":
+            assert_suite(end, cipher, integrity)
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("esp, cipher, integrity", AMONG_OURSELVES, ids=[esp for esp, _, _ in AMONG_OURSELVES])
+def test_esp_among_ourselves(esp, cipher, integrity, topology, daemon):
+    for end in carry(topology, daemon, esplanade_pair, esp=esp):
+        assert_suite(end, cipher, integrity)
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("ah", AH)
+def test_ah_among_ourselves(ah, topology, daemon):
+    for end in carry(topology, daemon, esplanade_pair, ah=ah):
+        assert end.installed()[0]["protocol"] == "AH"
+
+
+@pytest.mark.parametrize("ike", IKE_SUITES)
+@pytest.mark.parametrize("ends", WITH_PEER, ids=ids)
+def test_ike_with_strongswan(ends, ike, topology, daemon):
+    carry(topology, daemon, ends, ike=ike)

@@ -17,7 +17,7 @@ from .settings import Settings
 
 CHARON = Path("/usr/lib/ipsec/charon")
 PLUGINS = ("random nonce aes sha1 sha2 hmac mgf1 kdf drbg gmp x509 revocation constraints pubkey pkcs1 pkcs8 pem "
-           "openssl curve25519 gcm kernel-libipsec kernel-netlink socket-default vici updown")
+           "openssl curve25519 gcm xcbc cmac kernel-libipsec kernel-netlink socket-default vici updown")
 NEEDED_PLUGINS = ("kernel-libipsec", "openssl", "curve25519", "vici")
 
 CONFIG = """
