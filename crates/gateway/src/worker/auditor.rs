@@ -38,7 +38,7 @@ impl Auditor {
     /// Tells how much was suppressed since, when it may.
     pub fn flush(&mut self, now_ms: u64) {
         for (kind, suppressed) in self.audit.flush(now_ms) {
-            tracing::warn!(target: "audit", kind = kind.name(), suppressed, "events were not logged one by one");
+            tracing::info!(target: "audit", kind = kind.name(), suppressed, "events were not logged one by one");
         }
         self.pending = self.audit.is_suppressing();
     }
@@ -46,7 +46,7 @@ impl Auditor {
 
 fn log(report: &Report) {
     let event = &report.event;
-    tracing::warn!(
+    tracing::info!(
         target: "audit",
         kind = event.kind.name(),
         spi = %Maybe(event.spi.map(|spi| format!("{spi:08x}"))),

@@ -12,7 +12,7 @@ use esplanade::worker::{
 };
 use esplanade_crypto::{CpuEngine, Transform};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
-use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
+use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::inner_mtu;
 use esplanade_ipsec::wire::IpVersion;
@@ -40,6 +40,23 @@ pub struct PairOptions {
     pub udp_encap: bool,
     pub outer_v6: bool,
     pub workers: usize,
+}
+
+/// What few tests want otherwise.
+#[derive(Clone, Copy)]
+pub struct Extras {
+    pub processing: [Processing; 2],
+    /// Of outbound policies and SAs.
+    pub remote_ports: PortRange,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self {
+            processing: [Processing::default(); 2],
+            remote_ports: PortRange::Any,
+        }
+    }
 }
 
 pub struct Pair {
@@ -78,7 +95,12 @@ fn configure<F: Future<Output = Result<(), Error>>>(work: impl FnOnce() -> F) ->
 }
 
 impl Pair {
+    #[allow(dead_code, reason = "not every user of this module calls it")]
     pub fn new(options: &PairOptions) -> Result<Self, Error> {
+        Self::with(options, &Extras::default())
+    }
+
+    pub fn with(options: &PairOptions, extras: &Extras) -> Result<Self, Error> {
         let namespaces = [Namespace::create()?, Namespace::create()?];
         inside(&namespaces[0], || {
             configure(async || {
@@ -89,21 +111,26 @@ impl Pair {
             })
         })?;
         let sites = [
-            site(&namespaces[0], 0, options)?,
-            site(&namespaces[1], 1, options)?,
+            site(&namespaces[0], 0, options, extras)?,
+            site(&namespaces[1], 1, options, extras)?,
         ];
-        associate(&sites, options)?;
+        associate(&sites, options, extras)?;
         Ok(Self { namespaces, sites })
     }
 }
 
-fn site(namespace: &Namespace, index: usize, options: &PairOptions) -> Result<Site, Error> {
+fn site(
+    namespace: &Namespace,
+    site: usize,
+    options: &PairOptions,
+    extras: &Extras,
+) -> Result<Site, Error> {
     inside(namespace, || {
         let mut tuns = Vec::new();
         for _ in 0..options.workers {
             tuns.push(Tun::open("ipsec0", options.workers > 1)?);
         }
-        configure(async || network(index, options).await)?;
+        configure(async || network(site, options).await)?;
         let sockets = Sockets::bind(&ListenConfig {
             workers: options.workers,
             ..ListenConfig::default()
@@ -126,7 +153,7 @@ fn site(namespace: &Namespace, index: usize, options: &PairOptions) -> Result<Si
                 sockets,
                 database: Arc::clone(&database),
                 reports: reports.clone(),
-                processing: Processing::default(),
+                processing: extras.processing[site],
             };
             let engines = Engines {
                 seal: Box::new(CpuEngine::new(4)?),
@@ -189,7 +216,7 @@ async fn network(index: usize, options: &PairOptions) -> Result<(), Error> {
 }
 
 /// Installs one SA in each direction.
-fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
+fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Result<(), Error> {
     let port = if options.udp_encap { 4500 } else { 0 };
     let key = vec![0x42; options.transform.key_material_len()];
     let outer = |index: usize| -> SocketAddr {
@@ -200,7 +227,7 @@ fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
     };
     for (from, to) in [(0, 1), (1, 0)] {
         let spi = sites[to].database.sad().allocate_spi().ok_or("no SPI")?;
-        let parameters = |local: usize, remote: usize| -> Result<SaParameters<'_>, Error> {
+        let parameters = |local, remote, ports| -> Result<SaParameters<'_>, Error> {
             Ok(SaParameters {
                 esn: true,
                 replay_window: 1024,
@@ -209,7 +236,7 @@ fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
                     PolicyId(1),
                     options.transform,
                     &key,
-                    selectors(local, remote)?,
+                    selectors(local, remote, ports)?,
                     Path {
                         local: outer(local),
                         remote: outer(remote),
@@ -221,23 +248,38 @@ fn associate(sites: &[Site; 2], options: &PairOptions) -> Result<(), Error> {
         sites[to]
             .database
             .sad()
-            .insert(Arc::new(InboundSa::new(parameters(to, from)?)?))?;
+            .insert(Arc::new(InboundSa::new(parameters(
+                to,
+                from,
+                PortRange::Any,
+            )?)?))?;
         let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
-        policy.install(Arc::new(OutboundSa::new(parameters(from, to)?)?));
-        let entry = Entry::new(selectors(from, to)?, Action::Protect(policy));
+        policy.install(Arc::new(OutboundSa::new(parameters(
+            from,
+            to,
+            extras.remote_ports,
+        )?)?));
+        let entry = Entry::new(
+            selectors(from, to, extras.remote_ports)?,
+            Action::Protect(policy),
+        );
         sites[from].database.publish_spd(Spd::new(vec![entry]));
     }
     Ok(())
 }
 
-fn selectors(local: usize, remote: usize) -> Result<SelectorSet, Error> {
+fn selectors(local: usize, remote: usize, ports: PortRange) -> Result<SelectorSet, Error> {
     let v4 =
         |index: usize| AddressRange::from_prefix(INNER_V4[index].into(), 24).ok_or("bad prefix");
     let v6 =
         |index: usize| AddressRange::from_prefix(INNER_V6[index].into(), 64).ok_or("bad prefix");
+    let between = |local, remote| Selector {
+        remote_ports: ports,
+        ..Selector::between(local, remote)
+    };
     let both = vec![
-        Selector::between(v4(local)?, v4(remote)?),
-        Selector::between(v6(local)?, v6(remote)?),
+        between(v4(local)?, v4(remote)?),
+        between(v6(local)?, v6(remote)?),
     ];
     Ok(SelectorSet::new(both).ok_or("too many selectors")?)
 }

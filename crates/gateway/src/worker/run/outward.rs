@@ -121,7 +121,11 @@ impl Run {
             Admitted::AsItIs => self.outbound_packet(spd, &header, packet, &view),
             Admitted::Held => {}
             Admitted::Whole(mut whole) => match IpView::parse(&whole) {
-                Ok(view) => self.outbound_packet(spd, &header, &mut whole, &view),
+                Ok(mut view) => {
+                    // Its sender let it be fragmented, in IPv6 too.
+                    view.dont_fragment = false;
+                    self.outbound_packet(spd, &header, &mut whole, &view);
+                }
                 Err(_) => drop(self.outbound.drop_malformed(whole.len())),
             },
             Admitted::Refused => {
@@ -200,7 +204,7 @@ impl Run {
             .mtu(sa.common.path().remote.ip(), self.now_ms)?;
         let dont_fragment = match sa.common.tunnel.df {
             DfPolicy::Copy => view.dont_fragment,
-            DfPolicy::Set => true,
+            DfPolicy::Set => view.dont_fragment || view.version == IpVersion::V4,
             DfPolicy::Clear => false,
         };
         let limit = sa.inner_mtu(path_mtu.into());
