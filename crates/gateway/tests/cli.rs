@@ -98,7 +98,7 @@ fn help_manual_and_completions_come_from_one_definition() {
     let help = text(&esplanade(&["--help"]).stdout);
     assert!(help.contains("Exit codes:"));
     for command in [
-        "run", "check", "status", "up", "down", "rekey", "reload", "demo",
+        "run", "check", "explain", "status", "up", "down", "rekey", "reload", "demo",
     ] {
         assert!(help.contains(command), "{command}");
         let page = esplanade(&["man", command]);

@@ -34,6 +34,8 @@ pub enum Command {
         #[arg(default_value = config::DEFAULT_PATH)]
         file: PathBuf,
     },
+    /// Say which policy a packet meets, what happens to it and why
+    Explain(Explain),
     /// Show the security associations of the running gateway
     Status {
         #[command(flatten)]
@@ -91,6 +93,38 @@ pub struct Run {
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = PACKETS)]
+pub struct Explain {
+    /// The packet, such as 'tcp 10.0.1.5:40000 -> 10.0.2.9:443'
+    #[arg(required = true, value_name = "PACKET-SPEC")]
+    pub packet: Vec<String>,
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = config::DEFAULT_PATH)]
+    pub config: PathBuf,
+    /// The packet comes in without protection; otherwise it is on its way out
+    #[arg(long)]
+    pub r#in: bool,
+    /// The packet is a fragment, not the first: its ports cannot be seen
+    #[arg(long)]
+    pub fragment: bool,
+    /// The DSCP of the packet: a name such as ef, or a number
+    #[arg(long, value_name = "DSCP", default_value = "0")]
+    pub dscp: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const PACKETS: &str = "\
+Packets:
+  tcp 10.0.1.5:40000 -> 10.0.2.9:443          also udp, sctp, udplite
+  udp [fd00:1::5]:40000 -> [fd00:2::9]:53     IPv6 addresses with a port in brackets
+  icmp 10.0.1.5 -> 10.0.2.9 type 8 code 0     an echo request if type and code are left out
+  icmp6 fd00::1 -> fd00::2 type 128
+  proto 47 10.0.1.5 -> 10.0.2.9               any protocol by number or name
+Quote the packet, or write `to` for the arrow: a shell takes `>` for itself.";
 
 #[derive(Debug, Args)]
 pub struct Control {

@@ -1,7 +1,9 @@
 //! The command line: definitions, dispatch, and the client of the control socket.
 
 mod args;
+mod check;
 mod control;
+mod explain;
 mod failure;
 mod status;
 
@@ -36,7 +38,8 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(options) => run(options),
-        Command::Check { file } => check(&file),
+        Command::Check { file } => check::check(&file),
+        Command::Explain(options) => explain::explain(&options),
         Command::Status { control, json } => control::status(&control, json),
         Command::Up { control, name } => control::up(&control, &name),
         Command::Down { control, name } => control::down(&control, &name),
@@ -77,20 +80,14 @@ fn run(options: Run) -> Result<(), Failure> {
     )
 }
 
-fn check(file: &Path) -> Result<(), Failure> {
-    let loaded = load(file)?;
-    let connections = loaded.ike.connections.len();
-    let policies = loaded.policies.len();
-    let text = format!(
-        "{}: valid, {connections} connections, {policies} policies\n",
-        file.display()
-    );
-    print(text.as_bytes())
+/// Whether standard error takes colours.
+fn colour() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 /// Loads the configuration; errors and warnings go to standard error.
 fn load(file: &Path) -> Result<Loaded, Failure> {
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = colour();
     match config::load(file) {
         Ok(loaded) => {
             eprint!("{}", loaded.warnings.render(colour));

@@ -33,6 +33,8 @@ pub struct Policy {
     pub trap: bool,
     pub mode: Mode,
     pub sa: SaOptions,
+    /// Where its name stands.
+    pub at: Location,
 }
 
 /// How the data plane is to treat the SAs of a child.
@@ -100,6 +102,7 @@ pub(super) fn child(
             _ => Mode::Tunnel,
         },
         sa: sa_options(node, tun_mtu, d),
+        at: node.name.at,
     };
     check_mode(node, &policy, d);
     // Reading them also checks them, whatever the mode.
@@ -345,7 +348,7 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
 }
 
 /// A code point by its name of RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
-fn dscp(text: &str) -> Parsed<u8> {
+pub(super) fn dscp(text: &str) -> Parsed<u8> {
     let digit = |text: &str, range: std::ops::RangeInclusive<u8>| {
         let digit = text.parse().ok().filter(|digit| range.contains(digit));
         digit.filter(|_| text.len() == 1)

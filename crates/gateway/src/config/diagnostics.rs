@@ -35,19 +35,19 @@ impl Diagnostic {
         }
     }
 
-    pub(super) fn warning(what: impl Into<String>) -> Self {
+    pub(crate) fn warning(what: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
             ..Self::error(what)
         }
     }
 
-    pub(super) fn at(mut self, at: Location) -> Self {
+    pub(crate) fn at(mut self, at: Location) -> Self {
         self.at = Some(at);
         self
     }
 
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }

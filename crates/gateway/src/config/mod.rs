@@ -33,6 +33,14 @@ pub use source::Location;
 
 use tree::Node;
 
+/// A code point by its name or number, as the key `dscp` takes it.
+pub(crate) fn dscp(text: &str) -> Option<u8> {
+    child::dscp(text).ok()
+}
+
+/// The names of protocols in selectors.
+pub(crate) use selector::PROTOCOLS;
+
 /// Read if the command line names no other file.
 pub const DEFAULT_PATH: &str = "/etc/esplanade/esplanade.conf";
 /// The control socket if neither the configuration nor the command line names another.
@@ -47,6 +55,23 @@ pub struct Loaded {
     pub gateway: GatewayConfig,
     pub warnings: Diagnostics,
     fingerprints: Vec<diff::Fingerprint>,
+}
+
+impl Loaded {
+    /// `file:line` of a place in it.
+    pub(crate) fn place(&self, at: &Location) -> String {
+        let path = self.warnings.sources.path(at).display().to_string();
+        format!("{}:{}", source::printable(&path), at.line)
+    }
+
+    /// Findings of its own beside the warnings.
+    pub(crate) fn diagnostics(&self, list: impl IntoIterator<Item = Diagnostic>) -> Diagnostics {
+        let mut diagnostics = Diagnostics::default();
+        diagnostics.sources = self.warnings.sources.clone();
+        list.into_iter().for_each(|one| diagnostics.push(one));
+        diagnostics.sort();
+        diagnostics
+    }
 }
 
 /// Reads the configuration at `path`.

@@ -7,7 +7,7 @@ use esplanade_ike::config::{Selector, SelectorAddresses};
 use super::diagnostics::{nearest, quoted};
 use super::value::{Bad, Parsed, address_range};
 
-const PROTOCOLS: &[(&str, u8)] = &[
+pub(crate) const PROTOCOLS: &[(&str, u8)] = &[
     ("any", 0),
     ("%any", 0),
     ("icmp", 1),

@@ -9,6 +9,7 @@ mod join;
 mod keys;
 mod plane;
 mod policies;
+pub mod preview;
 mod report;
 
 use std::collections::HashSet;

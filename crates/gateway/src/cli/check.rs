@@ -1,0 +1,96 @@
+//! `esplanade check`: is the configuration valid, and do its policies mean what they seem to?
+
+use std::path::Path;
+
+use esplanade_ipsec::spd::Entry;
+use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
+
+use super::{Failure, colour, load, print};
+use crate::config::{Diagnostic, Diagnostics, Loaded};
+use crate::daemon::preview::{Planned, preview};
+
+pub(super) fn check(file: &Path) -> Result<(), Failure> {
+    let loaded = load(file)?;
+    eprint!("{}", policy_warnings(&loaded).render(colour()));
+    let connections = loaded.ike.connections.len();
+    let policies = loaded.policies.len();
+    let text = format!(
+        "{}: valid, {connections} connections, {policies} policies\n",
+        file.display()
+    );
+    print(text.as_bytes())
+}
+
+/// Policies that no packet reaches, and policies whose order decides (RFC 4301 appendix B).
+fn policy_warnings(loaded: &Loaded) -> Diagnostics {
+    let (planned, _) = preview(loaded);
+    let entries: Vec<Entry> = planned.iter().map(|p| p.entry.clone()).collect();
+    let analysis = analyse(&entries);
+    let warning = |finding: &Finding| warning(loaded, &planned, finding);
+    let mut list: Vec<Diagnostic> = analysis.findings.iter().filter_map(warning).collect();
+    if let [first, more @ ..] = analysis.undecided.as_slice() {
+        let name = named(loaded, &planned, *first);
+        let others = match more.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let what = format!("{name}{others}: too complex to tell whether packets reach them");
+        let help = "the earlier policies cut them into too many pieces; `esplanade explain` tells for one packet";
+        list.push(Diagnostic::warning(what).help(help));
+    }
+    loaded.diagnostics(list)
+}
+
+/// A policy by name and place.
+fn named(loaded: &Loaded, planned: &[Planned], entry: usize) -> String {
+    let member = planned.get(entry).and_then(|p| p.members.first());
+    match member.and_then(|(index, _)| loaded.policies.get(*index)) {
+        Some(policy) => format!(
+            "`{}/{}` ({})",
+            policy.connection,
+            policy.child,
+            loaded.place(&policy.at)
+        ),
+        None => String::new(),
+    }
+}
+
+fn warning(loaded: &Loaded, planned: &[Planned], finding: &Finding) -> Option<Diagnostic> {
+    let (index, _) = planned.get(finding.entry)?.members.first()?;
+    let policy = loaded.policies.get(*index)?;
+    let own = format!("`{}/{}`", policy.connection, policy.child);
+    let name = |entry: usize| named(loaded, planned, entry);
+    let order = "set `priority` (lower comes first), or narrow the selectors of one of them";
+    let (what, help) = match &finding.kind {
+        // Its selectors were resolved, so they are not empty.
+        FindingKind::Empty => return None,
+        FindingKind::Shadowed { by } => (
+            format!(
+                "{own} gets no packet: {} comes before it and takes them all",
+                name(*by)
+            ),
+            order,
+        ),
+        FindingKind::Unreachable { by } => {
+            const SHOWN: usize = 4;
+            let mut names: Vec<String> = by.iter().take(SHOWN).map(|entry| name(*entry)).collect();
+            if by.len() > SHOWN {
+                names.push(format!("{} more", by.len() - SHOWN));
+            }
+            let what = format!(
+                "{own} gets no packet: together these come before it and take them all: {}",
+                names.join(", ")
+            );
+            (what, order)
+        }
+        FindingKind::Overlaps { with } => (
+            format!(
+                "{own} and {} do different things with packets that match both; {} comes first",
+                name(*with),
+                planned.get(*with)?.entry.name,
+            ),
+            "if the order is meant, say it with `priority`; else let the selectors not overlap",
+        ),
+    };
+    Some(Diagnostic::warning(what).at(policy.at).help(help))
+}

@@ -1,0 +1,189 @@
+//! `esplanade explain` and the policy warnings of `esplanade check`, as a user runs them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn fixture() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/good/policies.conf");
+    path.display().to_string()
+}
+
+fn esplanade(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_esplanade"))
+        .args(arguments)
+        .env_remove("NO_COLOR")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn explain(arguments: &[&str]) -> String {
+    let file = fixture();
+    let output = esplanade(&[&["explain", "--config", &file], arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&explain(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// The policy that decides, and the decision.
+fn decided(arguments: &[&str]) -> (String, String) {
+    let report = json(arguments);
+    let compared = report["compared"].as_array().unwrap();
+    let decides = compared.iter().find(|one| one["decides"] == true);
+    let policy = decides.map_or("", |one| one["policy"].as_str().unwrap());
+    (
+        policy.to_owned(),
+        report["decision"].as_str().unwrap().to_owned(),
+    )
+}
+
+fn is(policy: &str, decision: &str) -> (String, String) {
+    (policy.to_owned(), decision.to_owned())
+}
+
+#[test]
+fn the_first_match_decides() {
+    let web = "tcp 10.1.0.5:40000 -> 10.2.0.9:443";
+    assert_eq!(decided(&[web]), is("site/net", "protect"));
+    let telnet = "tcp 10.1.0.5:40000 -> 10.2.0.9:23";
+    assert_eq!(decided(&[telnet]), is("site/telnet", "discard"));
+    assert_eq!(
+        decided(&["udp 10.1.7.5:1 -> 10.200.0.1:2"]),
+        is("site/crossing", "bypass")
+    );
+    assert_eq!(
+        decided(&["udp 10.1.7.5:1 -> 10.200.0.1:2", "--fragment"]),
+        is("site/crossing", "bypass")
+    );
+    assert_eq!(
+        decided(&["icmp6 fd00:1::1 -> fd00:2::2"]),
+        is("site/hosts", "protect")
+    );
+    assert_eq!(
+        decided(&["proto 47 172.16.0.1 -> 172.16.0.2"]),
+        is("", "discard")
+    );
+    // Words instead of quotes.
+    let words = ["tcp", "10.1.0.5:40000", "to", "10.2.0.9:443"];
+    assert_eq!(decided(&words), is("site/net", "protect"));
+}
+
+#[test]
+fn the_report_says_why_and_what_follows() {
+    let report = explain(&["tcp 10.1.0.5:40000 -> 10.2.0.9:443"]);
+    for line in [
+        "tcp 10.1.0.5:40000 -> 10.2.0.9:443, outbound, DSCP 0",
+        "remote port 443 is not 23",
+        "policies.conf:17)",
+        "matches: 10.1.0.0/16 === 10.2.0.0/16",
+        "protect: with an SA of site/net",
+        "site/net takes DSCP 0 of 2 children",
+        "offered: ENCR_AES_GCM_16_256",
+        "192.0.2.1 -> 198.51.100.1, in UDP, port 4500 (encap = yes)",
+        "roaming/client",
+    ] {
+        assert!(report.contains(line), "{line:?} is not in\n{report}");
+    }
+    let voice = explain(&["udp 10.1.0.5:1 -> 10.2.0.9:2", "--dscp", "ef"]);
+    assert!(
+        voice.contains("protect: with an SA of site/voice"),
+        "{voice}"
+    );
+    assert!(voice.contains("DSCP 46 copied from the packet"), "{voice}");
+    let host = explain(&["udp [fd00:1::1]:1 -> [fd00:2::2]:2"]);
+    assert!(
+        host.contains("fd00:1::/32 === fd00:2::2, the policy's selectors with the fields"),
+        "{host}"
+    );
+}
+
+#[test]
+fn fragments_and_inbound_packets() {
+    let fragment = json(&["tcp 10.1.0.5 -> 10.2.0.9", "--fragment"]);
+    assert_eq!(fragment["decision"], "protect");
+    let seen = fragment["compared"][0]["why"].as_str().unwrap();
+    assert!(seen.contains("ports cannot be seen"), "{seen}");
+    let unprotected = json(&["tcp 10.2.0.9:443 -> 10.1.0.5:40000", "--in"]);
+    assert_eq!(
+        (&unprotected["decision"], &unprotected["direction"]),
+        (&"discard".into(), &"inbound".into())
+    );
+    let reason = unprotected["steps"][0]["text"].as_str().unwrap();
+    assert!(reason.contains("not-protected"), "{reason}");
+}
+
+#[test]
+fn bad_packets_and_configurations_are_refused() {
+    let file = fixture();
+    for (arguments, code, what) in [
+        (
+            &["explain", "tcp 10.1.0.5 -> 10.2.0.9", "-c", &file][..],
+            2,
+            "the packet lacks ports",
+        ),
+        (
+            &["explain", "tcp 10.1.0.5:1 -", "-c", &file],
+            2,
+            "a shell takes",
+        ),
+        (
+            &[
+                "explain",
+                "udp 10.1.0.5:1 -> 10.2.0.9:2",
+                "--dscp",
+                "gold",
+                "-c",
+                &file,
+            ],
+            2,
+            "is not a DSCP",
+        ),
+        (
+            &[
+                "explain",
+                "udp 10.1.0.5:1 -> 10.2.0.9:2",
+                "-c",
+                "/nonexistent",
+            ],
+            3,
+            "it does not exist",
+        ),
+        (&["explain"], 2, "PACKET-SPEC"),
+    ] {
+        let output = esplanade(arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains(what), "{errors}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn check_warns_about_policies_that_meet_no_packet_or_cross() {
+    let output = esplanade(&["check", &fixture()]);
+    let warnings = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{warnings}");
+    for line in [
+        "`site/shadowed` gets no packet: `site/net`",
+        "policies.conf:24) comes before it and takes them all",
+        "`site/dead` gets no packet: `site/crossing`",
+        "`site/crossing` and `site/net`",
+        "do different things with packets that match both; site/net comes first",
+        "set `priority`",
+    ] {
+        assert!(warnings.contains(line), "{line:?} is not in\n{warnings}");
+    }
+    assert!(
+        !warnings.contains("`site/voice`"),
+        "DSCPs tell it apart: {warnings}"
+    );
+    let quiet = fixture().replace("policies.conf", "site-to-site.conf");
+    let quiet = text(&esplanade(&["check", &quiet]).stderr);
+    assert!(!quiet.contains("packet"), "{quiet}");
+}
