@@ -34,5 +34,5 @@ pub use cpu::CpuEngine;
 pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};
 pub use key::{KeyContext, KeyError};
-pub use transform::{AesKeyLength, IvKind, Protocol, Transform};
+pub use transform::{IvKind, Protocol, Transform};
 pub use weak::WeakKey;

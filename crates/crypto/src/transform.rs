@@ -5,37 +5,6 @@
 
 use crate::iana::{Encryption, Integrity, Requirement};
 
-/// An AES key length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum AesKeyLength {
-    Bits128,
-    Bits192,
-    Bits256,
-}
-
-impl AesKeyLength {
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Bits128 => 16,
-            Self::Bits192 => 24,
-            Self::Bits256 => 32,
-        }
-    }
-
-    pub const fn bits(self) -> u16 {
-        self.bytes() as u16 * 8
-    }
-
-    pub const fn from_bits(bits: u16) -> Option<Self> {
-        match bits {
-            128 => Some(Self::Bits128),
-            192 => Some(Self::Bits192),
-            256 => Some(Self::Bits256),
-            _ => None,
-        }
-    }
-}
-
 /// The IPsec protocol of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
@@ -113,7 +82,7 @@ impl Transform {
     ) -> Option<Self> {
         let known_length = match encryption.key_bits() {
             [0] => key_bits == 0,
-            _ => AesKeyLength::from_bits(key_bits).is_some(),
+            _ => matches!(key_bits, 128 | 192 | 256),
         };
         let icv_len = match integrity {
             None if encryption.is_aead() => aead_icv_len(encryption),

@@ -614,4 +614,31 @@ mod tests {
         let extended = esp_offer(&[esp(128, &[Group::Curve25519], &[Bits64])], 0x1000, true);
         assert!(accept_esp(&extended, &answer(&[cipher, group])).is_none());
     }
+
+    #[test]
+    fn key_lengths_are_named_where_a_cipher_has_several() {
+        let own = |encryption| EspProposal {
+            encryption: vec![encryption],
+            integrity: Vec::new(),
+            groups: Vec::new(),
+            sequence_numbers: vec![SequenceNumbers::Bits32],
+        };
+        let chacha = [own((Encryption::ChaCha20Poly1305, 0))];
+        let gcm = [own((Encryption::AesGcm16, 128))];
+        let offered = |own: &[EspProposal]| esp_offer(own, 0x1234, false);
+        assert_eq!(offered(&chacha)[0].transforms[0].key_bits, None);
+        assert_eq!(offered(&gcm)[0].transforms[0].key_bits, Some(128));
+        for own in [&chacha, &gcm] {
+            let chosen = choose_esp(own, &offered(own), None, false).unwrap();
+            assert_eq!(chosen.answer.transforms, offered(own)[0].transforms);
+            // RFC 7296 section 3.3.6: another attribute makes another transform.
+            let mut other = offered(own);
+            let bits = &mut other[0].transforms[0].key_bits;
+            *bits = match bits {
+                None => Some(256),
+                Some(_) => None,
+            };
+            assert!(choose_esp(own, &other, None, false).is_none());
+        }
+    }
 }
