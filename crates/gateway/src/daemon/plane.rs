@@ -266,6 +266,9 @@ async fn set_up_link(
     config: &GatewayConfig,
     mark: u32,
 ) -> crate::net::Result<Routing> {
+    // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a device
+    // that no neighbour is at. A kernel without IPv6 has no such file.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{tun}/addr_gen_mode"), "1");
     let tun = net.link_index(tun).await?;
     net.link_set_mtu(tun, config.mtu.into()).await?;
     // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
