@@ -7,7 +7,7 @@ macro_rules! drop_reasons {
     ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
         /// Every reason for which the packet path gives up a packet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(usize)]
+        #[repr(u8)]
         pub enum DropReason { $($(#[$meta])* $variant,)* }
 
         impl DropReason {

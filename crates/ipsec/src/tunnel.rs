@@ -61,22 +61,33 @@ pub struct OuterMeta {
 impl OuterMeta {
     /// The walk, which has a key for it, puts in a hash where that is the policy for flow labels.
     pub fn new(path: Path, options: &TunnelOptions, inner: &IpView) -> Self {
+        let label = inner.flow_label;
+        Self::around(path, options, inner.tos, inner.dont_fragment, label)
+    }
+
+    #[inline]
+    pub(crate) fn around(
+        path: Path,
+        options: &TunnelOptions,
+        tos: u8,
+        dont_fragment: bool,
+        flow_label: u32,
+    ) -> Self {
         let dscp = match options.dscp {
-            DscpPolicy::Copy => inner.tos & !ECN_MASK,
+            DscpPolicy::Copy => tos & !ECN_MASK,
             DscpPolicy::Fixed(code_point) => code_point << 2,
-        };
-        let dont_fragment = match options.df {
-            DfPolicy::Copy => inner.dont_fragment,
-            DfPolicy::Set => true,
-            DfPolicy::Clear => false,
         };
         Self {
             path,
             // RFC 6040 §4.1, normal mode: the ECN field is copied.
-            tos: dscp | inner.tos & ECN_MASK,
-            dont_fragment,
+            tos: dscp | tos & ECN_MASK,
+            dont_fragment: match options.df {
+                DfPolicy::Copy => dont_fragment,
+                DfPolicy::Set => true,
+                DfPolicy::Clear => false,
+            },
             flow_label: match options.flow_label {
-                FlowLabelPolicy::Copy => inner.flow_label,
+                FlowLabelPolicy::Copy => flow_label,
                 FlowLabelPolicy::Zero | FlowLabelPolicy::Hash => 0,
             },
         }

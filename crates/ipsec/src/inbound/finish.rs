@@ -10,7 +10,8 @@ use crate::outbound::set_protocol_and_len;
 use crate::sa::{InboundSa, Mode};
 use crate::tunnel::{self, OuterFacts, OuterMeta};
 use crate::wire::ip::{
-    IPV6_HEADER_LEN, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_NONE, PROTOCOL_TCP, PROTOCOL_UDP,
+    IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_NONE, PROTOCOL_TCP,
+    PROTOCOL_UDP,
 };
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
@@ -29,8 +30,18 @@ pub(super) fn finish(
     let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
     let layout = &sa.common.layout;
     let buffer = &mut batch.buffer;
-    let delivered = match (layout.protocol, layout.mode) {
-        (Protocol::Esp, Mode::Tunnel) => esp_tunnel(sa, buffer, job, &facts.outer)?,
+    let (offset, rebuilt, view) = match (layout.protocol, layout.mode) {
+        (Protocol::Esp, Mode::Tunnel) => match esp_tunnel(sa, buffer, job, &facts.outer)? {
+            (offset, Inner::Plain(len)) => {
+                content.delivered.push(Delivered {
+                    offset,
+                    len,
+                    rebuilt: false,
+                });
+                return Ok(len as usize);
+            }
+            (offset, Inner::Parsed(view)) => (offset, false, view),
+        },
         (Protocol::Esp, _) => esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?,
         (Protocol::Ah, mode) => {
             let saved = tag.saved as usize;
@@ -47,15 +58,20 @@ pub(super) fn finish(
             }
         }
     };
-    let len = delivered.view.total_len;
-    match is_nested(sa, &delivered.view) {
-        false => content.delivered.push(delivered),
+    let packet = Delivered {
+        offset,
+        len: view.total_len as u32,
+        rebuilt,
+    };
+    match is_nested(sa, &view) {
+        false => content.delivered.push(packet),
         true => content.nested.push(Nested {
-            packet: delivered,
+            packet,
+            view,
             depth: facts.depth,
         }),
     }
-    Ok(len)
+    Ok(view.total_len)
 }
 
 /// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2).
@@ -66,29 +82,59 @@ fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
         && view.destination == sa.common.path().local.ip()
 }
 
+/// Where a packet begins, whether in [`Content::rebuilt`], and what it is.
+type Packet = (u32, bool, IpView);
+
+/// What came out of a tunnel.
+enum Inner {
+    /// A packet of this length that needed no more than a look at fixed offsets.
+    Plain(u32),
+    Parsed(IpView),
+}
+
 #[inline]
 fn esp_tunnel(
     sa: &InboundSa,
     buffer: &mut [u8],
     job: &Job,
     facts: &OuterFacts,
-) -> Result<Delivered, DropReason> {
+) -> Result<(u32, Inner), DropReason> {
     let layout = &sa.common.layout;
     let start = job.esp as usize + layout.esp_header_len();
     let end = (job.esp as usize + job.len as usize).saturating_sub(layout.icv_len());
     let body = buffer.get_mut(start..end).ok_or(DropReason::EngineFailed)?;
     let trailer = esp::parse_trailer(body).ok_or(DropReason::BadPadding)?;
-    let version = inner_version(trailer.next_header)?;
     let payload = body
         .get_mut(..trailer.payload_len)
         .ok_or(DropReason::BadPadding)?;
+    if trailer.next_header == PROTOCOL_IPV4
+        && let Some(len) = plain_ipv4(sa, payload, facts.tos)
+    {
+        return Ok((start as u32, Inner::Plain(len)));
+    }
+    let version = inner_version(trailer.next_header)?;
     // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
     let view = tunnelled(sa, payload, version, facts.tos)?;
-    Ok(Delivered {
-        offset: start as u32,
-        rebuilt: false,
-        view,
-    })
+    Ok((start as u32, Inner::Parsed(view)))
+}
+
+/// The length of an IPv4 packet without options that the SA's first selector takes by its addresses alone and that
+/// passes as it is. None sends others the long way; it is not a verdict.
+#[inline]
+fn plain_ipv4(sa: &InboundSa, payload: &[u8], outer_tos: u8) -> Option<u32> {
+    let fixed = payload.first_chunk::<IPV4_HEADER_LEN>()?;
+    let word =
+        |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+    let len = u16::from_be_bytes([fixed[2], fixed[3]]);
+    // The outer ECN field says nothing (RFC 6040 §4.2); IPsec may be nested.
+    let plain = fixed[0] == 0x45
+        && outer_tos & 0b11 == 0
+        && !matches!(fixed[9], esp::PROTOCOL | ah::PROTOCOL)
+        && usize::from(len) <= payload.len()
+        && usize::from(len) >= IPV4_HEADER_LEN;
+    let selected = sa.plain_ipv4.matches(word(16), word(12));
+    let sound = plain && selected && checksum::fold(checksum::sum(0, fixed)) == 0;
+    sound.then_some(len.into())
 }
 
 fn inner_version(next_header: u8) -> Result<IpVersion, DropReason> {
@@ -127,18 +173,14 @@ fn ah_tunnel(
     job: &Job,
     ah_at: usize,
     facts: &OuterFacts,
-) -> Result<Delivered, DropReason> {
+) -> Result<Packet, DropReason> {
     let header = frame.get(ah_at..).and_then(ah::AhHeader::parse);
     let header = header.ok_or(DropReason::MalformedAh)?;
     let version = inner_version(header.next_header)?;
     let start = ah_at + header.header_len;
     let payload = frame.get_mut(start..).ok_or(DropReason::MalformedAh)?;
     let view = tunnelled(sa, payload, version, facts.tos)?;
-    Ok(Delivered {
-        offset: job.esp + start as u32,
-        rebuilt: false,
-        view,
-    })
+    Ok((job.esp + start as u32, false, view))
 }
 
 /// RFC 4302 §3.1.1, backwards.
@@ -147,7 +189,7 @@ fn ah_transport(
     frame: &[u8],
     ah_at: usize,
     rebuilt: &mut Vec<u8>,
-) -> Result<Delivered, DropReason> {
+) -> Result<Packet, DropReason> {
     let (headers, behind) = frame
         .split_at_checked(ah_at)
         .ok_or(DropReason::MalformedAh)?;
@@ -171,7 +213,7 @@ fn esp_transport(
     job: &Job,
     facts: &OuterFacts,
     rebuilt: &mut Vec<u8>,
-) -> Result<Delivered, DropReason> {
+) -> Result<Packet, DropReason> {
     let layout = &sa.common.layout;
     let esp_at = job.esp as usize;
     let end = (esp_at + job.len as usize).saturating_sub(layout.icv_len());
@@ -239,17 +281,13 @@ fn complete(
     header_len: usize,
     next_header: u8,
     udp_encap: bool,
-) -> Result<Delivered, DropReason> {
+) -> Result<Packet, DropReason> {
     let result = rebuilt
         .get_mut(start..)
         .ok_or(DropReason::MalformedInner)
         .and_then(|packet| complete_packet(sa, packet, header_len, next_header, udp_encap));
     match result {
-        Ok(view) => Ok(Delivered {
-            offset: start as u32,
-            rebuilt: true,
-            view,
-        }),
+        Ok(view) => Ok((start as u32, true, view)),
         Err(reason) => {
             rebuilt.truncate(start);
             Err(reason)

@@ -18,7 +18,7 @@ use crate::lifetime::LifetimeEvent;
 use crate::outbound::{NESTING_MAX, WalkLimits};
 use crate::replay::{Committed, ReplayWindow};
 use crate::sa::{InboundSa, SaDirection};
-use crate::sad::Sad;
+use crate::sad::{Sad, SadReader};
 use crate::tunnel::OuterFacts;
 
 pub use opened::{Delivered, OpenedBatch};
@@ -34,6 +34,7 @@ pub struct Inbound {
     audits: Vec<(AuditEvent, u64)>,
     counters: Arc<WalkCounters>,
     now_ms: u64,
+    reader: SadReader,
 }
 
 impl Inbound {
@@ -45,7 +46,13 @@ impl Inbound {
             audits: Vec::with_capacity(AuditKind::ALL.len()),
             counters: Arc::default(),
             now_ms: 0,
+            reader: SadReader::new(),
         }
+    }
+
+    /// Lets go of SAs that were removed. Every push does; call it when there is nothing to push.
+    pub fn refresh(&mut self, sad: &Sad) {
+        self.reader.refresh(sad);
     }
 
     pub fn counters(&self) -> &Arc<WalkCounters> {
@@ -148,9 +155,8 @@ impl Inbound {
             self.finish_run(&mut batch, &side, run, &mut content);
         }
         let delivered = &content.delivered;
-        let bytes: usize = delivered.iter().map(|d| d.view.total_len).sum();
-        self.counters
-            .count_out(delivered.len() as u64, bytes as u64);
+        let bytes = delivered.iter().map(|d| u64::from(d.len)).sum();
+        self.counters.count_out(delivered.len() as u64, bytes);
         side.content = content;
         Some(OpenedBatch { batch, side })
     }
@@ -204,7 +210,7 @@ impl Inbound {
     /// SAs) into the batch being filled. Deliver what the batch has before; submit again while packets are waiting.
     pub fn push_nested(&mut self, sad: &Sad, opened: &mut OpenedBatch) {
         for nested in std::mem::take(&mut opened.side.content.nested) {
-            let view = &nested.packet.view;
+            let view = &nested.view;
             let facts = OuterFacts {
                 remote: std::net::SocketAddr::new(view.source, 0),
                 udp_encap: false,
@@ -291,11 +297,7 @@ impl Inbound {
     /// Takes a delivered batch back for its next use.
     pub fn recycle(&mut self, opened: OpenedBatch) {
         for nested in &opened.side.content.nested {
-            let facts = OuterFacts::new(
-                std::net::SocketAddr::new(nested.packet.view.source, 0),
-                false,
-                0,
-            );
+            let facts = OuterFacts::new(std::net::SocketAddr::new(nested.view.source, 0), false, 0);
             self.drop_of(DropReason::NestedTooDeep, None, None, &facts);
         }
         self.batches.recycle(opened.batch, opened.side);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use esplanade_crypto::Batch;
 
 use crate::circulation;
+use crate::drop_reason::DropReason;
 use crate::sa::InboundSa;
 use crate::tunnel::OuterFacts;
 use crate::wire::IpView;
@@ -59,6 +60,7 @@ pub(super) struct Content {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nested {
     pub packet: Delivered,
+    pub view: IpView,
     pub depth: u8,
 }
 
@@ -73,16 +75,30 @@ impl circulation::Side for Side {
         self.content.nested.clear();
         self.content.rebuilt.clear();
     }
+
+    fn count_drops(&self, reason: DropReason) {
+        for run in &self.runs {
+            if let Some(sa) = self.sas.get(run.sa as usize) {
+                sa.common.drops.add(reason, run.jobs.into());
+            }
+        }
+    }
 }
 
-/// An inner packet that may pass.
+/// An inner packet that may pass, with the outer ECN brought in.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
     pub(super) offset: u32,
+    pub(super) len: u32,
     /// In [`Content::rebuilt`], not in the arena.
     pub(super) rebuilt: bool,
-    /// The inner packet as it is delivered, with the outer ECN brought in.
-    pub view: IpView,
+}
+
+impl Delivered {
+    fn range(&self) -> std::ops::Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len as usize
+    }
 }
 
 /// A batch of opened packets.
@@ -100,23 +116,19 @@ impl OpenedBatch {
 
     /// The bytes of an inner packet of this batch.
     pub fn packet(&self, delivered: &Delivered) -> &[u8] {
-        let start = delivered.offset as usize;
-        let range = start..start + delivered.view.total_len;
         let bytes = match delivered.rebuilt {
             true => &self.side.content.rebuilt,
             false => &self.batch.buffer,
         };
-        bytes.get(range).unwrap_or_default()
+        bytes.get(delivered.range()).unwrap_or_default()
     }
 
     /// The same to write to: coalescing changes headers in place.
     pub fn packet_mut(&mut self, delivered: &Delivered) -> &mut [u8] {
-        let start = delivered.offset as usize;
-        let range = start..start + delivered.view.total_len;
         let bytes = match delivered.rebuilt {
             true => &mut self.side.content.rebuilt,
             false => &mut self.batch.buffer,
         };
-        bytes.get_mut(range).unwrap_or_default()
+        bytes.get_mut(delivered.range()).unwrap_or_default()
     }
 }

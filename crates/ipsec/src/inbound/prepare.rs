@@ -1,5 +1,6 @@
 //! The first half: from bytes in the arena to jobs.
 
+use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::opened::{Facts, Run, Side, Tag};
 use crate::drop_reason::DropReason;
 use crate::replay::ReplayError;
 use crate::sa::InboundSa;
-use crate::sad::Sad;
+use crate::sad::{Sad, SadReader};
 use crate::tunnel::OuterFacts;
 use crate::wire::IpVersion;
 use crate::wire::ah::{self, AhHeader};
@@ -116,7 +117,9 @@ impl Inbound {
         let mut heads = [NO_HEAD; STAGE];
         let heads = heads.get_mut(..packets.len()).unwrap_or_default();
         parse_heads(&batch, facts, packets, heads);
-        look_up(sad, &mut side, heads);
+        self.reader.refresh(sad);
+        touch(sad, &mut self.reader, heads);
+        look_up(sad, &mut self.reader, &mut side, heads);
         let mut result = Ok(());
         for (packet, head) in packets.iter().zip(heads) {
             let outer = facts.get(packet.facts as usize).unwrap_or(&NO_FACTS);
@@ -169,21 +172,25 @@ impl Inbound {
             return Err(DropReason::LifetimeExpired);
         }
         let sequence = sa.replay.check(head.sequence_low)?;
-        let mut job = Job {
-            key: 0,
-            esp: packet.offset,
-            len: packet.len,
-            icv: 0,
+        let range = match layout.protocol {
+            Protocol::Esp => Range {
+                start: packet.offset,
+                len: packet.len,
+                icv: 0,
+            },
+            Protocol::Ah => prepare_ah(sa, batch, &mut side.saved, outer, packet)?,
+        };
+        let key = batch.add_key(&sa.common.key);
+        let index = batch.jobs.len() as u32;
+        batch.jobs.push(Job {
+            key,
+            esp: range.start,
+            len: range.len,
+            icv: range.icv,
             sequence,
             class: layout.class(outer.tos),
             status: JobStatus::Pending,
-        };
-        if layout.protocol == Protocol::Ah {
-            prepare_ah(sa, batch, &mut side.saved, outer, &mut job)?;
-        }
-        job.key = batch.add_key(&sa.common.key);
-        let index = batch.jobs.len() as u32;
-        batch.jobs.push(job);
+        });
         side.tags.push(tag);
         match side.runs.last_mut() {
             Some(run) if run.sa == head.sa => run.jobs += 1,
@@ -233,8 +240,25 @@ fn parse_heads(batch: &Batch, facts: &[OuterFacts], packets: &[Received], heads:
     }
 }
 
+/// Has the processor fetch what the next steps need of each SA, all at once: they have locked instructions, and those
+/// would wait one for the other's memory.
+fn touch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
+    let mut last = 0;
+    let mut seen = 0;
+    for head in heads {
+        if head.spi != last
+            && let Some(sa) = reader.lookup(sad, head.spi)
+        {
+            let check = sa.replay.check(head.sequence_low).unwrap_or_default();
+            seen ^= check ^ sa.common.touch() ^ Arc::strong_count(sa) as u64;
+        }
+        last = head.spi;
+    }
+    black_box(seen);
+}
+
 /// Finds each packet's SA. Packets of one SA come in runs, and a run keeps to one snapshot of the SA.
-fn look_up(sad: &Sad, side: &mut Side, heads: &mut [Head]) {
+fn look_up(sad: &Sad, reader: &mut SadReader, side: &mut Side, heads: &mut [Head]) {
     for head in heads {
         let protocol = match head.sa {
             WANTS_AH => Protocol::Ah,
@@ -243,11 +267,11 @@ fn look_up(sad: &Sad, side: &mut Side, heads: &mut [Head]) {
         };
         let last = side.sas.last();
         if last.is_none_or(|sa| sa.common.spi != head.spi) {
-            let Some(sa) = sad.lookup(head.spi) else {
+            let Some(sa) = reader.lookup(sad, head.spi) else {
                 head.sa = NO_SA;
                 continue;
             };
-            side.sas.push(sa);
+            side.sas.push(Arc::clone(sa));
         }
         // Protocol and SPI name the SA (RFC 4301 §4.1).
         head.sa = match side.sas.last() {
@@ -257,17 +281,24 @@ fn look_up(sad: &Sad, side: &mut Side, heads: &mut [Head]) {
     }
 }
 
+/// What the engine is given.
+struct Range {
+    start: u32,
+    len: u32,
+    icv: u32,
+}
+
 /// Checks an AH and takes the mutable fields away while the engine works (RFC 4302 §3.4).
 fn prepare_ah(
     sa: &InboundSa,
     batch: &mut Batch,
     saved: &mut Vec<u8>,
     outer: &OuterFacts,
-    job: &mut Job,
-) -> Result<(), DropReason> {
+    packet: &Received,
+) -> Result<Range, DropReason> {
     let at = usize::from(outer.header_len);
-    let start = (job.esp as usize).checked_sub(at);
-    let end = job.esp as usize + job.len as usize;
+    let start = (packet.offset as usize).checked_sub(at);
+    let end = packet.offset as usize + packet.len as usize;
     let frame = start
         .and_then(|start| batch.buffer.get_mut(start..end))
         .ok_or(DropReason::MalformedAh)?;
@@ -288,8 +319,9 @@ fn prepare_ah(
         }
         Err(_) => return Err(DropReason::MalformedAh),
     }
-    job.esp -= at as u32;
-    job.len += at as u32;
-    job.icv = (at + ah::FIXED_LEN + layout.iv_len()) as u32;
-    Ok(())
+    Ok(Range {
+        start: packet.offset - at as u32,
+        len: packet.len + at as u32,
+        icv: (at + ah::FIXED_LEN + layout.iv_len()) as u32,
+    })
 }

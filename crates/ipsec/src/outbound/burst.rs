@@ -3,6 +3,7 @@
 //! Each step is done for a stage of packets before the next, so that what the processor must fetch for one packet
 //! (its flow, its SA) is fetched while it works on others. What is per SA is done once per run of packets.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use super::prepare::{Place, Plan, Preparer};
@@ -12,6 +13,7 @@ use crate::inbound::ReceiveBuffer;
 use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
 use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
+use crate::tunnel::{FlowLabelPolicy, OuterMeta};
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use crate::wire::{IpVersion, IpView, checksum};
 
@@ -54,7 +56,29 @@ impl Header {
     }
 
     fn v6(first_word: u32) -> Self {
-        Self(u64::from(first_word) << 16)
+        Self(u64::from(first_word) << 16 | 1 << 8)
+    }
+
+    fn version(self) -> IpVersion {
+        match self.0 >> 44 {
+            0 => IpVersion::V4,
+            _ => IpVersion::V6,
+        }
+    }
+
+    fn tos(self) -> u8 {
+        match self.version() {
+            IpVersion::V4 => self.0 as u8,
+            IpVersion::V6 => (self.0 >> 36) as u8,
+        }
+    }
+
+    fn dont_fragment(self) -> bool {
+        self.0 >> 8 & 1 == 1
+    }
+
+    fn flow_label(self) -> u32 {
+        (self.0 >> 16) as u32 & 0xf_ffff
     }
 }
 
@@ -73,32 +97,35 @@ impl Staged {
     /// Until it is looked up.
     const UNKNOWN: Verdict = Verdict::Discard(DropReason::NoPolicy);
 
-    /// TCP and UDP without options, extension headers and fragments; none for all others.
-    #[inline]
-    fn plain(packet: &[u8]) -> Option<Self> {
-        let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
-        if fixed[0] == 0x45 {
-            let key = FlowKey::from_ipv4(packet)?;
-            let len = u16::from_be_bytes([fixed[2], fixed[3]]);
-            let sound =
-                usize::from(len) <= packet.len() && checksum::fold(checksum::sum(0, fixed)) == 0;
-            return sound.then_some(Self {
-                key,
-                hash: 0,
-                header: Header::v4(fixed[1], fixed[6] & 0x40 != 0),
-                len: len.into(),
-                verdict: Self::UNKNOWN,
-            });
-        }
-        let key = FlowKey::from_ipv6(packet)?;
-        let len = IPV6_HEADER_LEN + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-        (len <= packet.len()).then_some(Self {
-            key,
-            hash: 0,
-            header: Header::v6(u32::from_be_bytes([fixed[0], fixed[1], fixed[2], fixed[3]])),
-            len: len as u32,
-            verdict: Self::UNKNOWN,
-        })
+    /// TCP and UDP without options, extension headers and fragments; false for all others.
+    #[inline(always)]
+    fn parse_plain(&mut self, packet: &[u8]) -> bool {
+        let Some(fixed) = packet.first_chunk::<IPV4_HEADER_LEN>() else {
+            return false;
+        };
+        let word = |at: usize| {
+            u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]])
+        };
+        let key = match fixed[0] {
+            0x45 => {
+                let words = [word(0), word(4), word(8), word(12), word(16)];
+                let sum = words.iter().map(|&word| u64::from(word)).sum();
+                self.len = words[0] & 0xffff;
+                self.header = Header::v4(fixed[1], fixed[6] & 0x40 != 0);
+                FlowKey::from_ipv4(packet).filter(|_| checksum::fold(sum) == 0)
+            }
+            _ => {
+                self.len = IPV6_HEADER_LEN as u32 + (word(4) >> 16);
+                self.header = Header::v6(word(0));
+                FlowKey::from_ipv6(packet)
+            }
+        };
+        let Some(key) = key else {
+            return false;
+        };
+        self.key = key;
+        self.verdict = Self::UNKNOWN;
+        self.len as usize <= packet.len()
     }
 
     #[cold]
@@ -175,6 +202,7 @@ impl Outbound {
                 let stage = scratch.stage.get_mut(..packets.len()).unwrap_or_default();
                 self.parse_stage(packets, stage);
                 self.find_stage(spd, flows, stage);
+                Self::touch_stage(flows, stage);
                 self.prepare_stage(packets, stage, flows, first, &mut scratch.bypassed);
                 first += packets.len() as u32;
             }
@@ -197,18 +225,20 @@ impl Outbound {
             bytes += u64::from(packet.len);
             let packet = buffer.get(start..start + packet.len as usize);
             let packet = packet.unwrap_or_default();
-            *staged = match Staged::plain(packet) {
-                Some(plain) => plain,
-                None => Staged::other(packet, self.interface).unwrap_or(Staged::MALFORMED),
-            };
+            if !staged.parse_plain(packet) {
+                *staged = Staged::other(packet, self.interface).unwrap_or(Staged::MALFORMED);
+            }
         }
         self.counters.count_in(packets.len() as u64, bytes);
     }
 
     fn find_stage(&mut self, spd: &Spd, flows: &mut FlowCache, stage: &mut [Staged]) {
+        let mut seen = 0;
         for staged in stage.iter_mut() {
             staged.hash = flows.hash(&staged.key);
+            seen ^= flows.touch(&staged.key, staged.hash);
         }
+        black_box(seen);
         for staged in stage {
             if staged.verdict != Staged::UNKNOWN {
                 continue;
@@ -220,6 +250,23 @@ impl Outbound {
                 staged.verdict = Verdict::Discard(DropReason::NoSa);
             }
         }
+    }
+
+    /// Has the processor fetch what the next steps need of each SA, all at once: they have locked instructions, and
+    /// those would wait one for the other's memory.
+    fn touch_stage(flows: &FlowCache, stage: &[Staged]) {
+        let mut last = None;
+        let mut seen = 0;
+        for staged in stage {
+            if last != Some(staged.verdict)
+                && let Verdict::Protect(slot) = staged.verdict
+                && let Some(sa) = flows.sa(slot)
+            {
+                seen ^= sa.touch() ^ Arc::strong_count(sa) as u64;
+            }
+            last = Some(staged.verdict);
+        }
+        black_box(seen);
     }
 
     fn prepare_stage(
@@ -259,7 +306,8 @@ impl Outbound {
     fn prepare_run(&mut self, sa: &Arc<OutboundSa>, staged: &[Staged], packets: &[Packet]) {
         let count = packets.len() as u32;
         let bytes = staged.iter().map(|s| u64::from(s.len)).sum();
-        let ready = self.plan_run(sa, packets);
+        let header = staged.first().map_or(Header(0), |staged| staged.header);
+        let ready = self.plan_run(sa, header, packets);
         let ready = ready.and_then(|plan| Ok((plan, self.admit(sa, count, bytes)?)));
         let (mut plan, sequence) = match ready {
             Ok(ready) => ready,
@@ -279,6 +327,7 @@ impl Outbound {
             ivs: &mut self.ivs,
             identification: &mut self.identification,
         };
+        let esp_tunnel = plan.layout.is_esp_tunnel();
         let mut number = sequence.first;
         for (staged, packet) in staged.iter().zip(packets) {
             let place = Place {
@@ -287,14 +336,18 @@ impl Outbound {
                 start: packet.offset as usize,
                 len: staged.len as usize,
             };
-            let result = prepare(&mut preparer, sa, &plan, number, &place);
+            let result = match esp_tunnel {
+                _ if place.len > super::ESP_LEN_MAX => Err(DropReason::TooLong),
+                true => preparer.esp_tunnel(&plan, number, &place),
+                false => preparer.framed(sa, &plan, number, &place),
+            };
             number += 1;
             if let Err(reason) = result {
                 self.counters.count_drop(reason, 1);
                 sa.common.drops.add(reason, 1);
             }
         }
-        if plan.layout.is_esp_tunnel() {
+        if esp_tunnel {
             let jobs = batch.jobs.len() as u32 - first_job;
             if jobs > 0 {
                 side.add_jobs(sa, &plan.meta, 0, first_job, jobs);
@@ -303,10 +356,22 @@ impl Outbound {
     }
 
     /// The plan for a run, by the headers of its first packet.
-    fn plan_run(&self, sa: &OutboundSa, packets: &[Packet]) -> Result<Plan, DropReason> {
+    #[inline]
+    fn plan_run(
+        &self,
+        sa: &OutboundSa,
+        header: Header,
+        packets: &[Packet],
+    ) -> Result<Plan, DropReason> {
         let (batch, _) = self.batches.filling.as_ref().ok_or(DropReason::TooLong)?;
         if batch.jobs.len() + packets.len() > self.limits.jobs_max {
             return Err(DropReason::TooLong);
+        }
+        let common = &sa.common;
+        if common.layout.mode == Mode::Tunnel && common.tunnel.flow_label != FlowLabelPolicy::Hash {
+            let (tos, df, label) = (header.tos(), header.dont_fragment(), header.flow_label());
+            let meta = OuterMeta::around(common.path(), &common.tunnel, tos, df, label);
+            return Ok(Plan::new(sa, meta, tos, header.version().next_header()));
         }
         let first = packets.first().and_then(|packet| {
             let start = packet.offset as usize;
@@ -329,22 +394,5 @@ fn same_fate(flows: &FlowCache, a: &Staged, b: &Staged) -> bool {
     match (flows.sa(a), flows.sa(b)) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b) && a.common.layout.mode == Mode::Tunnel,
         _ => false,
-    }
-}
-
-#[inline]
-fn prepare(
-    preparer: &mut Preparer<'_>,
-    sa: &Arc<OutboundSa>,
-    plan: &Plan,
-    sequence: u64,
-    place: &Place,
-) -> Result<(), DropReason> {
-    if place.len > super::ESP_LEN_MAX {
-        return Err(DropReason::TooLong);
-    }
-    match plan.layout.is_esp_tunnel() {
-        true => preparer.esp_tunnel(plan, sequence, place),
-        false => preparer.framed(sa, plan, sequence, place),
     }
 }

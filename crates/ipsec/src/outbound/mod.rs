@@ -34,7 +34,7 @@ pub use sealed::{SealedBatch, Train, TrainLimits, Trains};
 pub use slots::Slots;
 
 pub(crate) use prepare::set_protocol_and_len;
-use prepare::{OUTER_HEADROOM, Plan, Preparer, padded_to};
+use prepare::{OUTER_HEADROOM, Plan, Preparer};
 use side::Side;
 
 /// An ESP packet fits an outer packet behind the largest outer headers.
@@ -369,16 +369,15 @@ impl Outbound {
     }
 
     /// What the packets of a run with this header have in common. The key's place is still open.
-    #[inline]
     fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
         let common = &sa.common;
         let mut meta = OuterMeta::new(common.path(), &common.tunnel, view);
         if common.layout.mode != Mode::Tunnel {
-            let (local, remote) = (meta.path.local.ip(), meta.path.remote.ip());
             // Transport mode carries whole packets (RFC 4303 §3.3.4).
             if view.fragment {
                 return Err(DropReason::Fragment);
             }
+            let (local, remote) = (meta.path.local.ip(), meta.path.remote.ip());
             // The packet's addresses are the SA's ends (RFC 4301 §4.1).
             if view.source != local || view.destination != remote {
                 return Err(DropReason::OutsideSaSelectors);
@@ -389,16 +388,7 @@ impl Outbound {
         } else if common.tunnel.flow_label == FlowLabelPolicy::Hash {
             meta.flow_label = self.label_key.hash_one(view.outbound_flow()) as u32 & 0xf_ffff;
         }
-        Ok(Plan {
-            layout: common.layout,
-            spi: common.spi,
-            key: 0,
-            padded_to: padded_to(sa, &meta),
-            meta,
-            class: common.layout.class(view.tos),
-            next_header: view.version.next_header(),
-            depth: 0,
-        })
+        Ok(Plan::new(sa, meta, view.tos, view.version.next_header()))
     }
 
     fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
@@ -482,16 +472,7 @@ impl Outbound {
             return Err(self.refuse(sa, DropReason::MalformedInner, 1));
         }
         let meta = OuterMeta::of_dummy(common.path(), &common.tunnel);
-        let plan = Plan {
-            layout: common.layout,
-            spi: common.spi,
-            key: 0,
-            padded_to: padded_to(sa, &meta),
-            meta,
-            class: common.layout.class(meta.tos),
-            next_header: PROTOCOL_NONE,
-            depth: 0,
-        };
+        let plan = Plan::new(sa, meta, meta.tos, PROTOCOL_NONE);
         let result = self.slots(sa, plan, &Segments::one(len));
         // Slots that are not written are sealed as zeros.
         match result.map(drop) {

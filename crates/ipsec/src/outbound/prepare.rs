@@ -33,6 +33,22 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// The key's place in the batch is still open.
+    #[inline]
+    pub fn new(sa: &OutboundSa, meta: OuterMeta, inner_tos: u8, next_header: u8) -> Self {
+        let layout = sa.common.layout;
+        Self {
+            layout,
+            spi: sa.common.spi,
+            key: 0,
+            padded_to: padded_to(sa, &meta),
+            meta,
+            class: layout.class(inner_tos),
+            next_header,
+            depth: 0,
+        }
+    }
+
     /// The bytes of a slot for an inner packet of `len` bytes, and how many of them are before it.
     pub fn room(&self, len: usize) -> (usize, usize) {
         let layout = &self.layout;
@@ -74,7 +90,7 @@ impl Plan {
 }
 
 /// The length that traffic flow confidentiality asks of inner packets.
-pub(super) fn padded_to(sa: &OutboundSa, meta: &OuterMeta) -> usize {
+fn padded_to(sa: &OutboundSa, meta: &OuterMeta) -> usize {
     match sa.common.layout.tfc {
         TfcPadding::None => 0,
         TfcPadding::To(len) => len.into(),
@@ -110,7 +126,7 @@ impl std::fmt::Debug for Preparer<'_> {
 
 impl Preparer<'_> {
     /// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packet, which may still be to be written.
-    #[inline]
+    #[inline(always)]
     pub fn esp_tunnel(
         &mut self,
         plan: &Plan,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::circulation;
+use crate::drop_reason::DropReason;
 use crate::sa::OutboundSa;
 use crate::tunnel::OuterMeta;
 
@@ -49,6 +50,14 @@ impl circulation::Side for Side {
         self.sas.clear();
         self.frames.clear();
         self.saved.clear();
+    }
+
+    fn count_drops(&self, reason: DropReason) {
+        for run in &self.runs {
+            if let Some(sa) = self.sas.get(run.sa as usize) {
+                sa.common.drops.add(reason, run.jobs.into());
+            }
+        }
     }
 }
 

@@ -268,6 +268,12 @@ impl<const W: usize> Table<W> {
             .then_some(((index * WAYS + way) as u32, slot))
     }
 
+    #[inline]
+    fn touch(&self, hash: u64) -> u64 {
+        let set = self.sets.get(self.index(hash));
+        set.map_or(0, |Set([first, _, _, last])| first.stamp ^ last.stamp)
+    }
+
     fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) {
         let index = self.index(hash);
         self.hand = self.hand.wrapping_add(1);
@@ -426,6 +432,16 @@ impl FlowCache {
                 let ends = fold(local[0] ^ a, local[1] ^ b) ^ fold(remote[0] ^ c, remote[1] ^ d);
                 fold(ends ^ e, (rest | self.interface_bits) ^ f)
             }
+        }
+    }
+
+    /// Reads from the lines that [`FlowCache::find`] will read from, so that those of a burst are fetched together. What
+    /// it gives means nothing.
+    #[inline]
+    pub fn touch(&self, key: &FlowKey, hash: u64) -> u64 {
+        match key {
+            FlowKey::V4 { .. } => self.v4.touch(hash),
+            FlowKey::V6 { .. } => self.v6.touch(hash),
         }
     }
 

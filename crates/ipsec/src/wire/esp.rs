@@ -34,8 +34,21 @@ pub struct Trailer {
 }
 
 /// Reads the trailer of an authenticated body. The padding must be 1, 2, 3, … (RFC 4303 §2.4).
+#[inline]
 pub fn parse_trailer(body: &[u8]) -> Option<Trailer> {
     let (rest, &[padding_len, next_header]) = body.split_last_chunk::<TRAILER_LEN>()?;
+    if let (Some(tail), Some(expected)) = (
+        body.last_chunk::<8>(),
+        SHORT_PADDING.get(usize::from(padding_len)),
+    ) {
+        // Up to six bytes of padding and their number stand before the last byte.
+        let tail = u64::from_le_bytes(*tail) << 8 >> 8;
+        let padding = tail >> (8 * (SHORT_PADDING.len() - 1 - usize::from(padding_len)));
+        return (padding == *expected).then_some(Trailer {
+            payload_len: rest.len() - usize::from(padding_len),
+            next_header,
+        });
+    }
     let payload_len = rest.len().checked_sub(usize::from(padding_len))?;
     let expected = 1..=u8::MAX;
     let padding = rest.get(payload_len..)?;
