@@ -13,7 +13,6 @@ mod replies;
 mod run;
 mod sockets;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use esplanade_crypto::Engine;
+use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::mpsc;
 
@@ -153,30 +153,49 @@ impl Drop for Worker {
     }
 }
 
-/// Most events that wait for the control thread.
+/// Most events of a class that wait for the control thread.
 const EVENTS_MAX: usize = 4096;
+/// Events of higher classes that are told before one of a lower.
+const EVENTS_PATIENCE: u64 = 64;
 
-/// Events on their way to the control thread.
-#[derive(Debug, Default)]
+/// Events on their way to the control thread. What keeps tunnels up goes before requests for new ones, of which traffic
+/// can make many.
+#[derive(Debug)]
 struct EventQueue {
-    waiting: VecDeque<Event>,
+    waiting: ClassQueue<Event>,
+}
+
+impl Default for EventQueue {
+    fn default() -> Self {
+        Self {
+            waiting: ClassQueue::new(EVENTS_MAX, EVENTS_PATIENCE),
+        }
+    }
 }
 
 impl EventQueue {
     /// False if the event had to be dropped.
     fn push(&mut self, event: Event) -> bool {
-        let room = self.waiting.len() < EVENTS_MAX;
-        if room {
-            self.waiting.push_back(event);
-        }
-        room
+        let class = match event {
+            Event::Acquire { .. } => Class::LOWEST,
+            _ => Class::HIGHEST,
+        };
+        self.waiting.push(class, event).is_ok()
     }
 
     fn flush(&mut self, sender: &mpsc::Sender<Event>) {
-        while let Some(event) = self.waiting.pop_front() {
-            if let Err(mpsc::error::TrySendError::Full(event)) = sender.try_send(event) {
-                self.waiting.push_front(event);
-                return;
+        while !self.waiting.is_empty() {
+            let permit = match sender.try_reserve() {
+                Ok(permit) => permit,
+                Err(mpsc::error::TrySendError::Full(())) => return,
+                // The control thread ends, and this one soon.
+                Err(mpsc::error::TrySendError::Closed(())) => {
+                    self.waiting = Self::default().waiting;
+                    return;
+                }
+            };
+            if let Some((_, event)) = self.waiting.pop() {
+                permit.send(event);
             }
         }
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
-use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
 use crate::io::gro::Coalescer;
@@ -59,8 +58,7 @@ pub(super) struct Run {
     outbound: Outbound,
     inbound: Inbound,
     receiver: Receiver,
-    /// ESP packets found in a receive: offset and length in the arena, and their outer header.
-    found: Vec<(usize, usize, OuterFacts)>,
+    found: inward::Found,
     coalescer: Coalescer,
     read_buffer: Vec<u8>,
     events: EventQueue,
@@ -122,7 +120,7 @@ impl Run {
             outbound: Outbound::new(outbound),
             inbound: Inbound::new(inbound),
             receiver: Receiver::new(RECEIVE_BURST),
-            found: Vec::with_capacity(PACKETS_MAX),
+            found: inward::Found::default(),
             read_buffer: vec![0; tun::READ_MAX],
             events: EventQueue::default(),
             io: Arc::default(),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use esplanade_crypto::{Protocol, RejectReason};
-use esplanade_ipsec::inbound::OpenedBatch;
+use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
 use esplanade_ipsec::mss;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::IpView;
@@ -73,10 +73,8 @@ impl Run {
         let used = received.len() * SLOT;
         self.inbound.commit_received(used);
         let sad = self.database.sad();
-        for (offset, len, facts) in &self.found {
-            // A drop is counted there.
-            let _ = self.inbound.push(sad, *offset, *len, facts);
-        }
+        let Found { facts, packets } = &self.found;
+        self.inbound.push_burst(sad, facts, packets);
         self.open_and_deliver();
     }
 
@@ -157,11 +155,37 @@ fn may_be_syn(packet: &[u8]) -> bool {
     protocol == Some(&TCP) && packet.get(tcp + 13).is_some_and(|flags| flags & SYN != 0)
 }
 
+/// ESP and AH packets found in a receive: their places in the arena, and the outer headers of each datagram.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    facts: Vec<OuterFacts>,
+    packets: Vec<Place>,
+}
+
+impl Found {
+    fn clear(&mut self) {
+        self.facts.clear();
+        self.packets.clear();
+    }
+
+    fn push(&mut self, offset: usize, len: usize, facts: &OuterFacts) {
+        // Packets that were coalesced have one header.
+        if self.facts.last() != Some(facts) {
+            self.facts.push(*facts);
+        }
+        self.packets.push(Place {
+            offset: offset as u32,
+            len: len as u32,
+            facts: (self.facts.len() - 1) as u32,
+        });
+    }
+}
+
 /// Sorts one received datagram: IKE to the control thread, ESP to the list of packets found.
 struct Sorter<'a> {
     io: &'a IoCounters,
     reports: &'a Reports,
-    found: &'a mut Vec<(usize, usize, OuterFacts)>,
+    found: &'a mut Found,
     /// Where in the arena the datagram lies.
     at: usize,
 }
@@ -182,7 +206,7 @@ impl Sorter<'_> {
         let mut at = self.at;
         for payload in datagram.chunks(meta.segment.max(1)) {
             match udp_encap::classify(payload) {
-                Classified::Esp => self.found.push((at, payload.len(), facts)),
+                Classified::Esp => self.found.push(at, payload.len(), &facts),
                 Classified::Ike => self.report_ike(bound, meta, payload),
                 Classified::Keepalive => add(&self.io.keepalives, 1),
                 Classified::Runt => add(&self.io.runts, 1),
@@ -195,7 +219,7 @@ impl Sorter<'_> {
         let remote = SocketAddr::new(meta.remote.ip(), 0);
         let facts = OuterFacts::new(remote, false, meta.tos);
         match socket.payload(datagram) {
-            Some(range) => self.found.push((self.at + range.start, range.len(), facts)),
+            Some(range) => self.found.push(self.at + range.start, range.len(), &facts),
             None => add(&self.io.runts, 1),
         }
     }
@@ -211,8 +235,8 @@ impl Sorter<'_> {
             protocol: Protocol::Ah,
             ..OuterFacts::new(SocketAddr::new(meta.remote.ip(), 0), false, meta.tos)
         };
-        let packet = (self.at + header_len, len - header_len, facts);
-        self.found.push(packet);
+        self.found
+            .push(self.at + header_len, len - header_len, &facts);
     }
 
     fn report_ike(&self, bound: SocketAddr, meta: &Received, payload: &[u8]) {

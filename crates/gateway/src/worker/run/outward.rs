@@ -1,7 +1,7 @@
 //! Outbound: TUN to sockets.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -120,6 +120,7 @@ impl Run {
         {
             Admitted::AsItIs => self.outbound_packet(spd, &header, packet, &view),
             Admitted::Held => {}
+            Admitted::Bypass => self.bypass_fragment(&header, packet),
             Admitted::Whole(mut whole) => match IpView::parse(&whole) {
                 Ok(mut view) => {
                     // Its sender let it be fragmented, in IPv6 too.
@@ -260,7 +261,10 @@ impl Run {
     }
 
     fn dropped(&mut self, reason: DropReason, packet: &[u8], view: &IpView) {
-        self.audit(reason, None, view);
+        // What the kernel says on its own to the neighbours that a TUN does not have was never to leave the link.
+        if !is_link_scope(view.destination) {
+            self.audit(reason, None, view);
+        }
         let by_policy = matches!(reason, DropReason::PolicyDiscard | DropReason::NoPolicy);
         if by_policy && self.processing.report_discards {
             let about = (packet, view);
@@ -281,6 +285,21 @@ impl Run {
             };
             self.auditor.record(event, 1, self.now_ms);
         }
+    }
+
+    /// The walk would judge the fragment without its ports; this counts it in the walk's place.
+    fn bypass_fragment(&mut self, header: &VnetHeader, packet: &[u8]) {
+        let Ok(segments) = Segments::new(header, packet) else {
+            self.outbound.drop_malformed(packet.len());
+            return;
+        };
+        let counters = self.outbound.counters();
+        counters.packets_in.fetch_add(1, Ordering::Relaxed);
+        counters
+            .bytes_in
+            .fetch_add(packet.len() as u64, Ordering::Relaxed);
+        counters.packets_bypassed.fetch_add(1, Ordering::Relaxed);
+        self.bypass(&segments);
     }
 
     fn bypass(&self, segments: &Segments<'_>) {
@@ -462,6 +481,14 @@ impl Run {
                 0
             },
         }
+    }
+}
+
+/// Link-local multicast: 224.0.0.0/24 and ff02::/16.
+fn is_link_scope(destination: IpAddr) -> bool {
+    match destination {
+        IpAddr::V4(address) => matches!(address.octets(), [224, 0, 0, _]),
+        IpAddr::V6(address) => address.segments()[0] == 0xff02,
     }
 }
 

@@ -1,0 +1,116 @@
+"""Paths narrower than the gateways' interfaces: senders are told, and what they send then arrives."""
+
+import subprocess
+import sys
+
+import pytest
+from ends import esplanade_pair, establish
+from harness.settings import pair
+from harness.traffic import transfer
+
+PATH_MTU = 1400
+
+# Sends UDP packets of `length` bytes, IP header included, with DF, until the kernel refuses them; then one of the length
+# that it takes. Prints how many the first were, and that length.
+PROBE = """
+import socket, sys, time
+address, length = sys.argv[1], int(sys.argv[2])
+v6 = ":" in address
+level, discover, mtu, headers = (41, 23, 24, 48) if v6 else (0, 10, 14, 28)
+with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    probe.setsockopt(level, discover, 2)
+    probe.connect((address, 40300))
+    sent = 0
+    while sent < 50:
+        try:
+            probe.send(bytes(length - headers))
+        except ConnectionRefusedError:
+            continue
+        except OSError:
+            break
+        sent += 1
+        time.sleep(0.1)
+    longest = probe.getsockopt(level, mtu)
+    # An ICMP error waits in the socket and fails the next send, whatever its length.
+    for attempt in range(5):
+        try:
+            probe.send(b"x" * (longest - headers))
+            break
+        except OSError as error:
+            print(error, file=sys.stderr)
+    print(sent, longest)
+"""
+
+# Prints the length of the first datagram of x that comes.
+LISTEN = """
+import socket, sys
+v6 = ":" in sys.argv[1]
+with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as listener:
+    listener.bind((sys.argv[1], 40300))
+    listener.settimeout(20)
+    print("ready", flush=True)
+    while True:
+        data = listener.recv(65536)
+        if data.startswith(b"x"):
+            print(len(data), flush=True)
+            break
+"""
+
+
+def narrow(topology):
+    """Between the router and gateway B: A has to be told by the router, B knows it of its own interface."""
+    topology.wan.run(["ip", "link", "set", "to_b", "mtu", PATH_MTU])
+    topology.gw_b.run(["ip", "link", "set", "wan", "mtu", PATH_MTU])
+
+
+def longest_inner(outer, encap):
+    """AES-GCM with a 16-byte ICV: ESP header 8, IV 8, padding to a multiple of four with its two bytes, ICV 16."""
+    sealed = PATH_MTU - (20 if outer == 4 else 40) - (8 if encap else 0)
+    return (sealed - 32) // 4 * 4 - 2
+
+
+def probe(sender, receiver, address, length):
+    listener = receiver.start([sys.executable, "-c", LISTEN, address], stdout=subprocess.PIPE)
+    try:
+        assert listener.popen.stdout.readline() == b"ready\n"
+        done = sender.run([sys.executable, "-c", PROBE, address, str(length)], timeout=30)
+        sent, longest = map(int, done.stdout.split())
+        received = int(listener.popen.stdout.readline())
+    finally:
+        listener.stop()
+    headers = 48 if ":" in address else 28
+    assert received == longest - headers
+    return sent, longest
+
+
+@pytest.mark.parametrize("encap", [False, True], ids=["encap-off", "encap-on"])
+@pytest.mark.parametrize("outer", [4, 6], ids=["outer-v4", "outer-v6"])
+def test_senders_learn_what_the_tunnel_takes(outer, encap, topology, daemon):
+    narrow(topology)
+    a, b = establish(daemon, esplanade_pair, pair(topology, outer=outer, encap=encap, esp="aes128gcm16"))
+    for version in (4, 6):
+        ways = [(topology.host_a, topology.host_b, topology.b.host(version)),
+                (topology.host_b, topology.host_a, topology.a.host(version))]
+        for sender, receiver, address in ways:
+            sent, longest = probe(sender, receiver, address, 1400)
+            assert longest == longest_inner(outer, encap)
+            # One is lost for each thing to be learned: the path by the gateway, its own limit by the sender.
+            assert 1 <= sent <= 4
+            transfer(sender, receiver, address, size=300_000)
+    for end in (a, b):
+        assert end.drops("too-big") > 0
+        assert end.drops("path-mtus-learned") == 1
+
+
+def test_clamped_connections_need_no_icmp(topology, daemon):
+    """With `mss_clamp` TCP fits the TUN's MTU; here nothing tells the hosts about it."""
+    for host in (topology.host_a, topology.host_b):
+        host.run(["nft", "-f", "-"], stdin="table inet deaf { chain in { type filter hook input priority 0;\n"
+                                           "icmp type destination-unreachable drop; }; }\n")
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.gateway["mss_clamp"] = "yes"
+    a, b = establish(daemon, esplanade_pair, settings)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
+    transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
+    assert a.drops("mss-clamped") > 0
