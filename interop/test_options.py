@@ -29,6 +29,7 @@ def send(topology, port: int, lengths, *, tos: int = 0) -> None:
 
 
 @pytest.mark.esplanade_only
+# RFC 4301 R4; RFC 4303 R21
 def test_dscps_have_sas_of_their_own_and_padding_hides_lengths(topology, daemon, folder, needs_capture):
     settings = pair(topology, inner=4)
     for one in settings:
@@ -81,6 +82,7 @@ def test_flows_have_sas_of_their_own(topology, daemon, folder):
 
 
 @pytest.mark.esplanade_only
+# RFC 4301 R17
 def test_icmp_types_are_selected(topology, daemon):
     """Echoes pass (types 0 to 8), what is not ICMP does not."""
     settings = pair(topology, inner=4)

@@ -197,6 +197,7 @@ def test_bad_padding_and_next_header(live):
 @pytest.mark.esplanade_only
 @pytest.mark.parametrize("rp_filter", [
     1, pytest.param(0, marks=pytest.mark.xfail(reason="the kernel forwards what never reaches the gateway's process"))])
+# RFC 4301 R8, R40
 def test_clear_packets_do_not_get_in(rp_filter, live):
     """Unprotected packets from outside that pretend to come from the other site (RFC 4301 section 5.2)."""
     tunnel = live()
@@ -209,6 +210,7 @@ def test_clear_packets_do_not_get_in(rp_filter, live):
 
 @pytest.mark.esplanade_only
 @pytest.mark.parametrize("how", ["down", "crash"])
+# RFC 4301 R8
 def test_nothing_goes_out_in_the_clear(how, topology, daemon, folder, needs_capture):
     """Of a connection that should always be up nothing leaves unprotected while it is down."""
     settings = pair(topology, inner=4)

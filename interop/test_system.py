@@ -98,6 +98,7 @@ def test_reload_of_a_wrong_configuration_changes_nothing(topology, daemon):
     assert_ping(topology.host_a, topology.b.host4)
 
 
+# RFC 4301 R11
 def test_reload_adds_a_connection(topology, daemon):
     settings = pair(topology, inner=4)
     a, b = establish(daemon, esplanade_pair, settings)

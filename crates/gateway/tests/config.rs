@@ -104,6 +104,7 @@ fn inheritance_follows_strongswan() {
     );
 }
 
+// RFC 4301 R11, R12
 #[test]
 fn policies_are_in_order() {
     let loaded = load(&fixture("good/shunts.conf")).unwrap();
@@ -127,6 +128,7 @@ fn policies_are_in_order() {
     assert_eq!(loaded.ike.connections.len(), 1, "shunts need no IKE");
 }
 
+// RFC 4301 R33
 #[test]
 fn the_gateway_section_is_read() {
     let gateway = good(
@@ -210,6 +212,7 @@ fn keys_of_strongswan_are_named_as_such() {
     ));
 }
 
+// RFC 4301 R35, R36, R58; RFC 4302 R31; RFC 4303 R42
 #[test]
 fn sa_options_are_read() {
     let loaded = good(&site(

@@ -123,6 +123,7 @@ fn narrow_interface(test: &str, udp_encap: bool, outer_v6: bool) {
     assert_eq!(worker.io.path_mtus_learned.load(Ordering::Relaxed), 1);
 }
 
+// RFC 4301 R59; RFC 4302 R19; RFC 4303 R27
 #[test]
 fn a_narrow_interface_is_reported_through_udp_and_ipv4() {
     narrow_interface(
@@ -132,6 +133,7 @@ fn a_narrow_interface_is_reported_through_udp_and_ipv4() {
     );
 }
 
+// RFC 4301 R62; RFC 4303 R27
 #[test]
 fn a_narrow_interface_is_reported_through_esp_and_ipv6() {
     narrow_interface(
@@ -151,6 +153,7 @@ fn fragmentation_needed(mtu: u16, quoted: &[u8]) -> Vec<u8> {
     message
 }
 
+// RFC 4301 R46
 #[test]
 fn errors_from_the_network_are_believed_if_they_quote_our_packets() {
     let test = "errors_from_the_network_are_believed_if_they_quote_our_packets";
@@ -195,6 +198,7 @@ fn errors_from_the_network_are_believed_if_they_quote_our_packets() {
     arrives(&near, &far, 1100);
 }
 
+// RFC 4301 R52, R56
 #[test]
 fn fragments_come_together_where_a_policy_asks_for_ports() {
     let extras = Extras {

@@ -541,6 +541,7 @@ mod tests {
         assert!(choose_ike(&own, &offer, 31, 0).is_none());
     }
 
+    // RFC 4302 R11; RFC 4303 R11
     #[test]
     fn esp_groups_and_sequence_numbers() {
         use SequenceNumbers::{Bits32, Bits64};

@@ -14,6 +14,7 @@ use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+// RFC 4301 R27
 #[test]
 fn two_exchanges_make_an_ike_sa_and_a_child() {
     let mut pair = Pair::established();
@@ -174,6 +175,7 @@ fn a_child_rekey_asks_for_another_group() {
     pair.assert_clean_end();
 }
 
+// RFC 4301 R26
 #[test]
 fn selectors_are_narrowed() {
     let mut pair = Pair::with(|a, _| {
@@ -327,6 +329,7 @@ fn unusual_ports() {
     pair.assert_clean_end();
 }
 
+// RFC 4301 R21
 #[test]
 fn lifetimes_rekey_make_before_break() {
     let mut pair = Pair::with(|a, b| {

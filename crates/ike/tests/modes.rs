@@ -76,6 +76,7 @@ fn transport_mode_is_asked_for_agreed_and_kept() {
     pair.assert_clean_end();
 }
 
+// RFC 4301 R5
 #[test]
 fn transport_mode_is_for_the_gateways_own_packets() {
     // Wider selectors are narrowed to the two hosts.
@@ -198,6 +199,7 @@ fn ah(child: &mut Child) {
     proposal.integrity = vec![Integrity::HmacSha2_256_128];
 }
 
+// RFC 4302 R11
 #[test]
 fn ah_is_negotiated_rekeyed_and_deleted() {
     let mut pair = Pair::with(|a, b| {
@@ -397,6 +399,7 @@ fn flows_of_one_child_have_an_sa_each() {
 }
 
 /// SAs for the classes of traffic, as RFC 4301 section 4.1 has them: selectors cannot tell the responder which is which.
+// RFC 4301 R3
 #[test]
 fn children_with_the_same_selectors_find_each_other() {
     let mut pair = Pair::with(|a, b| {

@@ -85,6 +85,7 @@ impl Layout {
 mod tests {
     use super::*;
 
+    // RFC 4303 R12
     #[test]
     fn lengths_are_the_transforms() {
         for transform in Transform::all().filter(|t| t.protocol() == Protocol::Esp) {

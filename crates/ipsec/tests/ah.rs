@@ -15,6 +15,7 @@ fn zeroed(packet: &[u8]) -> Result<(Vec<u8>, usize), Malformed> {
     Ok((bytes, at))
 }
 
+// RFC 4302 R17
 #[test]
 fn scapy_sees_the_same_bytes() {
     let file = vectors::primitives("ah-mutable.json");
@@ -40,6 +41,7 @@ fn v4(options: &[u8]) -> Vec<u8> {
 }
 
 /// RFC 4302 §3.3.3.1.1.1: the destination is mutable but predictable with a source route.
+// RFC 4302 R17
 #[test]
 fn a_source_route_predicts_the_destination() {
     for kind in [131, 137] {
@@ -75,6 +77,7 @@ fn bad_options_are_refused_and_nothing_changes() {
     }
 }
 
+// RFC 4302 R20
 #[test]
 fn fragments_and_other_protocols_are_refused() {
     let mut fragment = v4(&[]);
@@ -106,6 +109,7 @@ fn an_unknown_routing_header_must_be_at_its_end() {
     assert_eq!(zeroed(&packet).unwrap().0[24..40], [0xfd; 16]);
 }
 
+// RFC 4302 R1, R12, R13
 #[test]
 fn headers_have_the_padded_length() {
     for (version, icv, expected) in [
@@ -135,6 +139,7 @@ fn headers_have_the_padded_length() {
 }
 
 /// Transport mode goes behind what routers read and before what only the receiver reads.
+// RFC 4302 R14
 #[test]
 fn insertion_places() {
     let at =

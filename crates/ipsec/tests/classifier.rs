@@ -240,6 +240,7 @@ fn rng(seed: u64) -> TestRng {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
+    // RFC 4301 R12, R13, R14, R15, R16, R17, R55
     #[test]
     fn random_rule_sets(seed in any::<u64>(), count in 0usize..150, crowded in any::<bool>()) {
         let mut rng = rng(seed);
@@ -333,6 +334,7 @@ fn memory_is_bounded_where_every_rule_overlaps_every_other() {
     ));
 }
 
+// RFC 4301 R19
 #[test]
 fn an_acquire_asks_for_what_policy_and_packet_say() {
     let net = |text: &str| AddressRange::from_prefix(text.parse().expect("valid"), 16).expect("16");

@@ -255,6 +255,7 @@ fn inbound_case(reason: DropReason) -> Walk {
     }
 }
 
+// RFC 4301 R8, R25, R28, R39, R41; RFC 4303 R15, R18, R25, R30, R45
 #[test]
 fn each_reason_is_produced_and_counted_once() {
     for &reason in DropReason::ALL {

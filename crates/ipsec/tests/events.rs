@@ -37,6 +37,7 @@ fn an_acquire_is_raised_once_until_it_is_done() {
     assert_eq!(tunnel.outbound.drain_events().count(), 0);
 }
 
+// RFC 4301 R23
 #[test]
 fn limits_are_reported_in_both_directions() {
     let change = |p: &mut SaParameters<'_>| {
@@ -73,6 +74,7 @@ fn limits_are_reported_in_both_directions() {
     assert_eq!(tunnel.inbound_sa.common.lifetime.packets(), 5);
 }
 
+// RFC 4303 R9
 #[test]
 fn the_end_of_the_sequence_space_is_announced() {
     let mut tunnel = Tunnel::new(GCM, false);

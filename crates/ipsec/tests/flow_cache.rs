@@ -204,6 +204,7 @@ fn run(steps: Vec<Step>, flows_max: usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
+    // RFC 4301 R29
     #[test]
     fn answers_are_those_of_the_spd(steps in steps()) {
         // So small that flows drive each other out, and large enough that none does.
@@ -336,6 +337,7 @@ fn a_flood_of_colliding_keys_reaches_one_set() {
     assert_eq!(cache.misses() - hits_before, flood, "the others stay");
 }
 
+// RFC 4301 R52
 #[test]
 fn fragments_need_reassembly_where_ports_decide() {
     let everything = || selectors(0, 255, PortRange::Any);

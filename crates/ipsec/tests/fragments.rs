@@ -206,6 +206,7 @@ fn exact_duplicates_are_no_overlap() {
     assert_eq!(other.push(&mut r), Pushed::Refused(Refusal::Overlap));
 }
 
+// RFC 4301 R51
 #[test]
 fn impossible_fragments_are_refused() {
     let refused = |fragment: V4| match fragment.push(&mut reassembler()) {
@@ -331,6 +332,7 @@ fn a_first_fragment_without_ports_is_tiny() {
     );
 }
 
+// RFC 4301 R54
 #[test]
 fn later_fragments_share_the_verdict_of_the_first() {
     let key = |id| FragmentKey {
@@ -384,6 +386,7 @@ proptest! {
     }
 
     /// What is cut comes together again, options and all.
+    // RFC 4301 R60
     #[test]
     fn cutting_and_reassembling(len in 8usize..4000, mtu in 68usize..1600, options in prop::sample::select(vec![vec![], vec![148, 4, 0, 0], vec![7, 7, 4, 0, 0, 0, 0, 1]])) {
         let mut packet = V4::new(0, false, len).packet();

@@ -12,6 +12,7 @@ const NONE: LifetimeLimits = LifetimeLimits {
     idle_ms: None,
 };
 
+// RFC 4301 R21, R24
 #[test]
 fn soft_then_hard_and_each_once() {
     let limits = LifetimeLimits {
@@ -30,6 +31,7 @@ fn soft_then_hard_and_each_once() {
     assert_eq!(lifetime.last_used_ms(), 5);
 }
 
+// RFC 4301 R24
 #[test]
 fn the_run_that_reaches_the_limit_is_the_last_admitted() {
     let limits = LifetimeLimits {
@@ -54,6 +56,7 @@ fn the_run_that_reaches_the_limit_is_the_last_admitted() {
     assert_eq!((lifetime.packets(), lifetime.bytes()), (12, 1200));
 }
 
+// RFC 4301 R21
 #[test]
 fn time_passes_without_packets() {
     let limits = LifetimeLimits {

@@ -18,6 +18,7 @@ fn about(packet: &[u8], problem: Problem) -> Option<Vec<u8>> {
 
 const TOO_BIG: Problem = Problem::TooBig { mtu: 1372 };
 
+// RFC 4301 R30
 #[test]
 fn icmp_errors_equal_scapys_and_are_read_back() {
     let cases = vectors::primitives("icmp-errors.json").cases;
@@ -56,6 +57,7 @@ fn v4(source: [u8; 4], destination: [u8; 4], protocol: u8, field: u16, payload: 
 }
 
 /// RFC 1122 §3.2.2.
+// RFC 4301 R61
 #[test]
 fn no_error_about_what_must_not_have_one() {
     let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
@@ -147,6 +149,7 @@ fn a_partial_checksum_is_left_alone() {
 
 const PEER: [u8; 4] = [192, 0, 2, 1];
 
+// RFC 4301 R45
 #[test]
 fn a_path_is_learned_only_from_errors_about_our_packets() {
     let paths = PathMtus::default();
@@ -195,6 +198,7 @@ fn sequence_numbers_wrap() {
     assert_eq!(paths.learn(peer, 1400, evidence, 0), Ok(1400));
 }
 
+// RFC 4301 R46
 #[test]
 fn no_path_is_narrower_than_its_floor() {
     let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
@@ -212,6 +216,7 @@ fn no_path_is_narrower_than_its_floor() {
 }
 
 /// RFC 1191 §6.3: after ten minutes larger packets are tried again; the same claim does not prolong that.
+// RFC 4301 R63, R64
 #[test]
 fn paths_age() {
     let paths = PathMtus::default();
@@ -410,6 +415,7 @@ fn event(kind: AuditKind, spi: u32) -> AuditEvent {
     }
 }
 
+// RFC 4301 R66; RFC 4302 R35; RFC 4303 R31, R40, R48
 #[test]
 fn every_audit_event_is_told_or_counted() {
     let mut audit = Audit::new(3, 2);
@@ -445,6 +451,7 @@ fn time_that_stands_still_gives_no_tokens() {
 }
 
 /// RFC 4303 §4 and the sections that say "auditable event".
+// RFC 4301 R31, R32, R42, R66; RFC 4302 R16, R21, R23, R32, R34, R35; RFC 4303 R26, R28, R29, R31, R40, R48, R50
 #[test]
 fn drops_that_the_rfcs_audit_have_an_event() {
     let audited: Vec<_> = DropReason::ALL

@@ -85,6 +85,7 @@ proptest! {
         }
     }
 
+    // RFC 4302 R24, R27; RFC 4303 R32, R36, R37, R41
     #[test]
     fn agrees_with_a_set(
         esn in any::<bool>(),
@@ -111,6 +112,7 @@ proptest! {
     }
 }
 
+// RFC 4303 R55
 #[test]
 fn the_high_half_is_inferred_as_defined() {
     let near = |wrap: u64, reach: u64| (wrap.saturating_sub(reach)..wrap + reach).step_by(3);
@@ -134,6 +136,7 @@ fn the_high_half_is_inferred_as_defined() {
     }
 }
 
+// RFC 4303 R55
 #[test]
 fn the_last_subspace_does_not_overflow() {
     let window = ReplayWindow::starting_at(u64::MAX - 100, 64, true);
@@ -185,6 +188,7 @@ fn threads_that_see_the_same_packets_accept_each_once() {
     assert_eq!(window.top(), COUNT - 1);
 }
 
+// RFC 4302 R30; RFC 4303 R41
 #[test]
 fn sizes_are_brought_into_bounds() {
     assert_eq!(ReplayWindow::new(1, false).size(), WINDOW_MIN);
@@ -193,6 +197,7 @@ fn sizes_are_brought_into_bounds() {
     assert_eq!(ReplayWindow::new(100, false).size(), 100);
 }
 
+// RFC 4303 R32
 #[test]
 fn off_means_off_but_not_with_esn() {
     let window = ReplayWindow::new(0, false);

@@ -43,6 +43,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+    // RFC 4303 R5
     #[test]
     fn after_a_refresh_the_copy_is_the_sad(steps in proptest::collection::vec(any_step(), 1..80)) {
         let sad = Sad::new();
@@ -115,6 +116,7 @@ fn a_reader_that_slept_through_more_than_is_kept_begins_anew() {
     assert!(reader.lookup(&sad, other).is_some());
 }
 
+// RFC 4301 R2; RFC 4302 R5; RFC 4303 R4, R5
 #[test]
 fn the_longest_match_finds_the_sa_of_a_group() {
     let sad = Sad::new();

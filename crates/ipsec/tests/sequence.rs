@@ -2,6 +2,7 @@
 
 use esplanade_ipsec::sequence::{Exhausted, SequenceAllocator};
 
+// RFC 4302 R9; RFC 4303 R9
 #[test]
 fn starts_at_one_and_refuses_before_it_wraps() {
     let allocator = SequenceAllocator::new(false);
@@ -17,6 +18,7 @@ fn starts_at_one_and_refuses_before_it_wraps() {
     assert_eq!(end.take(1), Err(Exhausted), "and stays so");
 }
 
+// RFC 4303 R10
 #[test]
 fn esn_goes_past_32_bits() {
     let allocator = SequenceAllocator::starting_at(u32::MAX.into(), true);

@@ -128,6 +128,7 @@ fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
 }
 
 proptest! {
+    // RFC 4301 R9, R13, R28, R40
     #[test]
     fn the_spd_takes_the_first_match(
         entries in proptest::collection::vec((any_ends(), 0u8..3), 0..8),
@@ -154,6 +155,7 @@ proptest! {
         }
     }
 
+    // RFC 4301 R14
     #[test]
     fn prefixes_contain_what_shares_their_bits(a in any::<u32>(), b in any::<u32>(), len in 0u8..=33) {
         let range = AddressRange::from_prefix(IpAddr::V4(a.into()), len);
@@ -166,6 +168,7 @@ proptest! {
     }
 }
 
+// RFC 4301 R16
 #[test]
 fn ports_from_the_wire() {
     assert_eq!(PortRange::from_wire(0, 65_535), Some(PortRange::Any));
@@ -198,6 +201,7 @@ fn inbound_sa(spi: u32) -> Arc<InboundSa> {
     Arc::new(InboundSa::new(parameters).expect("good keys"))
 }
 
+// RFC 4302 R4, R6; RFC 4303 R3, R6
 #[test]
 fn the_sad_finds_what_was_inserted_and_nothing_else() {
     let sad = Sad::new();
@@ -287,6 +291,7 @@ fn lookups_go_on_while_sas_come_and_go() {
     });
 }
 
+// RFC 4301 R54, R56
 #[test]
 fn a_later_fragment_does_not_slip_past_a_policy_for_ports() {
     let web = Selector {

@@ -25,6 +25,7 @@ fn any_inner() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    // RFC 4301 R1; RFC 4303 R2, R13
     #[test]
     fn opening_undoes_sealing(
         transform in any_transform(),
@@ -40,6 +41,7 @@ proptest! {
         prop_assert_eq!(tunnel.inbound.counters().drops.total(), 0);
     }
 
+    // RFC 4303 R39, R44, R47
     #[test]
     fn a_changed_packet_is_refused(
         transform in any_transform(),
@@ -280,6 +282,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
     assert_reconciled(tunnel.inbound.counters());
 }
 
+// RFC 4303 R37
 #[test]
 fn two_copies_in_one_batch_deliver_once() {
     let mut tunnel = Tunnel::new(Transform::ESP[2], true);
@@ -316,6 +319,7 @@ fn a_dead_engine_drops_and_counts() {
     }
 }
 
+// RFC 4301 R23
 #[test]
 fn rekeying_under_traffic_loses_nothing() {
     let mut tunnel = Tunnel::new(Transform::ESP[0], true);
@@ -351,6 +355,7 @@ fn rekeying_under_traffic_loses_nothing() {
     assert!(tunnel.policy.outbound_sa().is_none());
 }
 
+// RFC 4303 R8
 #[test]
 fn sequence_numbers_are_never_reused_by_workers() {
     let tunnel = Tunnel::new(Transform::ESP[0], true);

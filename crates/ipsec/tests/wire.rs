@@ -132,6 +132,7 @@ fn ipv6_extension_headers_are_skipped() {
 }
 
 /// RFC 6040 figure 4; rows are the arriving inner field, columns the outer one, in the order of the figure.
+// RFC 4301 R37
 #[test]
 fn ecn_at_the_end_of_the_tunnel() {
     const NOT: u8 = 0;
@@ -165,6 +166,7 @@ fn meta(version: IpVersion, udp_encap: bool, options: &TunnelOptions, inner: &[u
     OuterMeta::new(path, options, &parse(inner))
 }
 
+// RFC 4301 R34
 #[test]
 fn outer_headers_parse_back() {
     let inner = ipv4("10.1.0.7", "10.2.0.9", 17, 0xba, &[0; 8]);
@@ -227,6 +229,7 @@ fn mixed_ip_versions_have_no_outer_header() {
     assert!(write_outer(&meta, 0, &mut [0; 100]).is_none());
 }
 
+// RFC 4301 R34, R35, R36, R57, R58
 #[test]
 fn df_and_dscp_follow_their_policies() {
     let plain = ipv4("10.1.0.7", "10.2.0.9", 17, 0xba, &[0; 8]);

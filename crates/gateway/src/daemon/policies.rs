@@ -203,6 +203,7 @@ mod tests {
         assert_eq!(of(&twins), [named("a", "a", &all), named("b", "b", &all)]);
     }
 
+    // RFC 4301 R5
     #[test]
     fn transport_mode_is_for_the_two_hosts() {
         let ends = |children: &str| {

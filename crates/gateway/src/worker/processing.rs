@@ -61,6 +61,7 @@ impl Rate {
 mod tests {
     use super::*;
 
+    // RFC 4301 R33
     #[test]
     fn a_rate_has_a_burst_and_a_long_run() {
         let mut rate = Rate::new(3, 2);

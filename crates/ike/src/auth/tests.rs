@@ -369,6 +369,7 @@ fn extended_key_usage_follows_rfc_4945() {
     );
 }
 
+// RFC 4301 R26
 #[test]
 fn certificates_prove_only_their_own_identities() {
     let moon_cert = file!("moon-ecdsa256.pem");
@@ -423,6 +424,7 @@ fn certificate_requests_name_the_authority() {
     assert!(!other.is_requested_by(&request));
 }
 
+// RFC 4301 R26
 #[test]
 fn identities_are_read_and_printed_as_in_swanctl() {
     for (text, kind, shown) in [
@@ -492,6 +494,7 @@ fn malformed_identity_payloads_are_refused() {
     );
 }
 
+// RFC 4301 R26
 #[test]
 fn patterns_accept_what_they_cover() {
     for (pattern, presented, accepted, precision) in [

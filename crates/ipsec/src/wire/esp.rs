@@ -119,6 +119,7 @@ mod tests {
         assert_eq!(parse_trailer(&[1, 2, 255, 59]), None);
     }
 
+    // RFC 4303 R13, R14
     #[test]
     fn written_trailers_are_read_back() {
         for payload_len in 0..40 {

@@ -89,6 +89,7 @@ fn check_commits(preemptions: Option<usize>, scripts: &'static [&'static [u64]])
     });
 }
 
+// RFC 4302 R28; RFC 4303 R37
 #[test]
 fn copies_of_a_number_are_accepted_once() {
     check_commits(Some(PREEMPTIONS), &[&[5], &[5], &[5]]);
@@ -104,6 +105,7 @@ fn a_number_stays_accepted_while_its_word_passes_to_a_later_block() {
     check_commits(Some(PREEMPTIONS), &[&[5], &[5], &[69]]);
 }
 
+// RFC 4303 R37
 #[test]
 fn a_word_never_passes_back_to_an_earlier_block() {
     check_commits(None, &[&[69], &[5, 69]]);
@@ -177,6 +179,7 @@ fn check_takes(left: u64, esn: bool, takes: &'static [&'static [u32]]) {
     });
 }
 
+// RFC 4302 R8, R15; RFC 4303 R8, R25
 #[test]
 fn no_sequence_number_is_given_out_twice_nor_past_the_last() {
     for esn in [false, true] {

@@ -161,6 +161,7 @@ fn a_rekey_moves_traffic_without_a_gap() {
     assert!(join.database.sad().lookup(second.spi_in).is_some());
 }
 
+// RFC 4301 R4
 #[test]
 fn redundant_sas_fall_back_on_each_other() {
     let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
@@ -257,6 +258,7 @@ fn narrowed_selectors_come_before_the_trap() {
     assert_eq!(send(&join, "10.2.8.1"), Err("acquire site/net".into()));
 }
 
+// RFC 4301 R12
 #[test]
 fn the_order_of_the_configuration_decides() {
     let mut join = join_with(vec![
@@ -417,6 +419,7 @@ fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
 }
 
 /// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
+// RFC 4301 R3
 #[test]
 fn dscps_choose_among_the_sas_of_one_entry() {
     let mut net = policy("net", TRAP, "10.2.0.0/16");
@@ -475,6 +478,7 @@ fn dscps_choose_among_the_sas_of_one_entry() {
     assert_eq!((spi(&join, 0), spi(&join, 46)), (net.spi_out, net.spi_out));
 }
 
+// RFC 4301 R19
 #[test]
 fn flows_share_the_entry_that_they_populate() {
     let mut each = policy("net", TRAP, "10.2.0.0/16");
@@ -503,6 +507,7 @@ fn flows_share_the_entry_that_they_populate() {
     assert_eq!(asked.packet.1.start, host);
 }
 
+// RFC 4301 R20; RFC 4303 R22
 #[test]
 fn what_was_configured_reaches_the_sas() {
     let mut configured = policy("net", TRAP, "10.2.0.0/16");

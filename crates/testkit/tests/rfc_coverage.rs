@@ -1,0 +1,274 @@
+//! `docs/rfc-coverage.md`: one row per MUST and SHOULD of the RFCs in `docs/rfc/`, with the tests that cite it.
+//!
+//! A test cites requirements in a comment above it: `// RFC 4303 R12, R13; RFC 4302 R7`. Requirements are numbered in
+//! the order of `docs/rfc/*.json`. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` writes the
+//! page again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+const PAGE: &str = "docs/rfc-coverage.md";
+
+#[derive(Deserialize)]
+struct Rfc {
+    rfc: u32,
+    title: String,
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Deserialize)]
+struct Requirement {
+    id: u32,
+    section: String,
+    level: String,
+    text: String,
+    /// Why it is not done, or not wholly.
+    #[serde(default)]
+    note: String,
+}
+
+/// A test and where it is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Test {
+    name: String,
+    file: String,
+}
+
+/// By RFC and requirement.
+type Citations = BTreeMap<(u32, u32), BTreeSet<Test>>;
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("../..").canonicalize().expect("the repository")
+}
+
+fn rfcs() -> Vec<Rfc> {
+    let mut rfcs: Vec<Rfc> = [4301, 4302, 4303]
+        .iter()
+        .map(|number| {
+            let path = root().join(format!("docs/rfc/{number}.json"));
+            let text = fs::read_to_string(path).expect("readable");
+            serde_json::from_str(&text).expect("as described in Rfc")
+        })
+        .collect();
+    rfcs.sort_by_key(|rfc| rfc.rfc);
+    rfcs
+}
+
+fn source_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                source_files(&path, files);
+            }
+        } else if name.ends_with(".rs") || name.ends_with(".py") {
+            files.push(path);
+        }
+    }
+}
+
+/// `RFC 4303 R1, R2; RFC 4302 R3` without the marker of the comment. None: another comment.
+fn parse_citation(line: &str) -> Option<Vec<(u32, u32)>> {
+    let comment = line
+        .trim()
+        .strip_prefix("// ")
+        .or(line.trim().strip_prefix("# "))?;
+    let mut cited = Vec::new();
+    for part in comment.split(';') {
+        let (rfc, ids) = part.trim().strip_prefix("RFC ")?.split_once(" R")?;
+        let rfc = rfc.parse().ok()?;
+        for id in ids.split(", R") {
+            cited.push((rfc, id.parse().ok()?));
+        }
+    }
+    Some(cited)
+}
+
+/// The name of the function that a line declares.
+fn function(line: &str) -> Option<&str> {
+    let rest = line.trim().trim_start_matches("pub ");
+    let rest = rest.strip_prefix("fn ").or(rest.strip_prefix("def "))?;
+    rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .next()
+}
+
+/// The citations of one file. A citation that no test follows is an error, with its line.
+fn cited_in(text: &str, file: &str, citations: &mut Citations) -> Result<(), String> {
+    let mut lines = text.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let Some(cited) = parse_citation(line) else {
+            continue;
+        };
+        let mut is_test = file.ends_with(".py");
+        let mut name = None;
+        for (_, line) in lines.by_ref().take(6) {
+            is_test |= line.trim() == "#[test]" || line.trim() == "#[tokio::test]";
+            name = function(line);
+            if name.is_some() {
+                break;
+            }
+        }
+        let name =
+            name.filter(|name| is_test && (file.ends_with(".rs") || name.starts_with("test_")));
+        let name = name.ok_or(format!("{file}:{}: no test follows the citation", at + 1))?;
+        for requirement in cited {
+            let (name, file) = (name.to_owned(), file.to_owned());
+            citations
+                .entry(requirement)
+                .or_default()
+                .insert(Test { name, file });
+        }
+    }
+    Ok(())
+}
+
+fn citations() -> Citations {
+    let mut files = Vec::new();
+    for folder in ["crates", "interop", "fuzz"] {
+        source_files(&root().join(folder), &mut files);
+    }
+    files.sort();
+    let mut citations = Citations::new();
+    for path in files {
+        let text = fs::read_to_string(&path).expect("readable");
+        let file = path
+            .strip_prefix(root())
+            .expect("within")
+            .display()
+            .to_string();
+        if let Err(error) = cited_in(&text, &file, &mut citations) {
+            panic!("{error}");
+        }
+    }
+    citations
+}
+
+fn page(rfcs: &[Rfc], citations: &Citations) -> String {
+    let mut page = String::from(
+        "# RFC coverage\n\nThe requirements (MUST and SHOULD) of RFC 4301, 4302 and 4303, in our words, with the tests that cite it or the reason for not \
+         doing it. Written by\n`ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` from `docs/rfc/*.json` and the comments \
+         `// RFC 4303 R12` above the tests;\nthe same test fails when this page is stale. Requirements on the authors of other documents, such as algorithm \
+         RFCs, are left out.\n\n",
+    );
+    page.push_str("| RFC | requirements | tested | tested, with a reservation | not done, with the reason |\n|---|---|---|---|---|\n");
+    for rfc in rfcs {
+        let tested = |r: &&Requirement| citations.contains_key(&(rfc.rfc, r.id));
+        let all = rfc.requirements.len();
+        let plain = rfc
+            .requirements
+            .iter()
+            .filter(|r| r.note.is_empty())
+            .filter(tested)
+            .count();
+        let both = rfc
+            .requirements
+            .iter()
+            .filter(|r| !r.note.is_empty())
+            .filter(tested)
+            .count();
+        let line = format!(
+            "| {} | {all} | {plain} | {both} | {} |",
+            rfc.rfc,
+            all - plain - both
+        );
+        writeln!(page, "{line}").expect("to memory");
+    }
+    for rfc in rfcs {
+        write!(page, "\n## RFC {}: {}\n\n", rfc.rfc, rfc.title).expect("to memory");
+        page.push_str(
+            "| id | section | level | requirement | tests, or why not |\n|---|---|---|---|---|\n",
+        );
+        for r in &rfc.requirements {
+            let tests = citations.get(&(rfc.rfc, r.id)).into_iter().flatten();
+            let link = |t: &Test| format!("[{}](../{})", t.name, t.file);
+            let mut cell: Vec<String> = tests.map(link).collect();
+            if !r.note.is_empty() {
+                cell.push(r.note.clone());
+            }
+            let (id, section, level, text) = (r.id, &r.section, &r.level, &r.text);
+            let cell = cell.join("<br>");
+            writeln!(page, "| R{id} | §{section} | {level} | {text} | {cell} |")
+                .expect("to memory");
+        }
+    }
+    page
+}
+
+#[test]
+fn every_requirement_has_a_test_or_a_reason() {
+    let (rfcs, citations) = (rfcs(), citations());
+    let mut wrong = Vec::new();
+    let mut known = BTreeSet::new();
+    for rfc in &rfcs {
+        for (index, r) in rfc.requirements.iter().enumerate() {
+            known.insert((rfc.rfc, r.id));
+            if r.id as usize != index + 1 {
+                wrong.push(format!("RFC {} R{}: not in order", rfc.rfc, r.id));
+            }
+            if !["MUST", "MUST NOT", "SHOULD", "SHOULD NOT"].contains(&r.level.as_str()) {
+                wrong.push(format!("RFC {} R{}: level {}", rfc.rfc, r.id, r.level));
+            }
+            if !citations.contains_key(&(rfc.rfc, r.id)) && r.note.is_empty() {
+                wrong.push(format!(
+                    "RFC {} R{}: neither a test nor a reason",
+                    rfc.rfc, r.id
+                ));
+            }
+        }
+    }
+    for ((rfc, id), tests) in citations
+        .iter()
+        .filter(|(cited, _)| !known.contains(*cited))
+    {
+        let test = tests.first().map_or("", |test| test.name.as_str());
+        wrong.push(format!(
+            "{test} cites RFC {rfc} R{id}, which does not exist"
+        ));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_page_is_what_the_citations_say() {
+    let expected = page(&rfcs(), &citations());
+    let path = root().join(PAGE);
+    if std::env::var_os("ESPLANADE_WRITE").is_some() {
+        fs::write(&path, &expected).expect("writable");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let stale = written.lines().zip(expected.lines()).find(|(a, b)| a != b);
+    assert!(
+        written == expected,
+        "{PAGE} is stale, from {stale:?} on: see the head of this file"
+    );
+}
+
+#[test]
+fn citations_are_read() {
+    let found = parse_citation("    // RFC 4303 R1, R12; RFC 4302 R7");
+    assert_eq!(found, Some(vec![(4303, 1), (4303, 12), (4302, 7)]));
+    for other in [
+        "// RFC 4303 §2.6",
+        "// RFC 4303 R",
+        "let x = 1;",
+        "// R1",
+        "// RFC 4303 R1 and so on",
+    ] {
+        assert_eq!(parse_citation(other), None, "{other}");
+    }
+    let mut citations = Citations::new();
+    let test = "// RFC 4303 R1\n#[test]\nfn works() {}\n";
+    assert!(cited_in(test, "a.rs", &mut citations).is_ok());
+    assert_eq!(citations.len(), 1);
+    let helper = "// RFC 4303 R1\nfn helper() {}\n";
+    assert!(cited_in(helper, "a.rs", &mut citations).is_err());
+    let nothing = "// RFC 4303 R1\n";
+    assert!(cited_in(nothing, "a.rs", &mut citations).is_err());
+}
