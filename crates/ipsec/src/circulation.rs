@@ -11,13 +11,19 @@ use crate::outbound::WalkLimits;
 /// What a walk knows about a batch that the engine does not need.
 pub(crate) trait Side: Default {
     fn clear(&mut self);
+
+    /// Counts all its packets as dropped, each for its SA.
+    fn count_drops(&self, reason: DropReason);
 }
 
 pub(crate) struct Circulation<S> {
     /// None while all are in the engine or with the caller.
     pub filling: Option<(Batch, S)>,
-    in_engine: VecDeque<S>,
+    /// With the number of jobs of each.
+    in_engine: VecDeque<(S, u64)>,
     spare: Vec<(Batch, S)>,
+    direction: Direction,
+    limits: WalkLimits,
 }
 
 impl<S: Side> Circulation<S> {
@@ -31,6 +37,8 @@ impl<S: Side> Circulation<S> {
             filling: spare.pop(),
             in_engine: VecDeque::with_capacity(limits.batches_max),
             spare,
+            direction,
+            limits: *limits,
         }
     }
 
@@ -55,9 +63,10 @@ impl<S: Side> Circulation<S> {
         let Some((batch, mut side)) = self.filling.take_if(waits) else {
             return Ok(());
         };
+        let jobs = batch.jobs.len() as u64;
         match engine.submit(batch) {
             Ok(()) => {
-                self.in_engine.push_back(side);
+                self.in_engine.push_back((side, jobs));
                 self.filling = self.spare.pop();
                 Ok(())
             }
@@ -65,6 +74,7 @@ impl<S: Side> Circulation<S> {
                 let mut batch = rejected.batch;
                 if rejected.reason == RejectReason::OutOfService {
                     counters.count_drop(DropReason::EngineFailed, batch.jobs.len() as u64);
+                    side.count_drops(DropReason::EngineFailed);
                     batch.clear();
                     side.clear();
                 }
@@ -77,7 +87,19 @@ impl<S: Side> Circulation<S> {
     /// The next finished batch, in the order of submission.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<(Batch, S)> {
         let batch = engine.poll()?;
-        Some((batch, self.in_engine.pop_front().unwrap_or_default()))
+        let (side, _) = self.in_engine.pop_front().unwrap_or_default();
+        Some((batch, side))
+    }
+
+    /// Gives up what is in the engine, which will not come back, and makes new batches for it. The packets are
+    /// counted as dropped; their sequence numbers stay used.
+    pub fn abandon(&mut self, counters: &WalkCounters) {
+        while let Some((mut side, jobs)) = self.in_engine.pop_front() {
+            counters.count_drop(DropReason::EngineFailed, jobs);
+            side.clear();
+            let batch = Batch::new(self.direction, self.limits.buffer_len, self.limits.jobs_max);
+            self.recycle(batch, side);
+        }
     }
 
     /// Takes a batch back for its next use.
