@@ -4,12 +4,16 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::*;
+use esplanade_crypto::iana::Integrity;
 use esplanade_ike::Config;
-use esplanade_ike::config::{Action, Connection, Lifetime, Retransmission, Unique};
+use esplanade_ike::config::{
+    Action, Child, Connection, Lifetime, Mode, Retransmission, Selector, Unique,
+};
 use esplanade_testkit::net::{Conditions, Rng};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,6 +32,25 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
         .push(child("two", "10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255").into());
     b.children
         .push(child("two", "10.4.0.0-10.4.0.255", "10.3.0.0-10.3.0.255").into());
+    if rng.chance(0.3) {
+        let host = Child {
+            name: "host".into(),
+            mode: Mode::Transport,
+            local_ts: vec![Selector::DYNAMIC],
+            remote_ts: vec![Selector::DYNAMIC],
+            ..(*a.children[0]).clone()
+        };
+        for connection in [&mut a, &mut b] {
+            connection.children.push(host.clone().into());
+        }
+    }
+    if rng.chance(0.2) {
+        for connection in [&mut a, &mut b] {
+            let two = Arc::make_mut(&mut connection.children[1]);
+            two.esp_proposals[0].encryption.clear();
+            two.esp_proposals[0].integrity = vec![Integrity::HmacSha2_256_128];
+        }
+    }
     let unique = [Unique::Never, Unique::No, Unique::Keep, Unique::Replace][rng.below(4) as usize];
     for connection in [&mut a, &mut b] {
         // Short enough that peers are given up although they live.
@@ -59,6 +82,10 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
                 };
                 *child = changed.into();
             }
+        }
+        if rng.chance(0.2) {
+            let net = Arc::make_mut(&mut connection.children[0]);
+            net.inactivity = Duration::from_secs(15 + rng.below(60));
         }
         connection.encap = rng.chance(0.2);
     }

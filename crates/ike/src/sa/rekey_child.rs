@@ -62,6 +62,11 @@ impl IkeSa {
         };
         state.children.push(child);
         if redundant {
+            // The peer's rekey has replaced the old one, which is for the peer to delete: not to be rekeyed again.
+            if let Some(old) = state.child_mut(old) {
+                old.state = ChildState::Rekeyed;
+                old.rekey_at = None;
+            }
             self.queue(ctx, Task::DeleteChild(new, DownReason::Rekeyed));
             return;
         }
