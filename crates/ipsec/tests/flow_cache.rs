@@ -4,6 +4,7 @@ mod common;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::key_material;
 use esplanade_crypto::Transform;
@@ -277,6 +278,43 @@ fn a_flow_is_looked_up_once() {
     };
     assert!(cache.sa(slot).is_some_and(|sa| Arc::ptr_eq(sa, &rekeyed)));
     assert_eq!(cache.misses(), 51);
+}
+
+/// What `install` has done when it returns, every later burst sees; meanwhile either SA is right.
+#[test]
+fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
+    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    let everything = || selectors(0, 255, PortRange::Any);
+    policy.install(sa(1, everything(), DscpSet::ALL));
+    let protect = Action::Protect(Arc::clone(&policy));
+    let spd = Spd::new(vec![Entry::new(everything(), protect)]);
+    let installed = AtomicU32::new(1);
+    const REKEYS: u32 = 3000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for spi in 2..=REKEYS {
+                policy.install(sa(spi, everything(), DscpSet::ALL));
+                installed.store(spi, Ordering::Release);
+            }
+        });
+        let mut cache = FlowCache::new(64, SECRET);
+        let mut n = 0u8;
+        loop {
+            n = n.wrapping_add(1);
+            let before = installed.load(Ordering::Acquire);
+            cache.begin_burst(&spd, 0);
+            let flow = Flow::new(v4(1), v4(n % 40), 17, Some((1, 2)));
+            let key = FlowKey::from_flow(&flow).expect("v4");
+            let Verdict::Protect(slot) = cache.lookup(&spd, &key) else {
+                panic!("there is always an SA");
+            };
+            let spi = cache.sa(slot).expect("of this burst").common.spi;
+            assert!(spi >= before, "{spi} after {before}");
+            if before == REKEYS {
+                break;
+            }
+        }
+    });
 }
 
 #[test]

@@ -255,14 +255,11 @@ impl<const W: usize> Table<W> {
     fn find(&self, hash: u64, key: &[u64; W], epoch: u64) -> Option<(u32, &Slot<W>)> {
         let index = self.index(hash);
         let Set(set) = self.sets.get(index)?;
-        // All ways are compared: which one it is nobody can guess.
-        let mut ways = 0u32;
-        for (way, slot) in set.iter().enumerate() {
-            let differ = slot.key.iter().zip(key).fold(0, |d, (a, b)| d | (a ^ b));
-            ways |= u32::from(differ == 0) << way;
+        // A flow that found its first choice free is there: one cache line, and no guess which way it is.
+        let mut way = first_choice(hash);
+        if set.get(way)?.key != *key {
+            way = set.iter().position(|slot| slot.key == *key)?;
         }
-        // A key is in one slot at most; an empty slot has a key that no packet has, and is not current.
-        let way = ways.trailing_zeros() as usize;
         let slot = set.get(way)?;
         slot.is_current(epoch)
             .then_some(((index * WAYS + way) as u32, slot))
@@ -280,9 +277,17 @@ impl<const W: usize> Table<W> {
         let Some(Set(set)) = self.sets.get_mut(index) else {
             return;
         };
-        let same = set.iter().position(|slot| slot.key == new.key);
-        let free = same.or_else(|| set.iter().position(|slot| !slot.is_current(epoch)));
-        set[free.unwrap_or(self.hand % WAYS)] = new;
+        let first = first_choice(hash);
+        // A key must not be there twice.
+        let way = match set.iter().position(|slot| slot.key == new.key) {
+            Some(same) => same,
+            None if !set[first].is_current(epoch) => first,
+            None => {
+                let free = set.iter().position(|slot| !slot.is_current(epoch));
+                free.unwrap_or(self.hand % WAYS)
+            }
+        };
+        set[way] = new;
     }
 
     /// Empties stale slots of the next `count` sets.
@@ -317,6 +322,12 @@ struct Pending {
     key: FlowKey,
     stamp: u64,
     sa: Option<Arc<OutboundSa>>,
+}
+
+/// The slot of its set that a flow takes if it is free.
+#[inline]
+fn first_choice(hash: u64) -> usize {
+    (hash >> (u64::BITS - WAYS.trailing_zeros())) as usize
 }
 
 /// What the SPD decided for recent outbound flows.

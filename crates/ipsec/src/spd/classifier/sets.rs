@@ -13,7 +13,7 @@ pub(super) const CHUNK: usize = FANOUT * FANOUT;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
     rules: u32,
-    /// Into `lists` if there are few rules, else into `chunks`.
+    /// The rule if it is one; else into `lists` if there are few, else into `chunks`.
     at: u32,
 }
 
@@ -36,10 +36,27 @@ pub(super) struct Dimension<V: Value> {
     chunks_per_set: usize,
 }
 
-/// Few rules, in their order; or a bitmap.
 pub(super) enum Found<'a> {
-    List(&'a [u16]),
+    Few(Few<'a>),
     Bitmap(Bitmap<'a>),
+}
+
+/// Few rules, in their order.
+#[derive(Clone, Copy)]
+pub(super) enum Few<'a> {
+    /// Told apart because it saves a look at the list, which may not be in the cache.
+    One(u16),
+    List(&'a [u16]),
+}
+
+impl<'a> Few<'a> {
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> + 'a {
+        let (one, list) = match self {
+            Self::One(rule) => (Some(rule), &[][..]),
+            Self::List(list) => (None, list),
+        };
+        one.into_iter().chain(list.iter().copied()).map(usize::from)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -112,11 +129,16 @@ impl<V: Value> Dimension<V> {
 
     pub(super) fn find(&self, value: V) -> Found<'_> {
         let Some(set) = self.sets.get(self.ranks.find(value)) else {
-            return Found::List(&[]);
+            return Found::Few(Few::List(&[]));
         };
         let at = set.at as usize;
-        if set.rules <= LIST_MAX {
-            return Found::List(self.lists.get(at..at + set.rules as usize).unwrap_or(&[]));
+        match set.rules {
+            1 => return Found::Few(Few::One(set.at as u16)),
+            0..=LIST_MAX => {
+                let list = self.lists.get(at..at + set.rules as usize).unwrap_or(&[]);
+                return Found::Few(Few::List(list));
+            }
+            _ => {}
         }
         Found::Bitmap(Bitmap {
             chunks: self.chunks.get(at..at + self.chunks_per_set).unwrap_or(&[]),
@@ -199,6 +221,7 @@ impl Builder {
             rules: self.rules,
             at,
         });
+        let first_list = self.lists.len();
         for (index, state) in self.state.iter_mut().enumerate() {
             if few {
                 let base = (index * CHUNK) as u32;
@@ -217,6 +240,12 @@ impl Builder {
                 });
                 self.chunks.push(chunk);
             }
+        }
+        if self.rules == 1
+            && let (Some(rule), Some(set)) = (self.lists.get(first_list), self.sets.last_mut())
+        {
+            set.at = u32::from(*rule);
+            self.lists.truncate(first_list);
         }
     }
 }
