@@ -2,6 +2,8 @@
 
 #[path = "seeds/others.rs"]
 mod others;
+#[path = "seeds/walks.rs"]
+mod walks;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -38,7 +40,8 @@ fn main() -> std::io::Result<()> {
         content.splice(0..0, [index % 4, first.0]);
         std::fs::write(corpus.join("ike_sk_open").join(name), content)?;
     }
-    others::write(&corpus)
+    others::write(&corpus)?;
+    walks::write(&corpus)
 }
 
 fn header(exchange: ExchangeType) -> Header {

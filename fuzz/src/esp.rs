@@ -4,7 +4,7 @@ use esplanade_crypto::Transform;
 
 // Two gateways with one tunnel, and the checks after each packet.
 #[path = "../../crates/ipsec/tests/common/mod.rs"]
-mod common;
+pub mod common;
 use common::{Tunnel, drive_inbound};
 
 /// Packets per input; the replay window sees some history.

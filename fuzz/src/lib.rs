@@ -4,6 +4,8 @@
 mod endpoint;
 mod esp;
 mod gateway;
+mod packets;
+mod walks;
 
 use std::sync::OnceLock;
 
@@ -17,6 +19,8 @@ use esplanade_ike::wire::{
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
+pub use packets::{fragments, inbound_frames, ip_packet};
+pub use walks::walks;
 
 /// A fuzz target: its input and nothing else decides what it does.
 pub type Target = fn(&[u8]);
@@ -25,11 +29,15 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("config_parse", config_parse),
     ("esp_inbound", esp_inbound),
+    ("fragments", fragments),
     ("ike_endpoint", ike_endpoint),
     ("ike_message", ike_message),
     ("ike_sk_open", ike_sk_open),
+    ("inbound_frames", inbound_frames),
+    ("ip_packet", ip_packet),
     ("tun_gso", tun_gso),
     ("vici_packet", vici_packet),
+    ("walks", walks),
 ];
 
 /// A datagram: what decodes and can be sent decodes again to the same message.

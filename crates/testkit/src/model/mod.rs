@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 pub use association::{
     Cipher, InboundSa, Limits, Mode, OutboundSa, Path, ReplaySet, SaOptions, Usage,
 };
-pub use packet::{Ip, complete, set_tos};
+pub use packet::{Ip, checksum, complete, set_checksum, set_tos};
 pub use policy::{Action, Entry, Flow, Ports, Protocol, Selector, matches_any};
 
 use policy::Lookup;

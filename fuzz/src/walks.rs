@@ -1,0 +1,19 @@
+//! The packet path beside the reference model: the scenario of `crates/ipsec/tests/differential`, told by the input.
+
+#[path = "../../crates/ipsec/tests/differential/choices.rs"]
+#[allow(dead_code, reason = "the test uses what the fuzz target does not")]
+mod choices;
+#[path = "../../crates/ipsec/tests/differential/cipher.rs"]
+mod cipher;
+#[path = "../../crates/ipsec/tests/differential/pair.rs"]
+mod pair;
+#[path = "../../crates/ipsec/tests/differential/scenario.rs"]
+#[allow(dead_code, reason = "the test uses what the fuzz target does not")]
+mod scenario;
+#[path = "../../crates/ipsec/tests/differential/traffic.rs"]
+mod traffic;
+
+/// Every byte is a choice: of policies, SAs, packets and what happens to them.
+pub fn walks(data: &[u8]) {
+    scenario::run(&mut choices::Choices::Bytes(data));
+}
