@@ -340,7 +340,7 @@ fn recompute_checksum(packet: &mut [u8], view: &IpView) {
     let Some(upper) = packet.get_mut(view.upper..view.total_len) else {
         return;
     };
-    // Zero is UDP's "none" over IPv4.
+    // Zero is UDP's "none", with some tunnels over IPv6 too (RFC 6935).
     let none = view.protocol == PROTOCOL_UDP && be16(upper, at) == Some(0);
     let Some(field) = upper
         .get_mut(at..at + 2)

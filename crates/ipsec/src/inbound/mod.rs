@@ -128,6 +128,12 @@ impl Inbound {
         self.push_one(sad, offset, len, facts, depth)
     }
 
+    /// When the engine is replaced with batches inside: drops and counts their packets. What the former engine may
+    /// still give must not be polled.
+    pub fn engine_lost(&mut self) {
+        self.batches.abandon(&self.counters);
+    }
+
     /// The number of packets that wait for [`Inbound::submit`].
     pub fn waiting(&self) -> usize {
         self.batches.waiting()

@@ -1,0 +1,560 @@
+//! Transport mode, AH, nested SAs, padding and dummies: both walks against each other, on whole packets.
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::{
+    LEFT, RIGHT, SlowEngine, Tunnel, address, assert_reconciled, inner, ipv4, ipv6, key_material,
+    parameters, prefix, selectors,
+};
+use esplanade_crypto::{Protocol, Transform};
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::outbound::{HEADROOM, Packet, TAILROOM};
+use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
+use esplanade_ipsec::selector::{Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::tunnel::{FlowLabelPolicy, OuterFacts};
+use esplanade_ipsec::wire::{IpView, checksum, ip};
+use proptest::prelude::*;
+
+const GCM: Transform = Transform::ESP[0];
+const AH: Transform = Transform::AH[0];
+
+fn ends(version: u8, udp_encap: bool) -> Path {
+    let (local, remote) = match version {
+        4 => ("10.1.0.7", "10.2.0.9"),
+        _ => ("2001:db8:1::7", "2001:db8:2::9"),
+    };
+    Path {
+        local: SocketAddr::new(address(local), 4500),
+        remote: SocketAddr::new(address(remote), 4500),
+        udp_encap,
+    }
+}
+
+/// Seals packets and gives them as they go onto the wire.
+fn frames(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    for packet in packets {
+        let _ = tunnel.outbound.push(&tunnel.spd, packet).expect("room");
+    }
+    flush(tunnel)
+}
+
+fn flush(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
+    let (mut sent, mut identification) = (Vec::new(), 0);
+    while tunnel.outbound.waiting() > 0 {
+        let engine = &mut tunnel.seal_engine;
+        tunnel.outbound.submit(engine).expect("it takes all");
+        while let Some(mut sealed) = tunnel.outbound.poll(engine) {
+            let failed = sealed.for_each_frame(&mut identification, |f| sent.push(f.to_vec()));
+            assert_eq!(failed, 0);
+            tunnel.outbound.recycle(sealed);
+        }
+    }
+    assert_reconciled(tunnel.outbound.counters());
+    sent
+}
+
+/// Where ESP or AH begins, and what a back end that sees the whole packet knows.
+fn facts_of(frame: &[u8]) -> OuterFacts {
+    let view = IpView::parse(frame).expect("a well-formed outer packet");
+    let udp = view.protocol == ip::PROTOCOL_UDP;
+    let (protocol, udp_len) = match view.protocol {
+        51 => (Protocol::Ah, 0),
+        50 => (Protocol::Esp, 0),
+        17 => (Protocol::Esp, 8),
+        other => panic!("protocol {other} is no IPsec"),
+    };
+    let port = if udp { 4500 } else { 0 };
+    OuterFacts {
+        header_len: (view.upper + udp_len) as u16,
+        protocol,
+        ..OuterFacts::new(SocketAddr::new(view.source, port), udp, view.tos)
+    }
+}
+
+fn open(tunnel: &mut Tunnel, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut opened = Vec::new();
+    for frame in frames {
+        opened.extend(tunnel.open_from(std::slice::from_ref(frame), &facts_of(frame)));
+    }
+    assert_reconciled(tunnel.inbound.counters());
+    opened
+}
+
+fn some_packets(version: u8) -> Vec<Vec<u8>> {
+    let mut packets: Vec<Vec<u8>> = [0, 1, 7, 100, 1400]
+        .map(|len| inner(version, &vec![0x5a; len]))
+        .into();
+    // Back ends may read more than the packet.
+    packets[1].extend([0xee; 5]);
+    packets
+}
+
+fn trimmed(packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let trim = |packet: &Vec<u8>| {
+        let view = IpView::parse(packet).expect("well-formed");
+        packet[..view.total_len].to_vec()
+    };
+    packets.iter().map(trim).collect()
+}
+
+#[test]
+fn every_mode_and_protocol_delivers_what_was_sent() {
+    let transforms = [GCM, Transform::ESP[3], AH, Transform::AH[7]];
+    for transform in transforms {
+        for mode in [Mode::Tunnel, Mode::Transport] {
+            for (version, outer) in [(4, 4), (6, 6), (4, 6), (6, 4)] {
+                for udp_encap in [false, true] {
+                    let esp = transform.protocol() == Protocol::Esp;
+                    let mixed = version != outer && mode == Mode::Transport;
+                    if mixed || udp_encap && !esp {
+                        continue;
+                    }
+                    let mut tunnel = Tunnel::with(transform, true, |p| {
+                        p.mode = mode;
+                        p.path = ends(outer, udp_encap);
+                    });
+                    let packets = some_packets(version);
+                    let sent = frames(&mut tunnel, &packets);
+                    assert_eq!(sent.len(), packets.len());
+                    let name = format!("{transform} {mode:?} {version} in {outer} {udp_encap}");
+                    for frame in &sent {
+                        let view = IpView::parse(frame).expect(&name);
+                        assert_eq!(view.total_len, frame.len(), "{name}");
+                    }
+                    let opened = open(&mut tunnel, &sent);
+                    assert!(opened == trimmed(&packets), "{name}");
+                }
+            }
+        }
+    }
+}
+
+fn udp_sum(packet: &[u8], view: &IpView) -> u16 {
+    let upper = &packet[view.upper..];
+    let mut sum = upper.len() as u64 + 17;
+    for address in [view.source, view.destination] {
+        sum = match address {
+            IpAddr::V4(a) => checksum::sum(sum, &a.octets()),
+            IpAddr::V6(a) => checksum::sum(sum, &a.octets()),
+        };
+    }
+    checksum::fold(checksum::sum(sum, upper))
+}
+
+/// RFC 4303 §3.1.1: behind hop-by-hop and routing headers, before destination options for the final destination.
+#[test]
+fn transport_mode_goes_between_the_extension_headers() {
+    for transform in [GCM, AH] {
+        let mut tunnel = Tunnel::with(transform, false, |p| {
+            p.mode = Mode::Transport;
+            p.path = ends(6, false);
+        });
+        let mut payload = vec![60, 0, 1, 4, 0, 0, 0, 0];
+        payload.extend([17, 0, 1, 4, 0, 0, 0, 0]);
+        payload.extend([0x13, 0x88, 0x9c, 0x41, 0, 12, 0, 0, 1, 2, 3, 4]);
+        let packet = ipv6("2001:db8:1::7", "2001:db8:2::9", 0, 0, &payload);
+        let sent = frames(&mut tunnel, std::slice::from_ref(&packet));
+        let [frame] = &sent[..] else {
+            panic!("one packet")
+        };
+        let number = transform.protocol().number();
+        assert_eq!((frame[6], frame[40]), (0, number), "hop-by-hop, then IPsec");
+        if number == 51 {
+            assert_eq!(frame[48], 60, "AH, then destination options");
+        }
+        assert_eq!(open(&mut tunnel, &sent), [packet]);
+    }
+}
+
+#[test]
+fn transport_mode_keeps_ipv4_options() {
+    for transform in [GCM, AH] {
+        let mut tunnel = Tunnel::with(transform, false, |p| {
+            p.mode = Mode::Transport;
+            p.path = ends(4, false);
+        });
+        let mut packet = inner(4, b"with router alert");
+        packet.splice(20..20, [0x94, 4, 0, 0]);
+        packet[0] = 0x46;
+        let len = packet.len() as u16;
+        packet[2..4].copy_from_slice(&len.to_be_bytes());
+        packet[10..12].fill(0);
+        let sum = checksum::fold(checksum::sum(0, &packet[..24]));
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        let sent = frames(&mut tunnel, std::slice::from_ref(&packet));
+        assert_eq!(sent[0][..2], [0x46, 0]);
+        assert_eq!(sent[0][20..24], [0x94, 4, 0, 0]);
+        assert_eq!(open(&mut tunnel, &sent), [packet]);
+    }
+}
+
+/// A UDP socket keeps the outer IP header to itself.
+#[test]
+fn transport_mode_does_without_the_outer_header() {
+    for version in [4, 6] {
+        let mut tunnel = Tunnel::with(GCM, false, |p| {
+            p.mode = Mode::Transport;
+            p.path = ends(version, true);
+        });
+        let packet = inner(version, b"over a socket");
+        let sealed = tunnel.seal(std::slice::from_ref(&packet));
+        let facts = OuterFacts::new(ends(version, true).local, true, 0);
+        let opened = tunnel.open_from(&sealed, &facts);
+        let [opened] = &opened[..] else {
+            panic!("one packet")
+        };
+        let (sent, got) = (IpView::parse(&packet), IpView::parse(opened));
+        let (sent, got) = (sent.expect("well-formed"), got.expect("well-formed"));
+        assert_eq!(sent.source, got.source);
+        assert_eq!(sent.destination, got.destination);
+        assert_eq!(opened[got.upper + 8..], *b"over a socket");
+    }
+}
+
+/// RFC 3948 §3.1.2: behind a NAT the checksum is of addresses that the receiver does not see.
+#[test]
+fn a_nat_does_not_spoil_the_checksum_in_transport_mode() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| {
+        p.mode = Mode::Transport;
+        p.path = ends(4, true);
+    });
+    let mut packet = inner(4, b"through a NAT");
+    let view = IpView::parse(&packet).expect("well-formed");
+    let sum = udp_sum(&packet, &view);
+    packet[26..28].copy_from_slice(&sum.to_be_bytes());
+    let sealed = tunnel.seal(std::slice::from_ref(&packet));
+    let facts = OuterFacts::new("10.1.9.9:1024".parse().expect("an address"), true, 0);
+    let opened = tunnel.open_from(&sealed, &facts);
+    let view = IpView::parse(&opened[0]).expect("well-formed");
+    assert_eq!(view.source, address("10.1.9.9"));
+    assert_eq!(udp_sum(&opened[0], &view), 0, "the sum with its complement");
+}
+
+#[test]
+fn transport_mode_is_for_the_sas_ends_only() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| {
+        p.mode = Mode::Transport;
+        p.path = ends(4, false);
+    });
+    let other = ipv4("10.1.0.8", "10.2.0.9", 17, 0, &[0; 12]);
+    assert!(frames(&mut tunnel, &[other]).is_empty());
+    let drops = &tunnel.outbound_sa.common.drops;
+    assert_eq!(drops.get(DropReason::OutsideSaSelectors), 1);
+}
+
+#[test]
+fn the_ah_header_must_be_there_and_whole() {
+    let mut tunnel = Tunnel::with(AH, false, |p| p.path = ends(4, false));
+    let sent = frames(&mut tunnel, &[inner(4, b"hello")]);
+    let facts = facts_of(&sent[0]);
+    let mut changed = sent[0].clone();
+    changed[21] += 1;
+    let blind = OuterFacts {
+        header_len: 0,
+        ..facts
+    };
+    assert!(tunnel.open_from(&[changed], &facts).is_empty());
+    assert!(
+        tunnel
+            .open_from(&[sent[0][20..].to_vec()], &blind)
+            .is_empty()
+    );
+    assert!(
+        tunnel
+            .open_from(&[sent[0][..30].to_vec()], &facts)
+            .is_empty()
+    );
+    let drops = &tunnel.inbound.counters().drops;
+    assert_eq!(drops.get(DropReason::MalformedAh), 3);
+    // Hops change what is mutable, and nothing else.
+    let mut travelled = sent[0].clone();
+    travelled[8] = 9;
+    travelled[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &travelled[..20]));
+    travelled[10..12].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(open(&mut tunnel, &[travelled]).len(), 1);
+}
+
+/// RFC 4303 §2.7.
+#[test]
+fn padding_hides_the_length_and_comes_off_again() {
+    let packets = some_packets(4);
+    let lengths = |tfc| {
+        let mut tunnel = Tunnel::with(GCM, false, |p| p.tfc = tfc);
+        let sent = frames(&mut tunnel, &packets);
+        assert_eq!(open(&mut tunnel, &sent), trimmed(&packets));
+        sent.iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    let padded = lengths(TfcPadding::To(500));
+    assert!(padded[..4].iter().all(|len| *len == padded[0]));
+    assert!(padded[4] > padded[0], "longer ones stay as they are");
+    let to_mtu = lengths(TfcPadding::Mtu(1500));
+    assert!(to_mtu.iter().all(|len| *len == to_mtu[0]));
+    assert!((1497..=1500).contains(&to_mtu[0]), "{to_mtu:?}");
+}
+
+/// RFC 4303 §2.6.
+#[test]
+fn dummies_are_made_and_discarded() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let sa = Arc::clone(&tunnel.outbound_sa);
+    for len in [0, 1, 1000] {
+        tunnel.outbound.push_dummy(&sa, len).expect("room");
+    }
+    let sent = flush(&mut tunnel);
+    assert_eq!(tunnel.outbound.counters().dummies.load(Relaxed), 3);
+    assert_eq!(sent.len(), 3);
+    assert!(open(&mut tunnel, &sent).is_empty());
+    let drops = &tunnel.inbound.counters().drops;
+    assert_eq!(drops.get(DropReason::Dummy), 3);
+
+    let mut transport = Tunnel::with(GCM, false, |p| p.mode = Mode::Transport);
+    let sa = Arc::clone(&transport.outbound_sa);
+    assert!(transport.outbound.push_dummy(&sa, 10).is_err());
+    assert_reconciled(transport.outbound.counters());
+}
+
+/// RFC 6438: one label for a flow, others for others.
+#[test]
+fn flow_labels_are_copied_or_hashed() {
+    let labels = |policy| {
+        let mut tunnel = Tunnel::with(GCM, false, |p| {
+            p.path = ends(6, false);
+            p.tunnel.flow_label = policy;
+        });
+        let mut first = inner(6, b"a");
+        first[2..4].copy_from_slice(&[0x12, 0x34]);
+        let mut second = first.clone();
+        second[41] ^= 1;
+        let sent = frames(&mut tunnel, &[first.clone(), first, second]);
+        let label = |f: &Vec<u8>| IpView::parse(f).expect("well-formed").flow_label;
+        sent.iter().map(label).collect::<Vec<_>>()
+    };
+    assert_eq!(labels(FlowLabelPolicy::Zero), [0; 3]);
+    assert_eq!(labels(FlowLabelPolicy::Copy), [0x1234; 3]);
+    let hashed = labels(FlowLabelPolicy::Hash);
+    assert_eq!(hashed[0], hashed[1]);
+    assert_ne!(hashed[0], hashed[2]);
+}
+
+/// Puts the SA of a tunnel behind another: `outer` seals what the tunnel sealed.
+fn nest(tunnel: &mut Tunnel, transform: Transform, change: impl Fn(&mut SaParameters<'_>)) {
+    let everything = SelectorSet::new(vec![
+        Selector::between(prefix("0.0.0.0/0"), prefix("0.0.0.0/0")),
+        Selector::between(prefix("::/0"), prefix("::/0")),
+    ])
+    .expect("two are not too many");
+    let sad = tunnel.database.sad();
+    let spi = sad.allocate_spi().expect("room");
+    let key = key_material(transform);
+    let make = |turned: bool| {
+        let mut p = parameters(transform, false, spi, &key);
+        p.selectors = everything.clone();
+        change(&mut p);
+        if turned {
+            (p.path.local, p.path.remote) = (p.path.remote, p.path.local);
+        }
+        p
+    };
+    let outer = Arc::new(Policy::new(PolicyId(8), "outer"));
+    outer.install(Arc::new(OutboundSa::new(make(false)).expect("good keys")));
+    let inbound = InboundSa::new(make(true)).expect("good keys");
+    sad.insert(Arc::new(inbound)).expect("allocated");
+
+    let key = key_material(tunnel.outbound_sa.common.transform());
+    let common = &tunnel.outbound_sa.common;
+    let inner = parameters(common.transform(), common.esn(), common.spi, &key);
+    let inner = SaParameters {
+        mode: common.mode,
+        path: common.path(),
+        ..inner
+    };
+    let inner = OutboundSa::new(inner).expect("good keys").through(outer);
+    tunnel.policy.install(Arc::new(inner));
+}
+
+fn open_nested(tunnel: &mut Tunnel, frame: &[u8]) -> Vec<Vec<u8>> {
+    let facts = facts_of(frame);
+    let sad = tunnel.database.sad();
+    let _ = tunnel.inbound.push_copy(sad, frame, &facts);
+    let mut out = Vec::new();
+    while tunnel.inbound.waiting() > 0 {
+        let engine = &mut tunnel.open_engine;
+        tunnel.inbound.submit(engine).expect("it takes all");
+        while let Some(mut opened) = tunnel.inbound.poll(engine) {
+            out.extend(opened.delivered().iter().map(|d| opened.packet(d).to_vec()));
+            tunnel.inbound.push_nested(sad, &mut opened);
+            tunnel.inbound.recycle(opened);
+        }
+    }
+    assert_reconciled(tunnel.inbound.counters());
+    out
+}
+
+/// AH over ESP in transport mode, and a tunnel in a tunnel (RFC 4301 §4.3, appendix E).
+#[test]
+fn a_packet_goes_through_two_sas_and_back() {
+    for (inner_mode, outer_transform, outer_mode) in [
+        (Mode::Transport, AH, Mode::Transport),
+        (Mode::Tunnel, AH, Mode::Transport),
+        (Mode::Tunnel, GCM, Mode::Tunnel),
+    ] {
+        for version in [4, 6] {
+            let path = ends(version, false);
+            let mut tunnel = Tunnel::with(GCM, false, |p| {
+                p.mode = inner_mode;
+                p.path = path;
+            });
+            nest(&mut tunnel, outer_transform, |p| {
+                p.mode = outer_mode;
+                p.path = path;
+            });
+            let packet = inner(version, b"twice protected");
+            let sent = frames(&mut tunnel, std::slice::from_ref(&packet));
+            let [frame] = &sent[..] else {
+                panic!("one packet, but {}", sent.len())
+            };
+            let outermost = IpView::parse(frame).expect("well-formed").protocol;
+            assert_eq!(outermost, outer_transform.protocol().number());
+            assert_eq!(open_nested(&mut tunnel, frame), [packet]);
+        }
+    }
+}
+
+#[test]
+fn what_nobody_takes_out_of_its_second_sa_is_counted() {
+    let path = ends(4, false);
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.path = path);
+    nest(&mut tunnel, AH, |p| {
+        p.mode = Mode::Transport;
+        p.path = path;
+    });
+    let sent = frames(&mut tunnel, &[inner(4, b"nested")]);
+    assert!(open(&mut tunnel, &sent).is_empty());
+    let drops = &tunnel.inbound.counters().drops;
+    assert_eq!(drops.get(DropReason::NestedTooDeep), 1);
+}
+
+#[test]
+fn a_lost_engine_takes_its_packets_with_it() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let mut lost = SlowEngine::new(4, 1000);
+    for _ in 0..3 {
+        let _ = tunnel.outbound.push(&tunnel.spd, &inner(4, b"lost"));
+        tunnel.outbound.submit(&mut lost).expect("it takes three");
+    }
+    tunnel.outbound.engine_lost();
+    assert_reconciled(tunnel.outbound.counters());
+    let sent = frames(&mut tunnel, &[inner(4, b"after")]);
+    assert_eq!(open(&mut tunnel, &sent), [inner(4, b"after")]);
+    assert_eq!(
+        tunnel
+            .outbound
+            .counters()
+            .drops
+            .get(DropReason::EngineFailed),
+        3
+    );
+}
+
+/// Writes packets into the arena with room around them and pushes them as a burst.
+fn burst(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<u32> {
+    let mut places = Vec::new();
+    let buffer = tunnel.outbound.receive_buffer().expect("a batch");
+    let mut end = 0;
+    for packet in packets {
+        let offset = end + HEADROOM;
+        let len = packet.len();
+        buffer.bytes[offset..offset + len].copy_from_slice(packet);
+        let slot_end = offset + len + TAILROOM;
+        places.push(Packet {
+            slot_start: (buffer.offset + end) as u32,
+            slot_end: (buffer.offset + slot_end) as u32,
+            offset: (buffer.offset + offset) as u32,
+            len: len as u32,
+        });
+        end = slot_end;
+    }
+    assert!(tunnel.outbound.commit_received(end));
+    tunnel.outbound.push_burst(&tunnel.spd, &places);
+    tunnel.outbound.bypassed().to_vec()
+}
+
+fn with_bypass(tunnel: &mut Tunnel) {
+    let host = prefix("10.9.0.0/16");
+    let set = SelectorSet::new(vec![Selector::between(host, host)]).expect("one");
+    let mut entries = vec![Entry::new(set, Action::Bypass)];
+    entries.push(Entry::new(
+        selectors(LEFT, RIGHT),
+        Action::Protect(Arc::clone(&tunnel.policy)),
+    ));
+    tunnel.spd = Spd::new(entries);
+}
+
+fn any_packet() -> impl Strategy<Value = Vec<u8>> {
+    let payload = proptest::collection::vec(any::<u8>(), 0..200);
+    (0..6u8, payload, any::<u8>()).prop_map(|(kind, payload, tos)| match kind {
+        0 | 1 => inner(4, &payload),
+        2 => inner(6, &payload),
+        3 => ipv4(
+            "10.9.0.1",
+            "10.9.0.2",
+            17,
+            tos,
+            &[&[0; 8], &payload[..]].concat(),
+        ),
+        4 => ipv4(
+            "10.1.0.7",
+            "10.2.0.9",
+            1,
+            tos,
+            &[&[8, 0, 0, 0], &payload[..]].concat(),
+        ),
+        _ => payload,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Both ways in seal the same packets the same way, whatever is between them, and count the same.
+    #[test]
+    fn a_burst_is_what_its_packets_are(
+        packets in proptest::collection::vec(any_packet(), 1..150),
+        mode in prop_oneof![Just(Mode::Tunnel), Just(Mode::Transport)],
+        transform in prop_oneof![Just(GCM), Just(AH)],
+    ) {
+        let change = |p: &mut SaParameters<'_>| {
+            p.mode = mode;
+            p.path = ends(4, false);
+        };
+        let mut one_by_one = Tunnel::with(transform, false, change);
+        let mut in_place = Tunnel::with(transform, false, change);
+        // The same SPI in both, so that the bytes can be compared.
+        for tunnel in [&mut one_by_one, &mut in_place] {
+            let key = key_material(transform);
+            let mut p = parameters(transform, false, 0x1234_5678, &key);
+            change(&mut p);
+            tunnel.policy.remove(tunnel.outbound_sa.common.spi);
+            tunnel.policy.install(Arc::new(OutboundSa::new(p).expect("good keys")));
+            with_bypass(tunnel);
+        }
+        let expected = frames(&mut one_by_one, &packets);
+        let bypassed = burst(&mut in_place, &packets);
+        let got = flush(&mut in_place);
+        prop_assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(&expected) {
+            prop_assert_eq!(got, expected);
+        }
+        let (a, b) = (one_by_one.outbound.counters(), in_place.outbound.counters());
+        prop_assert_eq!(bypassed.len() as u64, b.packets_bypassed.load(Relaxed));
+        prop_assert_eq!(a.packets_bypassed.load(Relaxed), b.packets_bypassed.load(Relaxed));
+        let drops = |c: &esplanade_ipsec::WalkCounters| c.drops.iter().collect::<Vec<_>>();
+        prop_assert_eq!(drops(a), drops(b));
+    }
+}
