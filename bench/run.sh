@@ -6,3 +6,4 @@ tools/deps.sh --bench
 cargo build --locked --release --bin esplanade
 .venv/bin/python bench/tunnel.py "$@"
 .venv/bin/python bench/handshake.py
+.venv/bin/python bench/classifier.py

@@ -10,8 +10,8 @@ pub struct Flow {
     pub remote: IpAddr,
     /// None where extension headers hide it: in later fragments of IPv6.
     pub protocol: Option<u8>,
-    /// Local and remote port; none in later fragments and in protocols without ports. ICMP's type and code, and the
-    /// type of a Mobility Header (in the high byte), stand in both.
+    /// Local and remote port; none in later fragments and in protocols without ports. ICMP's type and code
+    /// stand in both (RFC 7296 §3.13.1).
     pub ports: Option<(u16, u16)>,
     /// Chooses among the SAs of a policy, never the policy (RFC 4301 §4.1).
     pub dscp: u8,
