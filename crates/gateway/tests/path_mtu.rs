@@ -257,3 +257,34 @@ fn the_segment_size_of_tcp_is_lowered() {
     });
     assert_eq!(clamped, [2, 0]);
 }
+
+// RFC 4301 R30
+#[test]
+fn senders_of_discarded_packets_can_be_told() {
+    let telling = Processing {
+        report_discards: true,
+        ..Processing::default()
+    };
+    let extras = Extras {
+        processing: [telling, Processing::default()],
+        remote_ports: PortRange::Range(7000, 7000),
+    };
+    let test = "senders_of_discarded_packets_can_be_told";
+    let Some(pair) = pair(test, &options(true, false), &extras) else {
+        return;
+    };
+    for v6 in [false, true] {
+        let (near, far) = (udp(&pair, 0, v6), udp(&pair, 1, v6));
+        let mut elsewhere = far.local_addr().unwrap();
+        elsewhere.set_port(9);
+        near.connect(elsewhere).unwrap();
+        near.send(b"no policy is for this port").unwrap();
+        let error = near.recv(&mut [0; 10]).unwrap_err().raw_os_error();
+        let prohibited = if v6 { libc::EACCES } else { libc::EHOSTUNREACH };
+        assert_eq!(error, Some(prohibited));
+    }
+    let worker = &pair.sites[0].workers[0];
+    assert!(worker.outbound.drops.get(DropReason::NoPolicy) >= 2);
+    // Not about multicast, which the kernel sends of its own accord.
+    assert_eq!(worker.io.icmp_sent.load(Ordering::Relaxed), 2);
+}
