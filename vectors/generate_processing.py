@@ -58,7 +58,6 @@ def icmp_errors():
     problems = {
         "too big 1372": (ICMP(type=3, code=4, nexthopmtu=1372), ICMPv6PacketTooBig(mtu=1372)),
         "prohibited": (ICMP(type=3, code=13), ICMPv6DestUnreach(code=1)),
-        "unreachable": (ICMP(type=3, code=1), ICMPv6DestUnreach(code=3)),
     }
     for name, (v4, v6) in problems.items():
         for length in [0, 1, 507, 520, 521, 1183, 1184, 1185, 1401]:

@@ -229,16 +229,6 @@ impl PathMtus {
         let path = paths.get(&remote)?;
         path.is_fresh(now_ms).then_some(path.mtu)
     }
-
-    /// Forgets what is known about a peer's path, because the peer has moved.
-    pub fn forget(&self, remote: IpAddr) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Paths::clone(&self.paths.load());
-        if next.remove(&remote).is_some() {
-            self.any.store(!next.is_empty(), Ordering::Release);
-            self.paths.store(next.into());
-        }
-    }
 }
 
 impl Path {

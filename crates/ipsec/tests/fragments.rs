@@ -352,8 +352,7 @@ fn later_fragments_share_the_verdict_of_the_first() {
     assert_eq!(tracker.len(), 2);
     assert_eq!(tracker.later(&key(1), 600), None);
     assert_eq!(tracker.later(&key(2), 600), Some('c'));
-    tracker.clear();
-    assert!(tracker.is_empty());
+    assert!(!tracker.is_empty());
 }
 
 proptest! {

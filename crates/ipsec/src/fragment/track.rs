@@ -57,12 +57,6 @@ impl<V: Clone> Tracker<V> {
         (now_ms < remembered.deadline_ms).then(|| remembered.verdict.clone())
     }
 
-    /// Forgets all, because policies or SAs have changed.
-    pub fn clear(&mut self) {
-        self.verdicts.clear();
-        self.order.clear();
-    }
-
     pub fn len(&self) -> usize {
         self.verdicts.len()
     }

@@ -17,7 +17,7 @@ const EXTENSION_HEADERS_MAX: usize = 16;
 
 /// Longest run of IP header, options and extension headers before an AH that is worked on. A peer that could
 /// make it as long as the packet could also make every packet be copied twice.
-pub const HEADERS_LEN_MAX: usize = 1024;
+const HEADERS_LEN_MAX: usize = 1024;
 
 /// The fields in the clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,8 +24,6 @@ pub enum Problem {
     TooBig { mtu: u32 },
     /// A policy discards it (RFC 4301 §6: communication administratively prohibited).
     Prohibited,
-    /// There is no SA for it and none can be had (host, or address, unreachable).
-    Unreachable,
 }
 
 impl Problem {
@@ -33,7 +31,6 @@ impl Problem {
         match self {
             Self::TooBig { mtu } => (V4_UNREACHABLE, V4_FRAGMENTATION_NEEDED, mtu.min(0xffff)),
             Self::Prohibited => (V4_UNREACHABLE, 13, 0),
-            Self::Unreachable => (V4_UNREACHABLE, 1, 0),
         }
     }
 
@@ -41,7 +38,6 @@ impl Problem {
         match self {
             Self::TooBig { mtu } => (V6_TOO_BIG, 0, mtu),
             Self::Prohibited => (V6_UNREACHABLE, 1, 0),
-            Self::Unreachable => (V6_UNREACHABLE, 3, 0),
         }
     }
 }
