@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use common::{LEFT, POLICY, RIGHT, inner, key_material, parameters, selectors};
+use common::{LEFT, POLICY, RIGHT, assert_reconciled, inner, key_material, parameters, selectors};
 use esplanade_crypto::{Batch, Engine, JobStatus, RejectReason, Rejected, Transform, cpu};
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{OutboundSa, SaParameters};
@@ -142,7 +142,8 @@ impl Worker {
             let _ = self.walk.push(spd, &inner(4, &[n as u8; 20]));
         }
         if self.walk.submit(&mut self.engine) == Err(RejectReason::OutOfService) {
-            // The fallback begins with the next batch.
+            // The fallback begins with the next batch; what the lost engine still had is gone.
+            self.walk.engine_lost();
             self.engine.lost = false;
             self.engine.script.clear();
         }
@@ -183,6 +184,9 @@ fn run(script: &[Behaviour]) {
         for worker in &mut workers {
             sent.extend(worker.round(&spd, 2 + round % 2));
         }
+    }
+    for worker in &workers {
+        assert_reconciled(worker.walk.counters());
     }
     let count = sent.len();
     sent.sort_unstable();

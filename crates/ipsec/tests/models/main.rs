@@ -116,7 +116,7 @@ fn a_word_never_passes_back_to_an_earlier_block() {
 
 #[test]
 fn runs_across_words_accept_each_number_once() {
-    model(Some(PREEMPTIONS + 1), || {
+    model(Some(PREEMPTIONS), || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
         // 30..=37 lie in two blocks, and 69 takes the first one's word.
         let job = |(first, wanted): (u64, u64)| {
