@@ -317,6 +317,36 @@ fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
     });
 }
 
+/// However two installations meet, the cache ends with the answer of the policy.
+#[test]
+fn installations_at_the_same_time_leave_nothing_stale() {
+    let policy = Arc::new(Policy::new(PolicyId(1), "p"));
+    let everything = || selectors(0, 255, PortRange::Any);
+    let protect = Action::Protect(Arc::clone(&policy));
+    let spd = Spd::new(vec![Entry::new(everything(), protect)]);
+    let flow = Flow::new(v4(1), v4(2), 17, Some((1, 2)));
+    let key = FlowKey::from_flow(&flow).expect("v4");
+    let mut cache = FlowCache::new(64, SECRET);
+    for round in 0..500 {
+        std::thread::scope(|scope| {
+            for writer in 1..=2 {
+                let (policy, sa) = (&policy, sa(2 * round + writer, everything(), DscpSet::ALL));
+                scope.spawn(move || policy.install(sa));
+            }
+            for _ in 0..4 {
+                cache.begin_burst(&spd, 0);
+                cache.lookup(&spd, &key);
+            }
+        });
+        cache.begin_burst(&spd, 0);
+        let verdict = cache.lookup(&spd, &key);
+        assert!(agrees(&cache, &spd, &flow, verdict), "{verdict:?}");
+        cache.begin_burst(&spd, 0);
+        let verdict = cache.lookup(&spd, &key);
+        assert!(agrees(&cache, &spd, &flow, verdict), "{verdict:?}");
+    }
+}
+
 #[test]
 fn a_removed_sa_is_let_go() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));

@@ -1,7 +1,7 @@
 //! A Protect entry's policy: the SAs that carry its traffic.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -23,6 +23,8 @@ pub struct Policy {
     pub id: PolicyId,
     pub name: String,
     outbound: ArcSwap<Selection>,
+    /// Held by the control plane only; packets never wait for it.
+    changing: Mutex<()>,
     acquire_raised: AtomicBool,
 }
 
@@ -68,6 +70,7 @@ impl Policy {
             id,
             name: name.into(),
             outbound: ArcSwap::default(),
+            changing: Mutex::new(()),
             acquire_raised: AtomicBool::new(false),
         }
     }
@@ -81,7 +84,7 @@ impl Policy {
                 old.common.selectors == sa.common.selectors && old.common.dscp == sa.common.dscp
             };
             let former = sas.iter().position(same).map(|at| sas.remove(at));
-            sas.insert(0, Arc::clone(&sa));
+            sas.insert(0, sa);
             former.or_else(|| (sas.len() > SAS_MAX).then(|| sas.pop())?)
         });
         self.acquire_done();
@@ -98,23 +101,20 @@ impl Policy {
     }
 
     /// Replaces the selection; SAs of the former and of the new one drop out of all flow caches. In this order a
-    /// reader that still chose from the former one has its generation, which no SA carries any more.
-    fn change<T>(&self, edit: impl Fn(&mut Vec<Arc<OutboundSa>>) -> T) -> T {
+    /// reader that still chose from the former one has its generation, which no SA carries any more. One change at a
+    /// time, or a former generation could come back.
+    fn change<T>(&self, edit: impl FnOnce(&mut Vec<Arc<OutboundSa>>) -> T) -> T {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        let mut result = None;
-        let former = self.outbound.rcu(|current| {
-            let mut sas = current.sas.clone();
-            result = Some(edit(&mut sas));
-            Selection { generation, sas }
-        });
-        let now = self.outbound.load();
+        let former = self.outbound.load_full();
+        let mut sas = former.sas.clone();
+        let result = edit(&mut sas);
+        let now = Arc::new(Selection { generation, sas });
+        self.outbound.store(Arc::clone(&now));
         for sa in former.sas.iter().chain(&now.sas) {
             sa.selection.store(generation, Ordering::Release);
         }
-        match result {
-            Some(result) => result,
-            None => unreachable!("rcu calls its closure"),
-        }
+        result
     }
 
     /// The newest SA in use, whatever it is for.
