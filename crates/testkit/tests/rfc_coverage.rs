@@ -13,6 +13,9 @@ use serde::Deserialize;
 
 const PAGE: &str = "docs/rfc-coverage.md";
 
+/// A rule is what an RFC demands without one of its words for it.
+const LEVELS: [&str; 5] = ["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "rule"];
+
 #[derive(Deserialize)]
 struct Rfc {
     rfc: u32,
@@ -154,7 +157,7 @@ fn page(rfcs: &[Rfc], citations: &Citations) -> String {
     let mut page = String::from(
         "# RFC coverage\n\nThe requirements (MUST and SHOULD) of RFC 4301, 4302 and 4303, in our words, with the tests that cite it or the reason for not \
          doing it. Written by\n`ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` from `docs/rfc/*.json` and the comments \
-         `// RFC 4303 R12` above the tests;\nthe same test fails when this page is stale. Requirements on the authors of other documents, such as algorithm \
+         `// RFC 4303 R12` above the tests;\nthe same test fails when this page is stale. A *rule* is demanded in other words. Requirements on the authors of other documents, such as algorithm \
          RFCs, are left out.\n\n",
     );
     page.push_str("| RFC | requirements | tested | tested, with a reservation | not done, with the reason |\n|---|---|---|---|---|\n");
@@ -212,7 +215,7 @@ fn every_requirement_has_a_test_or_a_reason() {
             if r.id as usize != index + 1 {
                 wrong.push(format!("RFC {} R{}: not in order", rfc.rfc, r.id));
             }
-            if !["MUST", "MUST NOT", "SHOULD", "SHOULD NOT"].contains(&r.level.as_str()) {
+            if !LEVELS.contains(&r.level.as_str()) {
                 wrong.push(format!("RFC {} R{}: level {}", rfc.rfc, r.id, r.level));
             }
             if !citations.contains_key(&(rfc.rfc, r.id)) && r.note.is_empty() {
