@@ -34,8 +34,6 @@ pub enum Mode {
     Tunnel,
     /// The packet's own header stays in front (RFC 4303 §3.1.1).
     Transport,
-    /// Like transport mode on the wire, with inner addresses that the SA knows (draft-nikander-esp-beet-mode).
-    Beet,
 }
 
 /// Traffic flow confidentiality padding (RFC 4303 §2.7); tunnel mode only.
@@ -297,7 +295,7 @@ impl OutboundSa {
                 tunnel::inner_mtu(path_mtu, transform, path.version(), path.udp_encap)
             }
             // The IP header is the packet's own: as long in front as it was inside.
-            (Protocol::Esp, _) => {
+            (Protocol::Esp, Mode::Transport) => {
                 let udp_len = if path.udp_encap { UDP_HEADER_LEN } else { 0 };
                 let header_len = tunnel::header_len(path.version(), false);
                 let sealed = path_mtu.saturating_sub(header_len + udp_len);

@@ -134,6 +134,13 @@ fn outbound_case(reason: DropReason) -> Walk {
             tunnel.outbound = Outbound::with_random(WalkLimits::default(), |_| Err(RandomError));
             send(tunnel, &packet)
         }
+        _ => caller_case(reason, packet),
+    }
+}
+
+/// Reasons that the caller gives, and those of transport mode, AH and nested SAs.
+fn caller_case(reason: DropReason, packet: Vec<u8>) -> Walk {
+    match reason {
         DropReason::TooBig => {
             let mut tunnel = Tunnel::new(GCM, false);
             let view = IpView::parse(&packet).expect("well-formed");

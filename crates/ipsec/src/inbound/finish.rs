@@ -42,7 +42,9 @@ pub(super) fn finish(
             }
             (offset, Inner::Parsed(view)) => (offset, false, view),
         },
-        (Protocol::Esp, _) => esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?,
+        (Protocol::Esp, Mode::Transport) => {
+            esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?
+        }
         (Protocol::Ah, mode) => {
             let saved = tag.saved as usize;
             let ah_at = job.icv as usize - layout.iv_len() - ah::FIXED_LEN;
@@ -54,7 +56,7 @@ pub(super) fn finish(
             ah::restore(frame, saved);
             match mode {
                 Mode::Tunnel => ah_tunnel(sa, frame, job, ah_at, &facts.outer)?,
-                _ => ah_transport(sa, frame, ah_at, &mut content.rebuilt)?,
+                Mode::Transport => ah_transport(sa, frame, ah_at, &mut content.rebuilt)?,
             }
         }
     };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use esplanade_crypto::{Batch, Direction, Engine, JobStatus, Protocol, RejectReason};
 
 use crate::audit::{AuditEvent, AuditKind};
-use crate::circulation::{Circulation, Side as _};
+use crate::circulation::Circulation;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::lifetime::LifetimeEvent;
@@ -142,13 +142,6 @@ impl Inbound {
     /// Gives what was pushed to the engine. If the engine is full, poll it and try again; the packets wait.
     /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
-        // What was received and gave no job still takes up the arena.
-        if let Some((batch, side)) = &mut self.batches.filling
-            && batch.jobs.is_empty()
-        {
-            batch.clear();
-            side.clear();
-        }
         self.batches.submit(engine, &self.counters)
     }
 

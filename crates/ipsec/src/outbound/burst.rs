@@ -328,8 +328,8 @@ impl Outbound {
             identification: &mut self.identification,
         };
         let esp_tunnel = plan.layout.is_esp_tunnel();
-        let mut number = sequence.first;
-        for (staged, packet) in staged.iter().zip(packets) {
+        for (index, (staged, packet)) in staged.iter().zip(packets).enumerate() {
+            let number = sequence.first + index as u64;
             let place = Place {
                 slot_start: packet.slot_start as usize,
                 slot_end: packet.slot_end as usize,
@@ -341,7 +341,6 @@ impl Outbound {
                 true => preparer.esp_tunnel(&plan, number, &place),
                 false => preparer.framed(sa, &plan, number, &place),
             };
-            number += 1;
             if let Err(reason) = result {
                 self.counters.count_drop(reason, 1);
                 sa.common.drops.add(reason, 1);

@@ -496,7 +496,7 @@ impl Outbound {
     }
 
     /// Gives what was reserved to the engine. If the engine is full, poll it and try again; the packets wait.
-    /// If it is out of service, they are dropped and counted.
+    /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         self.batches.submit(engine, &self.counters)
     }

@@ -70,9 +70,9 @@ impl Plan {
         let layout = &self.layout;
         match (layout.protocol, layout.mode) {
             (Protocol::Esp, Mode::Tunnel) => layout.esp_header_len(),
-            (Protocol::Esp, _) => layout.esp_header_len() + self.udp_len(),
+            (Protocol::Esp, Mode::Transport) => layout.esp_header_len() + self.udp_len(),
             (Protocol::Ah, Mode::Tunnel) => self.ah_len() + self.meta.ip_header_len(),
-            (Protocol::Ah, _) => self.ah_len(),
+            (Protocol::Ah, Mode::Transport) => self.ah_len(),
         }
     }
 
