@@ -440,6 +440,7 @@ impl Daemon {
             child = sa.name,
             spi_in = format_args!("{:08x}", sa.spi_in),
             spi_out = format_args!("{:08x}", sa.spi_out),
+            mode = ?sa.mode,
             suite = %sa.esp,
             udp_encap = sa.udp_encap,
             rekey = sa.rekeyed_from.is_some(),
