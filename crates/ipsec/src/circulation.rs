@@ -52,17 +52,23 @@ impl<S: Side> Circulation<S> {
         self.in_engine.len()
     }
 
-    /// Gives the batch being filled to the engine, unless it is empty. A full engine leaves it as it was; with one that
-    /// is out of service its packets are dropped.
+    /// Gives the batch being filled to the engine. A full engine leaves it as it was; with one that is out of service
+    /// its packets are dropped. One without jobs stays, emptied: what was received for none of them still takes up the
+    /// arena.
     pub fn submit(
         &mut self,
         engine: &mut dyn Engine,
         counters: &WalkCounters,
     ) -> Result<(), RejectReason> {
-        let waits = |(batch, _): &mut (Batch, S)| !batch.jobs.is_empty();
-        let Some((batch, mut side)) = self.filling.take_if(waits) else {
+        let Some((mut batch, mut side)) = self.filling.take() else {
             return Ok(());
         };
+        if batch.jobs.is_empty() {
+            batch.clear();
+            side.clear();
+            self.filling = Some((batch, side));
+            return Ok(());
+        }
         let jobs = batch.jobs.len() as u64;
         match engine.submit(batch) {
             Ok(()) => {

@@ -9,7 +9,9 @@ use esplanade_crypto::{Batch, Engine, Protocol, Rejected, Transform, cpu};
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::lifetime::{LifetimeEvent, LifetimeLimits};
-use esplanade_ipsec::outbound::{Outbound, Outcome, Train, TrainLimits, WalkLimits};
+use esplanade_ipsec::outbound::{
+    HEADROOM, Outbound, Outcome, Packet, TAILROOM, Train, TrainLimits, WalkLimits,
+};
 use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{
     DscpSet, InboundSa, Mode, OutboundSa, Path, SaCommon, SaParameters, TfcPadding, TunnelOptions,
@@ -28,6 +30,9 @@ const LIMITS: WalkLimits = WalkLimits {
     jobs_max: 32,
     batches_max: 2,
 };
+
+/// The longest traffic flow confidentiality padding.
+pub const TFC_MAX: usize = 150;
 
 /// What IKE would have agreed on, seen from the sender.
 pub struct Agreed {
@@ -270,27 +275,21 @@ impl Sender {
         sas.retain(|sa| sa.options.spi != spi);
     }
 
-    /// Sends a burst; gives what is on its way now.
-    pub fn send(&mut self, burst: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let mut expected = Vec::new();
-        for packet in burst {
-            let outcome = self.model.send(packet);
-            let real = self
-                .outbound
-                .push(&self.spd, packet)
-                .expect("room for a burst");
-            match (&real, outcome) {
-                (Outcome::Protect(sa), model::Outbound::Sealed { spi, frame }) => {
-                    assert_eq!(sa.common.spi, spi);
-                    expected.push(frame);
-                }
-                (Outcome::Bypass, model::Outbound::Bypass) => {}
-                (Outcome::Dropped(real), model::Outbound::Dropped(reason)) => {
-                    assert_eq!(real.name(), reason, "{}", hex(packet));
-                }
-                (real, model) => panic!("{real:?}, but the model: {model:?}: {}", hex(packet)),
+    /// Sends packets one by one, or as a burst in place; gives what is on its way now.
+    pub fn send(&mut self, burst: &[Vec<u8>], in_place: bool) -> Vec<Vec<u8>> {
+        let outcomes: Vec<_> = burst.iter().map(|packet| self.model.send(packet)).collect();
+        if in_place {
+            self.push_burst(burst, &outcomes);
+        } else {
+            for (packet, outcome) in burst.iter().zip(&outcomes) {
+                self.push(packet, outcome);
             }
         }
+        let frames = outcomes.into_iter().filter_map(|outcome| match outcome {
+            model::Outbound::Sealed { frame, .. } => Some(frame),
+            _ => None,
+        });
+        let expected: Vec<_> = frames.collect();
         self.outbound
             .submit(&mut self.engine)
             .expect("an idle engine");
@@ -311,6 +310,47 @@ impl Sender {
         }
         self.check();
         expected
+    }
+
+    fn push(&mut self, packet: &[u8], outcome: &model::Outbound) {
+        let real = self.outbound.push(&self.spd, packet).expect("room");
+        match (&real, outcome) {
+            (Outcome::Protect(sa), model::Outbound::Sealed { spi, .. }) => {
+                assert_eq!(sa.common.spi, *spi);
+            }
+            (Outcome::Bypass, model::Outbound::Bypass) => {}
+            (Outcome::Dropped(real), model::Outbound::Dropped(reason)) => {
+                assert_eq!(real.name(), *reason, "{}", hex(packet));
+            }
+            (real, model) => panic!("{real:?}, but the model: {model:?}: {}", hex(packet)),
+        }
+    }
+
+    /// Drops are compared by their counters.
+    fn push_burst(&mut self, burst: &[Vec<u8>], outcomes: &[model::Outbound]) {
+        let buffer = self.outbound.receive_buffer().expect("an empty batch");
+        let (mut places, mut end) = (Vec::new(), 0);
+        for packet in burst {
+            let (offset, len) = (end + HEADROOM, packet.len());
+            buffer.bytes[offset..offset + len].copy_from_slice(packet);
+            let slot_end = offset + len + TAILROOM + TFC_MAX;
+            let at = |within: usize| (buffer.offset + within) as u32;
+            places.push(Packet {
+                slot_start: at(end),
+                slot_end: at(slot_end),
+                offset: at(offset),
+                len: len as u32,
+            });
+            end = slot_end;
+        }
+        assert!(self.outbound.commit_received(end));
+        self.outbound.push_burst(&self.spd, &places);
+        let bypassed: Vec<u32> = (0u32..)
+            .zip(outcomes)
+            .filter(|(_, outcome)| **outcome == model::Outbound::Bypass)
+            .map(|(index, _)| index)
+            .collect();
+        assert_eq!(self.outbound.bypassed(), bypassed);
     }
 
     fn check(&mut self) {

@@ -7,7 +7,7 @@ use esplanade_testkit::model;
 
 use super::choices::Choices;
 use super::cipher::Keyed;
-use super::pair::{Agreed, InFlight, Receiver, Sender, header_len, other_address};
+use super::pair::{Agreed, InFlight, Receiver, Sender, TFC_MAX, header_len, other_address};
 use super::traffic;
 
 const STEPS_MAX: usize = 60;
@@ -234,7 +234,7 @@ impl World<'_, '_> {
             path: path(choices, mode),
             outer_dscp: choices.of(&[None, None, Some(10)]),
             outer_df: choices.of(&[None, None, Some(true), Some(false)]),
-            tfc: choices.of(&[0, 0, 0, 150]),
+            tfc: choices.of(&[0, 0, 0, TFC_MAX]),
             limits: limits(choices, self.strict),
         }
     }
@@ -282,7 +282,8 @@ impl World<'_, '_> {
         let most = if self.strict { 1 } else { BURST_MAX };
         let burst = 1 + self.choices.below(most);
         let burst: Vec<_> = (0..burst).map(|_| traffic::packet(self.choices)).collect();
-        for frame in self.sender.send(&burst) {
+        let in_place = self.choices.below(2) == 0;
+        for frame in self.sender.send(&burst, in_place) {
             self.tally.sealed += 1;
             let from = self.from(&frame);
             self.network.push((frame, from));
