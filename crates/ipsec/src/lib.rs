@@ -1,4 +1,4 @@
-//! The IPsec packet path: SPD, SAD, anti-replay, ESP (RFC 4301, RFC 4303).
+//! The IPsec packet path: SPD, SAD, anti-replay, ESP and AH (RFC 4301, RFC 4302, RFC 4303).
 //!
 //! Pure: no sockets, no clock, no threads of its own. A [`Database`] is shared by all; every worker
 //! owns an [`outbound::Outbound`], an [`inbound::Inbound`] and an engine for each.
@@ -20,22 +20,24 @@
 //! }
 //! outbound.submit(&mut engine)?;                           // Full: poll, then try again
 //! while let Some(sealed) = outbound.poll(&mut engine) {
-//!     for train in sealed.trains(max) { /* send train.esp to train.meta.path.remote */ }
+//!     for train in sealed.trains(max) { /* send train.esp to train.meta.path.remote, or train.frame */ }
 //!     outbound.recycle(sealed);
-//! }
+//! }                                                        // again while packets are waiting(): nested SAs
 //! ```
+//!
+//! Where packets can be received into the arena with room around them, [`outbound::Outbound::push_burst`] takes the
+//! place of the loop and copies nothing.
 //!
 //! Inbound, once per burst:
 //!
 //! ```ignore
 //! let buffer = inbound.receive_buffer();                   // receive into buffer.bytes
 //! inbound.commit_received(bytes_used);
-//! for (offset, len, facts) in packets {                    // ESP by udp_encap::classify
-//!     let _ = inbound.push(database.sad(), offset, len, &facts);   // drops are counted
-//! }
+//! inbound.push_burst(database.sad(), &facts, &packets);    // ESP by udp_encap::classify; drops are counted
 //! inbound.submit(&mut engine)?;
 //! while let Some(opened) = inbound.poll(&mut engine) {
 //!     for packet in opened.delivered() { /* write opened.packet(packet) to the TUN */ }
+//!     inbound.push_nested(database.sad(), &mut opened);    // submit again while packets are waiting()
 //!     inbound.recycle(opened);
 //! }
 //! for event in inbound.drain_events() { /* to the control plane */ }

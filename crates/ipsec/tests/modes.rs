@@ -14,6 +14,7 @@ use esplanade_crypto::{Protocol, Transform};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::outbound::{HEADROOM, Packet, TAILROOM};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
+use esplanade_ipsec::sad::GroupKey;
 use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::{FlowLabelPolicy, OuterFacts};
@@ -438,6 +439,47 @@ fn what_nobody_takes_out_of_its_second_sa_is_counted() {
     assert!(open(&mut tunnel, &sent).is_empty());
     let drops = &tunnel.inbound.counters().drops;
     assert_eq!(drops.get(DropReason::NestedTooDeep), 1);
+}
+
+/// RFC 4301 §4.1: an SA of a group is found by SPI and destination, whatever SA of ours has the same SPI.
+#[test]
+fn a_group_has_its_own_sa() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let group = Path {
+        remote: "239.1.2.3:0".parse().expect("an address"),
+        ..ends(4, false)
+    };
+    let spi = tunnel.inbound_sa.common.spi;
+    let key: Vec<u8> = key_material(GCM).iter().map(|byte| byte ^ 0xff).collect();
+    let make = |selectors| {
+        let p = parameters(GCM, false, spi, &key);
+        SaParameters {
+            path: group,
+            selectors,
+            ..p
+        }
+    };
+    let sa = InboundSa::new(make(selectors(RIGHT, LEFT))).expect("good keys");
+    let place = GroupKey {
+        spi,
+        destination: group.remote.ip(),
+        source: None,
+    };
+    let sad = tunnel.database.sad();
+    sad.insert_group(place, Arc::new(sa)).expect("room");
+    let to_us = frames(&mut tunnel, &[inner(4, b"to one")]);
+    let sender = OutboundSa::new(make(selectors(LEFT, RIGHT))).expect("good keys");
+    tunnel.policy.install(Arc::new(sender));
+    let to_all = frames(&mut tunnel, &[inner(4, b"to all")]);
+    let opened = open(&mut tunnel, &[to_all[0].clone(), to_us[0].clone()]);
+    assert_eq!(opened, [inner(4, b"to all"), inner(4, b"to one")]);
+    // Nobody sent this to the group.
+    let mut other = to_all[0].clone();
+    other[19] ^= 1;
+    other[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &other[..20]));
+    other[10..12].copy_from_slice(&sum.to_be_bytes());
+    assert!(open(&mut tunnel, &[other]).is_empty());
 }
 
 #[test]

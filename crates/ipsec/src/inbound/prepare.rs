@@ -118,6 +118,9 @@ impl Inbound {
         let heads = heads.get_mut(..packets.len()).unwrap_or_default();
         parse_heads(&batch, facts, packets, heads);
         self.reader.refresh(sad);
+        if sad.has_groups() {
+            look_up_groups(sad, &batch, facts, packets, &mut side, heads);
+        }
         touch(sad, &mut self.reader, heads);
         look_up(sad, &mut self.reader, &mut side, heads);
         let mut result = Ok(());
@@ -257,27 +260,84 @@ fn touch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
     black_box(seen);
 }
 
+/// Finds the SAs of packets to groups, whose controllers choose the SPIs (RFC 4301 §4.1). The outer header must be
+/// there.
+fn look_up_groups(
+    sad: &Sad,
+    batch: &Batch,
+    facts: &[OuterFacts],
+    packets: &[Received],
+    side: &mut Side,
+    heads: &mut [Head],
+) {
+    for (packet, head) in packets.iter().zip(heads) {
+        let protocol = match head.sa {
+            WANTS_AH => Protocol::Ah,
+            WANTS_ESP => Protocol::Esp,
+            _ => continue,
+        };
+        let at = packet.offset as usize;
+        let outer = facts.get(packet.facts as usize);
+        let header = outer
+            .filter(|outer| outer.header_len > 0)
+            .and_then(|outer| at.checked_sub(outer.header_len.into()))
+            .and_then(|start| batch.buffer.get(start..at));
+        let Some((source, destination)) = header.and_then(ends) else {
+            continue;
+        };
+        if !destination.is_multicast() {
+            continue;
+        }
+        let found = sad.lookup_addressed(head.spi, destination, source);
+        head.sa = match found.filter(|sa| sa.common.layout.protocol == protocol) {
+            Some(sa) => {
+                side.sas.push(sa);
+                (side.sas.len() - 1) as u32
+            }
+            None => NO_SA,
+        };
+    }
+}
+
+/// Source and destination of an IP header.
+fn ends(header: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let v4 =
+        |at: usize| -> Option<IpAddr> { Some((*header.get(at..)?.first_chunk::<4>()?).into()) };
+    let v6 =
+        |at: usize| -> Option<IpAddr> { Some((*header.get(at..)?.first_chunk::<16>()?).into()) };
+    match IpVersion::of_packet(header)? {
+        IpVersion::V4 => Some((v4(12)?, v4(16)?)),
+        IpVersion::V6 => Some((v6(8)?, v6(24)?)),
+    }
+}
+
 /// Finds each packet's SA. Packets of one SA come in runs, and a run keeps to one snapshot of the SA.
 fn look_up(sad: &Sad, reader: &mut SadReader, side: &mut Side, heads: &mut [Head]) {
+    // Not an SA of a group, which may have the same SPI.
+    let mut last: Option<u32> = None;
     for head in heads {
         let protocol = match head.sa {
             WANTS_AH => Protocol::Ah,
             WANTS_ESP => Protocol::Esp,
             _ => continue,
         };
-        let last = side.sas.last();
-        if last.is_none_or(|sa| sa.common.spi != head.spi) {
-            let Some(sa) = reader.lookup(sad, head.spi) else {
-                head.sa = NO_SA;
-                continue;
-            };
-            side.sas.push(Arc::clone(sa));
-        }
+        let known = last.filter(|last| {
+            let sa = side.sas.get(*last as usize);
+            sa.is_some_and(|sa| sa.common.spi == head.spi)
+        });
+        let index = known.unwrap_or_else(|| match reader.lookup(sad, head.spi) {
+            Some(sa) => {
+                side.sas.push(Arc::clone(sa));
+                (side.sas.len() - 1) as u32
+            }
+            None => NO_SA,
+        });
         // Protocol and SPI name the SA (RFC 4301 §4.1).
-        head.sa = match side.sas.last() {
-            Some(sa) if sa.common.layout.protocol == protocol => (side.sas.len() - 1) as u32,
+        head.sa = match side.sas.get(index as usize) {
+            Some(sa) if sa.common.layout.protocol == protocol => index,
             _ => NO_SA,
         };
+        last = Some(index);
     }
 }
 
