@@ -27,6 +27,10 @@ mod outward;
 
 /// Room for any datagram.
 const SLOT: usize = 65_536;
+/// How often a worker without packets looks after what it remembers.
+const IDLE_MS: i32 = 1000;
+/// Sets of the flow cache that a round with packets looks at.
+const SWEPT: usize = 4;
 /// Datagrams of one receive. Eight coalesced ones are half a megabyte, as much as the cache near the processor keeps.
 const RECEIVE_BURST: usize = 8;
 const PACKETS_MAX: usize = 2048;
@@ -180,6 +184,7 @@ impl Run {
             }
             self.report_events();
             self.keep_time();
+            self.let_go(ready == 0);
         }
     }
 
@@ -187,11 +192,16 @@ impl Run {
         if !self.events.is_empty() {
             // Events that found the control thread's queue full are tried again soon.
             10
-        } else if self.fragments.is_waiting() || self.auditor.is_pending() {
-            1000
         } else {
-            -1
+            IDLE_MS
         }
+    }
+
+    /// SAs that were removed, with their keys, do not stay in what this worker remembers.
+    fn let_go(&mut self, idle: bool) {
+        self.inbound.refresh(self.database.sad());
+        self.outbound
+            .sweep_flows(if idle { usize::MAX } else { SWEPT });
     }
 
     fn keep_time(&mut self) {
