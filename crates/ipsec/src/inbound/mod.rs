@@ -168,6 +168,7 @@ impl Inbound {
         else {
             return;
         };
+        content.turn_to(sa.common.interface);
         let (mut packets, mut bytes) = (0u64, 0u64);
         // Only the newest packet of all says where the peer is now.
         let mut newest_from = None;

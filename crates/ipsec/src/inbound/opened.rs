@@ -51,10 +51,21 @@ pub(super) struct Side {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub delivered: Vec<Delivered>,
+    /// From which place in `delivered` on packets are for which interface.
+    pub interfaces: Vec<(usize, u32)>,
     /// Packets that are IPsec again.
     pub nested: Vec<Nested>,
     /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
     pub rebuilt: Vec<u8>,
+}
+
+impl Content {
+    /// What is delivered next is for this interface.
+    pub fn turn_to(&mut self, interface: u32) {
+        if self.interfaces.last().is_none_or(|(_, last)| *last != interface) {
+            self.interfaces.push((self.delivered.len(), interface));
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +83,7 @@ impl circulation::Side for Side {
         self.sas.clear();
         self.saved.clear();
         self.content.delivered.clear();
+        self.content.interfaces.clear();
         self.content.nested.clear();
         self.content.rebuilt.clear();
     }
@@ -112,6 +124,15 @@ impl OpenedBatch {
     /// What may be delivered, in order.
     pub fn delivered(&self) -> &[Delivered] {
         &self.side.content.delivered
+    }
+
+    /// The same by interface: the id, and which of [`OpenedBatch::delivered`] it is for. One can come up several times.
+    pub fn by_interface(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + '_ {
+        let interfaces = &self.side.content.interfaces;
+        let ends = interfaces.iter().skip(1).map(|(first, _)| *first);
+        let ends = ends.chain([self.side.content.delivered.len()]);
+        let ranges = interfaces.iter().zip(ends);
+        ranges.map(|((first, interface), end)| (*interface, *first..end))
     }
 
     /// The bytes of an inner packet of this batch.

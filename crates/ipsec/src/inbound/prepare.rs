@@ -35,6 +35,8 @@ struct Head {
     sequence_low: u32,
     /// Index into [`Side::sas`], or one of the following.
     sa: u32,
+    /// A hard limit of the SA is reached.
+    expired: bool,
 }
 
 const NO_SA: u32 = u32::MAX;
@@ -124,7 +126,15 @@ impl Inbound {
         touch(sad, &mut self.reader, heads);
         look_up(sad, &mut self.reader, &mut side, heads);
         let mut result = Ok(());
+        // Of the SA of the packet before: its limits are looked at once per run.
+        let (mut last, mut expired) = (NO_SA, false);
         for (packet, head) in packets.iter().zip(heads) {
+            if head.sa != last {
+                last = head.sa;
+                let sa = side.sas.get(last as usize);
+                expired = sa.is_some_and(|sa| sa.common.lifetime.expired(self.now_ms));
+            }
+            head.expired = expired;
             let outer = facts.get(packet.facts as usize).unwrap_or(&NO_FACTS);
             let tag = Tag {
                 facts: facts_base + packet.facts,
@@ -171,7 +181,7 @@ impl Inbound {
         if layout.protocol == Protocol::Esp && !layout.fits(len) {
             return Err(DropReason::MalformedEsp);
         }
-        if sa.common.lifetime.expired(self.now_ms) {
+        if head.expired {
             return Err(DropReason::LifetimeExpired);
         }
         let sequence = sa.replay.check(head.sequence_low)?;
@@ -211,6 +221,7 @@ const NO_HEAD: Head = Head {
     spi: 0,
     sequence_low: 0,
     sa: MALFORMED,
+    expired: false,
 };
 
 const NO_FACTS: OuterFacts = OuterFacts {
@@ -238,6 +249,7 @@ fn parse_heads(batch: &Batch, facts: &[OuterFacts], packets: &[Received], heads:
                 sequence_low: fields as u32,
                 // An SPI alone does not say the protocol: see `look_up`.
                 sa: if ah { WANTS_AH } else { WANTS_ESP },
+                expired: false,
             };
         }
     }
