@@ -9,7 +9,7 @@
 //! 3. Other sets are bitmaps in two levels ([`sets`]): 64 bits say which of 64 words are not zero, the words say which
 //!    rules. Only words that no dimension rules out are read, lowest rule first ("aggregated bit vector", Baboescu and
 //!    Varghese, 2001).
-//! 4. The sets of the addresses come first, and up to eight rules that are in both are compared with the packet. Only
+//! 4. The sets of the addresses come first, and up to sixteen rules that are in both are compared with the packet. Only
 //!    if none of them matches are the other dimensions asked.
 //!
 //! What a hostile set of n rules can cost: a lookup reads n / 64 words a dimension. Memory is at most 1.6 kB a rule and

@@ -136,7 +136,7 @@ impl<'a> Sets<'a> {
 }
 
 /// Rules that are compared with a packet because its addresses match, before the other dimensions are asked.
-const CANDIDATES_MAX: u32 = 8;
+const CANDIDATES_MAX: u32 = 16;
 
 impl<V: Value> Page<V> {
     /// At most [`PAGE_RULES`] rules.
