@@ -442,6 +442,7 @@ fn what_nobody_takes_out_of_its_second_sa_is_counted() {
 }
 
 /// RFC 4301 §4.1: an SA of a group is found by SPI and destination, whatever SA of ours has the same SPI.
+// RFC 4301 R2; RFC 4302 R5; RFC 4303 R4
 #[test]
 fn a_group_has_its_own_sa() {
     let mut tunnel = Tunnel::new(GCM, false);
