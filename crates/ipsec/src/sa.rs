@@ -127,6 +127,8 @@ pub struct SaParameters<'a> {
     pub dscp: DscpSet,
     /// Priority class of every packet, 0 to 7; none takes it from the DSCP.
     pub class: Option<u8>,
+    /// Inbound only: the interface that packets are delivered to, as in [`Flow::interface`](crate::selector::Flow).
+    pub interface: u32,
     /// The caller's monotonic time of installation, from which limits in time count.
     pub installed_ms: u64,
 }
@@ -156,6 +158,7 @@ impl<'a> SaParameters<'a> {
             tfc: TfcPadding::None,
             dscp: DscpSet::ALL,
             class: None,
+            interface: 0,
             installed_ms: 0,
         }
     }
@@ -190,6 +193,8 @@ pub struct SaCommon {
     pub tfc: TfcPadding,
     /// Priority class of every packet; none takes it from the DSCP.
     pub class: Option<u8>,
+    /// Where opened packets are delivered; 0 is the common interface.
+    pub interface: u32,
     pub installed_ms: u64,
 }
 
@@ -210,6 +215,7 @@ impl SaCommon {
             tfc: parameters.tfc,
             dscp: parameters.dscp,
             class: parameters.class,
+            interface: parameters.interface,
             installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
             drops: SaDropCounters::default(),

@@ -62,7 +62,11 @@ pub(super) struct Content {
 impl Content {
     /// What is delivered next is for this interface.
     pub fn turn_to(&mut self, interface: u32) {
-        if self.interfaces.last().is_none_or(|(_, last)| *last != interface) {
+        if self
+            .interfaces
+            .last()
+            .is_none_or(|(_, last)| *last != interface)
+        {
             self.interfaces.push((self.delivered.len(), interface));
         }
     }
