@@ -41,6 +41,8 @@ pub struct Agreed {
     pub key: Vec<u8>,
     pub options: model::SaOptions,
     pub first_sequence: u64,
+    /// How far the receiver's window is ahead of the sender, as if so many packets had been lost.
+    pub ahead: u64,
     pub replay_window: u32,
 }
 
@@ -420,7 +422,14 @@ impl Receiver {
         if !self.database.sad().claim_spi(options.spi) {
             return false;
         }
-        let top = agreed.first_sequence.max(1) - 1;
+        let last = if options.esn {
+            u64::MAX - 1
+        } else {
+            u32::MAX.into()
+        };
+        let top = (agreed.first_sequence.max(1) - 1)
+            .saturating_add(agreed.ahead)
+            .min(last);
         let window = ReplayWindow::starting_at(top, agreed.replay_window, options.esn);
         let size = u64::from(window.size());
         let sa = InboundSa::with_replay(parameters(agreed, &options), window);

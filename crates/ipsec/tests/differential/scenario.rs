@@ -211,6 +211,7 @@ impl World<'_, '_> {
             key,
             options,
             first_sequence: self.first_sequence(esn),
+            ahead: self.choices.of(&[0, 0, 0, 0, 40]),
             replay_window: self.replay_window(esn),
         })
     }
