@@ -392,6 +392,9 @@ fn cases() -> Vec<Case> {
         }
         cases.push(case("inbound", 1, 1, len));
     }
+    // Every run is one packet, and all of it in the nearest cache.
+    cases.push(case("outbound", 32, 32, 64));
+    cases.push(case("inbound", 32, 1, 64));
     for (sas, policies) in [
         (10_000, 100),
         (10_000, 10_000),
