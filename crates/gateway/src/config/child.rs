@@ -11,6 +11,8 @@ use esplanade_ipsec::selector::PopulateFromPacket;
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::gateway::GatewayConfig;
+use super::interface::{self, IfIds};
 use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::Node;
@@ -47,6 +49,7 @@ pub struct SaOptions {
     /// None: from the DSCP.
     pub class: Option<u8>,
     pub populate: PopulateFromPacket,
+    pub if_ids: IfIds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +67,21 @@ enum ChildMode {
     Drop,
 }
 
-/// Adds the policy; gives the child if it needs IKE. `reachable`: the peer's address is known. `legacy`: weak
-/// algorithms are permitted. `tun_mtu`: what the
-/// longest inner packet has.
+/// What a child has from its connection.
+pub(super) struct Parent<'a> {
+    pub connection: &'a str,
+    /// The peer's address is known.
+    pub reachable: bool,
+    /// Weak algorithms are permitted.
+    pub legacy: bool,
+    pub if_ids: IfIds,
+    pub gateway: &'a GatewayConfig,
+}
+
+/// Adds the policy; gives the child if it needs IKE.
 pub(super) fn child(
     node: &Node,
-    connection: &str,
-    reachable: bool,
-    legacy: bool,
-    tun_mtu: u16,
+    parent: &Parent<'_>,
     d: &mut Diagnostics,
     policies: &mut Vec<Policy>,
 ) -> Option<Child> {
@@ -83,7 +92,7 @@ pub(super) fn child(
     let local_ts = selectors(node, "local_ts", d);
     let remote_ts = selectors(node, "remote_ts", d);
     let policy = Policy {
-        connection: connection.to_owned(),
+        connection: parent.connection.to_owned(),
         child: name.clone(),
         action: match mode {
             ChildMode::Tunnel | ChildMode::Transport => PolicyAction::Protect,
@@ -101,7 +110,7 @@ pub(super) fn child(
             ChildMode::Transport => Mode::Transport,
             _ => Mode::Tunnel,
         },
-        sa: sa_options(node, tun_mtu, d),
+        sa: sa_options(node, parent, d),
         at: node.name.at,
     };
     check_mode(node, &policy, d);
@@ -110,7 +119,7 @@ pub(super) fn child(
         name,
         local_ts,
         remote_ts,
-        esp_proposals: proposal::child(node, legacy, d),
+        esp_proposals: proposal::child(node, parent.legacy, d),
         mode: policy.mode,
         start_action: match (start.start, start.trap) {
             (true, _) => StartAction::Start,
@@ -132,7 +141,7 @@ pub(super) fn child(
         policies.push(policy);
         return None;
     }
-    if (start.start || start.trap) && !reachable {
+    if (start.start || start.trap) && !parent.reachable {
         let at = node
             .value("start_action")
             .map_or(node.name.at, |entry| entry.value.at);
@@ -146,7 +155,12 @@ pub(super) fn child(
     Some(child)
 }
 
-fn sa_options(node: &Node, tun_mtu: u16, d: &mut Diagnostics) -> SaOptions {
+fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOptions {
+    let interfaces = &parent.gateway.interfaces;
+    let if_ids = interface::if_ids(node, parent.if_ids, interfaces, d);
+    let from = interfaces.iter().find(|one| one.if_id == if_ids.outbound);
+    // What the longest inner packet has.
+    let tun_mtu = from.map_or(parent.gateway.mtu, |interface| interface.mtu);
     let standard = TunnelOptions::default();
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
     SaOptions {
@@ -167,6 +181,7 @@ fn sa_options(node: &Node, tun_mtu: u16, d: &mut Diagnostics) -> SaOptions {
             local_port: populate.contains(&Field::LocalPort),
             remote_port: populate.contains(&Field::RemotePort),
         },
+        if_ids,
     }
 }
 

@@ -9,12 +9,13 @@ use esplanade_ike::config::{
     Unique,
 };
 
-use super::child::{self, Policy};
+use super::child::{self, Parent, Policy};
 use super::credentials::Store;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::diff::Fingerprint;
 use super::gateway::GatewayConfig;
 use super::identity::{identity, own_identity};
+use super::interface::{self, IfIds};
 use super::tree::Node;
 use super::value::{
     Bad, Parsed, address_match, given, number, read, read_list, report, switch, time, word,
@@ -47,6 +48,15 @@ pub(super) fn connection(
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
         || !context.gateway.raw_esp;
     let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
+    let interfaces = &context.gateway.interfaces;
+    let if_ids = interface::if_ids(node, IfIds::default(), interfaces, context.diagnostics);
+    let parent = Parent {
+        connection: &name,
+        reachable,
+        legacy,
+        if_ids,
+        gateway: context.gateway,
+    };
     let mut children = Vec::new();
     let mut bypasses = 0;
     if let Some(section) = node.section("children") {
@@ -55,16 +65,7 @@ pub(super) fn connection(
             if encap {
                 check_encap(section, context.diagnostics);
             }
-            let mtu = context.gateway.mtu;
-            match child::child(
-                section,
-                &name,
-                reachable,
-                legacy,
-                mtu,
-                context.diagnostics,
-                policies,
-            ) {
+            match child::child(section, &parent, context.diagnostics, policies) {
                 Some(child) => children.push(Arc::new(child)),
                 None => bypasses += 1,
             }

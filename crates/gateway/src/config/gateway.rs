@@ -7,6 +7,7 @@ use std::time::Duration;
 use esplanade_ike::config::{Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
+use super::interface::{self, InterfaceConfig};
 use super::tree::Node;
 use super::value::{Bad, Parsed, count, number, read, read_list, switch, time};
 use super::{DEFAULT_SOCKET, schema};
@@ -22,6 +23,8 @@ pub struct GatewayConfig {
     /// Name of the TUN device.
     pub tun: String,
     pub mtu: u16,
+    /// TUN devices beside the common one.
+    pub interfaces: Vec<InterfaceConfig>,
     /// Data workers.
     pub workers: usize,
     /// Routing table for the routes into the TUN device.
@@ -52,6 +55,7 @@ impl Default for GatewayConfig {
             raw_esp: true,
             tun: "esp0".to_owned(),
             mtu: 1400,
+            interfaces: Vec::new(),
             workers: 1,
             // strongSwan's table, so that an administrator finds what he knows.
             table: 220,
@@ -80,10 +84,11 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
             nat_t: read(node, "port_nat_t", d, port).unwrap_or(standard.ports.nat_t),
         },
         raw_esp: read(node, "raw_esp", d, switch).unwrap_or(standard.raw_esp),
-        tun: read(node, "tun", d, interface).unwrap_or(standard.tun),
+        tun: read(node, "tun", d, interface_name).unwrap_or(standard.tun),
         // 1280 is the least that IPv6 allows.
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
             .map_or(standard.mtu, |mtu| mtu as u16),
+        interfaces: Vec::new(),
         workers: read(node, "workers", d, |text| number(text, 1..=256))
             .map_or(standard.workers, |workers| workers as usize),
         table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
@@ -107,6 +112,9 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         icmp_unreachable: read(node, "icmp_unreachable", d, switch)
             .unwrap_or(standard.icmp_unreachable),
     };
+    if let Some(section) = node.section("interfaces") {
+        gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
+    }
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
     }
@@ -135,7 +143,7 @@ fn address(text: &str) -> Parsed<IpAddr> {
     }
 }
 
-fn interface(text: &str) -> Parsed<String> {
+pub(super) fn interface_name(text: &str) -> Parsed<String> {
     // The kernel's IFNAMSIZ is 16 with the final zero.
     let fits = (1..=15).contains(&text.len())
         && text

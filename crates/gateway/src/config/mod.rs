@@ -11,6 +11,7 @@ mod diff;
 mod gateway;
 mod identity;
 mod include;
+mod interface;
 mod proposal;
 pub mod schema;
 mod secret;
@@ -29,6 +30,7 @@ pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diff::Diff;
 pub use gateway::GatewayConfig;
+pub use interface::{IfIds, InterfaceConfig};
 pub use source::Location;
 
 use tree::Node;

@@ -70,6 +70,19 @@ pub const GATEWAY: Schema = Schema {
         "reassemble",
         "icmp_unreachable",
     ],
+    sections: &["interfaces"],
+    ..EMPTY
+};
+
+pub const INTERFACES: Schema = Schema {
+    what: "the interfaces section",
+    named_sections: true,
+    ..EMPTY
+};
+
+pub const INTERFACE: Schema = Schema {
+    what: "an interface",
+    keys: &["if_id", "mtu", "addresses"],
     ..EMPTY
 };
 
@@ -101,6 +114,8 @@ pub const CONNECTION: Schema = Schema {
         "over_time",
         "rand_time",
         "legacy",
+        "if_id_in",
+        "if_id_out",
     ],
     sections: &["children"],
     section_prefixes: &["local", "remote"],
@@ -114,8 +129,6 @@ pub const CONNECTION: Schema = Schema {
         ("ppk_id", NONE),
         ("ppk_required", NO),
         ("pools", NONE),
-        ("if_id_in", ZERO),
-        ("if_id_out", ZERO),
         ("mediation", NO),
         ("mediated_by", NONE),
         ("mediation_peer", NONE),
@@ -191,6 +204,8 @@ pub const CHILD: Schema = Schema {
         "dscp",
         "class",
         "pfp",
+        "if_id_in",
+        "if_id_out",
     ],
     later: &[
         ("sha256_96", NO),
@@ -207,8 +222,6 @@ pub const CHILD: Schema = Schema {
         ("mark_out", ZERO),
         ("set_mark_in", ZERO),
         ("set_mark_out", ZERO),
-        ("if_id_in", ZERO),
-        ("if_id_out", ZERO),
         ("label", NONE),
         ("label_mode", &["system"]),
         ("hw_offload", NO),
@@ -242,6 +255,7 @@ pub const SECRET_PRIVATE: Schema = Schema {
 /// Every kind of section, by the path under which the documentation has it.
 pub const ALL: &[(&str, &Schema)] = &[
     ("gateway", &GATEWAY),
+    ("gateway.interfaces.<interface>", &INTERFACE),
     ("connections.<conn>", &CONNECTION),
     ("connections.<conn>.local<suffix>", &LOCAL),
     ("connections.<conn>.remote<suffix>", &REMOTE),

@@ -115,7 +115,7 @@ pub struct Join {
     /// Indices into `configured`.
     by_name: HashMap<Name, usize>,
     groups: BTreeMap<PolicyId, Group>,
-    by_selectors: HashMap<(Name, SelectorSet), PolicyId>,
+    by_selectors: HashMap<(Name, u32, SelectorSet), PolicyId>,
     children: HashMap<ChildSaId, Installed>,
     /// By the inbound SPI, which is ours and unique. Peers choose outbound ones.
     by_spi: HashMap<u32, ChildSaId>,
@@ -239,6 +239,7 @@ impl Join {
             },
             dscp: configured.sa.dscp,
             class: configured.sa.class,
+            interface: configured.sa.if_ids.inbound,
             installed_ms: now_ms,
             ..SaParameters::new(
                 spi,
@@ -504,7 +505,8 @@ impl Join {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> PolicyId {
-        let key = (configured.entry(), selectors.clone());
+        let interface = configured.sa.if_ids.outbound;
+        let key = (configured.entry(), interface, selectors.clone());
         if let Some(id) = self.by_selectors.get(&key) {
             return *id;
         }
@@ -517,7 +519,9 @@ impl Join {
             local: ranges(local),
             remote: ranges(remote),
         };
-        self.routes.push(routes.clone());
+        if interface == 0 {
+            self.routes.push(routes.clone());
+        }
         let group = Group {
             policy: Arc::new(Policy::new(id, name)),
             configured: configured.clone(),
@@ -539,9 +543,12 @@ impl Join {
             return;
         }
         if let Some(group) = self.groups.remove(&id) {
-            self.routes.push(group.routes.undone());
-            self.by_selectors
-                .remove(&(group.configured.entry(), group.selectors));
+            let interface = group.configured.sa.if_ids.outbound;
+            if interface == 0 {
+                self.routes.push(group.routes.undone());
+            }
+            let key = (group.configured.entry(), interface, group.selectors);
+            self.by_selectors.remove(&key);
             self.stale = true;
         }
     }
@@ -557,6 +564,7 @@ impl Join {
             let selectors = group.selectors.clone();
             let place = (group.order, group.trap, group.policy.id);
             let entry = Entry {
+                interface: group.configured.sa.if_ids.outbound,
                 populate: group.configured.sa.populate,
                 name: group.policy.name.as_str().into(),
                 ..Entry::new(selectors, action)
@@ -574,6 +582,7 @@ impl Join {
                 let place = (index, false, PolicyId(0));
                 let name = format!("{}/{}", configured.connection, configured.child);
                 let entry = Entry {
+                    interface: configured.sa.if_ids.outbound,
                     name: name.into(),
                     ..Entry::new(selectors, action)
                 };
@@ -630,12 +639,12 @@ fn order(by_name: &HashMap<Name, usize>, name: &Name) -> usize {
     by_name.get(name).copied().unwrap_or(usize::MAX)
 }
 
-/// The Bypass policies whose traffic the ordinary routes may carry. A route knows remote addresses only, so nothing else
+/// The Bypass policies whose traffic the ordinary routes may carry, of those on the common interface. A route knows remote addresses only, so nothing else
 /// that goes to them may be for another policy; the rest of the bypassed traffic passes the TUN and the SPD.
 fn thrown_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
     let mut thrown = Vec::new();
     for (index, policy) in configured.iter().enumerate() {
-        if policy.kind != PolicyKind::Bypass {
+        if policy.kind != PolicyKind::Bypass || policy.sa.if_ids.outbound != 0 {
             continue;
         }
         let mut ends = policy.local.iter().chain(&policy.remote);
@@ -648,6 +657,7 @@ fn thrown_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
                     .iter()
                     .all(|ts| policy.local.iter().any(|wide| covers(wide, ts)));
             other.kind != PolicyKind::Bypass
+                && other.sa.if_ids.outbound == 0
                 && (other_index < index || !inside)
                 && policy
                     .remote

@@ -25,7 +25,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli::{Exit, Failure};
-use crate::config::{self, Diff, Loaded};
+use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::vici::Message;
 use crate::vici::server::{self, BindError, Events, Request, Socket};
 use crate::worker::{Clock, Datagram};
@@ -494,6 +494,12 @@ impl Daemon {
         })?;
         settle_ike(&mut loaded, self.keys.is_some());
         let diff = self.loaded.diff(&loaded);
+        if let Some(name) = without_interface(&loaded, &self.loaded.gateway) {
+            let what =
+                format!("{name} is bound to an interface that this gateway did not start with");
+            let failure = Failure::new(Exit::Configuration, what);
+            return Err(failure.help("restart the gateway: interfaces are made when it starts"));
+        }
         if diff.gateway {
             tracing::warn!("the gateway section has changed: that takes effect at the next start");
             loaded.gateway = self.loaded.gateway.clone();
@@ -552,6 +558,16 @@ fn socket_failure(error: BindError) -> Failure {
         }
         _ => failure.help("stop the other gateway, or set another `socket` in the gateway section"),
     }
+}
+
+/// A child that needs an interface that `running` does not have, by the names of its connection and its own.
+fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String> {
+    let has = |id: u32| id == 0 || running.interfaces.iter().any(|one| one.if_id == id);
+    let policy = loaded.policies.iter().find(|policy| {
+        let if_ids = policy.sa.if_ids;
+        !has(if_ids.inbound) || !has(if_ids.outbound)
+    })?;
+    Some(format!("{}/{}", policy.connection, policy.child))
 }
 
 /// What of IKE's configuration is not the administrator's.

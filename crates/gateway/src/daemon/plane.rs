@@ -15,11 +15,11 @@ use super::join::RouteChange;
 use crate::cli::{Exit, Failure};
 use crate::config::GatewayConfig;
 use crate::io::tun::{Tun, TunError};
-use crate::net::{Net, Routing, RoutingConfig};
+use crate::net::{Net, NetError, Routing, RoutingConfig};
 use crate::vici::Message;
 use crate::worker::{
-    BindError, Clock, Datagram, Engines, IkeSender, ListenConfig, Processing, Reports, Sockets,
-    Worker, WorkerConfig,
+    BindError, Clock, Datagram, Engines, IkeSender, Interface, ListenConfig, Processing, Reports,
+    Sockets, Worker, WorkerConfig,
 };
 
 /// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
@@ -68,22 +68,15 @@ impl Plane {
             workers,
         })
         .map_err(bind_failure)?;
-        let tuns = (0..workers)
-            .map(|_| Tun::open(&config.tun, workers > 1))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(tun_failure)?;
+        let tuns = queues(&config.tun, workers)?;
+        let mut interfaces = Vec::new();
+        for interface in &config.interfaces {
+            interfaces.push((interface, queues(&interface.name, workers)?.into_iter()));
+        }
         let net = Net::connect().map_err(Failure::runtime)?;
         // The kernel may have completed the name.
         let tun = tuns.first().map_or(config.tun.as_str(), Tun::name);
-        let routing = set_up_link(&net, tun, config, mark)
-            .await
-            .map_err(|error| {
-                let failure = match error.raw_os_error() {
-                    Some(libc::EPERM | libc::EACCES) => Failure::forbidden(&error),
-                    _ => Failure::runtime(&error),
-                };
-                failure.help("interfaces and routes need CAP_NET_ADMIN")
-            })?;
+        let routing = set_up(&net, tun, config, mark).await.map_err(net_failure)?;
 
         let database = Arc::new(Database::new());
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
@@ -107,11 +100,21 @@ impl Plane {
         };
         for (index, (tun, sockets)) in tuns.into_iter().zip(sockets.workers).enumerate() {
             let database = plane.database.clone();
+            let interfaces = (interfaces.iter_mut())
+                .filter_map(|(interface, queues)| {
+                    Some(Interface {
+                        id: interface.if_id,
+                        tun: queues.next()?,
+                        mtu: interface.mtu,
+                    })
+                })
+                .collect();
             let config = WorkerConfig {
                 index,
                 cpu: None,
                 clock,
                 tun,
+                interfaces,
                 sockets,
                 database,
                 reports: reports.clone(),
@@ -260,19 +263,27 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
     message
 }
 
-async fn set_up_link(
+/// A queue for each worker.
+fn queues(name: &str, workers: usize) -> Result<Vec<Tun>, Failure> {
+    (0..workers)
+        .map(|_| Tun::open(name, workers > 1))
+        .collect::<Result<_, _>>()
+        .map_err(tun_failure)
+}
+
+async fn set_up(
     net: &Net,
     tun: &str,
     config: &GatewayConfig,
     mark: u32,
 ) -> crate::net::Result<Routing> {
-    // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a device
-    // that no neighbour is at. A kernel without IPv6 has no such file.
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{tun}/addr_gen_mode"), "1");
-    let tun = net.link_index(tun).await?;
-    net.link_set_mtu(tun, config.mtu.into()).await?;
-    // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
-    net.link_set_up(tun).await?;
+    for interface in &config.interfaces {
+        let index = set_up_link(net, &interface.name, interface.mtu).await?;
+        for (address, prefix_len) in &interface.addresses {
+            net.address_add(index, *address, *prefix_len).await?;
+        }
+    }
+    let tun = set_up_link(net, tun, config.mtu).await?;
     let table = config.table;
     Routing::install(
         net,
@@ -284,6 +295,18 @@ async fn set_up_link(
         },
     )
     .await
+}
+
+/// Gives the link's index.
+async fn set_up_link(net: &Net, tun: &str, mtu: u16) -> crate::net::Result<u32> {
+    // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a device
+    // that no neighbour is at. A kernel without IPv6 has no such file.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{tun}/addr_gen_mode"), "1");
+    let index = net.link_index(tun).await?;
+    net.link_set_mtu(index, mtu.into()).await?;
+    // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
+    net.link_set_up(index).await?;
+    Ok(index)
 }
 
 fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {
@@ -305,6 +328,14 @@ fn bind_failure(error: BindError) -> Failure {
         BindError::NoPermission { .. } => Failure::forbidden(error),
         _ => Failure::runtime(error),
     }
+}
+
+fn net_failure(error: NetError) -> Failure {
+    let failure = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Failure::forbidden(&error),
+        _ => Failure::runtime(&error),
+    };
+    failure.help("interfaces and routes need CAP_NET_ADMIN")
 }
 
 fn tun_failure(error: TunError) -> Failure {

@@ -63,6 +63,7 @@ fn family<'a>(loaded: &'a Loaded, policy: &'a Policy) -> (&'a str, DscpSet) {
                 == (policy.action, policy.mode, policy.priority)
             && (&other.local_ts, &other.remote_ts) == (&policy.local_ts, &policy.remote_ts)
             && other.sa.populate == policy.sa.populate
+            && other.sa.if_ids == policy.sa.if_ids
     };
     let members = || loaded.policies.iter().filter(same);
     let named = |code_point: &u8| {

@@ -49,6 +49,7 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<usize>) {
         };
         planned.push(Planned {
             entry: Entry {
+                interface: policy.sa.if_ids.outbound,
                 populate: policy.sa.populate,
                 name: name.into(),
                 ..Entry::new(selectors, action)

@@ -2,6 +2,7 @@
 //! after their first one where the policy is Bypass.
 
 use esplanade_ipsec::fragment::{Fragment, Limits, Pushed, Reassembler, Tracker};
+use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::{Decision, Spd};
 use esplanade_ipsec::wire::IpView;
 
@@ -26,13 +27,16 @@ pub(super) enum Admitted {
 
 #[derive(Debug)]
 pub(super) struct Fragments {
+    /// Where all of them come from.
+    interface: u32,
     reassembler: Reassembler,
     bypassed: Tracker<()>,
 }
 
 impl Fragments {
-    pub fn new() -> Self {
+    pub fn new(interface: u32) -> Self {
         Self {
+            interface,
             reassembler: Reassembler::new(Limits::default()),
             bypassed: Tracker::new(BYPASSED_MAX, BYPASSED_MS),
         }
@@ -61,7 +65,10 @@ impl Fragments {
             Ok(None) => return Admitted::AsItIs,
             Err(_) => return Admitted::Refused,
         };
-        let flow = view.outbound_flow();
+        let flow = Flow {
+            interface: self.interface,
+            ..view.outbound_flow()
+        };
         if !spd.ports_decide(&flow) {
             return Admitted::AsItIs;
         }
@@ -132,7 +139,7 @@ mod tests {
     // RFC 4301 R56
     #[test]
     fn later_fragments_are_bypassed_after_their_first() {
-        let mut fragments = Fragments::new();
+        let mut fragments = Fragments::new(0);
         let (first, later) = (fragment(1, 0, true, 53), fragment(1, 2, false, 53));
         assert_eq!(admit(&mut fragments, &first, 0), Admitted::AsItIs);
         assert_eq!(admit(&mut fragments, &later, 1), Admitted::Bypass);
@@ -143,7 +150,7 @@ mod tests {
 
     #[test]
     fn other_datagrams_come_together() {
-        let mut fragments = Fragments::new();
+        let mut fragments = Fragments::new(0);
         assert_eq!(
             admit(&mut fragments, &fragment(1, 2, false, 9), 0),
             Admitted::Held

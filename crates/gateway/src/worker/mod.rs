@@ -1,4 +1,4 @@
-//! Data workers: plain threads that move packets between a TUN queue and the sockets.
+//! Data workers: plain threads that move packets between TUN queues and the sockets.
 //!
 //! A flow stays on one worker: the kernel steers outbound flows to a TUN queue by their hash, and a peer's datagrams to
 //! one of the sockets that share the port. Inside a worker everything happens in order of arrival.
@@ -7,6 +7,7 @@ mod auditor;
 mod counters;
 mod fragments;
 mod paths;
+mod port;
 mod port_user;
 mod processing;
 mod replies;
@@ -29,6 +30,7 @@ use crate::io::sys::EventFd;
 use crate::io::tun::Tun;
 
 pub use counters::IoCounters;
+pub use port::Interface;
 pub use processing::Processing;
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
@@ -73,6 +75,8 @@ pub struct WorkerConfig {
     pub cpu: Option<usize>,
     pub clock: Clock,
     pub tun: Tun,
+    /// TUN devices beside the common one.
+    pub interfaces: Vec<Interface>,
     pub sockets: WorkerSockets,
     pub database: Arc<Database>,
     pub reports: Reports,

@@ -1,6 +1,7 @@
 //! The worker's loop: drain what is ready in bounded bursts, inbound first, then wait.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,15 +10,14 @@ use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
-use crate::io::gro::Coalescer;
 use crate::io::sys::{self, EVENTS_MAX, Epoll};
-use crate::io::tun::{self, Tun};
+use crate::io::tun;
 use crate::io::udp::Receiver;
 
 use super::auditor::Auditor;
 use super::counters::{IoCounters, add};
-use super::fragments::Fragments;
 use super::paths::PathErrors;
+use super::port::Port;
 use super::processing::Processing;
 use super::replies::Replies;
 use super::{Clock, Engines, EventQueue, Reports, Stop, WorkerConfig, WorkerSockets};
@@ -35,8 +35,8 @@ const SWEPT: usize = 4;
 const RECEIVE_BURST: usize = 8;
 const PACKETS_MAX: usize = 2048;
 const TOKEN_STOP: u64 = 0;
-const TOKEN_TUN: u64 = 1;
-const TOKEN_SOCKETS: u64 = 2;
+/// Of the first port; the others and then the sockets follow.
+const TOKEN_PORTS: u64 = 1;
 
 /// A socket to receive from.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,10 @@ pub(super) struct Run {
     stop: Arc<Stop>,
     cpu: Option<usize>,
     clock: Clock,
-    tun: Tun,
+    /// By interface; the common one is first.
+    ports: Vec<Port>,
+    /// The port that outbound packets are being read from.
+    port: usize,
     sockets: WorkerSockets,
     sources: Vec<Source>,
     database: Arc<Database>,
@@ -63,13 +66,12 @@ pub(super) struct Run {
     inbound: Inbound,
     receiver: Receiver,
     found: inward::Found,
-    coalescer: Coalescer,
+    shares: Vec<(u32, Range<usize>)>,
     read_buffer: Vec<u8>,
     events: EventQueue,
     io: Arc<IoCounters>,
     now_ms: u64,
     processing: Processing,
-    fragments: Fragments,
     replies: Replies,
     path_errors: PathErrors,
     auditor: Auditor,
@@ -81,12 +83,19 @@ impl Run {
             cpu,
             clock,
             tun,
+            interfaces,
             sockets,
             database,
             reports,
             processing,
             ..
         } = config;
+        let mut ports = vec![Port::new(0, tun, processing.mss_clamp)];
+        ports.extend(interfaces.into_iter().map(|interface| {
+            let mss_clamp = processing.mss_clamp.map(|_| interface.mtu);
+            Port::new(interface.id, interface.tun, mss_clamp)
+        }));
+        ports.sort_unstable_by_key(|port| port.interface);
         let mut sources: Vec<Source> = (0..sockets.nat_t.len()).map(Source::NatT).collect();
         sources.extend((0..sockets.ike.len()).map(Source::Ike));
         if sockets.receives_esp {
@@ -96,9 +105,12 @@ impl Run {
         sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
         let epoll = Epoll::new()?;
         epoll.add(stop.wake.as_fd(), TOKEN_STOP)?;
-        epoll.add(tun.as_fd(), TOKEN_TUN)?;
-        for (index, source) in sources.iter().enumerate() {
-            epoll.add(descriptor(&sockets, *source), TOKEN_SOCKETS + index as u64)?;
+        let mut tokens = TOKEN_PORTS..;
+        for (port, token) in ports.iter().zip(&mut tokens) {
+            epoll.add(port.tun.as_fd(), token)?;
+        }
+        for (source, token) in sources.iter().zip(tokens) {
+            epoll.add(descriptor(&sockets, *source), token)?;
         }
         let outbound = WalkLimits {
             jobs_max: PACKETS_MAX,
@@ -113,8 +125,8 @@ impl Run {
             stop,
             cpu,
             clock,
-            coalescer: Coalescer::new(tun.udp_segmentation()),
-            tun,
+            ports,
+            port: 0,
             sockets,
             sources,
             database,
@@ -125,12 +137,12 @@ impl Run {
             inbound: Inbound::new(inbound),
             receiver: Receiver::new(RECEIVE_BURST),
             found: inward::Found::default(),
+            shares: Vec::new(),
             read_buffer: vec![0; tun::READ_MAX],
             events: EventQueue::default(),
             io: Arc::default(),
             now_ms: clock.now_ms(),
             processing,
-            fragments: Fragments::new(),
             replies: Replies::new(),
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
@@ -152,6 +164,7 @@ impl Run {
             tracing::warn!("cannot keep a worker on processor {cpu}: {error}");
         }
         let mut tokens = [0; EVENTS_MAX];
+        let first_source = TOKEN_PORTS + self.ports.len() as u64;
         while !self.stop.requested.load(Ordering::Acquire) {
             let ready = match self.epoll.wait(&mut tokens, self.timeout_ms()) {
                 Ok(ready) => ready,
@@ -167,20 +180,24 @@ impl Run {
                 if *token == TOKEN_STOP {
                     self.stop.wake.clear();
                 } else if let Some(source) = token
-                    .checked_sub(TOKEN_SOCKETS)
+                    .checked_sub(first_source)
                     .and_then(|index| self.sources.get(index as usize).copied())
                 {
                     self.receive(source);
                 }
             }
-            if tokens[..ready].contains(&TOKEN_TUN)
-                && let Err(error) = self.read_tun()
+            for token in tokens[..ready]
+                .iter()
+                .filter(|token| **token < first_source)
             {
-                tracing::error!(
-                    "the TUN {} cannot be read and its worker ends: {error}",
-                    self.tun.name()
-                );
-                return;
+                let Some(port) = token.checked_sub(TOKEN_PORTS) else {
+                    continue;
+                };
+                if let Err(error) = self.read_tun(port as usize) {
+                    let tun = self.ports[self.port].tun.name();
+                    tracing::error!("the TUN {tun} cannot be read and its worker ends: {error}");
+                    return;
+                }
             }
             self.report_events();
             self.keep_time();
@@ -205,8 +222,9 @@ impl Run {
     }
 
     fn keep_time(&mut self) {
-        if self.fragments.is_waiting() {
-            let datagrams = self.fragments.expire(self.now_ms);
+        let waiting = self.ports.iter_mut();
+        for port in waiting.filter(|port| port.fragments.is_waiting()) {
+            let datagrams = port.fragments.expire(self.now_ms);
             add(&self.io.reassembly_timeouts, datagrams as u64);
             for _ in 0..datagrams {
                 self.outbound.drop_packet(DropReason::FragmentRefused, 0);

@@ -150,6 +150,7 @@ fn site(
                 cpu: None,
                 clock,
                 tun,
+                interfaces: Vec::new(),
                 sockets,
                 database: Arc::clone(&database),
                 reports: reports.clone(),

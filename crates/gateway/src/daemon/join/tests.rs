@@ -524,3 +524,55 @@ fn what_was_configured_reaches_the_sas() {
         assert_eq!(common.tfc == TfcPadding::None, !takes_padding);
     }
 }
+
+// RFC 4301 R10
+#[test]
+fn a_policy_of_an_interface_is_for_its_packets_only() {
+    let mut bound = policy("net", TRAP, "0.0.0.0/0");
+    bound.local = ends("0.0.0.0/0");
+    bound.sa.if_ids = crate::config::IfIds {
+        inbound: 43,
+        outbound: 42,
+    };
+    let mut pass = policy("pass", PolicyKind::Bypass, "10.9.0.0/16");
+    pass.sa.if_ids.outbound = 42;
+    let mut join = join_with(vec![bound.clone(), pass]);
+    let from = |join: &Join, interface, remote: &str| {
+        let flow = Flow {
+            interface,
+            ..flow(remote)
+        };
+        match join.database.spd().outbound(&flow) {
+            Decision::Protect(sa) => format!("{:x}", sa.common.spi),
+            Decision::Bypass => "bypass".into(),
+            Decision::Discard(reason) => reason.name().into(),
+            Decision::Acquire(acquire) => acquire.policy.name.clone(),
+        }
+    };
+    assert_eq!(from(&join, 42, "10.2.0.1"), "site/net");
+    let mut sa = installed(&join, 1, "0.0.0.0/0", None);
+    sa.local_ts = wire("0.0.0.0/0");
+    join.install(&sa, 0).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
+    for other in [0, 43] {
+        assert_eq!(from(&join, other, "10.2.0.1"), DropReason::NoPolicy.name());
+        assert_eq!(from(&join, other, "10.9.0.1"), DropReason::NoPolicy.name());
+    }
+    let inbound = join.database.sad().lookup(sa.spi_in).unwrap();
+    assert_eq!(inbound.common.interface, 43);
+    assert!(
+        join.take_route_changes().is_empty(),
+        "routes are the administrator's"
+    );
+
+    // The SA stays where it was negotiated for, whatever the child is bound to now.
+    bound.sa.if_ids = Default::default();
+    join.configure(vec![bound]);
+    assert_eq!(from(&join, 0, "10.2.0.1"), "site/net");
+    assert_eq!(from(&join, 42, "10.2.0.1"), "1001");
+    assert!(matches!(join.take_route_changes().as_slice(), [change] if change.add));
+    join.delete(&deleted(&sa, false, Then::Clear), Instant::now());
+    assert_eq!(from(&join, 42, "10.2.0.1"), DropReason::NoPolicy.name());
+    assert!(join.take_route_changes().is_empty());
+}

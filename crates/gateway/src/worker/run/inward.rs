@@ -1,6 +1,7 @@
 //! Inbound: sockets to TUN.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use esplanade_crypto::{Protocol, RejectReason};
 use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
@@ -15,6 +16,7 @@ use crate::io::gro::Packets;
 use crate::io::raw::EspSocket;
 use crate::io::udp::Received;
 use crate::worker::counters::{IoCounters, add};
+use crate::worker::port::Port;
 use crate::worker::{Datagram, Reports};
 
 impl Run {
@@ -95,20 +97,33 @@ impl Run {
     }
 
     fn deliver(&mut self, opened: &mut OpenedBatch) {
-        if let Some(mtu) = self.processing.mss_clamp {
-            clamp(opened, mtu, &self.io);
-        }
-        for index in 0..opened.delivered().len() {
-            self.coalescer.push(opened, index);
-        }
         let (mut writes, mut failed) = (0, 0);
-        self.coalescer.flush(opened, |slices, packets| {
-            writes += 1;
-            if let Err(error) = self.tun.write(slices) {
-                tracing::trace!("cannot write to the TUN: {error}");
-                failed += u64::from(packets);
+        self.shares.clear();
+        self.shares.extend(opened.by_interface());
+        for (interface, share) in &self.shares {
+            let port = self
+                .ports
+                .binary_search_by_key(interface, |port| port.interface);
+            let Some(port) = port.ok().and_then(|index| self.ports.get_mut(index)) else {
+                failed += share.len() as u64;
+                continue;
+            };
+            if let Some(mtu) = port.mss_clamp {
+                clamp(opened, share.clone(), mtu, &self.io);
             }
-        });
+            for index in share.clone() {
+                port.coalescer.push(opened, index);
+            }
+        }
+        for Port { tun, coalescer, .. } in &mut self.ports {
+            coalescer.flush(opened, |slices, packets| {
+                writes += 1;
+                if let Err(error) = tun.write(slices) {
+                    tracing::trace!("cannot write to the TUN: {error}");
+                    failed += u64::from(packets);
+                }
+            });
+        }
         add(&self.io.tun_writes, writes);
         add(&self.io.tun_write_errors, failed);
     }
@@ -130,8 +145,8 @@ impl Packets for OpenedBatch {
 }
 
 /// Lowers the MSS in SYN packets, so that answers to them fit packets of `mtu` bytes.
-fn clamp(opened: &mut OpenedBatch, mtu: u16, io: &IoCounters) {
-    for index in 0..opened.delivered().len() {
+fn clamp(opened: &mut OpenedBatch, share: Range<usize>, mtu: u16, io: &IoCounters) {
+    for index in share {
         let packet = Packets::packet_mut(opened, index);
         if !may_be_syn(packet) {
             continue;

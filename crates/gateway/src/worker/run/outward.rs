@@ -66,8 +66,10 @@ impl Default for Sending<'_> {
 }
 
 impl Run {
-    /// Reads and seals a burst.
-    pub(super) fn read_tun(&mut self) -> io::Result<()> {
+    /// Reads and seals a burst of the packets that are led into one interface.
+    pub(super) fn read_tun(&mut self, port: usize) -> io::Result<()> {
+        self.port = port;
+        self.outbound.set_interface(self.ports[port].interface);
         let spd = self.database.spd();
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let mut reads = 0;
@@ -75,7 +77,7 @@ impl Run {
             if reads == READ_BURST {
                 break Ok(());
             }
-            match self.tun.read(&mut buffer) {
+            match self.ports[port].tun.read(&mut buffer) {
                 Ok(Some(length)) => {
                     reads += 1;
                     self.outbound_read(&spd, buffer.get_mut(..length).unwrap_or_default());
@@ -114,7 +116,7 @@ impl Run {
         if !self.processing.reassemble || header != VnetHeader::default() {
             return self.outbound_packet(spd, &header, packet, &view);
         }
-        match self
+        match self.ports[self.port]
             .fragments
             .admit(&self.io, spd, (packet, &view), self.now_ms)
         {
@@ -163,7 +165,7 @@ impl Run {
         if limit.is_some_and(|limit| cut.segment_len.max(cut.last_len) > limit) {
             return self.too_big(&sa, &cut, (packet, view), limit.unwrap_or_default());
         }
-        if self.processing.mss_clamp.is_some() && mss::is_syn(packet, view) {
+        if self.ports[self.port].mss_clamp.is_some() && mss::is_syn(packet, view) {
             self.clamp(packet, view, limit, header.checksum.is_some());
             if let Ok(segments) = Segments::new(header, packet) {
                 self.protect(&sa, &segments, &cut, view);
@@ -229,9 +231,13 @@ impl Run {
             self.outbound.drop_decided(sa, DropReason::TooBig, cut);
             let problem = Problem::TooBig { mtu: limit as u32 };
             let about = (packet, view);
-            return self
-                .replies
-                .send(&self.tun, &self.io, about, problem, self.now_ms);
+            return self.replies.send(
+                &self.ports[self.port].tun,
+                &self.io,
+                about,
+                problem,
+                self.now_ms,
+            );
         };
         // One packet was counted; as many come out as pieces are made.
         let more = pieces.count() as u64 - 1;
@@ -254,7 +260,8 @@ impl Run {
     }
 
     fn clamp(&self, packet: &mut [u8], view: &IpView, limit: Option<usize>, partial: bool) {
-        let mtu = self.processing.mss_clamp.map_or(usize::MAX, usize::from);
+        let mss_clamp = self.ports[self.port].mss_clamp;
+        let mtu = mss_clamp.map_or(usize::MAX, usize::from);
         let mss = mss::mss_for(view.version, mtu.min(limit.unwrap_or(usize::MAX)));
         let clamped = mss::clamp(packet, view, mss, partial);
         add(&self.io.mss_clamped, u64::from(clamped));
@@ -268,8 +275,13 @@ impl Run {
         let by_policy = matches!(reason, DropReason::PolicyDiscard | DropReason::NoPolicy);
         if by_policy && self.processing.report_discards {
             let about = (packet, view);
-            self.replies
-                .send(&self.tun, &self.io, about, Problem::Prohibited, self.now_ms);
+            self.replies.send(
+                &self.ports[self.port].tun,
+                &self.io,
+                about,
+                Problem::Prohibited,
+                self.now_ms,
+            );
         }
     }
 

@@ -1,0 +1,147 @@
+//! Tunnel interfaces for route-based use: the section `gateway.interfaces`, and `if_id_in` and `if_id_out`, which bind
+//! policies to them.
+
+use std::net::IpAddr;
+
+use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::gateway::interface_name;
+use super::schema;
+use super::tree::Node;
+use super::value::{Bad, Parsed, number, read, read_list, report};
+
+/// A TUN device beside the common one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InterfaceConfig {
+    pub name: String,
+    /// What policies are bound to it by; never 0.
+    pub if_id: u32,
+    pub mtu: u16,
+    /// With their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+/// What a policy and its SAs are bound to; 0 is the common device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IfIds {
+    /// Where the packets of its SAs are delivered.
+    pub inbound: u32,
+    /// Where packets must come from to match it.
+    pub outbound: u32,
+}
+
+/// `tun` and `mtu` are the common device's.
+pub(super) fn interfaces(
+    node: &Node,
+    tun: &str,
+    mtu: u16,
+    d: &mut Diagnostics,
+) -> Vec<InterfaceConfig> {
+    schema::check(node, &schema::INTERFACES, false, d);
+    let mut list: Vec<InterfaceConfig> = Vec::new();
+    for section in node.sections() {
+        schema::check(section, &schema::INTERFACE, false, d);
+        let (name, at) = (section.name.value.as_str(), section.name.at);
+        let refuse = |what: String, help: String| Diagnostic::error(what).at(at).help(help);
+        if let Err(bad) = interface_name(name) {
+            d.push(refuse(bad.what, bad.help));
+        } else if name == tun {
+            let what = format!("{} is the common TUN device already", quoted(name));
+            d.push(refuse(what, "choose another name, or change `tun`".into()));
+        }
+        let if_id = read(section, "if_id", d, |text| match id(text)? {
+            0 => Err(Bad::new(
+                "0 stands for the common TUN device",
+                "write another number",
+            )),
+            id => Ok(id),
+        });
+        let entry = section
+            .value("if_id")
+            .filter(|entry| !entry.value.value.is_empty());
+        let known = list.iter().find(|other| Some(other.if_id) == if_id);
+        if let (Some(entry), Some(other)) = (entry, known) {
+            let bad = Bad::new(
+                format!("{} has it already", quoted(&other.name)),
+                "give each interface its own",
+            );
+            report("if_id", bad, entry.value.at, d);
+        } else if entry.is_none() {
+            let what = format!("the interface {} has no `if_id`", quoted(name));
+            let help = "add the number that if_id_in and if_id_out of connections refer to it by";
+            d.push(refuse(what, help.into()));
+        }
+        let own_mtu = read(section, "mtu", d, |text| number(text, 1280..=65_535));
+        let addresses = read_list(section, "addresses", d, address).unwrap_or_default();
+        list.push(InterfaceConfig {
+            name: name.to_owned(),
+            if_id: if_id.unwrap_or_default(),
+            mtu: own_mtu.map_or(mtu, |mtu| mtu as u16),
+            addresses,
+        });
+    }
+    list
+}
+
+/// `if_id_in` and `if_id_out` of a connection or a child; what is not given, or 0, is inherited.
+pub(super) fn if_ids(
+    node: &Node,
+    inherited: IfIds,
+    interfaces: &[InterfaceConfig],
+    d: &mut Diagnostics,
+) -> IfIds {
+    let mut one = |key: &str, inherited: u32| {
+        let given = read(node, key, d, |text| {
+            let id = id(text)?;
+            match id == 0 || interfaces.iter().any(|interface| interface.if_id == id) {
+                true => Ok(id),
+                false => Err(Bad::new(
+                    format!("no interface has the if_id {id}"),
+                    format!(
+                        "add `interfaces {{ NAME {{ if_id = {id} }} }}` to the gateway section"
+                    ),
+                )),
+            }
+        });
+        given.filter(|id| *id != 0).unwrap_or(inherited)
+    };
+    IfIds {
+        inbound: one("if_id_in", inherited.inbound),
+        outbound: one("if_id_out", inherited.outbound),
+    }
+}
+
+fn id(text: &str) -> Parsed<u32> {
+    if matches!(text, "%unique" | "%unique-dir") {
+        let what = format!("{} is not supported yet", quoted(text));
+        return Err(Bad::new(what, "write the if_id of an interface"));
+    }
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let bad = || {
+        Bad::new(
+            format!("{} is not an interface id", quoted(text)),
+            "write a 32-bit number",
+        )
+    };
+    parsed.filter(|_| !text.contains('+')).ok_or_else(bad)
+}
+
+fn address(text: &str) -> Parsed<(IpAddr, u8)> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(len)),
+        None => (text, None),
+    };
+    let parsed = address.parse().ok().and_then(|address: IpAddr| {
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let len = len.map_or(Some(most), |len| len.parse().ok());
+        Some((address, len.filter(|len| *len <= most)?))
+    });
+    parsed.ok_or_else(|| {
+        Bad::new(
+            format!("{} is not an address", quoted(text)),
+            "write own addresses with their prefix lengths, such as 10.255.0.1/30",
+        )
+    })
+}
