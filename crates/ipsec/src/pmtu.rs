@@ -210,7 +210,12 @@ impl PathMtus {
             .filter(|(_, path)| path.is_fresh(now_ms))
             .map(|(remote, path)| (*remote, *path))
             .collect();
-        if next.len() >= self.paths_max && !next.contains_key(&remote) {
+        // Anybody can make up guesses, for any number of peers.
+        let paths_max = match evidence {
+            Evidence::AddressOnly => self.paths_max / 2,
+            Evidence::Local | Evidence::Quoted { .. } => self.paths_max,
+        };
+        if next.len() >= paths_max && !next.contains_key(&remote) {
             return Err(Disbelief::Full);
         }
         let learned_ms = now_ms;

@@ -244,6 +244,18 @@ fn the_number_of_paths_is_bounded() {
     assert_eq!(learn(100, AGE_MS), Ok(1400));
 }
 
+/// Whoever knows our address can make them up, for any peer.
+#[test]
+fn guesses_leave_room_for_what_is_known() {
+    let paths = PathMtus::new(100);
+    let learn = |n: u32, evidence| paths.learn(IpAddr::from(n.to_be_bytes()), 1400, evidence, 0);
+    let guessed = (0..1000).filter(|n| learn(*n, Evidence::AddressOnly).is_ok());
+    assert_eq!(guessed.count(), 50);
+    for n in 1000..1050 {
+        assert_eq!(learn(n, Evidence::Local), Ok(1400));
+    }
+}
+
 /// What an error says that quotes an IP header and `payload`.
 fn claim(version: u8, protocol: u8, mtu: u32, df: bool, payload: &[u8]) -> Option<Claim> {
     let mut about = if version == 4 {
