@@ -93,6 +93,18 @@ fn cutting_agrees_with_scapy() {
     assert_eq!(cut, 7);
 }
 
+/// Its offset would run over into the flags, and make a first fragment of it.
+#[test]
+fn nothing_behind_the_longest_datagram_is_cut() {
+    let packet = V4::new(8190 * 8, false, 1400).packet();
+    let view = IpView::parse(&packet).unwrap();
+    let cut = Pieces::new(&packet, &view, 576);
+    assert_eq!(cut.err(), Some(CutError::Impossible));
+    let packet = V4::new(65_535 - 20 - 1399, false, 1399).packet();
+    let view = IpView::parse(&packet).unwrap();
+    assert!(Pieces::new(&packet, &view, 576).is_ok());
+}
+
 struct V4 {
     offset: usize,
     more: bool,
@@ -353,6 +365,12 @@ fn later_fragments_share_the_verdict_of_the_first() {
     assert_eq!(tracker.later(&key(1), 600), None);
     assert_eq!(tracker.later(&key(2), 600), Some('c'));
     assert!(!tracker.is_empty());
+    tracker.forget(&key(2));
+    assert_eq!(tracker.later(&key(2), 600), None);
+    tracker.first(key(4), 'e', 600);
+    tracker.first(key(2), 'f', 600);
+    assert_eq!(tracker.later(&key(3), 600), None, "the oldest gave way");
+    assert_eq!(tracker.later(&key(4), 600), Some('e'));
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Fragmentation of IPv4 packets without DF (RFC 791 §3.2).
 
+use super::PACKET_LEN_MAX;
 use crate::wire::ip::{IPV4_HEADER_LEN, IpView};
 use crate::wire::{IpVersion, be16, checksum};
 
@@ -43,11 +44,15 @@ impl<'a> Pieces<'a> {
         let room = |header: &[u8]| mtu.checked_sub(header.len()).filter(|room| *room >= 8);
         let first_len = room(first_header)? & !7;
         let next_len = room(&later_header)? & !7;
+        let field = be16(packet, 6)?;
+        // The offset of what comes last must be one.
+        let start = usize::from(field & 0x1fff) * 8;
+        (start + data.len() <= PACKET_LEN_MAX - first_header.len()).then_some(())?;
         Some(Self {
             later_header,
             first_header,
             data,
-            field: be16(packet, 6)?,
+            field,
             first_len,
             next_len,
         })

@@ -51,6 +51,13 @@ impl<V: Clone> Tracker<V> {
         }
     }
 
+    /// Another datagram of the same identification has begun: what was decided no longer holds.
+    pub fn forget(&mut self, key: &FragmentKey) {
+        if self.verdicts.remove(key).is_some() {
+            self.order.retain(|known| known != key);
+        }
+    }
+
     /// The verdict for a later fragment; none if its first one was not seen, or too long ago.
     pub fn later(&self, key: &FragmentKey, now_ms: u64) -> Option<V> {
         let remembered = self.verdicts.get(key)?;

@@ -109,7 +109,6 @@ impl Acquire<'_> {
 /// A snapshot: the control plane publishes a new one, workers load it once per burst.
 #[derive(Debug)]
 pub struct Spd {
-    /// Differs from that of every other snapshot.
     id: u64,
     entries: Vec<Entry>,
     classifier: Classifier,
@@ -131,6 +130,11 @@ impl Spd {
             classifier: Classifier::new(&entries),
             entries,
         }
+    }
+
+    /// Differs from that of every other snapshot.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     pub fn entries(&self) -> &[Entry] {
