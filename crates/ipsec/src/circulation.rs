@@ -102,6 +102,7 @@ impl<S: Side> Circulation<S> {
     pub fn abandon(&mut self, counters: &WalkCounters) {
         while let Some((mut side, jobs)) = self.in_engine.pop_front() {
             counters.count_drop(DropReason::EngineFailed, jobs);
+            side.count_drops(DropReason::EngineFailed);
             side.clear();
             let batch = Batch::new(self.direction, self.limits.buffer_len, self.limits.jobs_max);
             self.recycle(batch, side);

@@ -12,6 +12,7 @@ use common::{
 };
 use esplanade_crypto::{Protocol, Transform};
 use esplanade_ipsec::DropReason;
+use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{HEADROOM, Packet, TAILROOM};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
 use esplanade_ipsec::sad::GroupKey;
@@ -503,6 +504,117 @@ fn a_lost_engine_takes_its_packets_with_it() {
             .get(DropReason::EngineFailed),
         3
     );
+    let of_sa = &tunnel.outbound_sa.common.drops;
+    assert_eq!(of_sa.get(DropReason::EngineFailed), 3);
+}
+
+/// Raw sockets number IPv4 packets that are not, and AH covers the number.
+#[test]
+fn ah_numbers_what_nobody_has() {
+    let mut tunnel = Tunnel::with(AH, false, |p| {
+        p.mode = Mode::Transport;
+        p.path = ends(4, false);
+    });
+    let mut packet = inner(4, b"atomic");
+    packet[4..6].fill(0);
+    packet[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &packet[..20]));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut sent = frames(&mut tunnel, std::slice::from_ref(&packet));
+    assert!(burst(&mut tunnel, std::slice::from_ref(&packet)).is_empty());
+    sent.extend(flush(&mut tunnel));
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|frame| frame[4..6] != [0, 0]));
+    for opened in open(&mut tunnel, &sent) {
+        assert_eq!(opened[20..], packet[20..]);
+        assert_eq!(opened[..4], packet[..4]);
+    }
+    let drops = &tunnel.inbound.counters().drops;
+    assert_eq!(drops.get(DropReason::AuthenticationFailed), 0);
+}
+
+/// The kernel puts it together first (RFC 4303 §3.4.1).
+#[test]
+fn a_fragment_of_an_ipsec_packet_is_not_nested() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.path = ends(4, false));
+    let mut first = ipv4("10.1.0.7", "10.2.0.9", 50, 0, &[7; 64]);
+    first[6] = 0x20;
+    first[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &first[..20]));
+    first[10..12].copy_from_slice(&sum.to_be_bytes());
+    let sent = frames(&mut tunnel, std::slice::from_ref(&first));
+    assert_eq!(open_nested(&mut tunnel, &sent[0]), [first]);
+}
+
+#[test]
+fn a_dropped_copy_takes_no_room() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.path = ends(4, false));
+    let frame = frames(&mut tunnel, &[inner(4, b"")]).remove(0);
+    let mut unknown = frame.clone();
+    unknown[20] ^= 1;
+    let facts = facts_of(&frame);
+    let sad = tunnel.database.sad();
+    let free = |tunnel: &mut Inbound| tunnel.receive_buffer().expect("a batch").bytes.len();
+    let before = free(&mut tunnel.inbound);
+    assert!(tunnel.inbound.push_copy(sad, &unknown, &facts).is_err());
+    assert_eq!(free(&mut tunnel.inbound), before);
+    assert!(tunnel.inbound.push_copy(sad, &frame, &facts).is_ok());
+    assert_eq!(free(&mut tunnel.inbound), before - frame.len());
+}
+
+#[test]
+fn a_fragment_takes_no_whole_packet_with_it() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| {
+        p.mode = Mode::Transport;
+        p.path = ends(4, false);
+    });
+    let whole = inner(4, b"whole");
+    let mut first = whole.clone();
+    first[6] = 0x20;
+    first[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &first[..20]));
+    first[10..12].copy_from_slice(&sum.to_be_bytes());
+    burst(&mut tunnel, &[first, whole.clone()]);
+    let sent = flush(&mut tunnel);
+    assert_eq!(open(&mut tunnel, &sent), [whole]);
+    let drops = &tunnel.outbound.counters().drops;
+    assert_eq!(drops.get(DropReason::Fragment), 1);
+}
+
+/// One packet in the arena, with more or less room than there should be.
+fn push_at(tunnel: &mut Tunnel, packet: &[u8], in_front: usize, behind: usize) {
+    let buffer = tunnel.outbound.receive_buffer().expect("a batch");
+    let end = in_front + packet.len();
+    buffer.bytes[in_front..end].copy_from_slice(packet);
+    let place = Packet {
+        slot_start: buffer.offset as u32,
+        slot_end: (buffer.offset + end + behind) as u32,
+        offset: (buffer.offset + in_front) as u32,
+        len: packet.len() as u32,
+    };
+    assert!(tunnel.outbound.commit_received(end + behind));
+    tunnel.outbound.push_burst(&tunnel.spd, &[place]);
+}
+
+#[test]
+fn padding_makes_no_packet_too_long_to_be_sent() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.tfc = TfcPadding::To(65_530));
+    push_at(&mut tunnel, &inner(4, b"short"), HEADROOM, 70_000);
+    assert!(flush(&mut tunnel).is_empty());
+    let drops = &tunnel.outbound.counters().drops;
+    assert_eq!(drops.get(DropReason::TooLong), 1);
+}
+
+#[test]
+fn an_outer_header_needs_its_room() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    push_at(&mut tunnel, &inner(4, b"close"), 20, TAILROOM);
+    let engine = &mut tunnel.seal_engine;
+    tunnel.outbound.submit(engine).expect("it takes all");
+    let mut sealed = tunnel.outbound.poll(engine).expect("a batch");
+    let mut sent = 0;
+    let failed = sealed.for_each_frame(&mut 0, |_| sent += 1);
+    assert_eq!((sent, failed), (0, 1));
 }
 
 /// Writes packets into the arena with room around them and pushes them as a burst.

@@ -76,11 +76,12 @@ pub(super) fn finish(
     Ok(view.total_len)
 }
 
-/// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2).
+/// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of one are put together where
+/// all are (RFC 4303 §3.4.1): outside.
 #[inline]
 fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
     matches!(view.protocol, esp::PROTOCOL | ah::PROTOCOL)
-        && !view.later_fragment
+        && !view.fragment
         && view.destination == sa.common.path().local.ip()
 }
 

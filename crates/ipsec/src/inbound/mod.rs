@@ -117,15 +117,20 @@ impl Inbound {
     ) -> Result<(), DropReason> {
         let header_len = usize::from(facts.header_len);
         let place = self.batches.filling.as_mut().and_then(|(batch, _)| {
-            let offset = batch.reserve(packet.len())?;
-            let place = batch.buffer.get_mut(offset..offset + packet.len())?;
+            let start = batch.reserve(packet.len())?;
+            let place = batch.buffer.get_mut(start..start + packet.len())?;
             place.copy_from_slice(packet);
-            Some(offset + header_len)
+            Some(start)
         });
         // No packet can be at the end of the address space: it is refused and counted as too long.
-        let offset = place.unwrap_or(usize::MAX);
+        let offset = place.map_or(usize::MAX, |start| start + header_len);
         let len = packet.len().saturating_sub(header_len);
-        self.push_one(sad, offset, len, facts, depth)
+        let result = self.push_one(sad, offset, len, facts, depth);
+        if let (Err(_), Some(start), Some((batch, _))) = (result, place, &mut self.batches.filling)
+        {
+            batch.release(start);
+        }
+        result
     }
 
     /// When the engine is replaced with batches inside: drops and counts their packets. What the former engine may

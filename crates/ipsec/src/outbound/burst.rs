@@ -46,7 +46,7 @@ struct Staged {
     verdict: Verdict,
 }
 
-/// TOS, Don't Fragment, version and flow label.
+/// TOS, Don't Fragment, version and flow label; and whether it is a fragment, which not every SA takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Header(u64);
 
@@ -71,6 +71,10 @@ impl Header {
             IpVersion::V4 => self.0 as u8,
             IpVersion::V6 => (self.0 >> 36) as u8,
         }
+    }
+
+    fn of_fragment(self, fragment: bool) -> Self {
+        Self(self.0 | u64::from(fragment) << 9)
     }
 
     fn dont_fragment(self) -> bool {
@@ -111,7 +115,9 @@ impl Staged {
                 let words = [word(0), word(4), word(8), word(12), word(16)];
                 let sum = words.iter().map(|&word| u64::from(word)).sum();
                 self.len = words[0] & 0xffff;
-                self.header = Header::v4(fixed[1], fixed[6] & 0x40 != 0);
+                let header = Header::v4(fixed[1], fixed[6] & 0x40 != 0);
+                // Later fragments are not plain.
+                self.header = header.of_fragment(fixed[6] & 0x20 != 0);
                 FlowKey::from_ipv4(packet).filter(|_| checksum::fold(sum) == 0)
             }
             _ => {
@@ -136,13 +142,14 @@ impl Staged {
             ..view.outbound_flow()
         };
         let first = u32::from_be_bytes(*packet.first_chunk()?);
+        let header = match view.version {
+            IpVersion::V4 => Header::v4(view.tos, view.dont_fragment),
+            IpVersion::V6 => Header::v6(first),
+        };
         Some(Self {
             key: FlowKey::from_flow(&flow)?,
             hash: 0,
-            header: match view.version {
-                IpVersion::V4 => Header::v4(view.tos, view.dont_fragment),
-                IpVersion::V6 => Header::v6(first),
-            },
+            header: header.of_fragment(view.fragment),
             len: view.total_len as u32,
             verdict: Self::UNKNOWN,
         })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use esplanade_crypto::{Batch, IvKind, Job, JobStatus, Protocol};
 
+use super::ESP_LEN_MAX;
 use super::side::{Frame, Side};
 use crate::drop_reason::DropReason;
 use crate::iv::IvPool;
@@ -138,7 +139,8 @@ impl Preparer<'_> {
         let len = layout.sealed_len(payload_len);
         let start = place.start.wrapping_sub(layout.esp_header_len());
         let end = start.wrapping_add(len);
-        if start > place.start || start < place.slot_start || end > place.slot_end {
+        let outside = start > place.start || start < place.slot_start || end > place.slot_end;
+        if outside || len > ESP_LEN_MAX {
             return Err(DropReason::TooLong);
         }
         let packet = self
@@ -271,6 +273,7 @@ impl Preparer<'_> {
         let frame = frame.ok_or(DropReason::TooLong)?;
         set_protocol_and_len(frame, at.next_header_at, ah::PROTOCOL, frame_len)
             .ok_or(DropReason::TooLong)?;
+        number(frame, self.identification);
         self.ah(plan, sequence, at.at, at.next_header, start, frame_len)
     }
 
@@ -343,10 +346,23 @@ fn unsaved(start: usize, len: usize, header_len: usize) -> Frame {
     }
 }
 
-/// The next IPv4 identification: for packets that may be fragmented on their way.
+/// The next IPv4 identification: for packets that may be fragmented on their way. Never zero, see [`number`].
 pub(super) fn next(identification: &mut u16) -> u16 {
-    *identification = identification.wrapping_add(1);
+    *identification = identification.wrapping_add(1).max(1);
     *identification
+}
+
+/// Numbers an IPv4 packet whose identification is zero: a raw socket would do it behind AH's back, which covers it.
+fn number(packet: &mut [u8], identification: &mut u16) {
+    if let Some(ip) = packet.first_chunk_mut::<IPV4_HEADER_LEN>()
+        && ip[0] >> 4 == 4
+        && ip[4..6] == [0, 0]
+    {
+        let new = next(identification);
+        let sum = checksum::update(u16::from_be_bytes([ip[10], ip[11]]), 0, new);
+        ip[4..6].copy_from_slice(&new.to_be_bytes());
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
 }
 
 /// SPI, sequence number and IV (RFC 4303 §2).
@@ -408,4 +424,14 @@ pub(crate) fn set_protocol_and_len(
     }
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_identification_is_zero() {
+        let mut identification = u16::MAX;
+        assert_eq!(super::next(&mut identification), 1);
+        assert_eq!(super::next(&mut identification), 2);
+    }
 }

@@ -68,18 +68,15 @@ impl SealedBatch {
                     continue;
                 };
                 let range = match side.frame(run, job_in_run) {
-                    Some(frame) => frame_range(frame),
+                    Some(frame) => Some(frame_range(frame)),
                     None => {
                         let esp = job.esp as usize;
-                        let start = esp.saturating_sub(run.meta.header_len());
-                        start..esp + job.len as usize
+                        let start = esp.checked_sub(run.meta.header_len());
+                        start.map(|start| start..esp + job.len as usize)
                     }
                 };
-                let written = batch
-                    .buffer
-                    .get_mut(range)
-                    .filter(|frame| frame.len() >= job.len as usize);
-                let written = written.and_then(|frame| {
+                let written = range.and_then(|range| {
+                    let frame = batch.buffer.get_mut(range)?;
                     if run.first_frame.is_none() {
                         write_outer(&run.meta, next(identification), frame)?;
                     }

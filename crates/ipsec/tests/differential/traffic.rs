@@ -66,7 +66,8 @@ pub fn packet(choices: &mut Choices<'_>) -> Vec<u8> {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let flags = choices.of(&[0u16, 0x4000, 0x4000, 0x4000, 0x2000, 0x0005, 0x2007]);
             let options: &[u8] = choices.of(&[&[], &[], &[], &[0x94, 4, 0, 0], &[1, 1, 1, 0]]);
-            let mut packet = vec![0x45 + (options.len() / 4) as u8, tos, 0, 0, 0, 9];
+            let id = choices.of(&[9, 9, 0]);
+            let mut packet = vec![0x45 + (options.len() / 4) as u8, tos, 0, 0, 0, id];
             packet.extend(flags.to_be_bytes());
             packet.extend([63, protocol, 0, 0]);
             packet.extend(source.octets());

@@ -126,9 +126,10 @@ impl OutboundSa {
         self.usage.packets += 1;
         self.usage.bytes += inner.len() as u64;
         Ok(if self.cipher.protocol() == AH {
-            // The ICV covers it, so the one who makes the header numbers it.
-            if self.options.mode == Mode::Tunnel {
-                *identification = identification.wrapping_add(1);
+            // The ICV covers it, so it must be there before; zero is none to a raw socket.
+            let numbered = header[0] >> 4 == 6 || header[4..6] != [0, 0];
+            if self.options.mode == Mode::Tunnel || !numbered {
+                *identification = identification.wrapping_add(1).max(1);
                 if header[0] >> 4 == 4 {
                     header[4..6].copy_from_slice(&identification.to_be_bytes());
                 }
