@@ -1,10 +1,13 @@
 """Route-based use: children of every address are bound to interfaces, and routes decide what goes through them."""
 
+import json
+
 import pytest
-from ends import esplanade_pair, establish
+from ends import esplanade_pair, establish, with_peer
 from harness.capture import Capture
+from harness.namespaces import SECOND_A4, SECOND_B4, SECOND_LAN_A4, SECOND_LAN_B4
 from harness.oracle import esp_packets
-from harness.settings import pair
+from harness.settings import add_second, pair
 from harness.traffic import assert_ping, ping, transfer
 
 IF_ID, NAME = 42, "ipsec0"
@@ -22,6 +25,12 @@ def bind(settings, address, *, if_id=IF_ID, name=NAME, connection="site", **keys
 
 def route(space, destination, device=NAME, verb="add"):
     space.run(["ip", "route", verb, destination, "dev", device])
+
+
+def written(space, device):
+    """How many packets the gateway has written to it."""
+    (link,) = json.loads(space.run(["ip", "-s", "-j", "link", "show", "dev", device]).stdout)
+    return link["stats64"]["rx"]["packets"]
 
 
 @pytest.mark.esplanade_only
@@ -51,4 +60,101 @@ def test_routes_decide_what_goes_through(topology, daemon, folder, needs_capture
     assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
     route(topology.gw_a, topology.b.lan4)
     a.command("rekey", "net")
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+def test_a_policy_beside_it_works_as_ever(topology, daemon):
+    """Addresses of the second connection go through the common device, by the gateway's own routes."""
+    settings = pair(topology, inner=4)
+    add_second(*settings)
+    for one, address in zip(settings, ADDRESSES):
+        bind(one, address)
+    a, b = establish(daemon, esplanade_pair, settings)
+    a.up("second-net")
+    b.wait_installed("second")
+    route(topology.gw_a, topology.b.lan4)
+    route(topology.gw_b, topology.a.lan4)
+
+    assert_ping(topology.host_a, SECOND_B4, source=SECOND_A4)
+    assert (written(topology.gw_b, "esp0"), written(topology.gw_b, NAME)) == (3, 0)
+    assert_ping(topology.host_a, topology.b.host4, source=topology.a.host4)
+    assert (written(topology.gw_b, "esp0"), written(topology.gw_b, NAME)) == (3, 3)
+    # The second connection has no policy for these, and nothing leads them to the interface.
+    assert ping(topology.host_a, SECOND_B4, source=topology.a.host4, count=1, timeout=0.5) == 0
+    a.down("second")
+    assert_ping(topology.host_a, topology.b.host4, source=topology.a.host4)
+
+
+@pytest.mark.esplanade_only
+def test_each_interface_has_its_policies(topology, daemon, folder, needs_capture):
+    settings = pair(topology, inner=4)
+    add_second(*settings)
+    for number, one in enumerate(settings):
+        one.gateway["workers"] = 2
+        bind(one, ADDRESSES[number])
+        bind(one, f"10.255.1.{number + 1}", if_id=43, name="ipsec1", connection="second", mtu=1300)
+    a, b = establish(daemon, esplanade_pair, settings)
+    a.up("second-net")
+    b.wait_installed("second")
+    spis = {name: int(a.installed(name)[0]["spi-out"], 16) for name in ("site", "second")}
+    for space, first, second in ((topology.gw_a, topology.b.lan4, SECOND_LAN_B4),
+                                 (topology.gw_b, topology.a.lan4, SECOND_LAN_A4)):
+        route(space, first)
+        route(space, second, "ipsec1")
+    for name, target, source in (("site", topology.b.host4, topology.a.host4), ("second", SECOND_B4, SECOND_A4)):
+        wire = Capture(topology, folder / f"{name}.pcap")
+        assert_ping(topology.host_a, target, source=source)
+        seen = {packet.spi for packet in esp_packets(wire.stop())}
+        assert spis[name] in seen and len(seen) == 2, "one SA for each direction"
+    assert (written(topology.gw_b, NAME), written(topology.gw_b, "ipsec1")) == (3, 3)
+    # Its MTU is its own, and the sender is told through it.
+    before = written(topology.gw_a, "esp0")
+    assert_ping(topology.host_a, SECOND_B4, source=SECOND_A4, size=1272)
+    transfer(topology.host_a, topology.host_b, SECOND_B4)
+    assert written(topology.gw_a, "esp0") == before == 0
+
+
+@pytest.mark.esplanade_only
+def test_senders_are_told_through_the_interface(topology, daemon):
+    """The peer narrows what is negotiated; what a route leads to the interface beside that is discarded."""
+    settings = pair(topology, inner=4)
+    bind(settings[0], ADDRESSES[0])
+    settings[0].gateway["icmp_unreachable"] = "yes"
+    establish(daemon, esplanade_pair, settings)
+    route(topology.gw_a, topology.b.lan4)
+    route(topology.gw_a, "10.3.0.0/16")
+    assert_ping(topology.host_a, topology.b.host4, source=topology.a.host4)
+    count = written(topology.gw_a, NAME)
+    assert count == 3
+    assert ping(topology.host_a, "10.3.0.1", count=1, timeout=0.5) == 0
+    assert (written(topology.gw_a, "esp0"), written(topology.gw_a, NAME)) == (0, count + 1)
+
+
+@with_peer
+@pytest.mark.esplanade_only
+def test_the_peer_need_not_know(ends, topology, daemon):
+    """strongSwan has ordinary policies, which narrow those of the interface."""
+    settings = pair(topology, inner=4)
+    index = ends.index("esplanade")
+    bind(settings[index], ADDRESSES[index])
+    establish(daemon, ends, settings)
+    space, remote = ((topology.gw_a, topology.b.lan4), (topology.gw_b, topology.a.lan4))[index]
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    route(space, remote)
+    assert_ping(topology.host_a, topology.b.host4)
+    assert_ping(topology.host_b, topology.a.host4)
+    assert (written(space, "esp0"), written(space, NAME) > 0) == (0, True)
+
+
+@pytest.mark.esplanade_only
+def test_a_new_interface_takes_a_restart(topology, daemon):
+    settings = pair(topology, inner=4)
+    a, _ = establish(daemon, esplanade_pair, settings)
+    changed = settings[0].copy()
+    bind(changed, ADDRESSES[0])
+    a.write(changed)
+    refused = a.command("reload", check=False)
+    assert refused.returncode != 0
+    assert "site/net" in refused.stderr and "restart" in refused.stderr, refused.stderr
     assert_ping(topology.host_a, topology.b.host4)

@@ -119,6 +119,31 @@ fn fragments_and_inbound_packets() {
 }
 
 #[test]
+fn the_interface_counts() {
+    let file = std::env::temp_dir().join(format!("esplanade-explain-{}.conf", std::process::id()));
+    let child = "local_ts = 0.0.0.0/0\n remote_ts = 0.0.0.0/0\n mode = pass";
+    let bound = format!("if_id_out = 42\n children {{ all {{\n {child}\n }} }}");
+    let interfaces = "interfaces { ipsec0 { if_id = 42\n } }";
+    let text = format!("gateway {{ {interfaces} }}\nconnections {{ c {{\n {bound}\n }} }}\n");
+    std::fs::write(&file, text).unwrap();
+    let run = |interface: &[&str]| {
+        let file = file.to_str().unwrap();
+        let packet = ["explain", "udp 10.1.0.5:1 -> 10.2.0.9:2", "--config", file];
+        esplanade(&[&packet[..], interface].concat())
+    };
+    let common = String::from_utf8(run(&[]).stdout).unwrap();
+    assert!(common.contains("is for another interface"), "{common}");
+    assert!(common.contains("discard"), "{common}");
+    let bound = String::from_utf8(run(&["--interface", "ipsec0"]).stdout).unwrap();
+    assert!(bound.contains("bypass: c/all"), "{bound}");
+    let unknown = run(&["--interface", "eth0"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let errors = String::from_utf8(unknown.stderr).unwrap();
+    assert!(errors.contains("there are ipsec0, esp0"), "{errors}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn bad_packets_and_configurations_are_refused() {
     let file = fixture();
     for (arguments, code, what) in [

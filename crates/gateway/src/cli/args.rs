@@ -106,6 +106,9 @@ pub struct Explain {
     /// The packet comes in without protection; otherwise it is on its way out
     #[arg(long)]
     pub r#in: bool,
+    /// A route leads the packet into this tunnel interface; otherwise into the common one
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
     /// The packet is a fragment, not the first: its ports cannot be seen
     #[arg(long)]
     pub fragment: bool,

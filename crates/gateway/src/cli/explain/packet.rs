@@ -23,6 +23,8 @@ pub(super) struct Packet {
     pub ports: Option<(u16, u16)>,
     pub fragment: bool,
     pub dscp: u8,
+    /// What it was led into, by `if_id`.
+    pub interface: u32,
 }
 
 fn bad(what: impl std::fmt::Display, help: &str) -> Failure {
@@ -106,6 +108,7 @@ impl Packet {
             ports: ports.filter(|_| !fragment),
             fragment,
             dscp,
+            interface: 0,
         })
     }
 
@@ -121,6 +124,7 @@ impl Packet {
         };
         Flow {
             dscp: self.dscp,
+            interface: self.interface,
             ..Flow::new(local, remote, self.protocol, ports)
         }
     }
