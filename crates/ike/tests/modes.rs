@@ -398,6 +398,52 @@ fn flows_of_one_child_have_an_sa_each() {
     pair.assert_clean_end();
 }
 
+#[test]
+fn flows_make_no_more_sas_than_the_limit() {
+    let mut pair = Pair::with(|a, _| change(a, |child| child.from_packet = true));
+    let mut few = {
+        let (mut a, _) = default_configs();
+        change(&mut a, |child| child.from_packet = true);
+        config(a)
+    };
+    few.limits.children_per_sa_max = 2;
+    pair.a.endpoint.set_config(few);
+    for port in [1111, 2222, 3333] {
+        pair.a
+            .endpoint
+            .acquire(pair.now, "site", "net", None, &demand(port))
+            .unwrap();
+        pair.flush();
+        pair.run(SECOND);
+    }
+    pair.assert_agreed(1, 2);
+    assert!(
+        matches!(failures(&pair.a)[..], [ChildFailure::Resources(_)]),
+        "{:?}",
+        failures(&pair.a)
+    );
+    pair.assert_clean_end();
+}
+
+#[test]
+fn a_child_that_cannot_be_proposed_keeps_no_other_one_down() {
+    let mut pair = Pair::with(|a, _| {
+        let mut hosts = (*a.children[0]).clone();
+        hosts.name = "hosts".into();
+        hosts.mode = Mode::Transport;
+        a.children.insert(0, hosts.into());
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    assert!(
+        matches!(failures(&pair.a)[..], [ChildFailure::Transport(_)]),
+        "{:?}",
+        failures(&pair.a)
+    );
+    pair.assert_clean_end();
+}
+
 /// SAs for the classes of traffic, as RFC 4301 section 4.1 has them: selectors cannot tell the responder which is which.
 // RFC 4301 R3
 #[test]

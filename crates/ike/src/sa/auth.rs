@@ -113,18 +113,23 @@ impl IkeSa {
     ) {
         let connection = self.connection.clone();
         let local_id = credentials::local_id(&connection, self.local.ip());
-        let child = if wanted.is_empty() {
-            Err(DownReason::Configuration(
-                "no child to establish".to_owned(),
-            ))
-        } else {
+        let mut child = Err(DownReason::Configuration(
+            "no child to establish".to_owned(),
+        ));
+        // One that cannot be proposed, as transport mode through a NAT, keeps no other one down.
+        while child.is_err() && !wanted.is_empty() {
             let first = wanted.remove(0);
-            self.propose_child(ctx, &first, None, None)
-                .map_err(|failure| match failure {
-                    ChildFailure::Resources(what) => DownReason::Resources(what),
-                    other => DownReason::Configuration(other.to_string()),
-                })
-        };
+            child = self
+                .propose_child(ctx, &first, None, None)
+                .map_err(|failure| {
+                    let reason = match &failure {
+                        ChildFailure::Resources(what) => DownReason::Resources(what),
+                        other => DownReason::Configuration(other.to_string()),
+                    };
+                    self.child_failed(ctx, &first.config.name, failure);
+                    reason
+                });
+        }
         let child = match child {
             Ok(child) => child,
             Err(reason) => return self.abandon(ctx, reason),

@@ -263,9 +263,16 @@ impl IkeSa {
     }
 
     pub(super) fn start_create_child(&mut self, ctx: &mut Context<'_>, wanted: &Wanted) {
+        let name = &wanted.config.name;
+        // The other children are bounded by the configuration.
+        let up = self.established().map_or(0, |state| state.children.len());
+        if wanted.config.from_packet && up >= ctx.config.limits.children_per_sa_max {
+            let failure = ChildFailure::Resources("as many child SAs as an IKE SA may have");
+            return self.child_failed(ctx, name, failure);
+        }
         match self.propose_child(ctx, wanted, None, None) {
             Ok(pending) => self.send_create_child(ctx, pending),
-            Err(failure) => self.child_failed(ctx, &wanted.config.name, failure),
+            Err(failure) => self.child_failed(ctx, name, failure),
         }
     }
 
