@@ -341,7 +341,7 @@ impl Join {
         self.lingering.push((now + event.linger, event.spi_in));
         if let Some(group) = self.groups.get_mut(&installed.group) {
             group.children.retain(|child| *child != event.child);
-            group.policy.remove(event.spi_out);
+            group.policy.withdraw(&installed.outbound);
             // Redundant SAs of simultaneous exchanges: the newest that is left carries on.
             if !group.sends_like(&installed.outbound) {
                 let mut left = group
@@ -426,13 +426,21 @@ impl Join {
         self.children.get(&child)
     }
 
-    /// The connection and child of a policy that asks for an SA for a packet of this DSCP.
-    pub fn policy_names(&self, policy: PolicyId, dscp: u8) -> Option<(&str, &str)> {
+    /// The connection, and the children that a packet of this DSCP asks for: its own first. The SA of the first that comes
+    /// up carries the packets of the others too, so that none would ask for theirs.
+    pub fn wanted(&self, policy: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
         let configured = &self.groups.get(&policy)?.configured;
-        let mut family =
-            (self.configured.iter()).filter(|other| other.entry() == configured.entry());
-        let wanted = family.find(|other| other.sa.dscp.contains(dscp));
-        Some((&configured.connection, &wanted.unwrap_or(configured).child))
+        let family =
+            || (self.configured.iter()).filter(|other| other.entry() == configured.entry());
+        let own = family().find(|other| other.sa.dscp.contains(dscp));
+        let own = own.unwrap_or(configured);
+        let trapped = |other: &&ConfiguredPolicy| {
+            other.kind == PolicyKind::Protect { trap: true } && other.child != own.child
+        };
+        let others = family().filter(trapped);
+        let children = std::iter::once(own).chain(others);
+        let names = children.map(|policy| policy.child.as_str()).collect();
+        Some((&configured.connection, names))
     }
 
     /// Lets policies without an SA ask again: an acquire can get lost, or lead to nothing.

@@ -274,26 +274,30 @@ impl Daemon {
                 flow,
                 selector,
             } => {
-                let wanted = self.join.policy_names(policy, flow.dscp);
-                let Some((connection, child)) = wanted else {
+                let Some((connection, children)) = self.join.wanted(policy, flow.dscp) else {
                     return;
                 };
-                let (connection, child) = (connection.to_owned(), child.to_owned());
+                let connection = connection.to_owned();
+                let children: Vec<_> = children.into_iter().map(str::to_owned).collect();
                 let local = self.local_hint(&connection);
-                tracing::trace!(connection, child, "traffic asks for an SA");
                 let demand = join::demand(&flow, &selector);
-                let result = self
-                    .endpoint
-                    .acquire(now, &connection, &child, local, &demand);
+                let mut refused = None;
+                for child in children {
+                    tracing::trace!(connection, child, "traffic asks for an SA");
+                    let result = self
+                        .endpoint
+                        .acquire(now, &connection, &child, local, &demand);
+                    refused = refused.or(result.err().map(|error| (child, error)));
+                }
                 // Traffic asks again and again; the log has the first refusal.
-                match result {
-                    Ok(()) => {
+                match refused {
+                    None => {
                         self.refused.remove(&policy);
                     }
-                    Err(error) if self.refused.insert(policy) => {
+                    Some((child, error)) if self.refused.insert(policy) => {
                         tracing::warn!(connection, child, "cannot negotiate: {error}");
                     }
-                    Err(_) => {}
+                    Some(_) => {}
                 }
             }
             esplanade_ipsec::Event::Lifetime {

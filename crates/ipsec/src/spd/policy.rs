@@ -100,6 +100,14 @@ impl Policy {
         self.change(|sas| sas.iter().position(has).map(|at| sas.remove(at)))
     }
 
+    /// Stops sending with this very SA: its SPI is the peer's choice, and another SA may have the same one.
+    pub fn withdraw(&self, sa: &Arc<OutboundSa>) {
+        let is = |other: &Arc<OutboundSa>| Arc::ptr_eq(other, sa);
+        if self.outbound.load().sas.iter().any(is) {
+            self.change(|sas| sas.retain(|other| !is(other)));
+        }
+    }
+
     /// Replaces the selection; SAs of the former and of the new one drop out of all flow caches. In this order a
     /// reader that still chose from the former one has its generation, which no SA carries any more. One change at a
     /// time, or a former generation could come back.

@@ -436,11 +436,11 @@ fn dscps_choose_among_the_sas_of_one_entry() {
         match join.database.spd().outbound(&flow) {
             Decision::Protect(sa) => sa.common.spi,
             Decision::Acquire(acquire) => {
-                let names = join.policy_names(acquire.policy.id, dscp);
-                assert_eq!(
-                    names,
-                    Some(("site", if dscp == 46 { "voice" } else { "net" }))
-                );
+                let both = match dscp {
+                    46 => vec!["voice", "net"],
+                    _ => vec!["net", "voice"],
+                };
+                assert_eq!(join.wanted(acquire.policy.id, dscp), Some(("site", both)));
                 0
             }
             other => panic!("{other:?}"),
@@ -476,6 +476,32 @@ fn dscps_choose_among_the_sas_of_one_entry() {
     );
     join.delete(&deleted(&voice, false, Then::Clear), Instant::now());
     assert_eq!((spi(&join, 0), spi(&join, 46)), (net.spi_out, net.spi_out));
+}
+
+/// Peers choose the SPIs that we send with.
+#[test]
+fn of_two_sas_with_one_spi_the_deleted_one_stops() {
+    let mut net = policy("net", TRAP, "10.2.0.0/16");
+    net.sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
+    let mut voice = policy("voice", TRAP, "10.2.0.0/16");
+    voice.leader = "net".into();
+    voice.sa.dscp = DscpSet::EMPTY.with(46);
+    let mut join = join_with(vec![net, voice]);
+    let sas: Vec<_> = [(1, "net"), (2, "voice")]
+        .into_iter()
+        .map(|(id, name)| {
+            let mut sa = installed(&join, id, "10.2.0.0/16", None);
+            (sa.name, sa.spi_out) = (name.into(), 0x2000);
+            join.install(&sa, 0).unwrap();
+            join.use_outbound(sa.child, Instant::now());
+            sa
+        })
+        .collect();
+    join.delete(&deleted(&sas[0], false, Then::Clear), Instant::now());
+    let Decision::Protect(left) = join.database.spd().outbound(&flow("10.2.0.1")) else {
+        panic!("voice is left")
+    };
+    assert_eq!(left.common.dscp, DscpSet::EMPTY.with(46));
 }
 
 // RFC 4301 R19
