@@ -344,6 +344,18 @@ fn contradictions_are_refused() {
         ("class = 8", "`class`"),
         ("dscp = ef, gold", "`dscp`: `gold` is not a DSCP"),
         ("replay_window = 65537", "`replay_window`"),
+        (
+            "ah_proposals = sha256\n tfc_padding = mtu",
+            "`tfc_padding`: AH",
+        ),
+        (
+            "mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n dscp = ef",
+            "`dscp`: pass and drop",
+        ),
+        (
+            "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n class = 3",
+            "`class`: pass and drop",
+        ),
         ("copy_df = maybe", "`copy_df`"),
         ("tfc_padding = 70000", "`tfc_padding`"),
     ] {
@@ -367,6 +379,10 @@ fn surprises_are_warned_about() {
                 "mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8",
             ),
             "take effect at once",
+        ),
+        (
+            site("", "mode = transport\n copy_df = no"),
+            "`copy_df`: transport mode",
         ),
         (
             site("", "").replace("secrets { ike { secret = s } }", ""),

@@ -212,3 +212,46 @@ fn check_warns_about_policies_that_meet_no_packet_or_cross() {
     let quiet = text(&esplanade(&["check", &quiet]).stderr);
     assert!(!quiet.contains("packet"), "{quiet}");
 }
+
+/// Transport mode carries packets of the two gateways only, and AH is never in UDP.
+#[test]
+fn hosts_and_their_selectors() {
+    let text_of = |name: &str, child: &str| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let text = format!(
+            "connections {{ site {{
+                local_addrs = 192.0.2.1
+                remote_addrs = 192.0.2.2
+                local {{ auth = psk }}
+                remote {{ auth = psk }}
+                children {{ hosts {{ mode = transport\n start_action = trap\n {child} }} }} }} }}
+             secrets {{ ike {{ secret = s }} }}"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let packet = "udp 192.0.2.1:1 -> 192.0.2.2:2";
+    let file = text_of("ah.conf", "ah_proposals = sha256");
+    let report = text(&esplanade(&["explain", packet, "-c", &file]).stdout);
+    assert!(
+        report.contains("protect: with an SA of site/hosts"),
+        "{report}"
+    );
+    assert!(
+        report.contains("192.0.2.1 -> 192.0.2.2, directly"),
+        "{report}"
+    );
+    assert!(!report.contains("UDP port"), "{report}");
+
+    let file = text_of("no-hosts.conf", "remote_ts = 10.2.0.0/16");
+    let report = text(&esplanade(&["explain", packet, "-c", &file]).stdout);
+    assert!(
+        report.contains("site/hosts (") && report.contains("takes no packet"),
+        "{report}"
+    );
+    let warnings = text(&esplanade(&["check", &file]).stderr);
+    assert!(
+        warnings.contains("`site/hosts` gets no packet: transport mode"),
+        "{warnings}"
+    );
+}

@@ -6,8 +6,8 @@ use esplanade_ipsec::spd::Entry;
 use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 
 use super::{Failure, colour, load, print};
-use crate::config::{Diagnostic, Diagnostics, Loaded};
-use crate::daemon::preview::{Planned, preview};
+use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
+use crate::daemon::preview::{Planned, leaves_hosts_out, preview};
 
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
     let loaded = load(file)?;
@@ -23,11 +23,19 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
 
 /// Policies that no packet reaches, and policies whose order decides (RFC 4301 appendix B).
 fn policy_warnings(loaded: &Loaded) -> Diagnostics {
-    let (planned, _) = preview(loaded);
+    let (planned, unknown) = preview(loaded);
     let entries: Vec<Entry> = planned.iter().map(|p| p.entry.clone()).collect();
     let analysis = analyse(&entries);
     let warning = |finding: &Finding| warning(loaded, &planned, finding);
     let mut list: Vec<Diagnostic> = analysis.findings.iter().filter_map(warning).collect();
+    let unknown = unknown
+        .iter()
+        .filter_map(|index| loaded.policies.get(*index));
+    list.extend(
+        unknown
+            .filter(|policy| leaves_hosts_out(loaded, policy))
+            .map(without_hosts),
+    );
     if let [first, more @ ..] = analysis.undecided.as_slice() {
         let name = named(loaded, &planned, *first);
         let others = match more.len() {
@@ -39,6 +47,17 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
         list.push(Diagnostic::warning(what).help(help));
     }
     loaded.diagnostics(list)
+}
+
+/// A child in transport mode that no packet can take.
+fn without_hosts(policy: &Policy) -> Diagnostic {
+    let what = format!(
+        "`{}/{}` gets no packet: transport mode carries packets between the two gateways only, and the selectors leave \
+         them out",
+        policy.connection, policy.child
+    );
+    let help = "leave local_ts and remote_ts out, or use `mode = tunnel`";
+    Diagnostic::warning(what).at(policy.at).help(help)
 }
 
 /// A policy by name and place.

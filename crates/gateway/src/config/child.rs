@@ -17,7 +17,7 @@ use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::Node;
 use super::value::{
-    Bad, Parsed, bytes, count, number, read, read_list, report, switch, time, word,
+    Bad, Parsed, bytes, count, given, number, read, read_list, report, switch, time, word,
 };
 use super::{proposal, schema};
 
@@ -195,6 +195,23 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         );
         report("tfc_padding", bad, at("tfc_padding"), d);
     }
+    if policy.sa.tfc != TfcPadding::None && given(node, "ah_proposals").is_some() {
+        let bad = Bad::new(
+            "AH has no padding that hides lengths, nor anything else",
+            "use esp_proposals, or leave it out",
+        );
+        report("tfc_padding", bad, at("tfc_padding"), d);
+    }
+    for key in ["copy_df", "copy_dscp"] {
+        if policy.mode == Mode::Transport && given(node, key).is_some() {
+            let what = format!("`{key}`: transport mode keeps the packet's own IP header");
+            d.push(
+                Diagnostic::warning(what)
+                    .at(at(key))
+                    .help("leave it out: it changes nothing"),
+            );
+        }
+    }
     let populate = policy.sa.populate;
     if policy.action == PolicyAction::Protect && !populate.is_none() {
         let ports = populate.local_port || populate.remote_port;
@@ -242,6 +259,16 @@ fn populate(text: &str) -> Parsed<Field> {
 const REPLAY_WINDOW: u32 = 1024;
 
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
+    // `dscp` would seem to let less pass than it does.
+    for key in ["dscp", "class", "pfp"] {
+        if let Some(entry) = given(node, key) {
+            let bad = Bad::new(
+                "pass and drop have no SA, and take every packet of their selectors",
+                "leave it out",
+            );
+            report(key, bad, entry.value.at, d);
+        }
+    }
     let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
     if policy.local_ts.iter().chain(&policy.remote_ts).any(dynamic) {
         let at = node

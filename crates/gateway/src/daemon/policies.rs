@@ -1,5 +1,6 @@
 //! From the configuration to what the SPD is filled with.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -17,6 +18,10 @@ pub(super) fn configured(
     loaded: &Loaded,
     source: impl Fn(IpAddr) -> Option<IpAddr>,
 ) -> Vec<ConfiguredPolicy> {
+    let with_dscps: HashSet<&str> = (loaded.policies.iter())
+        .filter(|policy| policy.sa.dscp != DscpSet::ALL)
+        .map(|policy| policy.connection.as_str())
+        .collect();
     let resolve = |policy: &Policy| {
         let connection = loaded
             .ike
@@ -33,7 +38,7 @@ pub(super) fn configured(
                 .find(|child| child.name == policy.child);
             child.is_some_and(|child| child.start_action == StartAction::Start)
         });
-        let (leader, dscp) = family(loaded, policy);
+        let (leader, dscp) = family(loaded, &with_dscps, policy);
         ConfiguredPolicy {
             connection: policy.connection.clone(),
             child: policy.child.clone(),
@@ -56,7 +61,11 @@ pub(super) fn configured(
 
 /// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 section 4.1), are one entry of the
 /// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave.
-fn family<'a>(loaded: &'a Loaded, policy: &'a Policy) -> (&'a str, DscpSet) {
+fn family<'a>(
+    loaded: &'a Loaded,
+    with_dscps: &HashSet<&str>,
+    policy: &'a Policy,
+) -> (&'a str, DscpSet) {
     let same = |other: &&Policy| {
         other.connection == policy.connection
             && (other.action, other.mode, other.priority)
@@ -65,13 +74,18 @@ fn family<'a>(loaded: &'a Loaded, policy: &'a Policy) -> (&'a str, DscpSet) {
             && other.sa.populate == policy.sa.populate
             && other.sa.if_ids == policy.sa.if_ids
     };
-    let members = || loaded.policies.iter().filter(same);
-    let named = |code_point: &u8| {
-        let mut sets = members().map(|member| member.sa.dscp);
-        sets.any(|set| set != DscpSet::ALL && set.contains(*code_point))
-    };
-    let rest: DscpSet = (0..64).filter(|code_point| !named(code_point)).collect();
-    let first = members().next().map(|first| first.child.as_str());
+    // Most configurations name none: then there is nothing to compare.
+    if !with_dscps.contains(policy.connection.as_str()) {
+        return (&policy.child, DscpSet::ALL);
+    }
+    let members: Vec<_> = loaded.policies.iter().filter(same).collect();
+    let named: Vec<_> = (members.iter().map(|member| member.sa.dscp))
+        .filter(|set| *set != DscpSet::ALL)
+        .collect();
+    let rest: DscpSet = (0..64)
+        .filter(|code_point| !named.iter().any(|set| set.contains(*code_point)))
+        .collect();
+    let first = members.first().map(|first| first.child.as_str());
     match first {
         Some(first) if rest != DscpSet::ALL => match policy.sa.dscp {
             DscpSet::ALL => (first, rest),
@@ -110,6 +124,21 @@ pub(super) fn local_address(
         local,
         connection.local_port.unwrap_or(ports.ike),
     ))
+}
+
+/// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts, both of which are known.
+pub(super) fn leaves_hosts_out(loaded: &Loaded, policy: &Policy) -> bool {
+    let mut connections = loaded.ike.connections.iter();
+    let ends = connections
+        .find(|connection| connection.name == policy.connection)
+        .map(|own| (host(&own.local_addrs), host(&own.remote_addrs)));
+    let Some((local @ Some(_), remote @ Some(_))) = ends else {
+        return false;
+    };
+    let none = |list, outer| selectors(list, outer, Mode::Transport).is_empty();
+    policy.action == PolicyAction::Protect
+        && policy.mode == Mode::Transport
+        && (none(&policy.local_ts, local) || none(&policy.remote_ts, remote))
 }
 
 fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {

@@ -8,7 +8,7 @@ use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId};
 
 use super::join::PolicyKind;
 use super::policies;
-use crate::config::Loaded;
+use crate::config::{self, Loaded};
 
 /// One entry, in the order of the SPD.
 #[derive(Clone, Debug)]
@@ -59,4 +59,9 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<usize>) {
         });
     }
     (planned, unknown)
+}
+
+/// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts.
+pub fn leaves_hosts_out(loaded: &Loaded, policy: &config::Policy) -> bool {
+    policies::leaves_hosts_out(loaded, policy)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use esplanade_crypto::Protocol;
 use esplanade_ike::config::{AddressMatch, Connection, EspProposal, Mode};
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector};
 use esplanade_ipsec::spd::explain::{Comparison, Field};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::packet::{Packet, protocol_name};
 use crate::config::{Loaded, Policy};
-use crate::daemon::preview::{Planned, preview};
+use crate::daemon::preview::{Planned, leaves_hosts_out, preview};
 
 /// Policies shown before the one that matches: those that came closest.
 const BEFORE_SHOWN: usize = 5;
@@ -219,7 +220,8 @@ impl Report {
             .find(|c| c.name == policy.connection);
         if let Some(connection) = connection {
             self.step("encapsulation", encapsulation(connection, policy, flow));
-            self.step("outer", outer(connection, loaded.ike.ports.nat_t));
+            let protocol = protocol_of(connection, policy);
+            self.step("outer", outer(connection, protocol, loaded.ike.ports.nat_t));
         }
     }
 
@@ -229,13 +231,17 @@ impl Report {
             .iter()
             .filter_map(|index| loaded.policies.get(*index))
         {
-            let text = format!(
-                "{}/{} ({}) could not be compared: its selectors have `dynamic`, and the address is known only when the \
-                 peer connects",
-                policy.connection,
-                policy.child,
-                loaded.place(&policy.at)
-            );
+            let why = match leaves_hosts_out(loaded, policy) {
+                true => {
+                    "takes no packet: transport mode carries packets between the two gateways only, and its selectors \
+                     leave them out"
+                }
+                false => {
+                    "could not be compared: its selectors depend on an address that is not in the configuration"
+                }
+            };
+            let place = loaded.place(&policy.at);
+            let text = format!("{}/{} ({place}) {why}", policy.connection, policy.child);
             self.step("note", text);
         }
     }
@@ -408,13 +414,20 @@ fn describe(selector: &Selector) -> String {
     )
 }
 
+fn proposals<'a>(connection: &'a Connection, policy: &Policy) -> &'a [EspProposal] {
+    let mut children = connection.children.iter();
+    let child = children.find(|child| child.name == policy.child);
+    child.map_or(&[][..], |child| &child.esp_proposals)
+}
+
+fn protocol_of(connection: &Connection, policy: &Policy) -> Protocol {
+    let first = proposals(connection, policy).first();
+    first.map_or(Protocol::Esp, EspProposal::protocol)
+}
+
 fn encapsulation(connection: &Connection, policy: &Policy, flow: &Flow) -> String {
-    let child = connection
-        .children
-        .iter()
-        .find(|child| child.name == policy.child);
-    let proposals = child.map_or(&[][..], |child| &child.esp_proposals);
-    let protocol = proposals.first().map_or("ESP", |p| p.protocol().name());
+    let proposals = proposals(connection, policy);
+    let protocol = protocol_of(connection, policy);
     let offered: Vec<String> = proposals.iter().map(proposal).collect();
     let mut text = match policy.mode {
         Mode::Transport => format!("{protocol} in transport mode: the packet keeps its IP header"),
@@ -459,7 +472,7 @@ fn proposal(proposal: &EspProposal) -> String {
     all.join("/")
 }
 
-fn outer(connection: &Connection, nat_t: u16) -> String {
+fn outer(connection: &Connection, protocol: Protocol, nat_t: u16) -> String {
     let local = host(&connection.local_addrs).map_or_else(
         || "the address that the route to the peer gives".to_owned(),
         |address| address.to_string(),
@@ -468,9 +481,12 @@ fn outer(connection: &Connection, nat_t: u16) -> String {
         || "the address that the peer connects from".to_owned(),
         |address| address.to_string(),
     );
-    let udp = match connection.encap {
-        true => format!("in UDP, port {nat_t} (encap = yes)"),
-        false => format!("directly, or in UDP port {nat_t} where a NAT is in between (RFC 3948)"),
+    let udp = match (protocol, connection.encap) {
+        (Protocol::Ah, _) => "directly (AH passes no NAT)".to_owned(),
+        (Protocol::Esp, true) => format!("in UDP, port {nat_t} (encap = yes)"),
+        (Protocol::Esp, false) => {
+            format!("directly, or in UDP port {nat_t} where a NAT is in between (RFC 3948)")
+        }
     };
     format!("{local} -> {remote}, {udp}")
 }
