@@ -324,7 +324,7 @@ fn dummies_are_made_and_discarded() {
 /// RFC 6438: one label for a flow, others for others.
 #[test]
 fn flow_labels_are_copied_or_hashed() {
-    let labels = |policy| {
+    let labels = |policy, in_place| {
         let mut tunnel = Tunnel::with(GCM, false, |p| {
             p.path = ends(6, false);
             p.tunnel.flow_label = policy;
@@ -333,15 +333,24 @@ fn flow_labels_are_copied_or_hashed() {
         first[2..4].copy_from_slice(&[0x12, 0x34]);
         let mut second = first.clone();
         second[41] ^= 1;
-        let sent = frames(&mut tunnel, &[first.clone(), first, second]);
+        let packets = [first.clone(), first, second];
+        let sent = match in_place {
+            false => frames(&mut tunnel, &packets),
+            true => {
+                burst(&mut tunnel, &packets);
+                flush(&mut tunnel)
+            }
+        };
         let label = |f: &Vec<u8>| IpView::parse(f).expect("well-formed").flow_label;
         sent.iter().map(label).collect::<Vec<_>>()
     };
-    assert_eq!(labels(FlowLabelPolicy::Zero), [0; 3]);
-    assert_eq!(labels(FlowLabelPolicy::Copy), [0x1234; 3]);
-    let hashed = labels(FlowLabelPolicy::Hash);
-    assert_eq!(hashed[0], hashed[1]);
-    assert_ne!(hashed[0], hashed[2]);
+    for in_place in [false, true] {
+        assert_eq!(labels(FlowLabelPolicy::Zero, in_place), [0; 3]);
+        assert_eq!(labels(FlowLabelPolicy::Copy, in_place), [0x1234; 3]);
+        let hashed = labels(FlowLabelPolicy::Hash, in_place);
+        assert_eq!(hashed[0], hashed[1]);
+        assert_ne!(hashed[0], hashed[2]);
+    }
 }
 
 /// Puts the SA of a tunnel behind another: `outer` seals what the tunnel sealed.

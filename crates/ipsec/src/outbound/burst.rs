@@ -388,7 +388,8 @@ impl Outbound {
     }
 }
 
-/// Whether two packets go the same way. Flows have one SA together; in transport mode each has its own addresses.
+/// Whether two packets go the same way. Flows have one SA together; in transport mode each has its own addresses, and
+/// hashed flow labels are of one flow.
 #[inline]
 fn same_fate(flows: &FlowCache, a: &Staged, b: &Staged) -> bool {
     if a.verdict == b.verdict {
@@ -398,7 +399,12 @@ fn same_fate(flows: &FlowCache, a: &Staged, b: &Staged) -> bool {
         return false;
     };
     match (flows.sa(a), flows.sa(b)) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b) && a.common.layout.mode == Mode::Tunnel,
+        (Some(a), Some(b)) => {
+            let common = &a.common;
+            Arc::ptr_eq(a, b)
+                && common.layout.mode == Mode::Tunnel
+                && common.tunnel.flow_label != FlowLabelPolicy::Hash
+        }
         _ => false,
     }
 }
