@@ -30,7 +30,8 @@ pub(super) struct Fragments {
     /// Where all of them come from.
     interface: u32,
     reassembler: Reassembler,
-    bypassed: Tracker<()>,
+    /// By which snapshot of the SPD.
+    bypassed: Tracker<u64>,
 }
 
 impl Fragments {
@@ -73,12 +74,15 @@ impl Fragments {
             return Admitted::AsItIs;
         }
         // RFC 4301 §7.4 demands state for Bypass: the packet leaves as it came, in fragments.
-        if fragment.offset > 0 && self.bypassed.later(&fragment.key, now_ms).is_some() {
+        if fragment.offset > 0 && self.bypassed.later(&fragment.key, now_ms) == Some(spd.id()) {
             return Admitted::Bypass;
         }
-        if fragment.offset == 0 && matches!(spd.outbound(&flow), Decision::Bypass) {
-            self.bypassed.first(fragment.key, (), now_ms);
-            return Admitted::AsItIs;
+        if fragment.offset == 0 {
+            if matches!(spd.outbound(&flow), Decision::Bypass) {
+                self.bypassed.first(fragment.key, spd.id(), now_ms);
+                return Admitted::AsItIs;
+            }
+            self.bypassed.forget(&fragment.key);
         }
         match self.reassembler.push(packet, &fragment, now_ms) {
             Pushed::Held => {
@@ -131,40 +135,63 @@ mod tests {
         packet
     }
 
-    fn admit(fragments: &mut Fragments, packet: &[u8], now_ms: u64) -> Admitted {
+    fn admit(fragments: &mut Fragments, spd: &Spd, packet: &[u8], now_ms: u64) -> Admitted {
         let view = IpView::parse(packet).unwrap();
-        fragments.admit(&IoCounters::default(), &spd(), (packet, &view), now_ms)
+        fragments.admit(&IoCounters::default(), spd, (packet, &view), now_ms)
     }
 
     // RFC 4301 R56
     #[test]
     fn later_fragments_are_bypassed_after_their_first() {
-        let mut fragments = Fragments::new(0);
+        let (mut fragments, spd) = (Fragments::new(0), spd());
         let (first, later) = (fragment(1, 0, true, 53), fragment(1, 2, false, 53));
-        assert_eq!(admit(&mut fragments, &first, 0), Admitted::AsItIs);
-        assert_eq!(admit(&mut fragments, &later, 1), Admitted::Bypass);
-        assert_eq!(admit(&mut fragments, &later, BYPASSED_MS), Admitted::Held);
+        assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
+        assert_eq!(admit(&mut fragments, &spd, &later, 1), Admitted::Bypass);
+        assert_eq!(
+            admit(&mut fragments, &spd, &later, BYPASSED_MS),
+            Admitted::Held
+        );
         let other = fragment(2, 2, false, 53);
-        assert_eq!(admit(&mut fragments, &other, 1), Admitted::Held);
+        assert_eq!(admit(&mut fragments, &spd, &other, 1), Admitted::Held);
+    }
+
+    /// Senders use identifications again, soon if they are busy.
+    #[test]
+    fn a_protected_datagram_ends_what_was_bypassed() {
+        let (mut fragments, spd) = (Fragments::new(0), spd());
+        let (first, later) = (fragment(1, 0, true, 53), fragment(1, 2, false, 53));
+        assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
+        let other = fragment(1, 0, true, 9);
+        assert_eq!(admit(&mut fragments, &spd, &other, 1), Admitted::Held);
+        let whole = admit(&mut fragments, &spd, &later, 2);
+        assert!(matches!(whole, Admitted::Whole(_)), "{whole:?}");
+    }
+
+    #[test]
+    fn another_spd_ends_what_was_bypassed() {
+        let (mut fragments, before) = (Fragments::new(0), spd());
+        let (first, later) = (fragment(1, 0, true, 53), fragment(1, 2, false, 53));
+        assert_eq!(admit(&mut fragments, &before, &first, 0), Admitted::AsItIs);
+        assert_eq!(admit(&mut fragments, &spd(), &later, 1), Admitted::Held);
     }
 
     #[test]
     fn other_datagrams_come_together() {
-        let mut fragments = Fragments::new(0);
+        let (mut fragments, spd) = (Fragments::new(0), spd());
         assert_eq!(
-            admit(&mut fragments, &fragment(1, 2, false, 9), 0),
+            admit(&mut fragments, &spd, &fragment(1, 2, false, 9), 0),
             Admitted::Held
         );
         assert!(fragments.is_waiting());
-        let whole = admit(&mut fragments, &fragment(1, 0, true, 9), 0);
+        let whole = admit(&mut fragments, &spd, &fragment(1, 0, true, 9), 0);
         assert!(matches!(whole, Admitted::Whole(packet) if packet.len() == 52));
         assert!(!fragments.is_waiting());
         assert_eq!(
-            admit(&mut fragments, &fragment(3, 2, true, 9), 0),
+            admit(&mut fragments, &spd, &fragment(3, 2, true, 9), 0),
             Admitted::Held
         );
         assert_eq!(
-            admit(&mut fragments, &fragment(3, 3, true, 9), 0),
+            admit(&mut fragments, &spd, &fragment(3, 3, true, 9), 0),
             Admitted::Refused
         );
         assert_eq!(fragments.expire(60_000), 0, "refused, and so answered for");
