@@ -12,7 +12,7 @@ use esplanade_ipsec::fragment::Pieces;
 use esplanade_ipsec::outbound::{
     Outcome, Refused, SealedBatch, Segments as Cut, Train, TrainLimits,
 };
-use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::sa::{Mode, OutboundSa};
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::DfPolicy;
 use esplanade_ipsec::wire::icmp::Problem;
@@ -205,11 +205,7 @@ impl Run {
             .sockets
             .paths
             .mtu(sa.common.path().remote.ip(), self.now_ms)?;
-        let dont_fragment = match sa.common.tunnel.df {
-            DfPolicy::Copy => view.dont_fragment,
-            DfPolicy::Set => view.dont_fragment || view.version == IpVersion::V4,
-            DfPolicy::Clear => false,
-        };
+        let dont_fragment = leaves_whole(sa.common.mode, sa.common.tunnel.df, view);
         let limit = sa.inner_mtu(path_mtu.into());
         let limit = match view.version {
             IpVersion::V4 => limit,
@@ -493,6 +489,15 @@ impl Run {
                 0
             },
         }
+    }
+}
+
+/// Whether nobody may cut what is sealed of this packet. In transport mode its own header says so.
+fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
+    match (mode, df) {
+        (Mode::Transport, _) | (_, DfPolicy::Copy) => view.dont_fragment,
+        (Mode::Tunnel, DfPolicy::Set) => view.dont_fragment || view.version == IpVersion::V4,
+        (Mode::Tunnel, DfPolicy::Clear) => false,
     }
 }
 

@@ -55,3 +55,17 @@ fn only_the_protocol_that_the_policy_saw_is_segmented() {
     assert!(!accepts(&tcp, Some((20, 6)), Some((GsoKind::UdpL4, 8))));
     assert!(!accepts(&tcp, None, Some((GsoKind::TcpV4, 8))));
 }
+
+#[test]
+fn the_df_policy_is_for_the_headers_of_tunnels() {
+    let mut view = IpView::parse(&ipv4(17, &[0; 8])).unwrap();
+    for df in [false, true] {
+        view.dont_fragment = df;
+        for policy in [DfPolicy::Copy, DfPolicy::Set, DfPolicy::Clear] {
+            assert_eq!(leaves_whole(Mode::Transport, policy, &view), df);
+        }
+        assert_eq!(leaves_whole(Mode::Tunnel, DfPolicy::Copy, &view), df);
+        assert!(leaves_whole(Mode::Tunnel, DfPolicy::Set, &view));
+        assert!(!leaves_whole(Mode::Tunnel, DfPolicy::Clear, &view));
+    }
+}
