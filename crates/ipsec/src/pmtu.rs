@@ -205,19 +205,16 @@ impl PathMtus {
         if known.is_some_and(|path| path.mtu <= mtu) {
             return Err(Disbelief::NothingNew);
         }
-        let mut next: Paths = paths
-            .iter()
-            .filter(|(_, path)| path.is_fresh(now_ms))
-            .map(|(remote, path)| (*remote, *path))
-            .collect();
-        // Anybody can make up guesses, for any number of peers.
+        // Anybody can make up guesses, for any number of peers: they neither fill the table nor cost copies of it.
         let paths_max = match evidence {
             Evidence::AddressOnly => self.paths_max / 2,
             Evidence::Local | Evidence::Quoted { .. } => self.paths_max,
         };
-        if next.len() >= paths_max && !next.contains_key(&remote) {
+        let fresh = || paths.iter().filter(|(_, path)| path.is_fresh(now_ms));
+        if known.is_none() && fresh().count() >= paths_max {
             return Err(Disbelief::Full);
         }
+        let mut next: Paths = fresh().map(|(remote, path)| (*remote, *path)).collect();
         let learned_ms = now_ms;
         next.insert(remote, Path { mtu, learned_ms });
         self.paths.store(next.into());
