@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from ends import esplanade_pair, establish, with_peer
+from ends import esplanade_pair, establish, start, with_peer
 from harness.capture import Capture
 from harness.namespaces import SECOND_A4, SECOND_B4, SECOND_LAN_A4, SECOND_LAN_B4
 from harness.oracle import esp_packets
+from harness.process import wait_until
 from harness.settings import add_second, pair
 from harness.traffic import assert_ping, ping, transfer
 
@@ -41,6 +42,7 @@ def test_routes_decide_what_goes_through(topology, daemon, folder, needs_capture
         bind(one, address)
     a, b = establish(daemon, esplanade_pair, settings)
 
+    assert a.installed()[0]["if-id-in"] == a.installed()[0]["if-id-out"] == f"{IF_ID:08x}"
     # Nothing is led there yet, whatever the selectors say.
     assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
     assert_ping(topology.gw_a, topology.b.wan4)
@@ -158,3 +160,24 @@ def test_a_new_interface_takes_a_restart(topology, daemon):
     assert refused.returncode != 0
     assert "site/net" in refused.stderr and "restart" in refused.stderr, refused.stderr
     assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+def test_a_device_that_was_there_before_stays(topology, daemon):
+    """And its routes with it, so that nothing goes another way while the gateway is down."""
+    settings = pair(topology, inner=4)
+    for one, address, space, remote in zip(settings, ADDRESSES, (topology.gw_a, topology.gw_b),
+                                           (topology.b.lan4, topology.a.lan4)):
+        bind(one, address)
+        space.run(["ip", "tuntap", "add", NAME, "mode", "tun"])
+        space.run(["ip", "link", "set", NAME, "up"])
+        route(space, remote)
+    settings[0].child()["start_action"] = "trap"
+    a, b = start(daemon, esplanade_pair, settings)
+    wait_until("traffic brings it up", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=15)
+    a.kill()
+    shown = topology.gw_a.run(["ip", "route", "get", topology.b.host4], check=False).stdout
+    assert NAME in shown, shown
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    a.start(settings[0])
+    wait_until("and again", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=15)

@@ -127,7 +127,8 @@ pub struct SaParameters<'a> {
     pub dscp: DscpSet,
     /// Priority class of every packet, 0 to 7; none takes it from the DSCP.
     pub class: Option<u8>,
-    /// Inbound only: the interface that packets are delivered to, as in [`Flow::interface`](crate::selector::Flow).
+    /// Which interface packets are delivered to, as in [`Flow::interface`](crate::selector::Flow). Outbound it is only
+    /// told: the SPD's entry decides where packets come from.
     pub interface: u32,
     /// The caller's monotonic time of installation, from which limits in time count.
     pub installed_ms: u64,
@@ -193,7 +194,7 @@ pub struct SaCommon {
     pub tfc: TfcPadding,
     /// Priority class of every packet; none takes it from the DSCP.
     pub class: Option<u8>,
-    /// Where opened packets are delivered; 0 is the common interface.
+    /// Where opened packets are delivered, or come from; 0 is the common interface.
     pub interface: u32,
     pub installed_ms: u64,
 }

@@ -227,7 +227,9 @@ impl Join {
                 child: event.name.clone(),
             })?
             .clone();
-        let parameters = |spi, key_material, group| SaParameters {
+        let if_ids = configured.sa.if_ids;
+        let parameters = |spi, key_material, interface, group| SaParameters {
+            interface,
             esn: event.esp.sequence_numbers == esplanade_crypto::iana::SequenceNumbers::Bits64,
             tunnel: configured.sa.tunnel,
             lifetime: limits(event),
@@ -239,7 +241,6 @@ impl Join {
             },
             dscp: configured.sa.dscp,
             class: configured.sa.class,
-            interface: configured.sa.if_ids.inbound,
             installed_ms: now_ms,
             ..SaParameters::new(
                 spi,
@@ -255,10 +256,11 @@ impl Join {
             )
         };
         let group = self.group_of(&configured, selectors.clone(), &local, &remote);
-        let inbound =
-            InboundSa::new(parameters(event.spi_in, event.key_in.expose(), group)).map(Arc::new);
-        let outbound =
-            OutboundSa::new(parameters(event.spi_out, event.key_out.expose(), group)).map(Arc::new);
+        let (key_in, key_out) = (event.key_in.expose(), event.key_out.expose());
+        let inbound = parameters(event.spi_in, key_in, if_ids.inbound, group);
+        let inbound = InboundSa::new(inbound).map(Arc::new);
+        let outbound = parameters(event.spi_out, key_out, if_ids.outbound, group);
+        let outbound = OutboundSa::new(outbound).map(Arc::new);
         let result = inbound
             .and_then(|inbound| Ok((inbound, outbound?)))
             .map_err(InstallError::from);

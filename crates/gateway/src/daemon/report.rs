@@ -118,6 +118,10 @@ pub fn child_sa(
             message
                 .set(&format!("bytes-{side}"), common.lifetime.bytes())
                 .set(&format!("packets-{side}"), common.lifetime.packets());
+            if common.interface != 0 {
+                let id = format_args!("{:08x}", common.interface).to_string();
+                message.set(&format!("if-id-{side}"), id);
+            }
             if common.last_used_ms() > 0 {
                 message.set(
                     &format!("use-{side}"),

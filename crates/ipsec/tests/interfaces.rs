@@ -1,0 +1,102 @@
+//! Route-based use: the same selectors on several interfaces, each with its own SAs.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use esplanade_crypto::Transform;
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::outbound::Outcome;
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
+use esplanade_ipsec::selector::{Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+
+const IDS: [u32; 2] = [42, 43];
+
+fn everything() -> SelectorSet {
+    let any = prefix("0.0.0.0/0");
+    SelectorSet::new(vec![Selector::between(any, any)]).expect("one is not too many")
+}
+
+/// An entry for everything from the interface, with an SA whose other end is in `tunnel`'s SAD.
+fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
+    let transform = Transform::ESP[0];
+    let key = key_material(transform);
+    let spi = tunnel.database.sad().allocate_spi().expect("room");
+    let make = || SaParameters {
+        selectors: everything(),
+        interface,
+        ..parameters(transform, false, spi, &key)
+    };
+    let mut turned = make();
+    (turned.path.local, turned.path.remote) = (turned.path.remote, turned.path.local);
+    let inbound = InboundSa::new(turned).expect("good keys");
+    let sad = tunnel.database.sad();
+    sad.insert(Arc::new(inbound)).expect("allocated");
+    let policy = Arc::new(Policy::new(PolicyId(interface), "all"));
+    policy.install(Arc::new(OutboundSa::new(make()).expect("good keys")));
+    Entry {
+        interface,
+        ..Entry::new(everything(), Action::Protect(policy))
+    }
+}
+
+// RFC 4301 R10
+#[test]
+fn packets_stay_with_their_interface() {
+    let mut tunnel = Tunnel::new(Transform::ESP[0], false);
+    tunnel.spd = Spd::new(IDS.map(|interface| bound(&tunnel, interface)).into());
+    // The same flow every time, so that the flow cache has to tell the interfaces apart.
+    let packet = inner(4, b"to and fro");
+    let from = |tunnel: &mut Tunnel, interface| {
+        tunnel.outbound.set_interface(interface);
+        tunnel.seal(std::slice::from_ref(&packet))
+    };
+    let order = [42, 43, 43, 42, 42];
+    let sealed = order.map(|interface| from(&mut tunnel, interface));
+    let frames = sealed.concat();
+    assert_eq!(frames.len(), order.len());
+    for other in [0, 44] {
+        tunnel.outbound.set_interface(other);
+        let outcome = tunnel.outbound.push(&tunnel.spd, &packet);
+        assert!(matches!(
+            outcome,
+            Ok(Outcome::Dropped(DropReason::NoPolicy))
+        ));
+    }
+
+    let sad = tunnel.database.sad();
+    for frame in &frames {
+        let _ = tunnel.inbound.push_copy(sad, frame, &facts());
+    }
+    let engine = &mut tunnel.open_engine;
+    tunnel.inbound.submit(engine).expect("the engine takes it");
+    let opened = tunnel.inbound.poll(engine).expect("one batch");
+    assert_eq!(opened.delivered().len(), order.len());
+    let shares: Vec<_> = opened.by_interface().collect();
+    assert_eq!(shares, [(42, 0..1), (43, 1..3), (42, 3..5)]);
+}
+
+#[test]
+fn packets_that_are_refused_are_nobodys() {
+    let mut tunnel = Tunnel::new(Transform::ESP[0], false);
+    tunnel.spd = Spd::new(IDS.map(|interface| bound(&tunnel, interface)).into());
+    let mut frames = Vec::new();
+    for interface in [42, 43, 42] {
+        tunnel.outbound.set_interface(interface);
+        frames.extend(tunnel.seal(&[inner(4, b"x")]));
+    }
+    if let Some(byte) = frames[1].last_mut() {
+        *byte ^= 1;
+    }
+    let sad = tunnel.database.sad();
+    for frame in &frames {
+        let _ = tunnel.inbound.push_copy(sad, frame, &facts());
+    }
+    let engine = &mut tunnel.open_engine;
+    tunnel.inbound.submit(engine).expect("the engine takes it");
+    let opened = tunnel.inbound.poll(engine).expect("one batch");
+    let shares: Vec<_> = opened.by_interface().collect();
+    assert_eq!(shares, [(42, 0..1), (43, 1..1), (42, 1..2)]);
+}
