@@ -285,6 +285,12 @@ fn senders_of_discarded_packets_can_be_told() {
     }
     let worker = &pair.sites[0].workers[0];
     assert!(worker.outbound.drops.get(DropReason::NoPolicy) >= 2);
+    // The sender can have its answer before the worker has counted it.
+    let sent = || worker.io.icmp_sent.load(Ordering::Relaxed);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while sent() < 2 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     // Not about multicast, which the kernel sends of its own accord.
-    assert_eq!(worker.io.icmp_sent.load(Ordering::Relaxed), 2);
+    assert_eq!(sent(), 2);
 }
