@@ -444,6 +444,53 @@ fn a_child_that_cannot_be_proposed_keeps_no_other_one_down() {
     pair.assert_clean_end();
 }
 
+/// A datagram from a false address is enough to move a peer that claims to be behind a NAT. What `dynamic` and transport
+/// mode mean by its address is where it was reached with IKE_SA_INIT: or it could have the traffic of anybody.
+#[test]
+fn who_moves_gets_no_other_hosts_traffic() {
+    let victim: std::net::IpAddr = "203.0.113.9".parse().unwrap();
+    for mode in [Mode::Tunnel, Mode::Transport] {
+        let mut pair = Pair::with(|a, b| {
+            a.encap = true;
+            let more = |connection: &mut Connection| {
+                let mut own = (*connection.children[0]).clone();
+                transport(&mut own);
+                own.mode = mode;
+                own.name = "own".into();
+                connection.children.push(own.into());
+            };
+            more(a);
+            more(b);
+            b.remote_addrs.clear();
+            let own = Arc::make_mut(&mut a.children[1]);
+            own.local_ts = vec![subnet("203.0.113.9-203.0.113.9")];
+            own.mode = Mode::Tunnel;
+        });
+        let start = |pair: &mut Pair, child| {
+            pair.a
+                .endpoint
+                .initiate(pair.now, "site", Some(child), None)
+                .unwrap();
+            pair.flush();
+            pair.run(SECOND);
+        };
+        start(&mut pair, "net");
+        pair.assert_agreed(1, 1);
+        pair.nat = Some((victim, 10_000));
+        start(&mut pair, "own");
+        assert_eq!(pair.b.installed.len(), 1, "{mode:?}");
+        assert_eq!(
+            failures(&pair.a),
+            [&ChildFailure::TsUnacceptable],
+            "{mode:?}"
+        );
+        // It has moved all the same.
+        let moved =
+            |e: &Event| matches!(e, Event::PeerMoved { remote, .. } if remote.ip() == victim);
+        assert!(pair.b.events.iter().any(moved));
+    }
+}
+
 /// SAs for the classes of traffic, as RFC 4301 section 4.1 has them: selectors cannot tell the responder which is which.
 // RFC 4301 R3
 #[test]

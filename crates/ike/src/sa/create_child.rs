@@ -239,7 +239,7 @@ impl IkeSa {
         rekey: bool,
     ) -> Result<(Vec<TrafficSelector>, Vec<TrafficSelector>), ChildFailure> {
         let config = &wanted.config;
-        let (local, remote) = (self.local.ip(), self.remote.ip());
+        let (local, remote) = self.hosts;
         let mut local_ts = ts::resolve(&config.local_ts, local);
         let mut remote_ts = ts::resolve(&config.remote_ts, remote);
         if config.mode == Mode::Transport {
@@ -685,7 +685,7 @@ impl IkeSa {
         theirs: &ChildPayloads<'_>,
         candidates: &'a [Arc<Child>],
     ) -> Result<Vec<ChildMatch<'a>>, Refuse> {
-        let (local, remote) = (self.local.ip(), self.remote.ip());
+        let (local, remote) = self.hosts;
         let mut matches = Vec::new();
         let mut refuse = Refuse::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE);
         for config in candidates {

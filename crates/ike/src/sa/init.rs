@@ -127,6 +127,7 @@ impl IkeSa {
             spi_r: 0,
             local,
             remote,
+            hosts: (local.ip(), remote.ip()),
             nat: Nat {
                 forced,
                 ..Nat::default()
@@ -389,6 +390,7 @@ pub(crate) fn respond_init(
         spi_r,
         local,
         remote,
+        hosts: (local.ip(), remote.ip()),
         // The initiator did not know our SPI yet.
         nat: nat::detect(message.notifications(), spi_i, 0, local, remote, forced),
         window: Window::default(),

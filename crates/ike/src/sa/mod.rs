@@ -17,7 +17,7 @@ mod rekey_child;
 mod rekey_ike;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -249,6 +249,9 @@ pub(crate) struct IkeSa {
     pub(crate) spi_r: u64,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+    /// Where this end and the peer were in IKE_SA_INIT, which only who receives there can go through: what selectors
+    /// mean by the addresses of the two. Later on one datagram from a false source address moves a peer behind a NAT.
+    pub(crate) hosts: (IpAddr, IpAddr),
     pub(crate) nat: Nat,
     pub(crate) window: Window,
     pub(crate) phase: Phase,

@@ -320,6 +320,7 @@ impl IkeSa {
             spi_r,
             local: self.local,
             remote: self.remote,
+            hosts: self.hosts,
             nat: self.nat,
             window: Window::default(),
             phase: Phase::Established(Box::new(state)),
