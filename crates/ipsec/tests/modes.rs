@@ -571,6 +571,29 @@ fn a_dropped_copy_takes_no_room() {
     assert_eq!(free(&mut tunnel.inbound), before - frame.len());
 }
 
+/// What cannot be laid out must not take up the arena: without a job in it, nobody would submit and empty it.
+#[test]
+fn bad_options_do_not_fill_the_arena() {
+    let mut tunnel = Tunnel::with(AH, false, |p| {
+        p.mode = Mode::Transport;
+        p.path = ends(4, false);
+    });
+    let good = inner(4, &[7; 1400]);
+    let mut bad = good.clone();
+    bad[0] = 0x46;
+    bad[10..12].fill(0);
+    bad[20..24].copy_from_slice(&[7, 0, 0, 0]);
+    let sum = checksum::fold(checksum::sum(0, &bad[..24]));
+    bad[10..12].copy_from_slice(&sum.to_be_bytes());
+    for _ in 0..300 {
+        let _ = tunnel.outbound.push(&tunnel.spd, &bad).expect("room");
+    }
+    let drops = &tunnel.outbound.counters().drops;
+    assert_eq!(drops.get(DropReason::MalformedInner), 300);
+    let sent = frames(&mut tunnel, std::slice::from_ref(&good));
+    assert_eq!(open(&mut tunnel, &sent), [good]);
+}
+
 #[test]
 fn a_fragment_takes_no_whole_packet_with_it() {
     let mut tunnel = Tunnel::with(GCM, false, |p| {

@@ -20,6 +20,8 @@ pub struct Slots<'a> {
     left: Segments,
     /// Where the next slot begins.
     slot: usize,
+    /// Where the first slot begins, and the jobs that there were before.
+    begin: (usize, usize),
     /// A packet that has its header in front, and is completed when it has been written.
     open: Option<Place>,
     dropped: Option<DropReason>,
@@ -37,6 +39,7 @@ impl<'a> Slots<'a> {
         slot: usize,
     ) -> Result<Self, DropReason> {
         let mut slots = Self {
+            begin: (slot, preparer.batch.jobs.len()),
             preparer,
             counters,
             sa,
@@ -141,5 +144,11 @@ impl<'a> Slots<'a> {
 impl Drop for Slots<'_> {
     fn drop(&mut self) {
         self.complete_all();
+        // Without a job nobody might submit the batch, and so empty the arena.
+        let (arena, jobs) = self.begin;
+        let batch = &mut *self.preparer.batch;
+        if batch.jobs.len() == jobs {
+            batch.release(arena);
+        }
     }
 }

@@ -325,13 +325,15 @@ impl Run {
     }
 
     fn seal_and_send(&mut self) {
-        while self.outbound.waiting() > 0 {
+        // Also without packets: what is left of those that could not be laid out goes.
+        loop {
             let submitted = self.outbound.submit(&mut *self.engines.seal);
             while let Some(sealed) = self.outbound.poll(&mut *self.engines.seal) {
                 self.send(&sealed);
                 self.outbound.recycle(sealed);
             }
-            if submitted == Err(RejectReason::OutOfService) {
+            let refused = submitted == Err(RejectReason::OutOfService);
+            if refused || self.outbound.waiting() == 0 {
                 return;
             }
         }
