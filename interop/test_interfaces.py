@@ -181,3 +181,23 @@ def test_a_device_that_was_there_before_stays(topology, daemon):
     assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
     a.start(settings[0])
     wait_until("and again", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=15)
+
+
+@pytest.mark.parametrize("encap", [False, True], ids=["esp", "udp"])
+@pytest.mark.esplanade_only
+def test_a_route_that_takes_the_tunnel_into_itself_does_no_harm(encap, topology, daemon):
+    settings = pair(topology, inner=4, encap=encap)
+    for one, address in zip(settings, ADDRESSES):
+        bind(one, address)
+    a, _ = establish(daemon, esplanade_pair, settings)
+    route(topology.gw_a, topology.b.lan4)
+    route(topology.gw_b, topology.a.lan4)
+    assert_ping(topology.host_a, topology.b.host4)
+    route(topology.gw_a, topology.b.wan4)
+    assert ping(topology.host_a, topology.b.host4, count=1, timeout=0.5) == 0
+    assert a.drops("nested-too-deep") == 1, "where it would go round for ever"
+    route(topology.gw_a, topology.b.wan4, verb="del")
+    assert_ping(topology.host_a, topology.b.host4)
+    # In the gateway's own table such a route is harmless.
+    topology.gw_a.run(["ip", "route", "add", "default", "dev", NAME, "table", "220"])
+    assert_ping(topology.gw_a, topology.b.host4)

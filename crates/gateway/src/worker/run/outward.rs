@@ -16,7 +16,8 @@ use esplanade_ipsec::sa::{Mode, OutboundSa};
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::DfPolicy;
 use esplanade_ipsec::wire::icmp::Problem;
-use esplanade_ipsec::wire::{IpVersion, IpView, ah};
+use esplanade_ipsec::wire::ip::PROTOCOL_UDP;
+use esplanade_ipsec::wire::{IpVersion, IpView, ah, esp};
 use esplanade_ipsec::{DropReason, mss, pmtu};
 
 use super::{PACKETS_MAX, Run};
@@ -161,6 +162,10 @@ impl Run {
             Outcome::Bypass => return self.bypass(&segments),
             Outcome::Dropped(reason) => return self.dropped(reason, packet, view),
         };
+        if self.port != 0 && is_of_sa(&sa, view) {
+            let reason = DropReason::NestedTooDeep;
+            return self.outbound.drop_decided(&sa, reason, &cut);
+        }
         let limit = self.limit(&sa, view);
         if limit.is_some_and(|limit| cut.segment_len.max(cut.last_len) > limit) {
             return self.too_big(&sa, &cut, (packet, view), limit.unwrap_or_default());
@@ -500,6 +505,23 @@ fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
         (Mode::Transport, _) | (_, DfPolicy::Copy) => view.dont_fragment,
         (Mode::Tunnel, DfPolicy::Set) => view.dont_fragment || view.version == IpVersion::V4,
         (Mode::Tunnel, DfPolicy::Clear) => false,
+    }
+}
+
+/// Whether a packet is what the SA itself sends: the administrator's routes lead it back into its interface, where it
+/// would grow and multiply without end. Ours around the common device skip marked packets.
+fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
+    let path = sa.common.path();
+    let (local, remote) = (path.local.ip(), path.remote);
+    if view.destination != remote.ip() || view.source != local && !local.is_unspecified() {
+        return false;
+    }
+    match path.udp_encap {
+        false => matches!(view.protocol, esp::PROTOCOL | ah::PROTOCOL),
+        true => {
+            let ports = view.outbound_flow().ports;
+            view.protocol == PROTOCOL_UDP && ports.is_some_and(|ports| ports.1 == remote.port())
+        }
     }
 }
 
