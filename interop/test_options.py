@@ -62,6 +62,21 @@ def test_dscps_have_sas_of_their_own_and_padding_hides_lengths(topology, daemon,
 
 
 @pytest.mark.esplanade_only
+# RFC 4301 R4
+def test_one_packet_brings_up_the_sas_of_all_dscps(topology, daemon, folder):
+    """The first SA carries all packets of the policy: none of the others would be missed."""
+    settings = pair(topology, inner=4)
+    children = settings[0].connections["site"]["children"]
+    children["net"]["start_action"] = "trap"
+    for one in settings:
+        children = one.connections["site"]["children"]
+        children["voice"] = dict(children["net"], dscp="ef")
+    a, b = start(daemon, esplanade_pair, settings)
+    send(topology, PORT, (1,), tos=EF << 2)
+    wait_until("both up", lambda: {child["name"] for child in a.installed()} == {"net", "voice"})
+
+
+@pytest.mark.esplanade_only
 def test_flows_have_sas_of_their_own(topology, daemon, folder):
     settings = pair(topology, inner=4)
     child = settings[0].child()

@@ -717,8 +717,14 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
     }
 }
 
-/// What IKE is asked for when a packet finds no SA.
-pub fn demand(flow: &Flow, selector: &Selector) -> Demand {
+/// What IKE is asked for when a packet finds no SA. None for a flow whose protocol PFP takes and that hides it: in traffic
+/// selectors that would be any protocol (RFC 7296 section 3.13.1).
+pub fn demand(flow: &Flow, selector: &Selector) -> Option<Demand> {
+    let protocol = match selector.protocol {
+        NextLayer::Is(protocol) => Some(protocol),
+        NextLayer::Any => None,
+        NextLayer::Opaque => return None,
+    };
     let end = |first, last, protocol: Option<u8>, ports: (u16, u16)| wire::TrafficSelector {
         protocol: protocol.unwrap_or(0),
         start_port: ports.0,
@@ -727,10 +733,6 @@ pub fn demand(flow: &Flow, selector: &Selector) -> Demand {
         end: last,
     };
     let of_range = |range: &AddressRange, ports: &PortRange| {
-        let protocol = match selector.protocol {
-            NextLayer::Is(protocol) => Some(protocol),
-            NextLayer::Any | NextLayer::Opaque => None,
-        };
         let ports = match *ports {
             PortRange::Any => (0, u16::MAX),
             PortRange::Opaque => (u16::MAX, 0),
@@ -742,7 +744,7 @@ pub fn demand(flow: &Flow, selector: &Selector) -> Demand {
         let ports = port.map_or((0, u16::MAX), |port| (port, port));
         end(address, address, flow.protocol, ports)
     };
-    Demand {
+    Some(Demand {
         packet: (
             of_packet(flow.local, flow.ports.map(|ports| ports.0)),
             of_packet(flow.remote, flow.ports.map(|ports| ports.1)),
@@ -751,7 +753,7 @@ pub fn demand(flow: &Flow, selector: &Selector) -> Demand {
             of_range(&selector.local, &selector.local_ports),
             of_range(&selector.remote, &selector.remote_ports),
         ),
-    }
+    })
 }
 
 /// A selector from the wire; None if it selects nothing.

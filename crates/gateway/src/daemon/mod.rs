@@ -274,13 +274,14 @@ impl Daemon {
                 flow,
                 selector,
             } => {
-                let Some((connection, children)) = self.join.wanted(policy, flow.dscp) else {
+                let wanted = self.join.wanted(policy, flow.dscp);
+                let demand = join::demand(&flow, &selector);
+                let (Some((connection, children)), Some(demand)) = (wanted, demand) else {
                     return;
                 };
                 let connection = connection.to_owned();
                 let children: Vec<_> = children.into_iter().map(str::to_owned).collect();
                 let local = self.local_hint(&connection);
-                let demand = join::demand(&flow, &selector);
                 let mut refused = None;
                 for child in children {
                     tracing::trace!(connection, child, "traffic asks for an SA");

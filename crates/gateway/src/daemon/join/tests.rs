@@ -8,7 +8,7 @@ use esplanade_ike::config::Mode;
 use esplanade_ike::event::{DownReason, EspSuite, IkeSaId};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::DscpSet;
-use esplanade_ipsec::selector::Flow;
+use esplanade_ipsec::selector::{Flow, PopulateFromPacket};
 use esplanade_ipsec::spd::Decision;
 
 use super::*;
@@ -523,7 +523,7 @@ fn flows_share_the_entry_that_they_populate() {
     let Decision::Acquire(acquire) = spd.outbound(&flow("10.2.0.3")) else {
         panic!("no SA is for it")
     };
-    let asked = demand(&flow("10.2.0.3"), &acquire.selector);
+    let asked = demand(&flow("10.2.0.3"), &acquire.selector).unwrap();
     let host = "10.2.0.3".parse().unwrap();
     assert_eq!(
         (asked.selectors.1.start, asked.selectors.1.end),
@@ -531,6 +531,19 @@ fn flows_share_the_entry_that_they_populate() {
     );
     assert_eq!(asked.selectors.0, wire("10.1.0.0/16")[0]);
     assert_eq!(asked.packet.1.start, host);
+
+    // A flow whose protocol is hidden is not all protocols: traffic selectors have no word for it.
+    let hidden = Flow {
+        protocol: None,
+        ports: None,
+        ..flow("10.2.0.3")
+    };
+    let by_protocol = PopulateFromPacket {
+        protocol: true,
+        ..PopulateFromPacket::default()
+    };
+    let selector = by_protocol.narrow(&acquire.selector, &hidden);
+    assert_eq!(demand(&hidden, &selector), None);
 }
 
 // RFC 4301 R20; RFC 4303 R22
