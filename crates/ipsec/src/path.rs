@@ -46,13 +46,6 @@ impl PathCell {
         }
     }
 
-    /// See [`crate::sa::SaCommon::touch`].
-    #[inline]
-    pub fn touch(&self) -> u64 {
-        let [[first, ..], [.., last]] = &self.places;
-        first.load(Ordering::Relaxed) ^ last.load(Ordering::Relaxed)
-    }
-
     #[inline]
     pub fn load(&self) -> Path {
         loop {

@@ -1,5 +1,6 @@
 //! Security associations: what one direction of a child SA is made of.
 
+use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -185,6 +186,8 @@ pub struct SaCommon {
     pub(crate) key: Arc<KeyContext>,
     pub(crate) layout: Layout,
     pub tunnel: TunnelOptions,
+    /// Where opened packets are delivered, or come from; 0 is the common interface.
+    pub interface: u32,
     pub lifetime: Lifetime,
     path: PathCell,
     pub selectors: SelectorSet,
@@ -194,8 +197,6 @@ pub struct SaCommon {
     pub tfc: TfcPadding,
     /// Priority class of every packet; none takes it from the DSCP.
     pub class: Option<u8>,
-    /// Where opened packets are delivered, or come from; 0 is the common interface.
-    pub interface: u32,
     pub installed_ms: u64,
 }
 
@@ -229,7 +230,7 @@ impl SaCommon {
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let key = Arc::strong_count(&self.key) as u64;
-        key ^ self.lifetime.bytes() ^ self.path.touch()
+        key ^ self.lifetime.bytes()
     }
 
     pub fn transform(&self) -> Transform {
@@ -262,8 +263,8 @@ pub struct OutboundSa {
     /// The newest selection of its policy that this SA was or is in: what flow caches compare with.
     pub(crate) selection: AtomicU64,
     pub sequence: SequenceAllocator,
-    pub common: SaCommon,
     pub(crate) next: Option<Arc<Policy>>,
+    pub common: SaCommon,
 }
 
 impl OutboundSa {
@@ -285,12 +286,8 @@ impl OutboundSa {
         })
     }
 
-    /// Reads from the lines that a packet needs, so that those of many SAs are fetched together. What it gives means
-    /// nothing.
-    #[inline]
-    pub(crate) fn touch(&self) -> u64 {
-        self.sequence.next() ^ self.common.touch()
-    }
+    /// The bytes that every packet needs.
+    pub(crate) const HOT: usize = offset_of!(Self, common) + offset_of!(SaCommon, selectors);
 
     /// The longest inner packet whose outer packet takes no more than `path_mtu` bytes (RFC 4301 §8.1).
     pub fn inner_mtu(&self, path_mtu: usize) -> usize {
@@ -334,9 +331,9 @@ impl OutboundSa {
 pub struct InboundSa {
     pub(crate) plain_ipv4: PlainIpv4,
     pub replay: ReplayWindow,
-    pub common: SaCommon,
     /// Where authenticated packets come from, as last reported.
     observed: PathCell,
+    pub common: SaCommon,
 }
 
 /// The addresses of the SA's first selector, if these are of IPv4 and all that it looks at: a quick first try.
@@ -377,6 +374,9 @@ impl PlainIpv4 {
 }
 
 impl InboundSa {
+    /// The bytes that every packet needs.
+    pub(crate) const HOT: usize = offset_of!(Self, common) + offset_of!(SaCommon, path);
+
     pub fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
         let replay = ReplayWindow::new(parameters.replay_window, parameters.esn);
         Self::with_replay(parameters, replay)

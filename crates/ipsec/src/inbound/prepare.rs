@@ -259,13 +259,20 @@ fn parse_heads(batch: &Batch, facts: &[OuterFacts], packets: &[Received], heads:
 /// would wait one for the other's memory.
 fn touch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
     let mut last = 0;
+    for head in heads {
+        if head.spi != last {
+            reader.prefetch(head.spi);
+        }
+        last = head.spi;
+    }
+    last = 0;
     let mut seen = 0;
     for head in heads {
         if head.spi != last
             && let Some(sa) = reader.lookup(sad, head.spi)
         {
             let check = sa.replay.check(head.sequence_low).unwrap_or_default();
-            seen ^= check ^ sa.common.touch() ^ Arc::strong_count(sa) as u64;
+            seen ^= check ^ sa.common.touch();
         }
         last = head.spi;
     }

@@ -12,7 +12,7 @@ use crate::drop_reason::DropReason;
 use crate::inbound::ReceiveBuffer;
 use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
-use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
+use crate::spd::{FlowCache, FlowKey, Located, Spd, Verdict};
 use crate::tunnel::{FlowLabelPolicy, OuterMeta};
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
 use crate::wire::{IpVersion, IpView, checksum};
@@ -40,6 +40,9 @@ pub struct Packet {
 struct Staged {
     key: FlowKey,
     hash: u64,
+    at: Located,
+    /// The key is that of the packet before.
+    again: bool,
     /// What the outer header takes from the packet; packets with the same get the same.
     header: Header,
     len: u32,
@@ -93,6 +96,8 @@ impl Staged {
             rest: 0,
         },
         hash: 0,
+        at: Located::NOWHERE,
+        again: false,
         header: Header(0),
         len: 0,
         verdict: Verdict::Discard(DropReason::MalformedInner),
@@ -149,6 +154,8 @@ impl Staged {
         Some(Self {
             key: FlowKey::from_flow(&flow)?,
             hash: 0,
+            at: Located::NOWHERE,
+            again: false,
             header: header.of_fragment(view.fragment),
             len: view.total_len as u32,
             verdict: Self::UNKNOWN,
@@ -240,22 +247,41 @@ impl Outbound {
     }
 
     fn find_stage(&mut self, spd: &Spd, flows: &mut FlowCache, stage: &mut [Staged]) {
-        let mut seen = 0;
+        // Packets of one flow come in runs, which are looked for once.
+        let (mut seen, mut last) = (0, Staged::MALFORMED);
         for staged in stage.iter_mut() {
-            staged.hash = flows.hash(&staged.key);
-            seen ^= flows.touch(&staged.key, staged.hash);
+            staged.again = staged.key == last.key;
+            if !staged.again {
+                last.key = staged.key;
+                staged.hash = flows.hash(&staged.key);
+                seen ^= flows.touch(&staged.key, staged.hash);
+            }
         }
         black_box(seen);
+        let mut at = Located::NOWHERE;
+        for staged in stage.iter_mut() {
+            if !staged.again {
+                at = flows.locate(&staged.key, staged.hash);
+                flows.prefetch(at);
+            }
+            staged.at = at;
+        }
+        let mut last = (Located::NOWHERE, Staged::UNKNOWN);
         for staged in stage {
             if staged.verdict != Staged::UNKNOWN {
                 continue;
             }
-            staged.verdict = flows.find(spd, &staged.key, staged.hash);
+            if staged.at == last.0 && last.0 != Located::NOWHERE {
+                staged.verdict = last.1;
+                continue;
+            }
+            staged.verdict = flows.settle(spd, &staged.key, staged.at);
             if let Verdict::Acquire(entry) = staged.verdict {
                 let flow = staged.key.flow(self.interface);
                 self.events.extend(spd.acquire(entry, &flow));
                 staged.verdict = Verdict::Discard(DropReason::NoSa);
             }
+            last = (staged.at, staged.verdict);
         }
     }
 
@@ -269,7 +295,7 @@ impl Outbound {
                 && let Verdict::Protect(slot) = staged.verdict
                 && let Some(sa) = flows.sa(slot)
             {
-                seen ^= sa.touch() ^ Arc::strong_count(sa) as u64;
+                seen ^= sa.common.touch();
             }
             last = Some(staged.verdict);
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use esplanade_crypto::prefetch;
+
 use super::{Sad, slot_of};
 use crate::sa::InboundSa;
 
@@ -33,6 +35,14 @@ impl SadReader {
                 self.slots.clear();
                 self.seen = before;
             }
+        }
+    }
+
+    /// Has the processor fetch the SA of an SPI, if it is known.
+    #[inline]
+    pub(crate) fn prefetch(&self, spi: u32) {
+        if let Some(Some(sa)) = self.slots.get(slot_of(spi)) {
+            prefetch(sa, InboundSa::HOT);
         }
     }
 

@@ -16,6 +16,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use esplanade_crypto::prefetch;
+
 use super::{Resolved, Spd, policy};
 use crate::drop_reason::DropReason;
 use crate::sa::OutboundSa;
@@ -163,6 +165,15 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaSlot(u32);
 
+/// Where a flow was found in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Located(u32);
+
+impl Located {
+    pub const NOWHERE: Self = Self(NOWHERE);
+}
+
+const NOWHERE: u32 = u32::MAX;
 const PENDING: u32 = 1 << 31;
 const V6: u32 = 1 << 30;
 
@@ -252,7 +263,7 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn find(&self, hash: u64, key: &[u64; W], epoch: u64) -> Option<(u32, &Slot<W>)> {
+    fn locate(&self, hash: u64, key: &[u64; W]) -> Option<u32> {
         let index = self.index(hash);
         let Set(set) = self.sets.get(index)?;
         // A flow that found its first choice free is there: one cache line, and no guess which way it is.
@@ -260,9 +271,15 @@ impl<const W: usize> Table<W> {
         if set.get(way)?.key != *key {
             way = set.iter().position(|slot| slot.key == *key)?;
         }
-        let slot = set.get(way)?;
-        slot.is_current(epoch)
-            .then_some(((index * WAYS + way) as u32, slot))
+        Some((index * WAYS + way) as u32)
+    }
+
+    /// What is kept at `at`, unless it is stale: whether there is an SA, and the stamp.
+    #[inline]
+    fn current(&self, at: u32, epoch: u64) -> Option<(bool, u64)> {
+        let slot = self.slot(at)?;
+        let found = (slot.sa.is_some(), slot.stamp);
+        slot.is_current(epoch).then_some(found)
     }
 
     #[inline]
@@ -310,9 +327,15 @@ impl<const W: usize> Table<W> {
         self.sets.iter_mut().for_each(|set| *set = Set::EMPTY);
     }
 
-    fn sa(&self, slot: u32) -> Option<&Arc<OutboundSa>> {
-        let slot = slot as usize;
-        self.sets.get(slot / WAYS)?.0.get(slot % WAYS)?.sa.as_ref()
+    #[inline]
+    fn slot(&self, at: u32) -> Option<&Slot<W>> {
+        let at = at as usize;
+        self.sets.get(at / WAYS)?.0.get(at % WAYS)
+    }
+
+    #[inline]
+    fn sa(&self, at: u32) -> Option<&Arc<OutboundSa>> {
+        self.slot(at)?.sa.as_ref()
     }
 }
 
@@ -460,11 +483,17 @@ impl FlowCache {
     /// decision a packet is kept for the next burst.
     #[inline]
     pub fn find(&mut self, spd: &Spd, key: &FlowKey, hash: u64) -> Verdict {
-        let hit = match *key {
+        let at = self.locate(key, hash);
+        self.settle(spd, key, at)
+    }
+
+    /// The first half of [`FlowCache::find`]: where the flow is, current or not.
+    #[inline]
+    pub(crate) fn locate(&self, key: &FlowKey, hash: u64) -> Located {
+        let at = match *key {
             FlowKey::V4 { addresses, rest } => {
                 let key = [addresses, rest | self.interface_bits];
-                let found = self.v4.find(hash, &key, self.epoch);
-                found.map(|(at, slot)| verdict(slot.sa.is_some(), slot.stamp, at))
+                self.v4.locate(hash, &key)
             }
             FlowKey::V6 {
                 local,
@@ -473,12 +502,30 @@ impl FlowCache {
             } => {
                 let rest = rest | self.interface_bits;
                 let key = [local[0], local[1], remote[0], remote[1], rest];
-                let found = self.v6.find(hash, &key, self.epoch);
-                found.map(|(at, slot)| verdict(slot.sa.is_some(), slot.stamp, at | V6))
+                self.v6.locate(hash, &key).map(|at| at | V6)
             }
         };
-        match hit {
-            Some(verdict) => verdict,
+        Located(at.unwrap_or(NOWHERE))
+    }
+
+    /// Has the processor fetch the SA that [`FlowCache::settle`] looks at.
+    #[inline]
+    pub(crate) fn prefetch(&self, Located(at): Located) {
+        if let Some(sa) = self.sa(SaSlot(at)) {
+            prefetch(sa, OutboundSa::HOT);
+        }
+    }
+
+    /// The second half of [`FlowCache::find`].
+    #[inline]
+    pub(crate) fn settle(&mut self, spd: &Spd, key: &FlowKey, Located(at): Located) -> Verdict {
+        let current = match (at, at & V6) {
+            (NOWHERE, _) => None,
+            (_, 0) => self.v4.current(at, self.epoch),
+            _ => self.v6.current(at & !V6, self.epoch),
+        };
+        match current {
+            Some((protect, stamp)) => verdict(protect, stamp, at),
             None => self.miss(spd, key),
         }
     }

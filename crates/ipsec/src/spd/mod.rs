@@ -15,6 +15,7 @@ use crate::sa::OutboundSa;
 use crate::selector::{Flow, PopulateFromPacket, PortRange, Selector, SelectorSet};
 use classifier::Classifier;
 
+pub(crate) use cache::Located;
 pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
 pub use policy::{Policy, PolicyId, SAS_MAX};
 
