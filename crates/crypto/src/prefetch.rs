@@ -19,6 +19,12 @@ pub fn prefetch<T>(arc: &Arc<T>, len: usize) {
     fetch_line(start.wrapping_add(len + COUNTS - 1));
 }
 
+/// Has the processor fetch the line in which `value` begins.
+#[inline(always)]
+pub fn prefetch_line<T>(value: &T) {
+    fetch_line(std::ptr::from_ref(value).cast());
+}
+
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fetch_line(address: *const i8) {

@@ -46,7 +46,7 @@ impl PathCell {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn load(&self) -> Path {
         loop {
             let version = self.version.load(Ordering::Acquire);
@@ -90,6 +90,7 @@ fn encode(path: &Path) -> [u64; WORDS] {
     ]
 }
 
+#[inline(always)]
 fn decode(words: &[u64; WORDS]) -> Path {
     let &[
         local_high,
@@ -119,6 +120,7 @@ fn encode_address(address: &SocketAddr) -> [u64; 3] {
     }
 }
 
+#[inline(always)]
 fn decode_address(high: u64, low: u64, rest: u64) -> SocketAddr {
     let port = rest as u16;
     if rest & VERSION_6 == 0 {

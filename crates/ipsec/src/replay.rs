@@ -9,6 +9,8 @@
 //! written, and is read after the word: a word that a later block has is then seen to be out of the window. So
 //! no interleaving of any number of threads accepts a number twice (`tests/models.rs`).
 
+use esplanade_crypto::prefetch_line;
+
 use crate::atomic::{AtomicU64, Ordering};
 
 pub const WINDOW_MIN: u32 = 32;
@@ -108,6 +110,15 @@ impl ReplayWindow {
         match self.seen(block, word.load(Ordering::Relaxed)) & bit(sequence) {
             0 => Ok(sequence),
             _ => Err(ReplayError::Replayed),
+        }
+    }
+
+    /// Has the processor fetch what [`Self::check`] of a number will read behind a pointer.
+    #[inline]
+    pub(crate) fn prefetch(&self, sequence_low: u32) {
+        // The length of the ring is a power of two: the high half makes no difference.
+        if let Some(word) = self.word(u64::from(sequence_low) >> BLOCK_BITS) {
+            prefetch_line(word);
         }
     }
 

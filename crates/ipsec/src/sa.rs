@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform};
+use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch};
 
 use crate::drop_reason::SaDropCounters;
 use crate::layout::Layout;
@@ -227,10 +227,10 @@ impl SaCommon {
         })
     }
 
+    /// Has the processor fetch the counts of the key, which a batch takes a reference to.
     #[inline]
-    pub(crate) fn touch(&self) -> u64 {
-        let key = Arc::strong_count(&self.key) as u64;
-        key ^ self.lifetime.bytes()
+    pub(crate) fn prefetch_key(&self) {
+        prefetch(&self.key, 0);
     }
 
     pub fn transform(&self) -> Transform {
@@ -241,6 +241,7 @@ impl SaCommon {
         self.key.esn()
     }
 
+    #[inline(always)]
     pub fn path(&self) -> Path {
         self.path.load()
     }

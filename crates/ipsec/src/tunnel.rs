@@ -65,7 +65,7 @@ impl OuterMeta {
         Self::around(path, options, inner.tos, inner.dont_fragment, label)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn around(
         path: Path,
         options: &TunnelOptions,

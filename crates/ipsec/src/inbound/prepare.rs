@@ -1,6 +1,5 @@
 //! The first half: from bytes in the arena to jobs.
 
-use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -123,7 +122,7 @@ impl Inbound {
         if sad.has_groups() {
             look_up_groups(sad, &batch, facts, packets, &mut side, heads);
         }
-        touch(sad, &mut self.reader, heads);
+        fetch(sad, &mut self.reader, heads);
         look_up(sad, &mut self.reader, &mut side, heads);
         let mut result = Ok(());
         // Of the SA of the packet before: its limits are looked at once per run.
@@ -257,7 +256,7 @@ fn parse_heads(batch: &Batch, facts: &[OuterFacts], packets: &[Received], heads:
 
 /// Has the processor fetch what the next steps need of each SA, all at once: they have locked instructions, and those
 /// would wait one for the other's memory.
-fn touch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
+fn fetch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
     let mut last = 0;
     for head in heads {
         if head.spi != last {
@@ -266,17 +265,15 @@ fn touch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
         last = head.spi;
     }
     last = 0;
-    let mut seen = 0;
     for head in heads {
         if head.spi != last
             && let Some(sa) = reader.lookup(sad, head.spi)
         {
-            let check = sa.replay.check(head.sequence_low).unwrap_or_default();
-            seen ^= check ^ sa.common.touch();
+            sa.replay.prefetch(head.sequence_low);
+            sa.common.prefetch_key();
         }
         last = head.spi;
     }
-    black_box(seen);
 }
 
 /// Finds the SAs of packets to groups, whose controllers choose the SPIs (RFC 4301 §4.1). The outer header must be

@@ -3,7 +3,6 @@
 //! Each step is done for a stage of packets before the next, so that what the processor must fetch for one packet
 //! (its flow, its SA) is fetched while it works on others. What is per SA is done once per run of packets.
 
-use std::hint::black_box;
 use std::sync::Arc;
 
 use super::prepare::{Place, Plan, Preparer};
@@ -216,7 +215,7 @@ impl Outbound {
                 let stage = scratch.stage.get_mut(..packets.len()).unwrap_or_default();
                 self.parse_stage(packets, stage);
                 self.find_stage(spd, flows, stage);
-                Self::touch_stage(flows, stage);
+                Self::fetch_keys(flows, stage);
                 self.prepare_stage(packets, stage, flows, first, &mut scratch.bypassed);
                 first += packets.len() as u32;
             }
@@ -248,21 +247,20 @@ impl Outbound {
 
     fn find_stage(&mut self, spd: &Spd, flows: &mut FlowCache, stage: &mut [Staged]) {
         // Packets of one flow come in runs, which are looked for once.
-        let (mut seen, mut last) = (0, Staged::MALFORMED);
+        let mut last = Staged::MALFORMED.key;
         for staged in stage.iter_mut() {
-            staged.again = staged.key == last.key;
+            staged.again = staged.key == last;
             if !staged.again {
-                last.key = staged.key;
+                last = staged.key;
                 staged.hash = flows.hash(&staged.key);
-                seen ^= flows.touch(&staged.key, staged.hash);
+                flows.prefetch_slot(&staged.key, staged.hash);
             }
         }
-        black_box(seen);
         let mut at = Located::NOWHERE;
         for staged in stage.iter_mut() {
             if !staged.again {
                 at = flows.locate(&staged.key, staged.hash);
-                flows.prefetch(at);
+                flows.prefetch_sa(at);
             }
             staged.at = at;
         }
@@ -285,21 +283,19 @@ impl Outbound {
         }
     }
 
-    /// Has the processor fetch what the next steps need of each SA, all at once: they have locked instructions, and
-    /// those would wait one for the other's memory.
-    fn touch_stage(flows: &FlowCache, stage: &[Staged]) {
+    /// Has the processor fetch the counts of all keys at once: the next steps have locked instructions, and those would
+    /// wait one for the other's memory.
+    fn fetch_keys(flows: &FlowCache, stage: &[Staged]) {
         let mut last = None;
-        let mut seen = 0;
         for staged in stage {
             if last != Some(staged.verdict)
                 && let Verdict::Protect(slot) = staged.verdict
                 && let Some(sa) = flows.sa(slot)
             {
-                seen ^= sa.common.touch();
+                sa.common.prefetch_key();
             }
             last = Some(staged.verdict);
         }
-        black_box(seen);
     }
 
     fn prepare_stage(
@@ -340,10 +336,15 @@ impl Outbound {
         let count = packets.len() as u32;
         let bytes = staged.iter().map(|s| u64::from(s.len)).sum();
         let header = staged.first().map_or(Header(0), |staged| staged.header);
-        let ready = self.plan_run(sa, header, packets);
-        let ready = ready.and_then(|plan| Ok((plan, self.admit(sa, count, bytes)?)));
-        let (mut plan, sequence) = match ready {
-            Ok(ready) => ready,
+        let mut plan = match self.plan_run(sa, header, packets) {
+            Ok(plan) => plan,
+            Err(reason) => {
+                self.refuse(sa, reason, count);
+                return;
+            }
+        };
+        let sequence = match self.admit(sa, count, bytes) {
+            Ok(sequence) => sequence,
             Err(reason) => {
                 self.refuse(sa, reason, count);
                 return;
@@ -388,7 +389,7 @@ impl Outbound {
     }
 
     /// The plan for a run, by the headers of its first packet.
-    #[inline]
+    #[inline(always)]
     fn plan_run(
         &self,
         sa: &OutboundSa,

@@ -35,7 +35,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The key's place in the batch is still open.
-    #[inline]
+    #[inline(always)]
     pub fn new(sa: &OutboundSa, meta: OuterMeta, inner_tos: u8, next_header: u8) -> Self {
         let layout = sa.common.layout;
         Self {

@@ -9,14 +9,14 @@
 //!
 //! Peers and hosts choose addresses and ports. The hash is keyed, so they cannot aim at one set; whoever found
 //! collisions nevertheless (the multiply-fold is no cryptographic hash, but its result is never seen) would only
-//! evict flows of that set, at the price of a lookup in the compiled SPD: a search looks at four entries, whatever
+//! evict flows of that set, at the price of a lookup in the compiled SPD: a search looks at eight entries, whatever
 //! is stored.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esplanade_crypto::prefetch;
+use esplanade_crypto::{prefetch, prefetch_line};
 
 use super::{Resolved, Spd, policy};
 use crate::drop_reason::DropReason;
@@ -178,7 +178,7 @@ const PENDING: u32 = 1 << 31;
 const V6: u32 = 1 << 30;
 
 /// Entries that a key may be in.
-const WAYS: usize = 4;
+const WAYS: usize = 8;
 /// Decisions of the same burst that a miss looks at.
 const RECENT: usize = 16;
 /// Interfaces that one worker's packets came from; with more the cache starts anew.
@@ -229,7 +229,7 @@ fn verdict(protect: bool, stamp: u64, slot: u32) -> Verdict {
     }
 }
 
-/// Two cache lines for IPv4, four for IPv6.
+/// Four cache lines for IPv4, eight for IPv6.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Set<const W: usize>([Slot<W>; WAYS]);
@@ -269,7 +269,10 @@ impl<const W: usize> Table<W> {
         // A flow that found its first choice free is there: one cache line, and no guess which way it is.
         let mut way = first_choice(hash);
         if set.get(way)?.key != *key {
-            way = set.iter().position(|slot| slot.key == *key)?;
+            way ^= 1;
+            if set.get(way)?.key != *key {
+                way = set.iter().position(|slot| slot.key == *key)?;
+            }
         }
         Some((index * WAYS + way) as u32)
     }
@@ -283,9 +286,11 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn touch(&self, hash: u64) -> u64 {
+    fn prefetch(&self, hash: u64) {
         let set = self.sets.get(self.index(hash));
-        set.map_or(0, |Set([first, _, _, last])| first.stamp ^ last.stamp)
+        if let Some(slot) = set.and_then(|Set(set)| set.get(first_choice(hash))) {
+            prefetch_line(slot);
+        }
     }
 
     fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) {
@@ -299,6 +304,8 @@ impl<const W: usize> Table<W> {
         let way = match set.iter().position(|slot| slot.key == new.key) {
             Some(same) => same,
             None if !set[first].is_current(epoch) => first,
+            // In the same cache line.
+            None if !set[first ^ 1].is_current(epoch) => first ^ 1,
             None => {
                 let free = set.iter().position(|slot| !slot.is_current(epoch));
                 free.unwrap_or(self.hand % WAYS)
@@ -469,13 +476,12 @@ impl FlowCache {
         }
     }
 
-    /// Reads from the lines that [`FlowCache::find`] will read from, so that those of a burst are fetched together. What
-    /// it gives means nothing.
+    /// Has the processor fetch the line that [`FlowCache::find`] most probably finds the flow in.
     #[inline]
-    pub fn touch(&self, key: &FlowKey, hash: u64) -> u64 {
+    pub fn prefetch_slot(&self, key: &FlowKey, hash: u64) {
         match key {
-            FlowKey::V4 { .. } => self.v4.touch(hash),
-            FlowKey::V6 { .. } => self.v6.touch(hash),
+            FlowKey::V4 { .. } => self.v4.prefetch(hash),
+            FlowKey::V6 { .. } => self.v6.prefetch(hash),
         }
     }
 
@@ -510,7 +516,7 @@ impl FlowCache {
 
     /// Has the processor fetch the SA that [`FlowCache::settle`] looks at.
     #[inline]
-    pub(crate) fn prefetch(&self, Located(at): Located) {
+    pub(crate) fn prefetch_sa(&self, Located(at): Located) {
         if let Some(sa) = self.sa(SaSlot(at)) {
             prefetch(sa, OutboundSa::HOT);
         }
