@@ -537,8 +537,7 @@ impl Outbound {
         Some(sealed)
     }
 
-    /// Takes the packets of a run to the next SA of their bundle, if there is one (RFC 4301 §4.3, as RFC 4301's
-    /// nesting by policy does it: appendix E).
+    /// Takes the packets of a run to the next SA of their bundle, if there is one (RFC 4301 appendix E).
     fn nest(&mut self, sealed: &SealedBatch, run: usize) {
         let Some((run, sa)) = sealed.nested_run(run) else {
             return;
