@@ -4,32 +4,16 @@
 //! wait for each other, timed beside each repetition. The argument, if any, is a part of the transform's name.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
+use esplanade_testkit::clock::cycle_ns;
 
 /// Lengths of the inner packet.
 const LENGTHS: [usize; 3] = [64, 576, 1446];
 const REPETITIONS: usize = 60;
 /// IPv4 header and AH up to the ICV field.
 const AH_ICV: usize = 32;
-
-/// Nanoseconds of one core cycle: a multiplication and an exclusive or that wait for those before take four.
-fn cycle_ns() -> f64 {
-    const STEPS: u64 = 2_000;
-    let mut best = Duration::MAX;
-    for _ in 0..3 {
-        let mut x = black_box(3u64);
-        let k = black_box(0x9e37_79b9_7f4a_7c15u64);
-        let start = Instant::now();
-        for _ in 0..STEPS {
-            x = x.wrapping_mul(k) ^ k;
-        }
-        black_box(x);
-        best = best.min(start.elapsed());
-    }
-    best.as_secs_f64() * 1e9 / (4 * STEPS) as f64
-}
 
 /// The least core cycles that one call takes.
 fn cycles(calls: u32, mut call: impl FnMut()) -> f64 {

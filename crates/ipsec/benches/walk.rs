@@ -8,7 +8,7 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use esplanade_crypto::{Batch, Engine, JobStatus, Rejected, Transform};
 use esplanade_ipsec::Database;
@@ -19,6 +19,7 @@ use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::checksum;
+use esplanade_testkit::clock::cycle_ns;
 
 const GCM: Transform = Transform::ESP[0];
 /// Packets of a burst and of a batch.
@@ -48,23 +49,6 @@ impl Engine for NullEngine {
     fn poll(&mut self) -> Option<Batch> {
         self.0.take()
     }
-}
-
-/// Nanoseconds of one core cycle at present: a multiplication and an exclusive or that wait for those before take four.
-fn cycle_ns() -> f64 {
-    const STEPS: u64 = 10_000;
-    let mut best = Duration::MAX;
-    for _ in 0..3 {
-        let mut x = black_box(3u64);
-        let k = black_box(0x9e37_79b9_7f4a_7c15u64);
-        let start = Instant::now();
-        for _ in 0..STEPS {
-            x = x.wrapping_mul(k) ^ 0x55;
-        }
-        black_box(x);
-        best = best.min(start.elapsed());
-    }
-    best.as_nanos() as f64 / (4 * STEPS) as f64
 }
 
 /// Splitmix64: the same order in every run.

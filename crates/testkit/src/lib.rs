@@ -1,4 +1,5 @@
-//! Development only: vectors, network simulator, reference model, oracles.
+//! Development only: vectors, network simulator, reference model, clock.
+pub mod clock;
 pub mod model;
 pub mod net;
 pub mod vectors;
