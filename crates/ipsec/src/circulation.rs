@@ -8,6 +8,13 @@ use esplanade_crypto::{Batch, Direction, Engine, RejectReason};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::outbound::WalkLimits;
 
+/// Free space of the arena; `bytes[0]` is at `offset`.
+#[derive(Debug)]
+pub struct ReceiveBuffer<'a> {
+    pub offset: usize,
+    pub bytes: &'a mut [u8],
+}
+
 /// What a walk knows about a batch that the engine does not need.
 pub(crate) trait Side: Default {
     fn clear(&mut self);
@@ -40,6 +47,28 @@ impl<S: Side> Circulation<S> {
             direction,
             limits: *limits,
         }
+    }
+
+    /// The part of the arena that is free. None while every batch is busy.
+    pub fn free(&mut self) -> Option<ReceiveBuffer<'_>> {
+        let (batch, _) = self.filling.as_mut()?;
+        let offset = batch.used();
+        let bytes = batch.buffer.get_mut(offset..)?;
+        Some(ReceiveBuffer { offset, bytes })
+    }
+
+    /// Keeps the first `len` bytes of what is free. False if there are not so many.
+    pub fn keep(&mut self, len: usize) -> bool {
+        let batch = self.filling.as_mut().map(|(batch, _)| batch);
+        batch.and_then(|batch| batch.reserve(len)).is_some()
+    }
+
+    /// How many packets the batch still takes.
+    pub fn room(&self) -> usize {
+        let filling = self.filling.as_ref();
+        filling.map_or(0, |(batch, _)| {
+            self.limits.jobs_max.saturating_sub(batch.jobs.len())
+        })
     }
 
     /// Packets that wait for [`Self::submit`].

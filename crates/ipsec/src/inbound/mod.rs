@@ -12,6 +12,7 @@ use esplanade_crypto::{Batch, Direction, Engine, JobStatus, Protocol, RejectReas
 
 use crate::audit::{AuditEvent, AuditKind};
 use crate::circulation::Circulation;
+pub use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::lifetime::LifetimeEvent;
@@ -78,22 +79,17 @@ impl Inbound {
     /// The part of the arena that is free: receive into it, [`Inbound::commit_received`] what was used,
     /// then push each packet by its offset. None while every batch is busy.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
-        let (batch, _) = self.batches.filling.as_mut()?;
-        let offset = batch.used();
-        let bytes = batch.buffer.get_mut(offset..)?;
-        Some(ReceiveBuffer { offset, bytes })
+        self.batches.free()
     }
 
     /// Keeps the first `len` bytes of the receive buffer. False if there are not so many.
     pub fn commit_received(&mut self, len: usize) -> bool {
-        let batch = self.batches.filling.as_mut().map(|(batch, _)| batch);
-        batch.and_then(|batch| batch.reserve(len)).is_some()
+        self.batches.keep(len)
     }
 
     /// Whether the batch takes another packet.
     pub fn has_room(&self) -> bool {
-        let filling = self.batches.filling.as_ref();
-        filling.is_some_and(|(batch, _)| batch.jobs.len() < self.limits.jobs_max)
+        self.batches.room() > 0
     }
 
     /// Copies one packet into the arena and takes it. It begins [`OuterFacts::header_len`] bytes in front of ESP or AH.
@@ -373,11 +369,4 @@ impl Group {
             Err(DropReason::Replayed)
         }
     }
-}
-
-/// Free space of the arena; `bytes[0]` is at `offset`.
-#[derive(Debug)]
-pub struct ReceiveBuffer<'a> {
-    pub offset: usize,
-    pub bytes: &'a mut [u8],
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::prepare::{Place, Plan, Preparer};
 use super::{OVERHEAD_MAX, Outbound};
+use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
-use crate::inbound::ReceiveBuffer;
 use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
 use crate::spd::{FlowCache, FlowKey, Located, Spd, Verdict};
@@ -181,24 +181,17 @@ impl Outbound {
     /// The part of the arena that is free: put packets into it, [`Outbound::commit_received`] what was used, then
     /// [`Outbound::push_burst`] them. None while every batch is busy.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
-        let (batch, _) = self.batches.filling.as_mut()?;
-        let offset = batch.used();
-        let bytes = batch.buffer.get_mut(offset..)?;
-        Some(ReceiveBuffer { offset, bytes })
+        self.batches.free()
     }
 
     /// Keeps the first `len` bytes of the receive buffer. False if there are not so many.
     pub fn commit_received(&mut self, len: usize) -> bool {
-        let batch = self.batches.filling.as_mut().map(|(batch, _)| batch);
-        batch.and_then(|batch| batch.reserve(len)).is_some()
+        self.batches.keep(len)
     }
 
     /// How many packets the batch still takes.
     pub fn room(&self) -> usize {
-        let filling = self.batches.filling.as_ref();
-        filling.map_or(0, |(batch, _)| {
-            self.limits.jobs_max.saturating_sub(batch.jobs.len())
-        })
+        self.batches.room()
     }
 
     /// Decides on packets that lie in the arena and makes them ready for the engine, in order. More than there is
