@@ -1,23 +1,15 @@
 //! The program as a user runs it: exit codes, help, and where things are printed.
 
+mod program;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn esplanade(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_esplanade"))
-        .args(arguments)
-        .env_remove("NO_COLOR")
-        .output()
-        .unwrap()
-}
+use program::{esplanade, text};
 
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn fixture(name: &str) -> String {

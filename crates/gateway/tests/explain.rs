@@ -1,23 +1,14 @@
 //! `esplanade explain` and the policy warnings of `esplanade check`, as a user runs them.
 
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output};
+
+use program::{esplanade, text};
 
 fn fixture() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/good/policies.conf");
     path.display().to_string()
-}
-
-fn esplanade(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_esplanade"))
-        .args(arguments)
-        .env_remove("NO_COLOR")
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn explain(arguments: &[&str]) -> String {

@@ -311,16 +311,22 @@ fn demand(port: u16) -> Demand {
     }
 }
 
+/// What a packet from this port does when there is no SA for it.
+fn ask_for(pair: &mut Pair, port: u16) {
+    let demand = demand(port);
+    let endpoint = &mut pair.a.endpoint;
+    endpoint
+        .acquire(pair.now, "site", "net", None, &demand)
+        .unwrap();
+    pair.flush();
+    pair.run(SECOND);
+}
+
 /// RFC 7296 section 2.9.
 #[test]
 fn the_packet_that_asks_comes_first() {
     let mut pair = Pair::with(|_, _| {});
-    pair.a
-        .endpoint
-        .acquire(pair.now, "site", "net", None, &demand(1111))
-        .unwrap();
-    pair.flush();
-    pair.run(SECOND);
+    ask_for(&mut pair, 1111);
     pair.assert_agreed(1, 1);
     let (sa, _) = pair.a.children.values().next().unwrap();
     let whole =
@@ -359,12 +365,7 @@ fn the_packet_that_asks_comes_first() {
 fn flows_of_one_child_have_an_sa_each() {
     let mut pair = Pair::with(|a, _| change(a, |child| child.from_packet = true));
     for port in [1111, 2222, 2222] {
-        pair.a
-            .endpoint
-            .acquire(pair.now, "site", "net", None, &demand(port))
-            .unwrap();
-        pair.flush();
-        pair.run(SECOND);
+        ask_for(&mut pair, port);
     }
     pair.assert_agreed(1, 2);
     pair.a
@@ -409,12 +410,7 @@ fn flows_make_no_more_sas_than_the_limit() {
     few.limits.children_per_sa_max = 2;
     pair.a.endpoint.set_config(few);
     for port in [1111, 2222, 3333] {
-        pair.a
-            .endpoint
-            .acquire(pair.now, "site", "net", None, &demand(port))
-            .unwrap();
-        pair.flush();
-        pair.run(SECOND);
+        ask_for(&mut pair, port);
     }
     pair.assert_agreed(1, 2);
     assert!(

@@ -418,16 +418,21 @@ fn a_bypass_keeps_nothing_but_its_own_traffic_out_of_the_tun() {
     assert!(matches!(changes.as_slice(), [change] if change.bypass && !change.add));
 }
 
-/// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
-// RFC 4301 R3
-#[test]
-fn dscps_choose_among_the_sas_of_one_entry() {
+/// Two children with the same selectors: one for DSCP 46, one for all others.
+fn join_with_voice() -> Join {
     let mut net = policy("net", TRAP, "10.2.0.0/16");
     net.sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
     let mut voice = policy("voice", TRAP, "10.2.0.0/16");
     voice.leader = "net".into();
     voice.sa.dscp = DscpSet::EMPTY.with(46);
-    let mut join = join_with(vec![net, voice]);
+    join_with(vec![net, voice])
+}
+
+/// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
+// RFC 4301 R3
+#[test]
+fn dscps_choose_among_the_sas_of_one_entry() {
+    let mut join = join_with_voice();
     let spi = |join: &Join, dscp| {
         let flow = Flow {
             dscp,
@@ -481,12 +486,7 @@ fn dscps_choose_among_the_sas_of_one_entry() {
 /// Peers choose the SPIs that we send with.
 #[test]
 fn of_two_sas_with_one_spi_the_deleted_one_stops() {
-    let mut net = policy("net", TRAP, "10.2.0.0/16");
-    net.sa.dscp = (0..64).filter(|dscp| *dscp != 46).collect();
-    let mut voice = policy("voice", TRAP, "10.2.0.0/16");
-    voice.leader = "net".into();
-    voice.sa.dscp = DscpSet::EMPTY.with(46);
-    let mut join = join_with(vec![net, voice]);
+    let mut join = join_with_voice();
     let sas: Vec<_> = [(1, "net"), (2, "voice")]
         .into_iter()
         .map(|(id, name)| {
