@@ -47,10 +47,7 @@ impl Engine for CpuEngine {
 /// Does every job of a batch and sets its status.
 pub fn process(batch: &mut Batch) {
     for job in &mut batch.jobs {
-        job.status = match (
-            batch.keys.get(job.key as usize),
-            packet(&mut batch.buffer, job),
-        ) {
+        job.status = match (batch.keys.get(job.key), packet(&mut batch.buffer, job)) {
             (Some(key), Some(packet)) => one(key, batch.direction, job, packet),
             _ => JobStatus::Malformed,
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::key::KeyContext;
+use crate::slots::SlotTable;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -25,7 +26,7 @@ pub enum JobStatus {
 /// One ESP or AH packet. IV, payload and ICV places, AAD and nonce follow from the key's transform.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Index into [`Batch::keys`].
+    /// The key's number in [`Batch::keys`].
     pub key: u32,
     /// Offset in [`Batch::buffer`] of the ESP header, or of the IP header in front of AH.
     pub esp: u32,
@@ -47,7 +48,12 @@ pub struct Batch {
     /// The arena. Its length is fixed for the batch's life, so that filling it costs no zeroing.
     pub buffer: Vec<u8>,
     pub jobs: Vec<Job>,
-    pub keys: Vec<Arc<KeyContext>>,
+    /// A snapshot of the submitter's keys, so that no job counts a reference. A key has the same number in all batches
+    /// of its submitter: an engine can keep what it made of a key in a slot of its own under that number, and has to
+    /// make it anew only when it finds another [`Arc`] there than the one it has kept.
+    pub keys: SlotTable<KeyContext>,
+    /// Keys of [`Batch::add_key`].
+    added: u32,
     used: usize,
 }
 
@@ -59,7 +65,8 @@ impl Batch {
             direction,
             buffer: vec![0; buffer_len],
             jobs: Vec::with_capacity(jobs),
-            keys: Vec::with_capacity(16),
+            keys: SlotTable::new(),
+            added: 0,
             used: 0,
         }
     }
@@ -90,19 +97,24 @@ impl Batch {
         self.buffer.len() - self.used
     }
 
-    /// The index of `key`; consecutive packets of one SA share an entry and no reference is counted.
+    /// Puts `key` into a table that is the batch's own, for submitters that have none. Consecutive packets of one SA
+    /// share an entry.
     pub fn add_key(&mut self, key: &Arc<KeyContext>) -> u32 {
-        let same = self.keys.last().is_some_and(|last| Arc::ptr_eq(last, key));
-        if !same {
-            self.keys.push(Arc::clone(key));
-        }
-        (self.keys.len() - 1) as u32
+        let last = self.added.checked_sub(1);
+        let last = last.filter(|last| self.keys.get(*last).is_some_and(|k| Arc::ptr_eq(k, key)));
+        last.unwrap_or_else(|| {
+            let number = self.added;
+            self.keys.insert(number, Arc::clone(key));
+            self.added += 1;
+            number
+        })
     }
 
-    /// Empties the batch for its next use; the arena keeps its memory.
+    /// Empties the batch for its next use and lets go of its keys; the arena keeps its memory.
     pub fn clear(&mut self) {
         self.jobs.clear();
-        self.keys.clear();
+        self.keys = SlotTable::new();
+        self.added = 0;
         self.used = 0;
     }
 }
@@ -112,7 +124,7 @@ impl std::fmt::Debug for Batch {
         f.debug_struct("Batch")
             .field("direction", &self.direction)
             .field("jobs", &self.jobs.len())
-            .field("keys", &self.keys.len())
+            .field("keys", &self.keys)
             .field("used", &self.used)
             .finish_non_exhaustive()
     }

@@ -28,6 +28,7 @@ pub mod random;
 pub mod secret;
 pub mod self_test;
 pub mod sk;
+mod slots;
 pub mod transform;
 pub mod weak;
 
@@ -36,5 +37,6 @@ pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};
 pub use key::{KeyContext, KeyError};
 pub use prefetch::{prefetch, prefetch_line};
+pub use slots::SlotTable;
 pub use transform::{IvKind, Protocol, Transform};
 pub use weak::WeakKey;
