@@ -104,3 +104,72 @@ fn unlimited_never_expires() {
     assert!(!lifetime.expired(much));
     assert_eq!(lifetime.poll(much), None);
 }
+
+/// The word of recent traffic is emptied long before it is full; nothing is lost then.
+#[test]
+fn totals_are_exact_however_much_passes() {
+    let limits = LifetimeLimits {
+        bytes_soft: Some(3 << 40),
+        packets_soft: Some(40 << 20),
+        ..NONE
+    };
+    for (packets, bytes) in [(65_535, 1), (1, (1 << 32) - 1), (65_535, (1 << 32) - 1)] {
+        let lifetime = Lifetime::new(&limits, 0);
+        let (mut sum, mut softs) = ((0, 0), 0);
+        for _ in 0..2000 {
+            let before = lifetime.admit(packets, bytes, 1);
+            let after = lifetime.count(packets, bytes, 1);
+            assert!(before.passes);
+            sum = (sum.0 + 2 * packets, sum.1 + 2 * bytes);
+            assert_eq!((lifetime.packets(), lifetime.bytes()), sum);
+            softs += [before.event, after].iter().flatten().count();
+            let reached = sum.0 >= 40 << 20 || sum.1 >= 3 << 40;
+            assert_eq!(softs, usize::from(reached), "at {sum:?}");
+        }
+        assert_eq!(softs, 1);
+    }
+}
+
+// RFC 4301 R24
+#[test]
+fn limits_in_bytes_hold_beyond_what_one_word_counts() {
+    let hard = (5 << 40) + 7;
+    let limits = LifetimeLimits {
+        bytes_hard: Some(hard),
+        ..NONE
+    };
+    let lifetime = Lifetime::new(&limits, 0);
+    let half = 1 << 31;
+    for _ in 0..hard / half {
+        assert!(lifetime.admit(1, half, 1).passes);
+    }
+    assert_eq!(lifetime.admit(1, 6, 1).event, None);
+    assert!(!lifetime.expired(1));
+    assert_eq!(lifetime.admit(1, 1, 1).event, Some(LifetimeEvent::Hard));
+    assert!(lifetime.expired(1));
+    assert!(!lifetime.admit(1, 1, 1).passes);
+    assert_eq!(lifetime.bytes(), hard);
+}
+
+/// On the machine's own atomics: workers that settle while others count.
+#[test]
+fn threads_together_lose_no_count() {
+    const RUNS: u64 = 2000;
+    let limits = LifetimeLimits {
+        packets_soft: Some(1000),
+        ..NONE
+    };
+    let lifetime = Lifetime::new(&limits, 0);
+    let softs: usize = std::thread::scope(|scope| {
+        let send = || {
+            let runs = (0..RUNS).map(|_| lifetime.admit(60_000, 1 << 30, 1));
+            runs.filter(|a| a.passes && a.event.is_some()).count()
+        };
+        let workers: Vec<_> = (0..3).map(|_| scope.spawn(send)).collect();
+        let softs = workers.into_iter().map(|w| w.join().expect("no panic"));
+        softs.sum()
+    });
+    assert_eq!(softs, 1);
+    assert_eq!(lifetime.packets(), 3 * RUNS * 60_000);
+    assert_eq!(lifetime.bytes(), (3 * RUNS) << 30);
+}

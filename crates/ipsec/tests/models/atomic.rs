@@ -1,11 +1,12 @@
-//! Loom's atomics, in one of two ways. Loom gives up interleavings when a thread reads a value again before it writes
+//! Loom's atomics, in one of two ways, and its mutex. Loom gives up interleavings when a thread reads a value again before it writes
 //! it, so with [`Loads::Latest`] every access is one that conflicts with every other: then no interleaving is left
 //! out, but a load always gives the newest value. With [`Loads::Weak`] loads give whatever the memory model lets them.
 
 use std::cell::Cell;
 
+pub use ::loom::sync::Mutex;
+use ::loom::sync::atomic as loom;
 pub use loom::Ordering;
-use loom::sync::atomic as loom;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Loads {
@@ -44,6 +45,10 @@ macro_rules! atomics {
                     Loads::Latest => drop(self.0.swap(value, Ordering::AcqRel)),
                     Loads::Weak => self.0.store(value, ordering),
                 }
+            }
+
+            pub fn swap(&self, value: $int, ordering: Ordering) -> $int {
+                self.0.swap(value, ordering)
             }
 
             pub fn fetch_add(&self, value: $int, ordering: Ordering) -> $int {

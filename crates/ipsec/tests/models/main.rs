@@ -191,43 +191,65 @@ fn no_sequence_number_is_given_out_twice_nor_past_the_last() {
     }
 }
 
-#[test]
-fn workers_together_exceed_a_lifetime_by_less_than_one_run() {
-    model(Some(PREEMPTIONS), || {
-        let limits = LifetimeLimits {
-            packets_soft: Some(3),
-            packets_hard: Some(6),
-            ..LifetimeLimits::default()
-        };
+/// Admits each script's runs in order, one thread a script.
+fn check_admissions(limits: LifetimeLimits, scripts: &'static [&'static [u64]]) {
+    model(Some(PREEMPTIONS), move || {
         let lifetime = Arc::new(Lifetime::new(&limits, 0));
-        let job = |runs: &'static [u64]| {
+        let job = |runs: &&'static [u64]| {
+            let runs = *runs;
             move |lifetime: &Lifetime| -> Vec<_> {
                 runs.iter()
-                    .map(|&run| (run, lifetime.admit(run, 100, 1)))
+                    .map(|&run| (run, lifetime.admit(run, 100 * run, 1)))
                     .collect()
             }
         };
-        let outcomes = on_threads(&lifetime, vec![job(&[3, 2]), job(&[4])]).concat();
-        let passed: u64 = outcomes
-            .iter()
-            .filter(|(_, a)| a.passes)
-            .map(|(run, _)| run)
-            .sum();
-        assert!(passed < 6 + 4, "{outcomes:?}");
-        assert_eq!(lifetime.packets(), passed, "what is refused is not counted");
-        let raised = |event| {
-            outcomes
-                .iter()
-                .filter(|(_, a)| a.event == Some(event))
-                .count()
-        };
-        assert!(raised(LifetimeEvent::Soft) <= 1, "{outcomes:?}");
+        let outcomes = on_threads(&lifetime, scripts.iter().map(job).collect()).concat();
+        let passed = outcomes.iter().filter(|(_, a)| a.passes);
+        let passed: Vec<u64> = passed.map(|&(run, _)| run).collect();
+        let (sum, longest) = (passed.iter().sum(), passed.iter().max().copied());
+        let totals = (lifetime.packets(), lifetime.bytes());
         assert_eq!(
-            raised(LifetimeEvent::Hard),
-            usize::from(passed >= 6),
+            totals,
+            (sum, sum * 100),
+            "what is refused is not counted: {outcomes:?}"
+        );
+        let hard = limits.packets_hard.unwrap_or(u64::MAX);
+        let soft = limits.packets_soft.unwrap_or(u64::MAX);
+        assert!(
+            sum < hard.saturating_add(longest.unwrap_or(0)),
             "{outcomes:?}"
         );
+        let refused = outcomes.len() > passed.len();
+        assert!(
+            !refused || sum >= hard,
+            "refused without need: {outcomes:?}"
+        );
+        assert_eq!(lifetime.expired(1), sum >= hard);
+        let raised = |event| {
+            let events = outcomes.iter().filter_map(|(_, a)| a.event);
+            events.filter(|&e| e == event).count()
+        };
+        let (softs, hards) = (raised(LifetimeEvent::Soft), raised(LifetimeEvent::Hard));
+        assert_eq!(hards, usize::from(sum >= hard), "{outcomes:?}");
+        assert!(softs <= 1, "{outcomes:?}");
+        if hards == 0 {
+            assert_eq!(softs, usize::from(sum >= soft), "{outcomes:?}");
+        }
     });
+}
+
+#[test]
+fn workers_together_exceed_a_lifetime_by_less_than_one_run() {
+    let limits = |soft, hard| LifetimeLimits {
+        packets_soft: soft,
+        packets_hard: hard,
+        ..LifetimeLimits::default()
+    };
+    check_admissions(limits(Some(3), Some(6)), &[&[3, 2], &[4]]);
+    check_admissions(limits(Some(2), None), &[&[1, 1], &[2, 1]]);
+    check_admissions(limits(None, Some(5)), &[&[2], &[3], &[4]]);
+    // The second is too long for the word.
+    check_admissions(limits(Some(2), Some(6)), &[&[1, 4], &[1 << 20]]);
 }
 
 /// Two slots that count up, and a reader that copies them and only looks again at what is told to have changed.
