@@ -99,7 +99,7 @@ def import_cryptography(directory):
         cases = [{"name": f"case {n + 1}", "key": case["KEY"], "input": case["MSG"], "icv": case["MD"]}
                  for n, case in enumerate(case for case in hmac_cases(text)) if len(case["KEY"]) <= 128]
         rfc = {"md5": 2403, "sha1": 2404}[name]
-        write(f"rfc2202-hmac-{name}.json", f"RFC 2202 (cited by RFC {rfc}), {package}", licence, f"HMAC-{name.upper()}", cases)
+        write(f"rfc2202-hmac-{name}.json", f"RFC 2202 (cited by RFC {rfc}), {package}, without keys longer than a block", licence, f"HMAC-{name.upper()}", cases)
     cases = []
     for bits in (128, 192, 256):
         text = (directory / f"ciphers/AES/CCM/VNT{bits}.rsp").read_text()

@@ -72,7 +72,7 @@ fn compute(
     match &key.keys {
         Keys::Mac(mac) => mac.write(packet, suffix, icv.get_mut(..mac.icv_len())?),
         Keys::Gmac(gmac) => {
-            // RFC 4543 §4: the IV begins the ICV field.
+            // RFC 4543 §4: the IV begins the ICV field, and is covered (§7).
             let iv = packet.get(icv_at - IV_LEN..icv_at)?.try_into().ok()?;
             let icv = icv.get_mut(..key.transform().icv_len())?;
             gmac_over(gmac, iv, packet, suffix, icv)?;

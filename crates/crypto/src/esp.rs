@@ -142,7 +142,8 @@ fn open_pair(key: &KeyContext, pair: &Pair, sequence: u64, packet: &mut [u8]) ->
     pair.cipher.decrypt(&head[HEADER_LEN..], body).ok()
 }
 
-/// The ICV over SPI || sequence number || IV || payload (RFC 4543 §3.3).
+/// The ICV over SPI || sequence number || IV || payload (RFC 4543 §3.3, Figure 4). That its §7 leaves the IV out is a
+/// slip: draft-mcgrew-gcm-test-01 and Linux have it in.
 fn gmac_icv(key: &KeyContext, gmac: &Aead, sequence: u64, packet: &[u8]) -> Option<[u8; 16]> {
     let iv = packet.get(HEADER_LEN..HEADER_LEN + 8)?.try_into().ok()?;
     let covered = packet.get(..packet.len() - key.transform().icv_len())?;

@@ -145,7 +145,7 @@ impl std::fmt::Display for Requirement {
 
 impl Encryption {
     /// An AEAD carries its own integrity: a proposal with it has no [`Integrity`] transform. AES-GMAC
-    /// as an ESP cipher is one, though it does not encrypt (RFC 4543 §6).
+    /// as an ESP cipher is one, though it does not encrypt (RFC 4543 §3).
     pub const fn is_aead(self) -> bool {
         !matches!(
             self,
@@ -187,7 +187,7 @@ impl Encryption {
         }
     }
 
-    /// Whether it may protect an IKE SA: it encrypts, and its IV is in the message (RFC 8750 §6).
+    /// Whether it may protect an IKE SA: it encrypts, and its IV is in the message (RFC 8750).
     pub const fn for_ike(self) -> bool {
         !matches!(
             self,
@@ -212,10 +212,10 @@ impl Encryption {
             Self::Des => Requirement::MustNot,
             Self::TripleDes => Requirement::ShouldNot,
             Self::Null => Requirement::Must,
-            // Note 1 of the table: 192 bits stay at MAY.
-            _ if key_bits == 192 => Requirement::May,
-            Self::AesCbc | Self::AesGcm16 => Requirement::Must,
-            Self::AesCcm8 | Self::ChaCha20Poly1305 => Requirement::Should,
+            // The notes of the table: 192 bits stay at MAY, and CCM is there for small devices with 128 bits.
+            Self::AesCbc | Self::AesGcm16 if key_bits != 192 => Requirement::Must,
+            Self::AesCcm8 if key_bits == 128 => Requirement::Should,
+            Self::ChaCha20Poly1305 => Requirement::Should,
             _ => Requirement::May,
         }
     }
@@ -239,7 +239,7 @@ impl Integrity {
         }
     }
 
-    /// Salt bytes that follow the key in the key material (RFC 4543 §4).
+    /// Salt bytes that follow the key in the key material (RFC 4543 §5.4).
     pub const fn salt_len(self) -> usize {
         if self.is_gmac() { 4 } else { 0 }
     }
@@ -264,13 +264,13 @@ impl Integrity {
         matches!(self, Self::HmacMd5_96)
     }
 
-    /// RFC 8221 §6. What it does not list is MAY.
+    /// RFC 8221 §6. What it does not list is MAY, and so is AES-XCBC outside of small devices.
     pub const fn requirement(self) -> Requirement {
         match self {
             Self::HmacMd5_96 => Requirement::MustNot,
             Self::HmacSha1_96 => Requirement::MustMinus,
             Self::HmacSha2_256_128 => Requirement::Must,
-            Self::HmacSha2_512_256 | Self::AesXcbc96 => Requirement::Should,
+            Self::HmacSha2_512_256 => Requirement::Should,
             _ => Requirement::May,
         }
     }
@@ -289,5 +289,47 @@ mod tests {
             assert_eq!(Encryption::from_number(member.number()), Some(member));
         }
         assert_eq!(Group::from_number(2), None, "MODP_1024 is not spoken");
+    }
+
+    /// The tables of RFC 8221 §5 and §6 with their notes.
+    #[test]
+    fn levels_are_those_of_rfc_8221() {
+        use Requirement::*;
+        let ciphers = [
+            (Encryption::Des, [(0, MustNot)].as_slice()),
+            (Encryption::TripleDes, &[(0, ShouldNot)]),
+            (Encryption::Null, &[(0, Must)]),
+            (Encryption::AesCbc, &[(128, Must), (192, May), (256, Must)]),
+            (
+                Encryption::AesCcm8,
+                &[(128, Should), (192, May), (256, May)],
+            ),
+            (
+                Encryption::AesGcm16,
+                &[(128, Must), (192, May), (256, Must)],
+            ),
+            (Encryption::ChaCha20Poly1305, &[(0, Should)]),
+            (Encryption::AesCtr, &[(128, May), (192, May), (256, May)]),
+            (Encryption::AesGcm8, &[(128, May), (192, May), (256, May)]),
+        ];
+        for (cipher, levels) in ciphers {
+            let bits: Vec<u16> = levels.iter().map(|(bits, _)| *bits).collect();
+            assert_eq!(bits, cipher.key_bits(), "{cipher}");
+            for &(bits, level) in levels {
+                assert_eq!(cipher.requirement(bits), level, "{cipher} {bits}");
+            }
+        }
+        let integrity = [
+            (Integrity::HmacMd5_96, MustNot),
+            (Integrity::HmacSha1_96, MustMinus),
+            (Integrity::AesXcbc96, May),
+            (Integrity::Aes128Gmac, May),
+            (Integrity::Aes256Gmac, May),
+            (Integrity::HmacSha2_256_128, Must),
+            (Integrity::HmacSha2_512_256, Should),
+        ];
+        for (algorithm, level) in integrity {
+            assert_eq!(algorithm.requirement(), level, "{algorithm}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::transform::Transform;
 /// What a file of RFC, NIST or Wycheproof vectors is about, and how many cases it must at least have.
 const FILES: &[(&str, usize)] = &[
     ("3DES-CBC", 10),
-    ("AES-CBC", 4),
+    ("AES-CBC", 8),
     ("AES-CCM", 48),
     ("AES-CMAC", 100),
     ("AES-CTR", 9),

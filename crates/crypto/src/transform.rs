@@ -44,7 +44,7 @@ pub enum IvKind {
     Sequence,
     /// Not in the packet: the sequence number stands for it on both sides (RFC 8750).
     Implicit,
-    /// [`Transform::iv_len`] unpredictable bytes (RFC 3602 §2.1).
+    /// [`Transform::iv_len`] unpredictable bytes (RFC 3602 §3).
     Random,
 }
 
@@ -74,7 +74,7 @@ impl Transform {
     }
 
     /// Resolves negotiated ESP transforms: an AEAD has no integrity, any other cipher must have one
-    /// (RFC 8221 §5). `key_bits` is one of [`Encryption::key_bits`].
+    /// (RFC 8221 §4). `key_bits` is one of [`Encryption::key_bits`].
     pub const fn esp(
         encryption: Encryption,
         key_bits: u16,
@@ -148,7 +148,7 @@ impl Transform {
     }
 
     /// Length of the explicit IV in the packet. In AH with AES-GMAC it begins the ICV field
-    /// (RFC 4543 §3.3) and is not counted in [`Transform::icv_len`].
+    /// (RFC 4543 §4) and is not counted in [`Transform::icv_len`].
     pub const fn iv_len(self) -> usize {
         self.iv_len as usize
     }
@@ -172,7 +172,7 @@ impl Transform {
     }
 
     /// Key material that IKE must provide: encryption key, its salt (RFC 4106 §8.1), then integrity
-    /// key (RFC 7296 §2.17) and its salt (RFC 4543 §4).
+    /// key (RFC 7296 §2.17) and its salt (RFC 4543 §5.4).
     pub const fn key_material_len(self) -> usize {
         let integrity = match self.integrity {
             Some(integrity) => integrity.key_len() + integrity.salt_len(),

@@ -1,4 +1,4 @@
-//! Unpredictable IVs for CBC (RFC 3602 §2.1), drawn in bulk.
+//! Unpredictable IVs for CBC (RFC 3602 §3), drawn in bulk.
 
 use esplanade_crypto::random::RandomError;
 

@@ -258,7 +258,7 @@ fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
         return Err(Bad::new(what, "write two proposals, separated by a comma"));
     }
     if aeads == 0 && listed.integrity.is_empty() {
-        // RFC 8221 section 5: no encryption without integrity.
+        // RFC 8221 section 4: no encryption without integrity.
         let what = format!("{} has no integrity algorithm", quoted(text));
         return Err(Bad::new(what, "add sha256, sha384 or sha512"));
     }

@@ -312,7 +312,7 @@ impl Preparer<'_> {
         if plan.layout.iv_kind == IvKind::Sequence
             && let Some(iv) = header.get_mut(ah::FIXED_LEN..ah::FIXED_LEN + 8)
         {
-            // AES-GMAC (RFC 4543 §3.3).
+            // AES-GMAC (RFC 4543 §4).
             iv.copy_from_slice(&sequence.to_be_bytes());
         }
         let saved = self.side.saved.len();

@@ -47,7 +47,7 @@ impl AhHeader {
 }
 
 /// The length of an AH whose ICV field holds `icv_len` bytes (with AES-GMAC, IV and ICV). The header is a
-/// multiple of 32 bits in IPv4 and of 64 bits in IPv6 (§2.6).
+/// multiple of 32 bits in IPv4 and of 64 bits in IPv6 (§2.6; for AES-GMAC erratum 3643 of RFC 4543).
 pub const fn header_len(version: IpVersion, icv_len: usize) -> usize {
     let align = match version {
         IpVersion::V4 => 4,
