@@ -331,6 +331,19 @@ fn atomic_fragments_stand_alone() {
     assert!(matches!(push(&mut r, &v6(16, 9, &[3; 3]), 0), Pushed::Whole(w) if w.len() == 59));
 }
 
+#[test]
+fn a_second_fragment_header_is_refused() {
+    for field in [0u16, 1, 16] {
+        let mut inner = vec![17, 0, 0, 0, 0, 0, 0, 7];
+        inner[2..4].copy_from_slice(&field.to_be_bytes());
+        inner.extend([5; 16]);
+        let mut packet = v6(0, 9, &inner);
+        packet[40] = 44;
+        let pushed = push(&mut reassembler(), &packet, 0);
+        assert_eq!(pushed, Pushed::Refused(Refusal::Malformed), "{field}");
+    }
+}
+
 /// RFC 7112: all headers in the first fragment.
 #[test]
 fn a_first_fragment_without_ports_is_tiny() {

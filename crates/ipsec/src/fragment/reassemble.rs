@@ -157,10 +157,8 @@ impl Reassembler {
         if fragment.is_atomic() {
             // On its own, whatever else has its identification (RFC 6946 §4).
             let head = Head::new(packet, fragment);
-            return match head.and_then(|head| head.build(data.len(), [data].into_iter(), 0)) {
-                Some(whole) => Pushed::Whole(whole),
-                None => Pushed::Refused(Refusal::Malformed),
-            };
+            let whole = head.and_then(|head| head.build(data.len(), [data].into_iter(), 0));
+            return whole.map_or(Pushed::Refused(Refusal::Malformed), delivered);
         }
         match self.insert(packet, fragment, data, now_ms) {
             Ok(false) => Pushed::Held,
@@ -241,7 +239,7 @@ impl Reassembler {
         let whole = datagram
             .head
             .and_then(|head| head.build(datagram.received, parts, mark));
-        whole.map_or(Pushed::Refused(Refusal::TooLong), Pushed::Whole)
+        whole.map_or(Pushed::Refused(Refusal::TooLong), delivered)
     }
 
     /// Keeps only what refuses the rest of a datagram.
@@ -318,6 +316,15 @@ impl Reassembler {
         if let Some(kept) = kept {
             self.deadlines.push_front(kept);
         }
+    }
+}
+
+/// A second fragment header in an IPv6 packet would make what was put together a fragment again, whose ports nobody
+/// knows. No sender writes one (RFC 8200 §4.1).
+fn delivered(whole: Vec<u8>) -> Pushed {
+    match IpView::parse(&whole) {
+        Ok(view) if !view.fragment => Pushed::Whole(whole),
+        _ => Pushed::Refused(Refusal::Malformed),
     }
 }
 
