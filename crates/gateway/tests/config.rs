@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use esplanade::config::{
     DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text, schema,
 };
 use esplanade_ike::auth::Identity;
 use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Mode, Selector, StartAction};
-use esplanade_ipsec::sa::{DscpSet, TfcPadding};
-use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
+use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
+use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
 use proptest::prelude::*;
 
 fn fixture(name: &str) -> PathBuf {
@@ -202,7 +203,7 @@ fn policies_are_in_order() {
             ("rest", PolicyAction::Discard),
         ]
     );
-    assert_eq!(loaded.policies[2].sa.tunnel.dscp, DscpPolicy::Fixed(0));
+    assert_eq!(loaded.policies[2].sa.tunnel.dscp, DscpPolicy::fixed(0));
     assert!(loaded.policies[2].trap);
     assert_eq!(loaded.ike.connections.len(), 1, "shunts need no IKE");
 }
@@ -301,9 +302,9 @@ fn sa_options_are_read() {
     ));
     let policy = &loaded.policies[0];
     assert_eq!(policy.mode, Mode::Tunnel);
-    let options = policy.sa;
+    let options = &policy.sa;
     assert_eq!(options.tunnel.df, DfPolicy::Set);
-    assert_eq!(options.tunnel.dscp, DscpPolicy::Fixed(0));
+    assert_eq!(options.tunnel.dscp, DscpPolicy::fixed(0));
     assert_eq!(options.tfc, TfcPadding::To(loaded.gateway.mtu));
     assert_eq!(options.dscp, DscpSet::from_iter([46, 40, 12]));
     assert_eq!(options.class, Some(6));
@@ -325,6 +326,44 @@ fn sa_options_are_read() {
     let child = &loaded.ike.connections[0].children[0];
     assert_eq!(child.mode, Mode::Transport);
     assert!(!child.from_packet);
+}
+
+// RFC 4301 R36, R37
+#[test]
+fn options_of_the_tunnel_header_are_read() {
+    let tunnel = |keys: &str| good(&site("", keys)).policies[0].sa.tunnel.clone();
+    let standard = tunnel("");
+    assert_eq!(standard, TunnelOptions::default());
+    assert_eq!(
+        tunnel("copy_dscp = out\n copy_ecn = yes\n copy_df = yes"),
+        standard
+    );
+    assert_eq!(tunnel("copy_ecn = no").ecn, EcnPolicy::Clear);
+    assert_eq!(tunnel("ttl = 255").ttl.map(|ttl| ttl.get()), Some(255));
+    for (copy, out, inward) in [
+        ("out", true, false),
+        ("in", false, true),
+        ("yes", true, true),
+        ("no", false, false),
+    ] {
+        let tunnel = tunnel(&format!("copy_dscp = {copy}"));
+        let dscp = match out {
+            true => DscpPolicy::Copy,
+            false => DscpPolicy::fixed(0),
+        };
+        assert_eq!((tunnel.dscp, tunnel.dscp_from_outer), (dscp, inward));
+    }
+    let map = DscpMap::fixed(0);
+    let map = (10..14).fold(map, |map, inner| map.with(inner, 10));
+    assert_eq!(
+        tunnel("dscp_map = ef:46, 10-13:af11, *:0").dscp,
+        DscpPolicy::Map(Arc::new(map.with(46, 46)))
+    );
+    let rest = DscpMap::identity().with(46, 40);
+    assert_eq!(
+        tunnel("dscp_map = 46:cs5").dscp,
+        DscpPolicy::Map(Arc::new(rest))
+    );
 }
 
 #[test]
@@ -357,6 +396,24 @@ fn contradictions_are_refused() {
             "`class`: pass and drop",
         ),
         ("copy_df = maybe", "`copy_df`"),
+        (
+            "copy_ecn = maybe",
+            "`copy_ecn`: `maybe` is neither yes nor no",
+        ),
+        ("copy_dscp = inout", "`copy_dscp`: `inout` is not known"),
+        ("ttl = 0", "`ttl`: `0` is not a number from 1 to 255"),
+        ("ttl = 256", "`ttl`"),
+        ("dscp_map = 46", "`dscp_map`: `46` is not an entry"),
+        ("dscp_map = 64:0", "`dscp_map`: `64` is not a DSCP"),
+        (
+            "dscp_map = 0-9:0, ef:1, 9:1",
+            "`dscp_map`: the DSCP 9 is in",
+        ),
+        ("dscp_map = *:0, *:0", "`dscp_map`: `*` is in the map twice"),
+        (
+            "dscp_map = *:0\n copy_dscp = in",
+            "`dscp_map`: `copy_dscp` says",
+        ),
         ("tfc_padding = 70000", "`tfc_padding`"),
     ] {
         let rendered = refusal(&site("", child));
@@ -383,6 +440,25 @@ fn surprises_are_warned_about() {
         (
             site("", "mode = transport\n copy_df = no"),
             "`copy_df`: transport mode",
+        ),
+        (
+            site("", "mode = transport\n dscp_map = *:0"),
+            "`dscp_map`: transport mode",
+        ),
+        (
+            site("", "mode = transport\n copy_ecn = no\n ttl = 3"),
+            "`ttl`: transport mode",
+        ),
+        (
+            site("", "copy_dscp = yes\n dscp_map = *:0"),
+            "`dscp_map`: with `copy_dscp = yes`",
+        ),
+        (
+            site(
+                "",
+                "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n copy_ecn = no",
+            ),
+            "`copy_ecn`: pass and drop",
         ),
         (
             site("", "").replace("secrets { ike { secret = s } }", ""),

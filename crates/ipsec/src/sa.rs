@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -15,7 +16,7 @@ use crate::replay::ReplayWindow;
 use crate::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
 use crate::sequence::SequenceAllocator;
 use crate::spd::{Policy, PolicyId};
-use crate::tunnel::{self, DfPolicy, DscpPolicy, FlowLabelPolicy};
+use crate::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 use crate::wire::ah;
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 
@@ -99,12 +100,17 @@ impl std::fmt::Debug for DscpSet {
     }
 }
 
-/// How the outer header is derived from the inner one (RFC 4301 §5.1.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How the outer header is made from the inner one, and the inner one from it (RFC 4301 §5.1.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunnelOptions {
-    pub df: DfPolicy,
     pub dscp: DscpPolicy,
+    pub df: DfPolicy,
+    pub ecn: EcnPolicy,
     pub flow_label: FlowLabelPolicy,
+    /// TTL or hop limit of the outer header; none leaves it to the back end.
+    pub ttl: Option<NonZeroU8>,
+    /// Inbound: the outer DSCP, which nothing protects, replaces the inner one.
+    pub dscp_from_outer: bool,
 }
 
 /// What IKE negotiated for one direction.
@@ -389,7 +395,11 @@ impl InboundSa {
         replay: ReplayWindow,
     ) -> Result<Self, KeyError> {
         let path = parameters.path;
-        let plain_ipv4 = PlainIpv4::new(&parameters.selectors);
+        // The short way leaves packets as they are.
+        let plain_ipv4 = match parameters.tunnel.dscp_from_outer {
+            true => PlainIpv4::NONE,
+            false => PlainIpv4::new(&parameters.selectors),
+        };
         Ok(Self {
             common: SaCommon::new(parameters)?,
             replay,

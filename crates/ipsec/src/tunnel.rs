@@ -1,6 +1,8 @@
 //! Tunnel mode: the outer header (RFC 4301 §5.1.2) and ECN across the tunnel (RFC 6040).
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
+use std::sync::Arc;
 
 use esplanade_crypto::{Protocol, Transform};
 
@@ -9,7 +11,7 @@ use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, be16, checksum, esp};
 
-/// TTL or hop limit of outer headers. The inner TTL is not touched: the tunnel is one hop, and the
+/// TTL or hop limit of outer headers where nothing else says one. The inner TTL is not touched: the tunnel is one hop, and the
 /// host that routes into and out of it counts that hop (RFC 4301 §5.1.2.1, note 2).
 pub const OUTER_TTL: u8 = 64;
 
@@ -27,13 +29,80 @@ pub enum DfPolicy {
     Clear,
 }
 
-/// DSCP in the outer header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// DSCP in the outer header (RFC 4301 §5.1.2.1, note 5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DscpPolicy {
     #[default]
     Copy,
+    /// Shared by the SAs of a policy.
+    Map(Arc<DscpMap>),
+}
+
+impl DscpPolicy {
     /// Always this code point, 0 to 63.
-    Fixed(u8),
+    pub fn fixed(code_point: u8) -> Self {
+        Self::Map(Arc::new(DscpMap::fixed(code_point)))
+    }
+
+    /// The bits of the outer TOS that are not ECN's.
+    #[inline(always)]
+    fn outer(&self, inner_tos: u8) -> u8 {
+        match self {
+            Self::Copy => inner_tos & !ECN_MASK,
+            Self::Map(map) => map.get(inner_tos >> 2) << 2,
+        }
+    }
+}
+
+/// The outer DSCP for each inner one (RFC 2983 §4).
+#[derive(Clone, PartialEq, Eq)]
+pub struct DscpMap([u8; 64]);
+
+impl DscpMap {
+    /// Every code point becomes itself.
+    pub fn identity() -> Self {
+        Self(std::array::from_fn(|code_point| code_point as u8))
+    }
+
+    /// Every code point becomes this one.
+    pub const fn fixed(code_point: u8) -> Self {
+        Self([code_point & 63; 64])
+    }
+
+    /// With another outer code point for one inner one, both 0 to 63.
+    #[must_use]
+    pub fn with(mut self, inner: u8, outer: u8) -> Self {
+        if let Some(place) = self.0.get_mut(usize::from(inner)) {
+            *place = outer & 63;
+        }
+        self
+    }
+
+    /// The outer code point for an inner one.
+    #[inline(always)]
+    pub fn get(&self, inner: u8) -> u8 {
+        let Self(map) = self;
+        map[usize::from(inner & 63)]
+    }
+}
+
+impl std::fmt::Debug for DscpMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let changed = (0..64).map(|inner| (inner, self.get(inner)));
+        f.debug_map()
+            .entries(changed.filter(|(inner, outer)| inner != outer))
+            .finish()
+    }
+}
+
+/// ECN in the outer header. Behind the tunnel RFC 6040 §4.2 holds in either mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EcnPolicy {
+    /// Normal mode: the inner field is copied.
+    #[default]
+    Copy,
+    /// Compatibility mode: Not-ECT, for peers that do not bring the outer field in (RFC 6040 §4.3).
+    Clear,
 }
 
 /// Flow label in an outer IPv6 header.
@@ -54,6 +123,8 @@ pub struct OuterMeta {
     pub path: Path,
     pub tos: u8,
     pub dont_fragment: bool,
+    /// TTL or hop limit; none is the back end's, [`OUTER_TTL`] where it has none.
+    pub ttl: Option<NonZeroU8>,
     /// IPv6 only.
     pub flow_label: u32,
 }
@@ -73,14 +144,15 @@ impl OuterMeta {
         dont_fragment: bool,
         flow_label: u32,
     ) -> Self {
-        let dscp = match options.dscp {
-            DscpPolicy::Copy => tos & !ECN_MASK,
-            DscpPolicy::Fixed(code_point) => code_point << 2,
+        // RFC 6040 §4.1.
+        let ecn = match options.ecn {
+            EcnPolicy::Copy => tos & ECN_MASK,
+            EcnPolicy::Clear => NOT_ECT,
         };
         Self {
             path,
-            // RFC 6040 §4.1, normal mode: the ECN field is copied.
-            tos: dscp | tos & ECN_MASK,
+            tos: options.dscp.outer(tos) | ecn,
+            ttl: options.ttl,
             dont_fragment: match options.df {
                 DfPolicy::Copy => dont_fragment,
                 DfPolicy::Set => true,
@@ -97,10 +169,8 @@ impl OuterMeta {
     pub(crate) fn of_dummy(path: Path, options: &TunnelOptions) -> Self {
         Self {
             path,
-            tos: match options.dscp {
-                DscpPolicy::Copy => 0,
-                DscpPolicy::Fixed(code_point) => code_point << 2,
-            },
+            tos: options.dscp.outer(0),
+            ttl: options.ttl,
             dont_fragment: options.df != DfPolicy::Clear,
             flow_label: 0,
         }
@@ -180,6 +250,7 @@ pub(crate) fn write_ip(
     frame: &mut [u8],
 ) -> Option<usize> {
     let frame_len = frame.len();
+    let ttl = meta.ttl.map_or(OUTER_TTL, NonZeroU8::get);
     match (meta.path.local.ip(), meta.path.remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
             let ip = frame.first_chunk_mut::<IPV4_HEADER_LEN>()?;
@@ -188,7 +259,7 @@ pub(crate) fn write_ip(
             ip[2..4].copy_from_slice(&u16::try_from(frame_len).ok()?.to_be_bytes());
             ip[4..6].copy_from_slice(&identification.to_be_bytes());
             ip[6..8].copy_from_slice(&flags.to_be_bytes());
-            ip[8..12].copy_from_slice(&[OUTER_TTL, protocol, 0, 0]);
+            ip[8..12].copy_from_slice(&[ttl, protocol, 0, 0]);
             ip[12..16].copy_from_slice(&local.octets());
             ip[16..].copy_from_slice(&remote.octets());
             let checksum = checksum::fold(checksum::sum(0, ip));
@@ -201,7 +272,7 @@ pub(crate) fn write_ip(
             let first = 6 << 28 | u32::from(meta.tos) << 20 | meta.flow_label & 0xf_ffff;
             ip[..4].copy_from_slice(&first.to_be_bytes());
             ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
-            ip[6..8].copy_from_slice(&[protocol, OUTER_TTL]);
+            ip[6..8].copy_from_slice(&[protocol, ttl]);
             ip[8..24].copy_from_slice(&local.octets());
             ip[24..].copy_from_slice(&remote.octets());
             Some(IPV6_HEADER_LEN)
@@ -254,11 +325,19 @@ pub(crate) fn decapsulate_ecn(packet: &mut [u8], view: &mut IpView, outer_tos: u
     let Some(ecn) = decapsulated_ecn(view.tos, outer_tos) else {
         return false;
     };
-    let tos = view.tos & !ECN_MASK | ecn;
+    rewrite_tos(packet, view, view.tos & !ECN_MASK | ecn);
+    true
+}
+
+/// Brings the outer DSCP into an inner packet that `view` was parsed from (RFC 2983 §5.1).
+pub(crate) fn decapsulate_dscp(packet: &mut [u8], view: &mut IpView, outer_tos: u8) {
+    rewrite_tos(packet, view, outer_tos & !ECN_MASK | view.tos & ECN_MASK);
+}
+
+fn rewrite_tos(packet: &mut [u8], view: &mut IpView, tos: u8) {
     if tos != view.tos && set_tos(packet, view.version, tos).is_some() {
         view.tos = tos;
     }
-    true
 }
 
 fn set_tos(packet: &mut [u8], version: IpVersion, tos: u8) -> Option<()> {

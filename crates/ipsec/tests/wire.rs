@@ -249,7 +249,7 @@ fn df_and_dscp_follow_their_policies() {
     assert!(df(DfPolicy::Set, &plain));
     assert!(!df(DfPolicy::Clear, &v6));
     let fixed = TunnelOptions {
-        dscp: DscpPolicy::Fixed(10),
+        dscp: DscpPolicy::fixed(10),
         ..TunnelOptions::default()
     };
     let meta = meta(IpVersion::V4, false, &fixed, &plain);

@@ -8,7 +8,6 @@ use esplanade_ike::config::{
 use esplanade_ipsec::replay::WINDOW_MAX;
 use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::selector::PopulateFromPacket;
-use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::gateway::GatewayConfig;
@@ -16,10 +15,8 @@ use super::interface::{self, IfIds};
 use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::Node;
-use super::value::{
-    Bad, Parsed, bytes, count, given, number, read, read_list, report, switch, time, word,
-};
-use super::{proposal, schema};
+use super::value::{Bad, Parsed, bytes, count, given, number, read, read_list, report, time, word};
+use super::{header, proposal, schema};
 
 /// An entry for the security policy database, in the order of [`super::Loaded::policies`].
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +37,7 @@ pub struct Policy {
 }
 
 /// How the data plane is to treat the SAs of a child.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaOptions {
     pub tunnel: TunnelOptions,
     pub tfc: TfcPadding,
@@ -161,16 +158,11 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
     let from = interfaces.iter().find(|one| one.if_id == if_ids.outbound);
     // What the longest inner packet has.
     let tun_mtu = from.map_or(parent.gateway.mtu, |interface| interface.mtu);
-    let standard = TunnelOptions::default();
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
     SaOptions {
-        tunnel: TunnelOptions {
-            df: read(node, "copy_df", d, copy_df).unwrap_or(standard.df),
-            dscp: read(node, "copy_dscp", d, copy_dscp).unwrap_or(standard.dscp),
-            ..standard
-        },
+        tunnel: header::tunnel(node, d),
         tfc: read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default(),
-        dscp: read_list(node, "dscp", d, dscp)
+        dscp: read_list(node, "dscp", d, header::dscp)
             .filter(|list| !list.is_empty())
             .map_or(DscpSet::ALL, DscpSet::from_iter),
         class: read(node, "class", d, |text| number(text, 0..=7)).map(|class| class as u8),
@@ -202,18 +194,10 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         );
         report("tfc_padding", bad, at("tfc_padding"), d);
     }
-    for key in ["copy_df", "copy_dscp"] {
-        if policy.mode == Mode::Transport && given(node, key).is_some() {
-            let what = format!("`{key}`: transport mode keeps the packet's own IP header");
-            d.push(
-                Diagnostic::warning(what)
-                    .at(at(key))
-                    .help("leave it out: it changes nothing"),
-            );
-        }
-    }
+    let protects = policy.action == PolicyAction::Protect;
+    header::check(node, protects, policy.mode, d);
     let populate = policy.sa.populate;
-    if policy.action == PolicyAction::Protect && !populate.is_none() {
+    if protects && !populate.is_none() {
         let ports = populate.local_port || populate.remote_port;
         let any = |ts: &Selector| ts.protocol == 0;
         if ports && !populate.protocol && policy.local_ts.iter().chain(&policy.remote_ts).any(any) {
@@ -368,16 +352,6 @@ fn action(text: &str) -> Parsed<Action> {
     )
 }
 
-fn copy_df(text: &str) -> Parsed<DfPolicy> {
-    match text {
-        "set" => Ok(DfPolicy::Set),
-        _ => switch(text).map(|copy| match copy {
-            true => DfPolicy::Copy,
-            false => DfPolicy::Clear,
-        }),
-    }
-}
-
 /// `mtu` makes every packet as long as the longest that the TUN device lets through.
 fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
     match text {
@@ -386,46 +360,6 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
             0 => TfcPadding::None,
             _ => TfcPadding::To(bytes as u16),
         }),
-    }
-}
-
-/// A code point by its name of RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
-pub(super) fn dscp(text: &str) -> Parsed<u8> {
-    let digit = |text: &str, range: std::ops::RangeInclusive<u8>| {
-        let digit = text.parse().ok().filter(|digit| range.contains(digit));
-        digit.filter(|_| text.len() == 1)
-    };
-    let named = match text {
-        "df" | "be" => Some(0),
-        "le" => Some(1),
-        "va" => Some(44),
-        "ef" => Some(46),
-        _ => None,
-    };
-    let selector = || Some(digit(text.strip_prefix("cs")?, 0..=7)? * 8);
-    let forwarding = || {
-        let (class, drop) = text.strip_prefix("af")?.split_at_checked(1)?;
-        Some(digit(class, 1..=4)? * 8 + digit(drop, 1..=3)? * 2)
-    };
-    if let Some(code_point) = named.or_else(selector).or_else(forwarding) {
-        return Ok(code_point);
-    }
-    let help = "write df, le, cs0 to cs7, af11 to af43, va, ef, or a number from 0 to 63";
-    number(text, 0..=63)
-        .map(|code_point| code_point as u8)
-        .map_err(|_| Bad::new(format!("{} is not a DSCP", quoted(text)), help))
-}
-
-fn copy_dscp(text: &str) -> Parsed<DscpPolicy> {
-    match text {
-        "in" | "yes" => Err(Bad::new(
-            "copying the DSCP of the outer header into the packet is not supported yet",
-            "use `out` or `no`",
-        )),
-        _ => word(
-            text,
-            &[("out", DscpPolicy::Copy), ("no", DscpPolicy::Fixed(0))],
-        ),
     }
 }
 
@@ -546,29 +480,6 @@ pub(super) fn sort(policies: &mut [Policy]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn code_points_have_names() {
-        let known = [
-            ("df", 0),
-            ("le", 1),
-            ("cs1", 8),
-            ("cs7", 56),
-            ("af11", 10),
-            ("af43", 38),
-            ("va", 44),
-            ("ef", 46),
-            ("63", 63),
-        ];
-        for (text, code_point) in known {
-            assert_eq!(dscp(text).ok(), Some(code_point), "{text}");
-        }
-        for bad in [
-            "", "cs8", "cs", "cs+1", "af", "af14", "af51", "64", "-1", "EF",
-        ] {
-            assert!(dscp(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn limits_fill_in() {

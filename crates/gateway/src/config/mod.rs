@@ -9,6 +9,7 @@ mod credentials;
 mod diagnostics;
 mod diff;
 mod gateway;
+mod header;
 mod identity;
 mod include;
 mod interface;
@@ -37,7 +38,7 @@ use tree::Node;
 
 /// A code point by its name or number, as the key `dscp` takes it.
 pub(crate) fn dscp(text: &str) -> Option<u8> {
-    child::dscp(text).ok()
+    header::dscp(text).ok()
 }
 
 /// The names of protocols in selectors.

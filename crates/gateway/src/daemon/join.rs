@@ -231,7 +231,7 @@ impl Join {
         let parameters = |spi, key_material, interface, group| SaParameters {
             interface,
             esn: event.esp.sequence_numbers == esplanade_crypto::iana::SequenceNumbers::Bits64,
-            tunnel: configured.sa.tunnel,
+            tunnel: configured.sa.tunnel.clone(),
             lifetime: limits(event),
             replay_window: event.replay_window,
             mode: mode(event.mode),

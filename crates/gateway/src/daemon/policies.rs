@@ -53,7 +53,10 @@ pub(super) fn configured(
             local: selectors(&policy.local_ts, local, policy.mode),
             remote: selectors(&policy.remote_ts, remote, policy.mode),
             leader: leader.to_owned(),
-            sa: SaOptions { dscp, ..policy.sa },
+            sa: SaOptions {
+                dscp,
+                ..policy.sa.clone()
+            },
         }
     };
     loaded.policies.iter().map(resolve).collect()

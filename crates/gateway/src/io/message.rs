@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::num::NonZeroU8;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::sys::check;
@@ -39,6 +40,8 @@ pub struct Outgoing<'a> {
     /// The source address; None lets the kernel choose.
     pub local: Option<IpAddr>,
     pub tos: u8,
+    /// TTL or hop limit; None leaves it to the kernel.
+    pub ttl: Option<NonZeroU8>,
     /// Don't Fragment.
     pub df: bool,
     pub payload: &'a [u8],
@@ -51,6 +54,7 @@ impl Outgoing<'_> {
         remote: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
         local: None,
         tos: 0,
+        ttl: None,
         df: false,
         payload: &[],
         segment: 0,
@@ -193,12 +197,16 @@ fn write_control(control: &mut Control, item: &Outgoing<'_>) -> usize {
         }
         None => {}
     }
-    let tos = i32::from(item.tos).to_ne_bytes();
-    used = if item.remote.is_ipv4() {
-        put_control(control, used, libc::IPPROTO_IP, libc::IP_TOS, &tos)
-    } else {
-        put_control(control, used, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos)
+    let (level, tos, ttl) = match item.remote.is_ipv4() {
+        true => (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL),
+        false => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
     };
+    let value = i32::from(item.tos).to_ne_bytes();
+    used = put_control(control, used, level, tos, &value);
+    if let Some(value) = item.ttl {
+        let value = i32::from(value.get()).to_ne_bytes();
+        used = put_control(control, used, level, ttl, &value);
+    }
     if item.segment != 0 {
         used = put_control(
             control,
@@ -375,6 +383,7 @@ mod tests {
             remote: "[2001:db8::1]:4500".parse().unwrap(),
             local: Some("2001:db8::2".parse().unwrap()),
             tos: 0xb9,
+            ttl: NonZeroU8::new(7),
             df: false,
             payload: &[],
             segment: 1400,
@@ -388,7 +397,14 @@ mod tests {
         each_control(&control.0[..used], |level, kind, data| {
             kinds.push((level, kind, data.len()))
         });
-        assert_eq!(kinds.last(), Some(&(libc::SOL_UDP, libc::UDP_SEGMENT, 2)));
+        assert_eq!(
+            kinds[1..],
+            [
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 4),
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, 4),
+                (libc::SOL_UDP, libc::UDP_SEGMENT, 2)
+            ]
+        );
     }
 
     proptest! {

@@ -149,7 +149,7 @@ fn inner_version(next_header: u8) -> Result<IpVersion, DropReason> {
     }
 }
 
-/// Checks the inner packet of a tunnel and brings the outer ECN in.
+/// Checks the inner packet of a tunnel and brings the outer ECN in, and the DSCP where the SA says so.
 #[inline]
 fn tunnelled(
     sa: &InboundSa,
@@ -166,6 +166,9 @@ fn tunnelled(
     }
     if !tunnel::decapsulate_ecn(payload, &mut view, outer_tos) {
         return Err(DropReason::EcnNotCapable);
+    }
+    if sa.common.tunnel.dscp_from_outer {
+        tunnel::decapsulate_dscp(payload, &mut view, outer_tos);
     }
     Ok(view)
 }
@@ -264,6 +267,7 @@ fn make_header(
         },
         tos: facts.tos,
         dont_fragment: true,
+        ttl: None,
         flow_label: 0,
     };
     let start = rebuilt.len();

@@ -383,6 +383,7 @@ impl Outbound {
                 return Err(DropReason::OutsideSaSelectors);
             }
             meta.tos = view.tos;
+            meta.ttl = None;
             meta.dont_fragment = view.dont_fragment;
             meta.flow_label = view.flow_label;
         } else if common.tunnel.flow_label == FlowLabelPolicy::Hash {

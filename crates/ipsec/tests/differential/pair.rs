@@ -19,7 +19,7 @@ use esplanade_ipsec::sa::{
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
-use esplanade_ipsec::tunnel::{self, DfPolicy, DscpPolicy, OuterFacts};
+use esplanade_ipsec::tunnel::{self, DfPolicy, DscpMap, DscpPolicy, EcnPolicy, OuterFacts};
 use esplanade_ipsec::{Database, DropReason, Event};
 use esplanade_testkit::model;
 
@@ -124,9 +124,15 @@ fn parameters<'a>(agreed: &'a Agreed, options: &model::SaOptions) -> SaParameter
                 Some(true) => DfPolicy::Set,
                 Some(false) => DfPolicy::Clear,
             },
-            dscp: options
-                .outer_dscp
-                .map_or(DscpPolicy::Copy, DscpPolicy::Fixed),
+            dscp: options.outer_dscp.map_or(DscpPolicy::Copy, |outer| {
+                let into = |map: DscpMap, inner| map.with(inner, outer(inner));
+                DscpPolicy::Map(Arc::new((0..64).fold(DscpMap::identity(), into)))
+            }),
+            ecn: match options.outer_ecn_clear {
+                true => EcnPolicy::Clear,
+                false => EcnPolicy::Copy,
+            },
+            dscp_from_outer: options.inner_dscp,
             ..TunnelOptions::default()
         },
         lifetime: LifetimeLimits {

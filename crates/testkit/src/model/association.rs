@@ -56,8 +56,12 @@ pub struct SaOptions {
     /// By DSCP: whether this SA is for it.
     pub dscps: u64,
     pub path: Path,
-    /// The DSCP of the outer header, if it is not copied.
-    pub outer_dscp: Option<u8>,
+    /// The DSCP of the outer header by the inner one, if it is not copied.
+    pub outer_dscp: Option<fn(u8) -> u8>,
+    /// The outer header is never ECN-capable.
+    pub outer_ecn_clear: bool,
+    /// Inbound, the outer DSCP replaces the inner one.
+    pub inner_dscp: bool,
     /// Don't Fragment of the outer header, if it is not copied.
     pub outer_df: Option<bool>,
     /// Inner packets are padded to this length (traffic flow confidentiality).

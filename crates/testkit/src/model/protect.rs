@@ -160,10 +160,16 @@ impl OutboundSa {
                 inner[at..].to_vec(),
             ));
         }
-        let dscp = options.outer_dscp.map_or(ip.tos & 0xfc, |dscp| dscp << 2);
+        let dscp = ip.tos >> 2;
+        let dscp = options.outer_dscp.map_or(dscp, |map| map(dscp));
+        let ecn = if options.outer_ecn_clear {
+            0
+        } else {
+            ip.tos & 3
+        };
         let (local, remote) = (options.path.local.ip(), options.path.remote.ip());
         let df = options.outer_df.unwrap_or(ip.dont_fragment);
-        let header = packet::outer_header(local, remote, dscp | ip.tos & 3, df, 0);
+        let header = packet::outer_header(local, remote, dscp << 2 | ecn, df, 0);
         let field = if local.is_ipv4() { 9 } else { 6 };
         let next_header = if ip.version == 4 { 4 } else { 41 };
         Ok((header, field, next_header, inner.to_vec()))
@@ -397,8 +403,12 @@ impl InboundSa {
             (_, 1) => 1,
             (inner, _) => inner,
         };
-        if ecn != ip.tos & 3 {
-            packet::set_tos(&mut packet, ip.tos & 0xfc | ecn);
+        let dscp = match self.options.inner_dscp {
+            true => place.tos & 0xfc,
+            false => ip.tos & 0xfc,
+        };
+        if dscp | ecn != ip.tos {
+            packet::set_tos(&mut packet, dscp | ecn);
         }
         Ok(packet)
     }

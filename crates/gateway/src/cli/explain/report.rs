@@ -8,7 +8,7 @@ use esplanade_ike::config::{AddressMatch, Connection, EspProposal, Mode};
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector};
 use esplanade_ipsec::spd::explain::{Comparison, Field};
 use esplanade_ipsec::spd::{Action, Entry, Spd};
-use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy};
+use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy};
 use serde::Serialize;
 
 use super::packet::{Packet, protocol_name};
@@ -433,9 +433,9 @@ fn encapsulation(connection: &Connection, policy: &Policy, flow: &Flow) -> Strin
         Mode::Transport => format!("{protocol} in transport mode: the packet keeps its IP header"),
         Mode::Tunnel => {
             let tunnel = &policy.sa.tunnel;
-            let dscp = match tunnel.dscp {
+            let dscp = match &tunnel.dscp {
                 DscpPolicy::Copy => format!("DSCP {} copied from the packet", flow.dscp),
-                DscpPolicy::Fixed(code_point) => format!("DSCP {code_point}"),
+                DscpPolicy::Map(map) => format!("DSCP {}", map.get(flow.dscp)),
             };
             let df = match tunnel.df {
                 _ if connection_version(connection).is_some_and(|v4| !v4) => "",
@@ -443,8 +443,14 @@ fn encapsulation(connection: &Connection, policy: &Policy, flow: &Flow) -> Strin
                 DfPolicy::Set => ", Don't Fragment set",
                 DfPolicy::Clear => ", Don't Fragment clear",
             };
+            let ecn = match tunnel.ecn {
+                EcnPolicy::Copy => "",
+                EcnPolicy::Clear => ", ECN clear",
+            };
+            let ttl = tunnel.ttl.map(|ttl| format!(", TTL {ttl}"));
+            let ttl = ttl.unwrap_or_default();
             format!(
-                "{protocol} in tunnel mode: the whole packet behind a new header with {dscp}{df}"
+                "{protocol} in tunnel mode: the whole packet behind a new header with {dscp}{ecn}{df}{ttl}"
             )
         }
     };

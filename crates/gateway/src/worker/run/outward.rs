@@ -488,6 +488,7 @@ impl Run {
             ),
             local: (!local.is_unspecified()).then_some(local),
             tos: train.meta.tos,
+            ttl: train.meta.ttl,
             df: train.meta.dont_fragment && fits,
             payload: train.esp,
             segment: if train.segments > 1 {

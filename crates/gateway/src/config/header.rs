@@ -1,0 +1,240 @@
+//! The keys of a child about the outer header of tunnel mode (RFC 4301 section 5.1.2).
+
+use std::num::NonZeroU8;
+use std::sync::Arc;
+
+use esplanade_ike::config::Mode;
+use esplanade_ipsec::sa::TunnelOptions;
+use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
+
+use super::diagnostics::{Diagnostic, Diagnostics, quoted};
+use super::tree::Node;
+use super::value::{Bad, Parsed, given, number, read, read_list, report, switch, word};
+
+const KEYS: [&str; 5] = ["copy_df", "copy_dscp", "copy_ecn", "dscp_map", "ttl"];
+
+/// Which way `copy_dscp` copies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct CopyDscp {
+    out: bool,
+    inward: bool,
+}
+
+pub(super) fn tunnel(node: &Node, d: &mut Diagnostics) -> TunnelOptions {
+    let standard = CopyDscp {
+        out: true,
+        inward: false,
+    };
+    let copy = read(node, "copy_dscp", d, copy_dscp).unwrap_or(standard);
+    let map = dscp_map(node, d);
+    if map.is_some() && !copy.out {
+        let bad = Bad::new(
+            "`copy_dscp` says that no DSCP goes out",
+            "leave copy_dscp out, or the map; `dscp_map = *:N` sends one DSCP for all packets",
+        );
+        refuse(node, "dscp_map", bad, d);
+    }
+    if map.is_some() && copy.inward {
+        let what =
+            "`dscp_map`: with `copy_dscp = yes` the peer's packets come out with mapped DSCPs";
+        let help = "set `copy_dscp = out` at both ends to keep the DSCPs of the packets";
+        warn(node, "dscp_map", what, help, d);
+    }
+    TunnelOptions {
+        df: read(node, "copy_df", d, copy_df).unwrap_or_default(),
+        dscp: match (copy.out, map) {
+            (true, Some(map)) => DscpPolicy::Map(Arc::new(map)),
+            (true, None) => DscpPolicy::Copy,
+            (false, _) => DscpPolicy::fixed(0),
+        },
+        ecn: read(node, "copy_ecn", d, copy_ecn).unwrap_or_default(),
+        ttl: read(node, "ttl", d, |text| number(text, 1..=255))
+            .and_then(|ttl| NonZeroU8::new(ttl as u8)),
+        dscp_from_outer: copy.inward,
+        ..TunnelOptions::default()
+    }
+}
+
+/// What the mode makes of no use.
+pub(super) fn check(node: &Node, protects: bool, mode: Mode, d: &mut Diagnostics) {
+    let why = match (protects, mode) {
+        (true, Mode::Tunnel) => return,
+        (true, Mode::Transport) => "transport mode keeps the packet's own IP header",
+        (false, _) => "pass and drop put no header in front",
+    };
+    for key in KEYS.into_iter().filter(|key| given(node, key).is_some()) {
+        let help = "leave it out: it changes nothing";
+        warn(node, key, &format!("`{key}`: {why}"), help, d);
+    }
+}
+
+fn refuse(node: &Node, key: &str, bad: Bad, d: &mut Diagnostics) {
+    let at = given(node, key).map_or(node.name.at, |entry| entry.value.at);
+    report(key, bad, at, d);
+}
+
+fn warn(node: &Node, key: &str, what: &str, help: &str, d: &mut Diagnostics) {
+    let at = given(node, key).map_or(node.name.at, |entry| entry.value.at);
+    d.push(Diagnostic::warning(what).at(at).help(help));
+}
+
+fn copy_df(text: &str) -> Parsed<DfPolicy> {
+    match text {
+        "set" => Ok(DfPolicy::Set),
+        _ => switch(text).map(|copy| match copy {
+            true => DfPolicy::Copy,
+            false => DfPolicy::Clear,
+        }),
+    }
+}
+
+fn copy_ecn(text: &str) -> Parsed<EcnPolicy> {
+    switch(text).map(|copy| match copy {
+        true => EcnPolicy::Copy,
+        false => EcnPolicy::Clear,
+    })
+}
+
+fn copy_dscp(text: &str) -> Parsed<CopyDscp> {
+    let ways = |out, inward| CopyDscp { out, inward };
+    word(
+        text,
+        &[
+            ("out", ways(true, false)),
+            ("in", ways(false, true)),
+            ("yes", ways(true, true)),
+            ("no", ways(false, false)),
+        ],
+    )
+}
+
+/// One entry of `dscp_map`: none stands for all code points that no other entry names.
+type Mapped = (Option<(u8, u8)>, u8);
+
+/// What the map does not name is copied.
+fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
+    let entries = read_list(node, "dscp_map", d, mapped).filter(|list| !list.is_empty())?;
+    let mut rest = None;
+    let mut named: Vec<(u8, u8)> = Vec::new();
+    for (range, outer) in entries {
+        let twice = match range {
+            None => rest.replace(outer).map(|_| "`*`".to_owned()),
+            Some((first, last)) => {
+                let new = named.len();
+                named.extend((first..=last).map(|inner| (inner, outer)));
+                let (former, added) = named.split_at(new);
+                let known = |inner| former.iter().any(|other| other.0 == inner);
+                let twice = added.iter().find(|(inner, _)| known(*inner));
+                twice.map(|(inner, _)| format!("the DSCP {inner}"))
+            }
+        };
+        if let Some(twice) = twice {
+            let bad = Bad::new(
+                format!("{twice} is in the map twice"),
+                "name each DSCP once",
+            );
+            refuse(node, "dscp_map", bad, d);
+            // More entries than there are code points would say the same again.
+            break;
+        }
+    }
+    let map = rest.map_or_else(DscpMap::identity, DscpMap::fixed);
+    let into = |map: DscpMap, (inner, outer)| map.with(inner, outer);
+    Some(named.into_iter().fold(map, into))
+}
+
+fn mapped(text: &str) -> Parsed<Mapped> {
+    let shape = || {
+        let what = format!("{} is not an entry of a DSCP map", quoted(text));
+        let help =
+            "write INNER:OUTER, where INNER is a DSCP, a range such as 10-14, or * for all others";
+        Bad::new(what, help)
+    };
+    let (inner, outer) = text.split_once(':').ok_or_else(shape)?;
+    let (inner, outer) = (inner.trim(), dscp(outer.trim())?);
+    let range = match inner.split_once('-') {
+        _ if inner == "*" => None,
+        None => dscp(inner).map(|inner| Some((inner, inner)))?,
+        Some((first, last)) => {
+            let (first, last) = (dscp(first.trim())?, dscp(last.trim())?);
+            if first > last {
+                return Err(shape());
+            }
+            Some((first, last))
+        }
+    };
+    Ok((range, outer))
+}
+
+/// A code point by its name of RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
+pub(super) fn dscp(text: &str) -> Parsed<u8> {
+    let digit = |text: &str, range: std::ops::RangeInclusive<u8>| {
+        let digit = text.parse().ok().filter(|digit| range.contains(digit));
+        digit.filter(|_| text.len() == 1)
+    };
+    let named = match text {
+        "df" | "be" => Some(0),
+        "le" => Some(1),
+        "va" => Some(44),
+        "ef" => Some(46),
+        _ => None,
+    };
+    let selector = || Some(digit(text.strip_prefix("cs")?, 0..=7)? * 8);
+    let forwarding = || {
+        let (class, drop) = text.strip_prefix("af")?.split_at_checked(1)?;
+        Some(digit(class, 1..=4)? * 8 + digit(drop, 1..=3)? * 2)
+    };
+    if let Some(code_point) = named.or_else(selector).or_else(forwarding) {
+        return Ok(code_point);
+    }
+    let help = "write df, le, cs0 to cs7, af11 to af43, va, ef, or a number from 0 to 63";
+    number(text, 0..=63)
+        .map(|code_point| code_point as u8)
+        .map_err(|_| Bad::new(format!("{} is not a DSCP", quoted(text)), help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_points_have_names() {
+        let known = [
+            ("df", 0),
+            ("le", 1),
+            ("cs1", 8),
+            ("cs7", 56),
+            ("af11", 10),
+            ("af43", 38),
+            ("va", 44),
+            ("ef", 46),
+            ("63", 63),
+        ];
+        for (text, code_point) in known {
+            assert_eq!(dscp(text).ok(), Some(code_point), "{text}");
+        }
+        for bad in [
+            "", "cs8", "cs", "cs+1", "af", "af14", "af51", "64", "-1", "EF",
+        ] {
+            assert!(dscp(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn entries_of_a_map() {
+        for (text, expected) in [
+            ("46:46", (Some((46, 46)), 46)),
+            ("ef:cs5", (Some((46, 46)), 40)),
+            ("10-14:af11", (Some((10, 14)), 10)),
+            ("af11 - af13 : 0", (Some((10, 14)), 0)),
+            ("*:8", (None, 8)),
+        ] {
+            assert_eq!(mapped(text).ok(), Some(expected), "{text}");
+        }
+        for bad in [
+            "46", "46:", ":46", "46:64", "14-10:0", "1-2-3:0", "*-3:0", "-:1",
+        ] {
+            assert!(mapped(bad).is_err(), "{bad}");
+        }
+    }
+}
