@@ -9,6 +9,7 @@ use esplanade::config::{
 };
 use esplanade_ike::auth::Identity;
 use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Mode, Selector, StartAction};
+use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
 use proptest::prelude::*;
@@ -297,7 +298,7 @@ fn keys_of_strongswan_are_named_as_such() {
 fn sa_options_are_read() {
     let loaded = good(&site(
         "",
-        "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n dscp = ef, cs5, 12\n class = 6
+        "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n icmp_errors = strict\n dscp = ef, cs5, 12\n class = 6
          pfp = remote_addr, protocol, remote_port\n inactivity = 5m\n replay_window = 65536",
     ));
     let policy = &loaded.policies[0];
@@ -308,6 +309,7 @@ fn sa_options_are_read() {
     assert_eq!(options.tfc, TfcPadding::To(loaded.gateway.mtu));
     assert_eq!(options.dscp, DscpSet::from_iter([46, 40, 12]));
     assert_eq!(options.class, Some(6));
+    assert_eq!(options.icmp_errors, IcmpErrors::Strict);
     assert!(options.populate.remote && options.populate.protocol && options.populate.remote_port);
     assert!(!options.populate.local && !options.populate.local_port);
     let child = &loaded.ike.connections[0].children[0];
@@ -323,6 +325,7 @@ fn sa_options_are_read() {
     assert_eq!(loaded.policies[0].action, PolicyAction::Protect);
     assert_eq!(loaded.policies[0].sa.tunnel.df, DfPolicy::Clear);
     assert_eq!(loaded.policies[0].sa.dscp, DscpSet::ALL);
+    assert_eq!(loaded.policies[0].sa.icmp_errors, IcmpErrors::Quoted);
     let child = &loaded.ike.connections[0].children[0];
     assert_eq!(child.mode, Mode::Transport);
     assert!(!child.from_packet);
@@ -414,6 +417,7 @@ fn contradictions_are_refused() {
             "dscp_map = *:0\n copy_dscp = in",
             "`dscp_map`: `copy_dscp` says",
         ),
+        ("icmp_errors = no", "`icmp_errors`"),
         ("tfc_padding = 70000", "`tfc_padding`"),
     ] {
         let rendered = refusal(&site("", child));

@@ -25,12 +25,14 @@ pub enum AuditKind {
     Malformed,
     /// Inbound: the packet is not one the SA is for (RFC 4301 §5.2).
     SelectorMismatch,
+    /// Inbound: an ICMP error about traffic that is not the SA's (RFC 4301 §6.2).
+    IcmpError,
     /// Inbound: in the clear, where policy demands protection (RFC 4301 §5.2).
     NotProtected,
 }
 
 impl AuditKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoPolicy,
         Self::SequenceOverflow,
         Self::NoSa,
@@ -39,6 +41,7 @@ impl AuditKind {
         Self::IntegrityFailed,
         Self::Malformed,
         Self::SelectorMismatch,
+        Self::IcmpError,
         Self::NotProtected,
     ];
 
@@ -52,6 +55,7 @@ impl AuditKind {
             Self::IntegrityFailed => "integrity-failed",
             Self::Malformed => "malformed",
             Self::SelectorMismatch => "selector-mismatch",
+            Self::IcmpError => "icmp-error",
             Self::NotProtected => "not-protected",
         }
     }
@@ -68,6 +72,7 @@ impl AuditKind {
                 Some(Self::Malformed)
             }
             DropReason::SelectorMismatch => Some(Self::SelectorMismatch),
+            DropReason::MalformedIcmpError | DropReason::IcmpErrorMismatch => Some(Self::IcmpError),
             DropReason::NotProtected => Some(Self::NotProtected),
             _ => None,
         }

@@ -71,6 +71,11 @@ drop_reasons! {
     Dummy = "dummy";
     /// Inbound: the inner packet does not match the SA's selectors (RFC 4301 §5.2).
     SelectorMismatch = "selector-mismatch";
+    /// Inbound: an ICMP error that its SA takes by what it quotes only, and that quotes nothing to go by: damaged, cut
+    /// off, not for the sender of what it quotes, or about another error (RFC 4301 §6.2).
+    MalformedIcmpError = "malformed-icmp-error";
+    /// Inbound: an ICMP error that its SA does not take, about a packet that was never sent on it (RFC 4301 §6.2).
+    IcmpErrorMismatch = "icmp-error-mismatch";
     /// Inbound: the outer header says congestion, the inner one cannot (RFC 6040 §4.2).
     EcnNotCapable = "ecn-not-capable";
     /// Inbound: an unprotected packet that no Bypass entry admits (RFC 4301 §5.2).

@@ -10,7 +10,7 @@
 //! outbound.set_now_ms(now_ms);
 //! for (packet, segments) in burst {                        // one TUN read each
 //!     let Ok(view) = IpView::parse(packet) else { outbound.drop_malformed(packet.len()); continue };
-//!     let Outcome::Protect(sa) = outbound.decide(&spd, &view, &segments) else { continue };
+//!     let Outcome::Protect(sa) = outbound.decide(&spd, (packet, &view), &segments) else { continue };
 //!     let mut slots = match outbound.reserve(&sa, &view, &segments) {
 //!         Err(Refused::BatchFull) => { /* submit, poll and send, then reserve again */ }
 //!         Err(Refused::Dropped(_)) => continue,
@@ -52,6 +52,7 @@ pub mod database;
 pub mod drop_reason;
 pub mod event;
 pub mod fragment;
+pub mod icmp_errors;
 pub mod inbound;
 pub mod iv;
 mod layout;

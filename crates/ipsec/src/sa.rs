@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch};
 
 use crate::drop_reason::SaDropCounters;
+use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
 use crate::path::PathCell;
@@ -134,6 +135,7 @@ pub struct SaParameters<'a> {
     pub dscp: DscpSet,
     /// Priority class of every packet, 0 to 7; none takes it from the DSCP.
     pub class: Option<u8>,
+    pub icmp_errors: IcmpErrors,
     /// Which interface packets are delivered to, as in [`Flow::interface`](crate::selector::Flow). Outbound it is only
     /// told: the SPD's entry decides where packets come from.
     pub interface: u32,
@@ -166,6 +168,7 @@ impl<'a> SaParameters<'a> {
             tfc: TfcPadding::None,
             dscp: DscpSet::ALL,
             class: None,
+            icmp_errors: IcmpErrors::default(),
             interface: 0,
             installed_ms: 0,
         }
@@ -203,6 +206,7 @@ pub struct SaCommon {
     pub tfc: TfcPadding,
     /// Priority class of every packet; none takes it from the DSCP.
     pub class: Option<u8>,
+    pub icmp_errors: IcmpErrors,
     pub installed_ms: u64,
 }
 
@@ -223,6 +227,7 @@ impl SaCommon {
             tfc: parameters.tfc,
             dscp: parameters.dscp,
             class: parameters.class,
+            icmp_errors: parameters.icmp_errors,
             interface: parameters.interface,
             installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
@@ -395,8 +400,9 @@ impl InboundSa {
         replay: ReplayWindow,
     ) -> Result<Self, KeyError> {
         let path = parameters.path;
-        // The short way leaves packets as they are.
-        let plain_ipv4 = match parameters.tunnel.dscp_from_outer {
+        // The short way looks at addresses alone, and leaves packets as they are.
+        let strict = parameters.icmp_errors == IcmpErrors::Strict;
+        let plain_ipv4 = match strict || parameters.tunnel.dscp_from_outer {
             true => PlainIpv4::NONE,
             false => PlainIpv4::new(&parameters.selectors),
         };

@@ -145,7 +145,11 @@ fn caller_case(reason: DropReason, packet: Vec<u8>) -> Walk {
             let mut tunnel = Tunnel::new(GCM, false);
             let view = IpView::parse(&packet).expect("well-formed");
             let segments = Segments::one(packet.len());
-            let Outcome::Protect(sa) = tunnel.outbound.decide(&tunnel.spd, &view, &segments) else {
+            let Outcome::Protect(sa) =
+                tunnel
+                    .outbound
+                    .decide(&tunnel.spd, (&packet, &view), &segments)
+            else {
                 panic!("the policy is Protect");
             };
             tunnel.outbound.drop_decided(&sa, reason, &segments);
@@ -248,6 +252,21 @@ fn inbound_case(reason: DropReason) -> Walk {
             body.extend([0, 4]);
             receive_forged(&body)
         }
+        DropReason::MalformedIcmpError => {
+            let mut body = ipv4("203.0.113.1", "10.2.0.9", 1, 0, &[3, 4, 0, 0, 0, 0, 4, 0]);
+            body.extend([1, 2, 2, 4]);
+            receive_forged(&body)
+        }
+        DropReason::IcmpErrorMismatch => {
+            // About a packet that the right site sent elsewhere.
+            let mut error = vec![3, 4, 0, 0, 0, 0, 4, 0];
+            error.extend(ipv4("10.2.0.9", "10.3.0.1", 17, 0, &[0; 8]));
+            let sum = checksum::fold(checksum::sum(0, &error));
+            error[2..4].copy_from_slice(&sum.to_be_bytes());
+            let mut body = ipv4("203.0.113.1", "10.2.0.9", 1, 0, &error);
+            body.extend([1, 2, 2, 4]);
+            receive_forged(&body)
+        }
         DropReason::EcnNotCapable => {
             let congested = OuterFacts { tos: 3, ..facts() };
             assert!(tunnel.open_from(&sealed, &congested).is_empty());
@@ -340,7 +359,10 @@ fn a_place_that_nobody_fills_is_sealed_as_zeros() {
 
     let view = IpView::parse(&secret).expect("well-formed");
     let segments = Segments::one(secret.len());
-    let Outcome::Protect(sa) = tunnel.outbound.decide(&tunnel.spd, &view, &segments) else {
+    let Outcome::Protect(sa) = tunnel
+        .outbound
+        .decide(&tunnel.spd, (&secret, &view), &segments)
+    else {
         panic!("the policy protects");
     };
     drop(tunnel.outbound.reserve(&sa, &view, &segments));
@@ -359,7 +381,10 @@ fn what_finds_no_batch_is_counted() {
     let packet = inner(4, b"hello");
     let view = IpView::parse(&packet).expect("well-formed");
     let segments = Segments::one(packet.len());
-    let Outcome::Protect(sa) = tunnel.outbound.decide(&tunnel.spd, &view, &segments) else {
+    let Outcome::Protect(sa) = tunnel
+        .outbound
+        .decide(&tunnel.spd, (&packet, &view), &segments)
+    else {
         panic!("the policy protects");
     };
     tunnel.outbound.give_up(&sa, &segments);

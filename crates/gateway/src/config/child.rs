@@ -5,6 +5,7 @@ use std::time::Duration;
 use esplanade_ike::config::{
     Action, Child, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
 };
+use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::replay::WINDOW_MAX;
 use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::selector::PopulateFromPacket;
@@ -45,6 +46,7 @@ pub struct SaOptions {
     pub dscp: DscpSet,
     /// None: from the DSCP.
     pub class: Option<u8>,
+    pub icmp_errors: IcmpErrors,
     pub populate: PopulateFromPacket,
     pub if_ids: IfIds,
 }
@@ -165,6 +167,7 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
         dscp: read_list(node, "dscp", d, header::dscp)
             .filter(|list| !list.is_empty())
             .map_or(DscpSet::ALL, DscpSet::from_iter),
+        icmp_errors: read(node, "icmp_errors", d, icmp_errors).unwrap_or_default(),
         class: read(node, "class", d, |text| number(text, 0..=7)).map(|class| class as u8),
         populate: PopulateFromPacket {
             local: populate.contains(&Field::LocalAddress),
@@ -244,7 +247,7 @@ const REPLAY_WINDOW: u32 = 1024;
 
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
     // `dscp` would seem to let less pass than it does.
-    for key in ["dscp", "class", "pfp"] {
+    for key in ["dscp", "class", "pfp", "icmp_errors"] {
         if let Some(entry) = given(node, key) {
             let bad = Bad::new(
                 "pass and drop have no SA, and take every packet of their selectors",
@@ -348,6 +351,17 @@ fn action(text: &str) -> Parsed<Action> {
             ("start", Action::Start),
             ("hold", Action::Trap),
             ("restart", Action::Start),
+        ],
+    )
+}
+
+fn icmp_errors(text: &str) -> Parsed<IcmpErrors> {
+    word(
+        text,
+        &[
+            ("quoted", IcmpErrors::Quoted),
+            ("header", IcmpErrors::Header),
+            ("strict", IcmpErrors::Strict),
         ],
     )
 }

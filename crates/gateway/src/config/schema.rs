@@ -202,6 +202,7 @@ pub const CHILD: Schema = Schema {
         "copy_ecn",
         "dscp_map",
         "ttl",
+        "icmp_errors",
         "tfc_padding",
         "inactivity",
         "dscp",

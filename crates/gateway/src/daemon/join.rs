@@ -241,6 +241,7 @@ impl Join {
             },
             dscp: configured.sa.dscp,
             class: configured.sa.class,
+            icmp_errors: configured.sa.icmp_errors,
             installed_ms: now_ms,
             ..SaParameters::new(
                 spi,

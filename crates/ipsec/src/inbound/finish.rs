@@ -6,6 +6,7 @@ use esplanade_crypto::{Batch, Job, Protocol};
 
 use super::opened::{Content, Delivered, Facts, Nested, Side, Tag};
 use crate::drop_reason::DropReason;
+use crate::icmp_errors::check_selectors;
 use crate::outbound::set_protocol_and_len;
 use crate::sa::{InboundSa, Mode};
 use crate::tunnel::{self, OuterFacts, OuterMeta};
@@ -161,9 +162,7 @@ fn tunnelled(
     if view.version != version {
         return Err(DropReason::MalformedInner);
     }
-    if !sa.common.selectors.matches(&view.inbound_flow()) {
-        return Err(DropReason::SelectorMismatch);
-    }
+    check_selectors(&sa.common, payload, &view)?;
     if !tunnel::decapsulate_ecn(payload, &mut view, outer_tos) {
         return Err(DropReason::EcnNotCapable);
     }
@@ -314,9 +313,7 @@ fn complete_packet(
         .and_then(|at| set_protocol_and_len(packet, at, next_header, len))
         .ok_or(DropReason::MalformedInner)?;
     let view = IpView::parse(packet).map_err(|_| DropReason::MalformedInner)?;
-    if !sa.common.selectors.matches(&view.inbound_flow()) {
-        return Err(DropReason::SelectorMismatch);
-    }
+    check_selectors(&sa.common, packet, &view)?;
     if udp_encap {
         recompute_checksum(packet, &view);
     }

@@ -3,12 +3,14 @@
 //! Each step is done for a stage of packets before the next, so that what the processor must fetch for one packet
 //! (its flow, its SA) is fetched while it works on others. What is per SA is done once per run of packets.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::prepare::{Place, Plan, Preparer};
 use super::{OVERHEAD_MAX, Outbound};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
+use crate::icmp_errors;
 use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
 use crate::spd::{FlowCache, FlowKey, Located, Spd, Verdict};
@@ -32,6 +34,13 @@ pub struct Packet {
     pub slot_end: u32,
     pub offset: u32,
     pub len: u32,
+}
+
+impl Packet {
+    fn range(&self) -> std::ops::Range<usize> {
+        let start = self.offset as usize;
+        start..start + self.len as usize
+    }
 }
 
 /// What is known about a packet of a stage.
@@ -209,7 +218,7 @@ impl Outbound {
                 self.parse_stage(packets, stage);
                 self.find_stage(spd, flows, stage);
                 Self::fetch_keys(flows, stage);
-                self.prepare_stage(packets, stage, flows, first, &mut scratch.bypassed);
+                self.prepare_stage(spd, packets, stage, flows, first, &mut scratch.bypassed);
                 first += packets.len() as u32;
             }
         }
@@ -293,6 +302,7 @@ impl Outbound {
 
     fn prepare_stage(
         &mut self,
+        spd: &Spd,
         packets: &[Packet],
         stage: &[Staged],
         flows: &FlowCache,
@@ -316,11 +326,37 @@ impl Outbound {
                     let from = first + at as u32;
                     bypassed.extend(from..from + run_len as u32);
                 }
-                Verdict::Discard(reason) => self.counters.count_drop(reason, run_len as u64),
+                Verdict::Discard(reason) => {
+                    let staged = rest.get(..run_len).unwrap_or_default();
+                    self.discard_run(spd, reason, staged, run);
+                }
                 // `find_stage` has made a drop of it.
                 Verdict::Acquire(_) => {}
             }
             at += run_len;
+        }
+    }
+
+    #[cold]
+    fn discard_run(
+        &mut self,
+        spd: &Spd,
+        reason: DropReason,
+        staged: &[Staged],
+        packets: &[Packet],
+    ) {
+        for (staged, packet) in staged.iter().zip(packets) {
+            let filling = self.batches.filling.as_ref();
+            let bytes = filling.and_then(|(batch, _)| batch.buffer.get(packet.range()));
+            let view = bytes.filter(|_| staged.key.is_icmp());
+            let view = view.and_then(|bytes| Some((bytes, IpView::parse(bytes).ok()?)));
+            let sa = view.and_then(|(bytes, view)| {
+                icmp_errors::return_sa(spd, reason, bytes, &view, self.interface)
+            });
+            match sa {
+                Some(sa) => self.prepare_run(&sa, from_ref(staged), from_ref(packet)),
+                None => self.counters.count_drop(reason, 1),
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use esplanade_crypto::{Direction, Engine, JobStatus, Protocol, RejectReason, ran
 use crate::circulation::Circulation;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
+use crate::icmp_errors;
 use crate::iv::{IvPool, RandomSource};
 use crate::lifetime::LifetimeEvent;
 use crate::sa::{Mode, OutboundSa, SaDirection};
@@ -205,8 +206,13 @@ impl Outbound {
         self.events.drain(..)
     }
 
-    /// Looks a parsed packet up in the SPD and counts it as `segments.count` packets.
-    pub fn decide(&mut self, spd: &Spd, view: &IpView, segments: &Segments) -> Outcome {
+    /// Looks a packet, from which `view` was parsed, up in the SPD and counts it as `segments.count` packets.
+    pub fn decide(
+        &mut self,
+        spd: &Spd,
+        (packet, view): (&[u8], &IpView),
+        segments: &Segments,
+    ) -> Outcome {
         let packets = u64::from(segments.count);
         self.counters.count_in(packets, segments.bytes() as u64);
         let flow = Flow {
@@ -222,6 +228,9 @@ impl Outbound {
             }
             Err(reason) => reason,
         };
+        if let Some(sa) = icmp_errors::return_sa(spd, reason, packet, view, self.interface) {
+            return Outcome::Protect(sa);
+        }
         self.counters.count_drop(reason, packets);
         Outcome::Dropped(reason)
     }
@@ -434,7 +443,7 @@ impl Outbound {
         let Ok(view) = IpView::parse(packet) else {
             return Ok(Outcome::Dropped(self.drop_malformed(packet.len())));
         };
-        let outcome = self.decide(spd, &view, &Segments::one(view.total_len));
+        let outcome = self.decide(spd, (packet, &view), &Segments::one(view.total_len));
         let Outcome::Protect(sa) = &outcome else {
             return Ok(outcome);
         };

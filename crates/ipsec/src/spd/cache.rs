@@ -22,6 +22,7 @@ use super::{Resolved, Spd, policy};
 use crate::drop_reason::DropReason;
 use crate::sa::OutboundSa;
 use crate::selector::Flow;
+use crate::wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 
 /// What a flow is told from others by, made from a packet without looking at policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +121,13 @@ impl FlowKey {
             }),
             _ => None,
         }
+    }
+
+    /// Whether the packet is ICMP or ICMPv6.
+    pub(crate) fn is_icmp(&self) -> bool {
+        let rest = self.rest();
+        let protocol = (rest >> PROTOCOL_SHIFT) as u8;
+        rest & PROTOCOL_KNOWN != 0 && matches!(protocol, PROTOCOL_ICMP | PROTOCOL_ICMPV6)
     }
 
     fn rest(&self) -> u64 {

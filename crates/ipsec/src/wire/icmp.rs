@@ -13,8 +13,11 @@ const ICMP_HEADER_LEN: usize = 8;
 
 const V4_UNREACHABLE: u8 = 3;
 const V4_FRAGMENTATION_NEEDED: u8 = 4;
+const V4_TIME_EXCEEDED: u8 = 11;
+const V4_PARAMETER_PROBLEM: u8 = 12;
 const V6_UNREACHABLE: u8 = 1;
 const V6_TOO_BIG: u8 = 2;
+const V6_PARAMETER_PROBLEM: u8 = 4;
 const V6_REDIRECT: u8 = 137;
 
 /// What is reported about a packet.
@@ -163,6 +166,42 @@ pub fn parse_error<'a>(packet: &'a [u8], view: &IpView) -> Option<Reported<'a>> 
         return None;
     }
     read_error(view.version, message)
+}
+
+/// Whether a packet is an ICMP error that a router or host on the way sends about another packet, whatever its state.
+/// Source Quench is not sent any more (RFC 6633), and a Redirect says nothing beyond its own link.
+pub fn is_transit_error(packet: &[u8], view: &IpView) -> bool {
+    if view.later_fragment {
+        return false;
+    }
+    let kind = packet.get(view.upper).copied();
+    match (view.version, view.protocol) {
+        (IpVersion::V4, PROTOCOL_ICMP) => matches!(
+            kind,
+            Some(V4_UNREACHABLE | V4_TIME_EXCEEDED | V4_PARAMETER_PROBLEM)
+        ),
+        (IpVersion::V6, PROTOCOL_ICMPV6) => {
+            matches!(kind, Some(V6_UNREACHABLE..=V6_PARAMETER_PROBLEM))
+        }
+        _ => false,
+    }
+}
+
+/// The packet that a transit error is about, as far as it is quoted. None unless the error is whole, its checksum is
+/// right, its destination is the sender of that packet, and that packet is one that errors are sent about: no
+/// ICMP error and no later fragment (RFC 1122 §3.2.2, RFC 4443 §2.4 e).
+pub fn quoted(packet: &[u8], view: &IpView) -> Option<IpView> {
+    if view.fragment || !is_transit_error(packet, view) || !is_host(view.source) {
+        return None;
+    }
+    let about = parse_error(packet, view)?.about;
+    let quoted = IpView::parse_quoted(about)?;
+    let sound = quoted.version == view.version
+        && quoted.source == view.destination
+        && !quoted.later_fragment
+        && about.len() >= quoted.upper + 8
+        && !is_error(about, &quoted);
+    sound.then_some(quoted)
 }
 
 /// Reads an ICMP error whose checksum somebody else has verified.

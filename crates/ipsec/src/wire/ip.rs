@@ -102,14 +102,37 @@ impl IpView {
         view.ok_or(Malformed)
     }
 
+    /// Reads the beginning of a packet, as ICMP errors quote it: `total_len` is as much of the packet as is there. The
+    /// checksum of an IPv4 header may be wrong, as routers changed the header before they quoted it.
+    pub(crate) fn parse_quoted(quoted: &[u8]) -> Option<Self> {
+        let fixed = quoted.first_chunk::<IPV4_HEADER_LEN>()?;
+        match fixed[0] >> 4 {
+            4 => {
+                let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+                Self::read_v4(quoted, total_len.min(quoted.len()))
+            }
+            6 => {
+                let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+                Self::read_v6(quoted, (IPV6_HEADER_LEN + payload_len).min(quoted.len()))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
     fn parse_v4(packet: &[u8]) -> Option<Self> {
         let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
-        let header_len = usize::from(fixed[0] & 0x0f) * 4;
         let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        let view = Self::read_v4(packet, total_len)?;
+        let sum = checksum::sum(0, packet.get(..view.header_len)?);
+        (checksum::fold(sum) == 0).then_some(view)
+    }
+
+    #[inline]
+    fn read_v4(packet: &[u8], total_len: usize) -> Option<Self> {
+        let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
+        let header_len = usize::from(fixed[0] & 0x0f) * 4;
         if header_len < IPV4_HEADER_LEN || total_len < header_len || total_len > packet.len() {
-            return None;
-        }
-        if checksum::fold(checksum::sum(0, packet.get(..header_len)?)) != 0 {
             return None;
         }
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
@@ -136,10 +159,16 @@ impl IpView {
         })
     }
 
+    #[inline]
     fn parse_v6(packet: &[u8]) -> Option<Self> {
         let fixed = packet.first_chunk::<IPV6_HEADER_LEN>()?;
         let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-        let total_len = IPV6_HEADER_LEN + payload_len;
+        Self::read_v6(packet, IPV6_HEADER_LEN + payload_len)
+    }
+
+    #[inline]
+    fn read_v6(packet: &[u8], total_len: usize) -> Option<Self> {
+        let fixed = packet.first_chunk::<IPV6_HEADER_LEN>()?;
         let packet = packet.get(..total_len)?;
         let chain = ExtensionChain::walk(packet, fixed[6])?;
         let upper = packet.get(chain.upper..)?;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use esplanade_crypto::{Batch, Engine, Protocol, Rejected, Transform, cpu};
 use esplanade_ipsec::drop_reason::WalkCounters;
+use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::lifetime::{LifetimeEvent, LifetimeLimits};
 use esplanade_ipsec::outbound::{
@@ -145,6 +146,11 @@ fn parameters<'a>(agreed: &'a Agreed, options: &model::SaOptions) -> SaParameter
         tfc: match options.tfc {
             0 => TfcPadding::None,
             len => TfcPadding::To(len as u16),
+        },
+        icmp_errors: match options.icmp_errors {
+            model::IcmpErrors::Quoted => IcmpErrors::Quoted,
+            model::IcmpErrors::Header => IcmpErrors::Header,
+            model::IcmpErrors::Strict => IcmpErrors::Strict,
         },
         replay_window: agreed.replay_window,
         dscp: (0..64)

@@ -55,6 +55,8 @@ impl Tally {
             "before-window",
             "authentication-failed",
             "selector-mismatch",
+            "malformed-icmp-error",
+            "icmp-error-mismatch",
             "ecn-not-capable",
         ] {
             assert!(self.drops.contains_key(reason), "{reason} never happened");
@@ -244,6 +246,12 @@ impl World<'_, '_> {
             outer_df: choices.of(&[None, None, Some(true), Some(false)]),
             tfc: choices.of(&[0, 0, 0, TFC_MAX]),
             limits: limits(choices, self.strict),
+            icmp_errors: choices.of(&[
+                model::IcmpErrors::Quoted,
+                model::IcmpErrors::Quoted,
+                model::IcmpErrors::Header,
+                model::IcmpErrors::Strict,
+            ]),
         }
     }
 

@@ -58,6 +58,61 @@ pub fn packet(choices: &mut Choices<'_>) -> Vec<u8> {
     if choices.once_in(12) {
         (from, to) = (1, 0);
     }
+    let mut packet = match choices.once_in(6) {
+        true => icmp_error(choices, v4),
+        false => well_formed(choices, v4, from, to),
+    };
+    spoil(choices, &mut packet);
+    packet
+}
+
+/// An ICMP error about a packet of the receiver's, from somewhere at the sender's side. Most are as they should be.
+fn icmp_error(choices: &mut Choices<'_>, v4: bool) -> Vec<u8> {
+    let mut quoted = well_formed(choices, v4, 1, 0);
+    let routers = match v4 {
+        true => [IpAddr::from([203, 0, 113, 1]), address_of(v4, 0, 0, 1)],
+        false => [IpAddr::from([0x20; 16]), address_of(v4, 0, 0, 1)],
+    };
+    let mut packet = match choices.of(&routers) {
+        IpAddr::V4(router) => {
+            let mut packet = vec![0x45, 0xc0, 0, 0, 0, 9, 0, 0, 63, 1, 0, 0];
+            packet.extend(router.octets());
+            packet.extend(&quoted[12..16]);
+            packet
+        }
+        IpAddr::V6(router) => {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 0, 58, 63];
+            packet.extend(router.octets());
+            packet.extend(&quoted[8..24]);
+            packet
+        }
+    };
+    if choices.once_in(10) {
+        // For somebody else.
+        *packet.last_mut().expect("an address") ^= 1;
+    }
+    let upper = packet.len();
+    let kind = choices.of(&[1u8, 2, 3, 3, 3, 4, 11, 12, 5, 128]);
+    packet.extend([kind, choices.below(5) as u8, 0, 0, 0, 0, 5, 0]);
+    if choices.once_in(4) {
+        quoted.truncate(choices.below(quoted.len() + 1));
+    }
+    packet.extend(quoted);
+    model::complete(&mut packet);
+    let mut covered = Vec::new();
+    if !v4 {
+        covered.extend(&packet[8..40]);
+        covered.extend([0, 0, packet[4], packet[5], 0, 0, 0, 58]);
+    }
+    covered.extend(&packet[upper..]);
+    if !choices.once_in(10) {
+        let sum = model::checksum(&covered);
+        packet[upper + 2..upper + 4].copy_from_slice(&sum.to_be_bytes());
+    }
+    packet
+}
+
+fn well_formed(choices: &mut Choices<'_>, v4: bool, from: u8, to: u8) -> Vec<u8> {
     let (source, destination) = (address(choices, v4, from), address(choices, v4, to));
     let protocol = choices.of(&PROTOCOLS);
     let tos = choices.of(&[0, 0, 1, 2, 3, 0xb8, 0xb9, 0x28]);
@@ -86,7 +141,6 @@ pub fn packet(choices: &mut Choices<'_>) -> Vec<u8> {
     };
     packet.extend(upper);
     model::complete(&mut packet);
-    spoil(choices, &mut packet);
     packet
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::Reason;
 use super::policy::Selector;
+use super::quote::IcmpErrors;
 
 /// The algorithms of one SA with their keys; one packet at a time.
 pub trait Cipher: std::fmt::Debug {
@@ -67,6 +68,7 @@ pub struct SaOptions {
     /// Inner packets are padded to this length (traffic flow confidentiality).
     pub tfc: usize,
     pub limits: Limits,
+    pub icmp_errors: IcmpErrors,
 }
 
 /// What an SA has carried.

@@ -9,6 +9,7 @@ mod association;
 mod packet;
 mod policy;
 mod protect;
+mod quote;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -19,7 +20,10 @@ pub use association::{
 pub use packet::{Ip, checksum, complete, set_checksum, set_tos};
 pub use policy::{Action, Entry, Flow, Ports, Protocol, Selector, matches_any};
 
+pub use quote::IcmpErrors;
+
 use policy::Lookup;
+use quote::{Quote, quote};
 
 /// The name of a drop reason.
 pub type Reason = &'static str;
@@ -105,27 +109,31 @@ impl Gateway {
         let Some(ip) = Ip::parse(packet) else {
             return Outbound::Dropped("malformed-inner");
         };
-        let policy = match policy::lookup(&self.policies, &ip.outbound_flow()) {
-            Lookup::None => return Outbound::Dropped("no-policy"),
+        let flow = ip.outbound_flow();
+        let chosen = match policy::lookup(&self.policies, &flow) {
+            Lookup::None => Err("no-policy"),
             Lookup::Discard => return Outbound::Dropped("policy-discard"),
             Lookup::Bypass => return Outbound::Bypass,
-            Lookup::Protect(policy) => policy,
+            Lookup::Protect(policy) => self.choose(policy, &flow, ip.tos),
+        };
+        let (policy, index) = match chosen {
+            Ok(chosen) => chosen,
+            Err("no-sa") => {
+                if let Lookup::Protect(policy) = policy::lookup(&self.policies, &flow)
+                    && !self.acquiring.contains(&policy)
+                {
+                    self.acquiring.push(policy);
+                }
+                return Outbound::Dropped("no-sa");
+            }
+            Err(reason) => match self.return_sa(packet, &ip) {
+                Some(chosen) => chosen,
+                None => return Outbound::Dropped(reason),
+            },
         };
         let associations = self.outbound.entry(policy).or_default();
-        if associations.is_empty() {
-            if !self.acquiring.contains(&policy) {
-                self.acquiring.push(policy);
-            }
+        let Some(sa) = associations.get_mut(index) else {
             return Outbound::Dropped("no-sa");
-        }
-        let flow = ip.outbound_flow();
-        let fits = |sa: &OutboundSa| matches_any(&sa.options.selectors, &flow);
-        let meant = |sa: &OutboundSa| fits(sa) && sa.options.dscps >> (ip.tos >> 2) & 1 == 1;
-        // The newest that is for this DSCP; if none is, the newest that fits otherwise.
-        let index =
-            (associations.iter().rposition(meant)).or_else(|| associations.iter().rposition(fits));
-        let Some(sa) = index.and_then(|index| associations.get_mut(index)) else {
-            return Outbound::Dropped("outside-sa-selectors");
         };
         match sa.seal(packet, &ip, &mut self.identification) {
             Ok(frame) => Outbound::Sealed {
@@ -137,6 +145,34 @@ impl Gateway {
                 Outbound::Dropped(reason)
             }
         }
+    }
+
+    /// The policy again, and which of its SAs.
+    fn choose(&self, policy: u32, flow: &Flow, tos: u8) -> Result<(u32, usize), Reason> {
+        let associations = self.outbound.get(&policy).map_or(&[][..], |sas| sas);
+        if associations.is_empty() {
+            return Err("no-sa");
+        }
+        let fits = |sa: &OutboundSa| matches_any(&sa.options.selectors, flow);
+        let meant = |sa: &OutboundSa| fits(sa) && sa.options.dscps >> (tos >> 2) & 1 == 1;
+        // The newest that is for this DSCP; if none is, the newest that fits otherwise.
+        let index =
+            (associations.iter().rposition(meant)).or_else(|| associations.iter().rposition(fits));
+        Ok((policy, index.ok_or("outside-sa-selectors")?))
+    }
+
+    /// RFC 4301 §6.2: where the answer to the packet that an ICMP error is about would go.
+    fn return_sa(&self, packet: &[u8], ip: &Ip) -> Option<(u32, usize)> {
+        let Quote::About(received) = quote(packet, ip) else {
+            return None;
+        };
+        let flow = received.inbound_flow();
+        let Lookup::Protect(policy) = policy::lookup(&self.policies, &flow) else {
+            return None;
+        };
+        let (policy, index) = self.choose(policy, &flow, ip.tos).ok()?;
+        let sa = self.outbound.get(&policy)?.get(index)?;
+        (sa.options.icmp_errors != IcmpErrors::Header).then_some((policy, index))
     }
 
     /// RFC 4301 §5.2, for packets that are addressed to this gateway and are ESP or AH. The real path looks at replay

@@ -22,6 +22,8 @@ pub struct Ip {
     pub upper: usize,
     /// Any fragment, also the first, and in IPv6 also the only one.
     pub fragment: bool,
+    /// A fragment that is not the first.
+    pub later: bool,
     pub ports: Option<(u16, u16)>,
 }
 
@@ -63,6 +65,7 @@ impl Ip {
             protocol: bytes[9],
             upper,
             fragment: fragmentation & 0x3fff != 0,
+            later,
             ports: ports(bytes[9], later, &bytes[upper..total_len]),
         })
     }
@@ -111,6 +114,7 @@ impl Ip {
             protocol,
             upper,
             fragment,
+            later,
             ports: ports(protocol, later, &bytes[upper..]),
         })
     }

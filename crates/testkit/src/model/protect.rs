@@ -6,6 +6,7 @@ use super::Reason;
 use super::association::{InboundSa, Mode, OutboundSa};
 use super::packet::{self, Ip};
 use super::policy::matches_any;
+use super::quote::{IcmpErrors, Quote, quote};
 
 const UDP: u8 = 17;
 const ESP: u8 = 50;
@@ -392,9 +393,7 @@ impl InboundSa {
         };
         let ip = Ip::parse(&payload).filter(|ip| ip.version == version);
         let ip = ip.ok_or("malformed-inner")?;
-        if !matches_any(&self.options.selectors, &ip.inbound_flow()) {
-            return Err("selector-mismatch");
-        }
+        self.check_selectors(&payload, &ip)?;
         let mut packet = payload[..ip.total_len].to_vec();
         let ecn = match (ip.tos & 3, place.tos & 3) {
             (0, 3) => return Err("ecn-not-capable"),
@@ -413,6 +412,24 @@ impl InboundSa {
         Ok(packet)
     }
 
+    /// RFC 4301 §5.2, step 4, and §6.2.
+    fn check_selectors(&self, packet: &[u8], ip: &Ip) -> Result<(), Reason> {
+        let selectors = &self.options.selectors;
+        let matches = matches_any(selectors, &ip.inbound_flow());
+        let quote = match self.options.icmp_errors {
+            IcmpErrors::Header => Quote::None,
+            IcmpErrors::Quoted if matches => Quote::None,
+            _ => quote(packet, ip),
+        };
+        match quote {
+            Quote::None if matches => Ok(()),
+            Quote::None => Err("selector-mismatch"),
+            Quote::Useless => Err("malformed-icmp-error"),
+            Quote::About(sent) if matches_any(selectors, &sent.outbound_flow()) => Ok(()),
+            Quote::About(_) => Err("icmp-error-mismatch"),
+        }
+    }
+
     /// Transport mode: the headers as they came, without the security header.
     fn rebuild(
         &self,
@@ -429,9 +446,7 @@ impl InboundSa {
         packet.extend(payload);
         packet::complete(&mut packet);
         let ip = Ip::parse(&packet).ok_or("malformed-inner")?;
-        if !matches_any(&self.options.selectors, &ip.inbound_flow()) {
-            return Err("selector-mismatch");
-        }
+        self.check_selectors(&packet, &ip)?;
         if place.udp && !ip.fragment {
             packet::correct_upper_checksum(&mut packet, &ip);
         }

@@ -157,7 +157,7 @@ impl Run {
             segment_len: segments.len(0),
             last_len: segments.len(segments.count() - 1),
         };
-        let sa = match self.outbound.decide(spd, view, &cut) {
+        let sa = match self.outbound.decide(spd, (packet, view), &cut) {
             Outcome::Protect(sa) => sa,
             Outcome::Bypass => return self.bypass(&segments),
             Outcome::Dropped(reason) => return self.dropped(reason, packet, view),
