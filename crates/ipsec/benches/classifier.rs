@@ -125,6 +125,45 @@ fn nested_v4(count: usize, _: &mut Random) -> Vec<Selector> {
     (0..count as u32).rev().map(rule).collect()
 }
 
+/// Every subnet of ours with every subnet of theirs: all rules share their addresses with many others.
+fn mesh_v4(count: usize, random: &mut Random) -> Vec<Selector> {
+    let side = count.isqrt() as u32;
+    let subnet = |site: u32, n: u32| prefix(v4(site << 24 | n << 8), 24);
+    let mut pairs: Vec<(u32, u32)> = (0..count as u32).map(|n| (n % side, n / side)).collect();
+    let mut pick = || {
+        let at = random.below(pairs.len() as u64) as usize;
+        let (local, remote) = pairs.swap_remove(at);
+        Selector::between(subnet(10, local), subnet(11, remote))
+    };
+    (0..count).map(|_| pick()).collect()
+}
+
+/// Hosts and small subnets that crowd in a few corners of the address space, each within a wider policy.
+fn crowded_v4(count: usize, random: &mut Random) -> Vec<Selector> {
+    let corners: Vec<u32> = (0..8).map(|_| random.next() as u32 & !0xffff).collect();
+    let local = prefix(v4(0x0a00_0000), 16);
+    let mut rule = |n: usize| {
+        let corner = corners[random.below(8) as usize];
+        match n * 8 < count * 7 {
+            true => {
+                let len = 26 + random.below(7) as u8;
+                Selector::between(
+                    local,
+                    prefix(v4(corner | random.next() as u32 & 0xffff), len),
+                )
+            }
+            false => {
+                let len = 8 + random.below(17) as u8;
+                Selector::between(
+                    local,
+                    prefix(v4(corner | random.next() as u32 & 0xffff), len),
+                )
+            }
+        }
+    };
+    (0..count).map(&mut rule).collect()
+}
+
 fn inside(range: &AddressRange, random: &mut Random) -> IpAddr {
     match (range.first(), range.last()) {
         (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -305,6 +344,14 @@ fn main() {
         Case {
             name: "filter v4",
             entries: filter_v4,
+        },
+        Case {
+            name: "mesh v4",
+            entries: mesh_v4,
+        },
+        Case {
+            name: "crowded v4",
+            entries: crowded_v4,
         },
         Case {
             name: "nested v4 (worst case)",

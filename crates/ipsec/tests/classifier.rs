@@ -318,7 +318,7 @@ fn memory_is_bounded_where_every_rule_overlaps_every_other() {
         .collect();
     let spd = Spd::new(entries);
     let per_rule_and_dimension = spd.compiled_len() / count as usize / 4;
-    assert!(per_rule_and_dimension <= 1228, "{per_rule_and_dimension}");
+    assert!(per_rule_and_dimension <= 340, "{per_rule_and_dimension}");
     let inside = Flow::new(v4(9999), v4(9999), 6, Some((20_000, 20_000)));
     assert!(matches!(
         spd.outbound(&inside),

@@ -245,11 +245,8 @@ impl Spd {
 
     /// Whether a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
     pub fn inbound_bypass(&self, flow: &Flow) -> Result<(), DropReason> {
-        match self.find(flow, true) {
-            Some((index, entry, _))
-                if matches!(entry.action, Action::Bypass)
-                    && !self.may_belong_before(index, flow, true) =>
-            {
+        match self.classifier.find(flow, true) {
+            Some(found) if found.bypass && !self.may_belong_before(found.entry, flow, true) => {
                 Ok(())
             }
             _ => Err(DropReason::NotProtected),

@@ -1,7 +1,9 @@
 //! A page: up to 65,536 rules of one IP version and one interface.
 
+use std::ops::ControlFlow;
+
 use super::ranks::Value;
-use super::sets::{Bitmap, CHUNK, Dimension, Few, Found, bits};
+use super::sets::{Bitmap, Dimension, Few, LINE, WORDS, bits};
 
 /// A rule's number in its page has 16 bits.
 pub(super) const PAGE_RULES: usize = 1 << 16;
@@ -82,57 +84,48 @@ pub(super) struct Page<V: Value> {
     direction: Option<Dimension<u32>>,
 }
 
-/// The sets of rules that one packet is in, one a dimension.
-struct Sets<'a> {
-    bitmaps: [Bitmap<'a>; 6],
-    dimensions: usize,
+/// The set of one dimension.
+#[inline(always)]
+fn set<V: Value>(dimension: Option<&Dimension<V>>, value: V) -> ControlFlow<Few<'_>, Bitmap<'_>> {
+    match dimension {
+        Some(dimension) => dimension.find(value),
+        None => ControlFlow::Continue(Bitmap::ALL),
+    }
 }
 
-impl<'a> Sets<'a> {
-    const NONE: Self = Self {
-        bitmaps: [Bitmap::EMPTY; 6],
-        dimensions: 0,
-    };
-
-    /// Adds the set of one dimension; gives it if it is so short that looking at its rules is enough.
-    fn add<V: Value>(&mut self, dimension: Option<&'a Dimension<V>>, value: V) -> Option<Few<'a>> {
-        match dimension?.find(value) {
-            Found::Few(few) => Some(few),
-            Found::Bitmap(bitmap) => {
-                if let Some(place) = self.bitmaps.get_mut(self.dimensions) {
-                    *place = bitmap;
-                    self.dimensions += 1;
-                }
-                None
+/// Shows `visit` the rules that are in all sets, in their order, until it returns something. `mask` may clear bits of a
+/// word, whose first rule it is given.
+#[inline]
+fn search<T, const N: usize>(
+    sets: &[Bitmap<'_>; N],
+    rules: usize,
+    mask: impl Fn(usize, u64) -> u64,
+    mut visit: impl FnMut(usize) -> Option<T>,
+) -> Option<T> {
+    let first = sets.iter().map(|set| usize::from(set.first)).max();
+    for line in first.unwrap_or(0) / LINE..rules.div_ceil(LINE) {
+        if sets.iter().fold(u32::MAX, |m, set| m & set.words(line)) == 0 {
+            continue;
+        }
+        let mut all = [u64::MAX; WORDS];
+        for set in sets {
+            for (all, word) in all.iter_mut().zip(set.line(line)) {
+                *all &= word;
             }
         }
-    }
-
-    /// Shows `visit` the rules that are in all sets, in their order, until it returns something. `mask` may clear bits
-    /// of a word, whose first rule it is given.
-    fn search<T>(
-        &self,
-        rules: usize,
-        mask: impl Fn(usize, u64) -> u64,
-        mut visit: impl FnMut(usize) -> Option<T>,
-    ) -> Option<T> {
-        let bitmaps = self.bitmaps.get(..self.dimensions).unwrap_or(&[]);
-        for chunk in 0..rules.div_ceil(CHUNK) {
-            let all = bitmaps.iter().fold(u64::MAX, |m, b| m & b.present(chunk));
-            for word in bits(all) {
-                let at = chunk * CHUNK + word as usize * 64;
-                let all = bitmaps
-                    .iter()
-                    .fold(u64::MAX, |m, b| m & b.word(chunk, word));
-                for bit in bits(mask(at, all)) {
-                    if let Some(result) = visit(at + bit as usize) {
-                        return Some(result);
-                    }
+        if all.iter().fold(0, |any, word| any | word) == 0 {
+            continue;
+        }
+        for (word, all) in all.into_iter().enumerate() {
+            let at = line * LINE + word * 64;
+            for bit in bits(mask(at, all)) {
+                if let Some(result) = visit(at + bit as usize) {
+                    return Some(result);
                 }
             }
         }
-        None
     }
+    None
 }
 
 /// Rules that are compared with a packet because its addresses match, before the other dimensions are asked.
@@ -164,16 +157,39 @@ impl<V: Value> Page<V> {
 
     /// The first rule that matches.
     pub(super) fn find(&self, q: &Query<V>) -> Option<&Rule<V>> {
-        let mut sets = Sets::NONE;
-        // Site-to-site policies differ most in the remote addresses: often no other dimension is looked at.
-        let list = sets
-            .add(self.remote.as_ref(), q.remote)
-            .or_else(|| sets.add(self.local.as_ref(), q.local));
-        if let Some(list) = list {
-            return self.first_of(list, q);
+        match self.by_addresses(q) {
+            ControlFlow::Continue(sets) => self.first_of_many(sets, q),
+            ControlFlow::Break(few) => self.first_of(few, |rule| rule.matches(q)),
+        }
+    }
+
+    fn first_of(&self, few: Few<'_>, matches: impl Fn(&Rule<V>) -> bool) -> Option<&Rule<V>> {
+        let mut rules = few.iter().filter_map(|rule| self.rules.get(rule));
+        rules.find(|rule| matches(rule))
+    }
+
+    /// Site-to-site policies differ most in the remote addresses: often no other dimension is looked at.
+    #[inline(always)]
+    fn by_addresses(&self, q: &Query<V>) -> ControlFlow<Few<'_>, [Bitmap<'_>; 2]> {
+        let remote = set(self.remote.as_ref(), q.remote)?;
+        ControlFlow::Continue([remote, set(self.local.as_ref(), q.local)?])
+    }
+
+    /// Not inlined: the way of the short lists stays short.
+    #[inline(never)]
+    fn first_of_many<'a>(&'a self, sets: [Bitmap<'a>; 2], q: &Query<V>) -> Option<&'a Rule<V>> {
+        // No rule before it matches. Worth a look of its own only where it saves reading bitmaps.
+        let [remote, local] = &sets;
+        let first = usize::from(remote.first.max(local.first));
+        if first >= LINE
+            && let Some(rule) = self.rules.get(first)
+            && rule.matches(q)
+        {
+            return Some(rule);
         }
         let mut left = CANDIDATES_MAX;
-        let found = sets.search(
+        let found = search(
+            &sets,
             self.rules.len(),
             |_, word| word,
             |rule| {
@@ -186,54 +202,66 @@ impl<V: Value> Page<V> {
         match found {
             None => None,
             Some(Some(rule)) => Some(rule),
-            Some(None) => self.find_by_all(q, sets),
+            Some(None) => self.first_of_all(sets, q),
         }
     }
 
     /// With the sets of all dimensions, those of the addresses being given.
     #[cold]
-    fn find_by_all<'a>(&'a self, q: &Query<V>, mut sets: Sets<'a>) -> Option<&'a Rule<V>> {
-        let list = sets
-            .add(self.remote_port.as_ref(), q.remote_port)
-            .or_else(|| sets.add(self.local_port.as_ref(), q.local_port))
-            .or_else(|| sets.add(self.protocol.as_ref(), q.protocol))
-            .or_else(|| sets.add(self.direction.as_ref(), q.direction));
-        match list {
-            Some(list) => self.first_of(list, q),
-            None => sets.search(
+    fn first_of_all<'a>(&'a self, sets: [Bitmap<'a>; 2], q: &Query<V>) -> Option<&'a Rule<V>> {
+        match self.by_all(sets, q) {
+            ControlFlow::Continue(sets) => search(
+                &sets,
                 self.rules.len(),
                 |_, word| word,
                 |rule| self.rules.get(rule),
             ),
+            ControlFlow::Break(few) => self.first_of(few, |rule| rule.matches(q)),
         }
     }
 
-    fn first_of(&self, few: Few<'_>, q: &Query<V>) -> Option<&Rule<V>> {
-        let mut rules = few.iter().filter_map(|rule| self.rules.get(rule));
-        rules.find(|rule| rule.matches(q))
+    fn by_all<'a>(
+        &'a self,
+        [remote, local]: [Bitmap<'a>; 2],
+        q: &Query<V>,
+    ) -> ControlFlow<Few<'a>, [Bitmap<'a>; 6]> {
+        ControlFlow::Continue([
+            remote,
+            local,
+            set(self.remote_port.as_ref(), q.remote_port)?,
+            set(self.local_port.as_ref(), q.local_port)?,
+            set(self.protocol.as_ref(), q.protocol)?,
+            set(self.direction.as_ref(), q.direction)?,
+        ])
     }
 
     /// The first rule that would match with some protocol and ports where `q` has none; without `bypass`, the first of
     /// the others.
     pub(super) fn first_possible(&self, q: &Query<V>, bypass: bool) -> Option<&Rule<V>> {
-        let mut sets = Sets::NONE;
-        let list = sets
-            .add(self.remote.as_ref(), q.remote)
-            .or_else(|| sets.add(self.local.as_ref(), q.local))
-            .or_else(|| match q.protocol {
-                PROTOCOL_HIDDEN => None,
-                protocol => sets.add(self.protocol.as_ref(), protocol),
-            })
-            .or_else(|| sets.add(self.direction.as_ref(), q.direction));
-        if let Some(list) = list {
-            let mut rules = list.iter().filter_map(|rule| self.rules.get(rule));
-            return rules.find(|rule| (bypass || !rule.bypass) && rule.may_match(q));
+        match self.by_visible(q) {
+            ControlFlow::Continue(sets) => {
+                let mask = |at: usize, word: u64| match bypass {
+                    true => word,
+                    false => word & self.not_bypass.get(at / 64).copied().unwrap_or(0),
+                };
+                search(&sets, self.rules.len(), mask, |rule| self.rules.get(rule))
+            }
+            ControlFlow::Break(few) => {
+                self.first_of(few, |rule| (bypass || !rule.bypass) && rule.may_match(q))
+            }
         }
-        let mask = |at: usize, word: u64| match bypass {
-            true => word,
-            false => word & self.not_bypass.get(at / 64).copied().unwrap_or(0),
-        };
-        sets.search(self.rules.len(), mask, |rule| self.rules.get(rule))
+    }
+
+    fn by_visible(&self, q: &Query<V>) -> ControlFlow<Few<'_>, [Bitmap<'_>; 4]> {
+        ControlFlow::Continue([
+            set(self.remote.as_ref(), q.remote)?,
+            set(self.local.as_ref(), q.local)?,
+            match q.protocol {
+                PROTOCOL_HIDDEN => Bitmap::ALL,
+                protocol => set(self.protocol.as_ref(), protocol)?,
+            },
+            set(self.direction.as_ref(), q.direction)?,
+        ])
     }
 
     /// Bytes on the heap.

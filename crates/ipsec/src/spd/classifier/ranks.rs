@@ -1,4 +1,4 @@
-//! Where a value lies among sorted boundaries: a static B-tree, searched without branches that depend on the value.
+//! Where a value lies among sorted boundaries: one look into a table of slots, and one at the few boundaries in the slot.
 
 /// A value of one dimension: an IPv4 address, a port, a protocol (`u32`), or an IPv6 address (`u128`).
 pub(super) trait Value: Copy + Ord + std::fmt::Debug {
@@ -15,12 +15,14 @@ pub(super) trait Ranks<V>: std::fmt::Debug {
     fn new(boundaries: &[V]) -> Self;
     /// The interval that `value` is in.
     fn find(&self, value: V) -> usize;
+    /// Bytes on the heap.
+    fn memory(&self) -> usize;
 }
 
 impl Value for u32 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
-    type Ranks = Tree<u32>;
+    type Ranks = Table<u32>;
     fn next(self) -> Option<Self> {
         self.checked_add(1)
     }
@@ -35,101 +37,180 @@ impl Value for u128 {
     }
 }
 
-/// Keys in a node: one or two cache lines, compared all at once.
-const NODE: usize = 16;
+/// Keys that are compared at once.
+const WINDOW: usize = 8;
 
-/// Boundaries that fit a register.
+/// Boundaries that fit a register. A node cuts the values between its first and its last key into slots of one size, at
+/// most as many as it has keys and more than half as many. Where keys are crowded, a slot with more of them than a window
+/// is a node in turn. It has less than a quarter of the values: 32 bits have at most 15 levels, 64 at most 31.
 #[derive(Debug)]
-pub(super) struct Tree<K> {
-    /// From the root down. A level's keys are the first keys of the nodes of the level below.
-    levels: Vec<Level<K>>,
+pub(super) struct Table<K> {
+    /// And [`WINDOW`] times the highest key there is.
+    keys: Vec<K>,
+    /// The number of the last key.
+    last: usize,
+    /// The first one is the root.
+    nodes: Vec<Node<K>>,
+    slots: Vec<Slot>,
 }
 
-#[derive(Debug)]
-struct Level<K> {
-    nodes: Vec<[K; NODE]>,
-    /// Without the padding of the last node.
-    keys: usize,
+#[derive(Clone, Copy, Debug)]
+struct Node<K> {
+    first: K,
+    /// A slot has 2^`bits` values.
+    bits: u32,
+    /// Its first and its last slot.
+    slots: (u32, u32),
 }
 
-/// What a [`Tree`] holds.
-trait Key: Copy + Ord + std::fmt::Debug {
+/// The number of the first key in it or behind it; with [`NODE`], that of a node.
+#[derive(Clone, Copy, Debug)]
+struct Slot(u32);
+
+const NODE: u32 = 1 << 31;
+
+/// What a [`Table`] holds.
+pub(super) trait Key: Copy + Ord + std::fmt::Debug {
     const MAX: Self;
+    /// Which slot of 2^`bits` values from `first` on; the first one for a value before that.
+    fn slot(self, first: Self, bits: u32) -> usize;
 }
 
 impl Key for u32 {
     const MAX: Self = Self::MAX;
+
+    fn slot(self, first: Self, bits: u32) -> usize {
+        (self.saturating_sub(first) >> bits) as usize
+    }
 }
 
 impl Key for u64 {
     const MAX: Self = Self::MAX;
-}
 
-impl<K: Key> Level<K> {
-    fn new(keys: &[K]) -> Self {
-        let node = |keys: &[K]| {
-            let mut node = [K::MAX; NODE];
-            for (place, key) in node.iter_mut().zip(keys) {
-                *place = *key;
-            }
-            node
-        };
-        Self {
-            nodes: keys.chunks(NODE).map(node).collect(),
-            keys: keys.len(),
-        }
+    fn slot(self, first: Self, bits: u32) -> usize {
+        (self.saturating_sub(first) >> bits) as usize
     }
 }
 
-impl<K: Key> Ranks<K> for Tree<K> {
-    fn new(boundaries: &[K]) -> Self {
-        let mut keys = boundaries.to_vec();
-        let mut levels = vec![Level::new(&keys)];
-        while keys.len() > NODE {
-            keys = keys.iter().step_by(NODE).copied().collect();
-            levels.push(Level::new(&keys));
+impl<K: Key> Table<K> {
+    /// Adds a node of `keys`, the first of which is number `start`.
+    fn add(&mut self, keys: &[K], start: usize) -> Slot {
+        let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else {
+            return Slot(start as u32);
+        };
+        let mut bits = 0;
+        while last.slot(first, bits) >= keys.len() {
+            bits += 1;
         }
-        levels.reverse();
-        Self { levels }
+        let (number, at) = (self.nodes.len(), self.slots.len());
+        let slots = last.slot(first, bits) + 1;
+        self.nodes.push(Node {
+            first,
+            bits,
+            slots: (at as u32, (at + slots - 1) as u32),
+        });
+        self.slots.resize(at + slots, Slot(0));
+        let mut rest = keys;
+        for slot in 0..slots {
+            let len = rest.partition_point(|key| key.slot(first, bits) <= slot);
+            let start = start + keys.len() - rest.len();
+            let (own, behind) = rest.split_at(len);
+            self.slots[at + slot] = match len {
+                0..=WINDOW => Slot(start as u32),
+                _ => self.add(own, start),
+            };
+            rest = behind;
+        }
+        Slot(number as u32 | NODE)
+    }
+
+    fn key(&self, number: usize) -> Option<K> {
+        self.keys.get(number).copied()
+    }
+}
+
+impl<K: Key> Ranks<K> for Table<K> {
+    fn new(boundaries: &[K]) -> Self {
+        let mut table = Self {
+            keys: [boundaries, &[K::MAX; WINDOW]].concat(),
+            last: boundaries.len().saturating_sub(1),
+            nodes: Vec::new(),
+            slots: Vec::new(),
+        };
+        // Not the first boundary: no value is below it, and it may be far from the others.
+        table.add(boundaries.get(1..).unwrap_or(&[]), 1);
+        table
     }
 
     #[inline]
     fn find(&self, value: K) -> usize {
-        let mut at = 0;
-        for level in &self.levels {
-            let Some(node) = level.nodes.get(at) else {
+        let mut node = self.nodes.first();
+        loop {
+            let Some(Node { first, bits, slots }) = node else {
                 return 0;
             };
-            let below = node.iter().map(|key| u32::from(*key <= value)).sum::<u32>() as usize;
-            // The first key of a node that is entered is not above the value. The padding counts as keys where the
-            // value is the highest there is.
-            at = (at * NODE + below.saturating_sub(1)).min(level.keys.saturating_sub(1));
+            let slot = slots.0 as usize + value.slot(*first, *bits);
+            let Some(Slot(at)) = self.slots.get(slot.min(slots.1 as usize)) else {
+                return 0;
+            };
+            if at & NODE != 0 {
+                node = self.nodes.get((at & !NODE) as usize);
+                continue;
+            }
+            let start = *at as usize;
+            let window = self.keys.get(start..);
+            let Some(window) = window.and_then(<[K]>::first_chunk::<WINDOW>) else {
+                return 0;
+            };
+            // Keys of later slots are above the value. The padding is not, where the value is the highest there is.
+            let below = window
+                .iter()
+                .map(|key| u32::from(*key <= value))
+                .sum::<u32>();
+            return (start + below as usize).saturating_sub(1).min(self.last);
         }
-        at
+    }
+
+    fn memory(&self) -> usize {
+        size_of_val(self.keys.as_slice())
+            + size_of_val(self.nodes.as_slice())
+            + size_of_val(self.slots.as_slice())
     }
 }
 
-/// Boundaries of IPv6: a tree of the distinct high halves, and under each the low halves. Policies differ in the high
+/// Boundaries of IPv6: a table of the distinct high halves, and under each the low halves. Policies differ in the high
 /// one, so there are few under each.
 #[derive(Debug)]
 pub(super) struct Halves {
-    tree: Tree<u64>,
-    /// The high half, and where its low halves end.
-    groups: Vec<(u64, u32)>,
+    highs: Table<u64>,
+    groups: Vec<Group>,
     lows: Vec<u64>,
+}
+
+/// The boundaries of one high half.
+#[derive(Debug)]
+struct Group {
+    start: u32,
+    /// How many `lows` there are; none for a single boundary whose low half is zero, as prefixes up to /64 have.
+    lows: u32,
 }
 
 impl Ranks<u128> for Halves {
     fn new(boundaries: &[u128]) -> Self {
         let high = |boundary: &u128| (*boundary >> 64) as u64;
-        let mut groups = Vec::new();
+        let (mut highs, mut groups) = (Vec::new(), Vec::new());
+        let mut start = 0;
         for same in boundaries.chunk_by(|a, b| high(a) == high(b)) {
-            let end = groups.last().map_or(0, |(_, end)| *end) + same.len() as u32;
-            groups.extend(same.first().map(|boundary| (high(boundary), end)));
+            let plain = same.iter().all(|boundary| *boundary as u64 == 0);
+            highs.extend(same.first().map(high));
+            groups.push(Group {
+                start,
+                lows: if plain { 0 } else { same.len() as u32 },
+            });
+            start += same.len() as u32;
         }
-        let highs: Vec<u64> = groups.iter().map(|(high, _)| *high).collect();
         Self {
-            tree: Tree::new(&highs),
+            highs: Table::new(&highs),
             groups,
             lows: boundaries.iter().map(|boundary| *boundary as u64).collect(),
         }
@@ -138,57 +219,88 @@ impl Ranks<u128> for Halves {
     #[inline]
     fn find(&self, value: u128) -> usize {
         let (high, low) = ((value >> 64) as u64, value as u64);
-        let group = self.tree.find(high);
-        let Some(&(group_high, end)) = self.groups.get(group) else {
+        let number = self.highs.find(high);
+        let Some(group) = self.groups.get(number) else {
             return 0;
         };
-        let end = end as usize;
-        if group_high != high {
-            return end - 1;
+        let (start, len) = (group.start as usize, group.lows as usize);
+        if len == 0 {
+            return start;
         }
-        let before = group.checked_sub(1).and_then(|g| self.groups.get(g));
-        let start = before.map_or(0, |(_, end)| *end as usize);
-        let lows = self.lows.get(start..end).unwrap_or(&[]);
+        let below = match self.highs.key(number) == Some(high) {
+            true => {
+                let lows = self.lows.get(start..start + len).unwrap_or(&[]);
+                lows.partition_point(|l| *l <= low)
+            }
+            false => len,
+        };
         // Below the group's first boundary is the last interval of the group before.
-        (start + lows.partition_point(|l| *l <= low)).saturating_sub(1)
+        (start + below).saturating_sub(1)
+    }
+
+    fn memory(&self) -> usize {
+        self.highs.memory()
+            + size_of_val(self.groups.as_slice())
+            + size_of_val(self.lows.as_slice())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
 
-    fn len_is_odd(boundaries: &[u32]) -> bool {
-        boundaries.len() % 2 == 1
+    fn searched<V: Value>(boundaries: &[V], value: V) -> usize {
+        boundaries.partition_point(|b| *b <= value) - 1
     }
 
-    fn naive<V: Value>(boundaries: &[V], value: V) -> usize {
-        boundaries.iter().filter(|b| **b <= value).count() - 1
+    /// Both forms, at and beside every boundary and at `values`.
+    fn compare(boundaries: BTreeSet<u32>, values: &[u32], shift: u32) {
+        let boundaries: Vec<u32> = boundaries.into_iter().collect();
+        let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << shift).collect();
+        let (ranks, wide_ranks) = (Table::new(&boundaries), Halves::new(&wide));
+        let near = boundaries
+            .iter()
+            .flat_map(|b| [b.wrapping_sub(1), *b, b.wrapping_add(1)]);
+        for value in near.chain(values.iter().copied()).chain([0, u32::MAX]) {
+            assert_eq!(ranks.find(value), searched(&boundaries, value));
+            for low in [0, 5] {
+                let value = u128::from(value) << shift | low;
+                assert_eq!(wide_ranks.find(value), searched(&wide, value));
+            }
+        }
+        assert_eq!(wide_ranks.find(u128::MAX), wide.len() - 1);
     }
 
     proptest! {
         #[test]
-        fn agrees_with_counting(
-            boundaries in proptest::collection::btree_set(any::<u32>(), 0..700),
+        fn agrees_with_a_binary_search(
+            spread in proptest::collection::btree_set(any::<u32>(), 0..400),
+            // Crowds: from a few values on, some in every width.
+            crowded in proptest::collection::btree_set((0u32..4, 0u32..32, 0u32..40), 0..400),
             values in proptest::collection::vec(any::<u32>(), 50),
+            // A low half with zeros only, a high half with few values, and both.
+            shift in prop_oneof![Just(90u32), Just(64), Just(40), Just(0)],
         ) {
-            let mut boundaries = boundaries;
-            boundaries.insert(0);
-            let boundaries: Vec<u32> = boundaries.into_iter().collect();
-            // Few high halves and many, so that groups have one boundary and several.
-            let shift = if len_is_odd(&boundaries) { 90 } else { 40 };
-            let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << shift).collect();
-            let (ranks, wide_ranks) = (Tree::new(&boundaries), Halves::new(&wide));
-            let near = boundaries.iter().flat_map(|b| [b.wrapping_sub(1), *b, b.wrapping_add(1)]);
-            for value in values.into_iter().chain(near).chain([0, u32::MAX]) {
-                prop_assert_eq!(ranks.find(value), naive(&boundaries, value));
-                let value = u128::from(value) << shift | 5;
-                prop_assert_eq!(wide_ranks.find(value), naive(&wide, value));
-            }
-            prop_assert_eq!(wide_ranks.find(u128::MAX), wide.len() - 1);
+            let crowded = crowded.into_iter().map(|(from, bits, n)| (from * 0x3fff_0001) ^ n.wrapping_shl(bits));
+            let boundaries = spread.into_iter().chain(crowded).chain([0]).collect();
+            compare(boundaries, &values, shift);
         }
+    }
+
+    #[test]
+    fn crowded_boundaries_need_few_levels_and_little_memory() {
+        // Half of the keys in each half of what is left.
+        let keys: BTreeSet<u32> = (0..32u32)
+            .flat_map(|bits| (0..300).map(move |n| (n << 23) >> bits))
+            .collect();
+        let keys: Vec<u32> = keys.into_iter().collect();
+        let table = Table::new(&keys);
+        assert!(table.memory() <= keys.len() * 4 * 16, "{}", table.memory());
+        compare(keys.into_iter().collect(), &[], 64);
     }
 
     #[test]
@@ -196,7 +308,7 @@ mod tests {
         for len in [1u32, 15, 16, 17, 255, 256, 257, 4097] {
             let mut boundaries: Vec<u32> = (0..len).collect();
             boundaries.push(u32::MAX);
-            let ranks = Tree::new(&boundaries);
+            let ranks = Table::new(&boundaries);
             assert_eq!(ranks.find(u32::MAX), boundaries.len() - 1);
             assert_eq!(ranks.find(u32::MAX - 1), boundaries.len() - 2);
         }

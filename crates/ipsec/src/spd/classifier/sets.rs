@@ -1,44 +1,62 @@
 //! One dimension of a page: the rules that cover each interval of values.
 
+use std::ops::ControlFlow;
+
+use super::page::PAGE_RULES;
 use super::ranks::{Ranks, Value};
 
 /// Sets of at most this many rules are lists: comparing so few packets' fields with rules is cheaper than any bitmap.
 const LIST_MAX: u32 = 8;
-/// Words of a chunk, and bits of a word.
-const FANOUT: usize = 64;
-/// Rules that a chunk stands for.
-pub(super) const CHUNK: usize = FANOUT * FANOUT;
+/// Marks a set that is a bitmap.
+const MANY: u16 = u16::MAX;
+/// Words of a line.
+pub(super) const WORDS: usize = 8;
+/// Rules that a line stands for.
+pub(super) const LINE: usize = 64 * WORDS;
 
 /// The rules of one interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
-    rules: u32,
-    /// The rule if it is one; else into `lists` if there are few, else into `chunks`.
+    /// Of a list; or [`MANY`].
+    len: u16,
+    /// The first rule, if there is one.
+    first: u16,
+    /// Into `lists` or `tables`.
     at: u32,
 }
 
-/// 64 words of a bitmap of rules, of which those that are not zero are there.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chunk {
-    pub(super) present: u64,
-    words: u32,
+/// A cache line of a bitmap.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u64; WORDS]);
+
+/// A line's place, and above it which of its words are not zero: one bit each.
+#[derive(Clone, Copy, Debug)]
+struct LineAt(u32);
+
+impl LineAt {
+    fn new(line: usize, words: u8) -> Self {
+        Self((line as u32) << WORDS | u32::from(words))
+    }
+
+    fn index(self) -> usize {
+        (self.0 >> WORDS) as usize
+    }
 }
 
-/// The intervals between the boundaries of all rules in this dimension, and their sets. Neighbours share the chunks
-/// that are the same, so n rules need at most 2n chunks of 512 bytes beside the roots.
+/// The intervals between the boundaries of all rules in this dimension, and their sets. Neighbours share the lines
+/// that are the same, so n rules need at most 2n lines of 64 bytes beside the tables.
 #[derive(Debug)]
 pub(super) struct Dimension<V: Value> {
     ranks: V::Ranks,
     sets: Vec<Set>,
+    /// The first line of every bitmap, by interval: most lookups need no other.
+    heads: Vec<LineAt>,
+    /// The other lines of the bitmaps, so many for each.
+    tables: Vec<LineAt>,
+    table_len: usize,
+    lines: Vec<Line>,
     lists: Vec<u16>,
-    chunks: Vec<Chunk>,
-    words: Vec<u64>,
-    chunks_per_set: usize,
-}
-
-pub(super) enum Found<'a> {
-    Few(Few<'a>),
-    Bitmap(Bitmap<'a>),
 }
 
 /// Few rules, in their order.
@@ -61,31 +79,42 @@ impl<'a> Few<'a> {
 
 #[derive(Clone, Copy)]
 pub(super) struct Bitmap<'a> {
-    pub(super) chunks: &'a [Chunk],
-    words: &'a [u64],
+    /// No rule before it is in the set.
+    pub(super) first: u16,
+    head: LineAt,
+    table: &'a [LineAt],
+    lines: &'a [Line],
+}
+
+impl Bitmap<'static> {
+    /// All rules of a page.
+    pub(super) const ALL: Self = Self {
+        first: 0,
+        head: LineAt(0xff),
+        table: &[LineAt(0xff); PAGE_RULES / LINE - 1],
+        lines: &[Line([u64::MAX; WORDS])],
+    };
 }
 
 impl Bitmap<'_> {
-    pub(super) const EMPTY: Self = Self {
-        chunks: &[],
-        words: &[],
-    };
-
-    pub(super) fn present(&self, chunk: usize) -> u64 {
-        self.chunks.get(chunk).map_or(0, |c| c.present)
+    #[inline]
+    fn line_at(&self, line: usize) -> LineAt {
+        match line.checked_sub(1) {
+            None => self.head,
+            Some(at) => self.table.get(at).copied().unwrap_or(LineAt(0)),
+        }
     }
 
-    /// Word `index` of a chunk, which is present there.
-    pub(super) fn word(&self, chunk: usize, index: u32) -> u64 {
-        let Some(chunk) = self.chunks.get(chunk) else {
-            return 0;
-        };
-        let before = match chunk.present {
-            u64::MAX => index,
-            present => (present & ((1 << index) - 1)).count_ones(),
-        };
-        let at = chunk.words as usize + before as usize;
-        self.words.get(at).copied().unwrap_or(0)
+    /// Which words of a line are not zero.
+    #[inline]
+    pub(super) fn words(&self, line: usize) -> u32 {
+        self.line_at(line).0 & 0xff
+    }
+
+    #[inline]
+    pub(super) fn line(&self, line: usize) -> &[u64; WORDS] {
+        let line = self.lines.get(self.line_at(line).index());
+        line.map_or(&[0; WORDS], |line| &line.0)
     }
 }
 
@@ -120,36 +149,45 @@ impl<V: Value> Dimension<V> {
         Some(Self {
             ranks: V::Ranks::new(&boundaries),
             sets: builder.sets,
+            heads: builder.heads,
+            tables: builder.tables,
+            table_len: builder.state.len().saturating_sub(1),
+            lines: builder.lines,
             lists: builder.lists,
-            chunks_per_set: builder.state.len(),
-            chunks: builder.chunks,
-            words: builder.words,
         })
     }
 
-    pub(super) fn find(&self, value: V) -> Found<'_> {
-        let Some(set) = self.sets.get(self.ranks.find(value)) else {
-            return Found::Few(Few::List(&[]));
+    /// The rules of the interval that `value` is in: to compare with the packet if they are few, else a bitmap.
+    #[inline(always)]
+    pub(super) fn find(&self, value: V) -> ControlFlow<Few<'_>, Bitmap<'_>> {
+        let interval = self.ranks.find(value);
+        let Some(set) = self.sets.get(interval) else {
+            return ControlFlow::Break(Few::List(&[]));
         };
         let at = set.at as usize;
-        match set.rules {
-            1 => return Found::Few(Few::One(set.at as u16)),
-            0..=LIST_MAX => {
-                let list = self.lists.get(at..at + set.rules as usize).unwrap_or(&[]);
-                return Found::Few(Few::List(list));
+        match set.len {
+            MANY => ControlFlow::Continue(Bitmap {
+                first: set.first,
+                head: self.heads.get(interval).copied().unwrap_or(LineAt(0)),
+                table: self.tables.get(at..at + self.table_len).unwrap_or(&[]),
+                lines: &self.lines,
+            }),
+            1 => ControlFlow::Break(Few::One(set.first)),
+            len => {
+                let list = self.lists.get(at..at + usize::from(len));
+                ControlFlow::Break(Few::List(list.unwrap_or(&[])))
             }
-            _ => {}
         }
-        Found::Bitmap(Bitmap {
-            chunks: self.chunks.get(at..at + self.chunks_per_set).unwrap_or(&[]),
-            words: &self.words,
-        })
     }
 
     /// Bytes on the heap.
     pub(super) fn memory(&self) -> usize {
-        let sets = self.sets.len() * (size_of::<Set>() + size_of::<V>());
-        sets + self.lists.len() * 2 + self.chunks.len() * size_of::<Chunk>() + self.words.len() * 8
+        self.ranks.memory()
+            + size_of_val(self.sets.as_slice())
+            + size_of_val(self.heads.as_slice())
+            + size_of_val(self.lists.as_slice())
+            + size_of_val(self.tables.as_slice())
+            + size_of_val(self.lines.as_slice())
     }
 }
 
@@ -158,94 +196,99 @@ struct Builder {
     state: Vec<State>,
     rules: u32,
     sets: Vec<Set>,
+    heads: Vec<LineAt>,
+    tables: Vec<LineAt>,
+    lines: Vec<Line>,
     lists: Vec<u16>,
-    chunks: Vec<Chunk>,
-    words: Vec<u64>,
 }
 
 struct State {
-    words: [u64; FANOUT],
+    line: Line,
     /// Bit `i` is set if word `i` is not zero.
-    present: u64,
+    words: u8,
     /// What was written last, if that is still so.
-    written: Option<Chunk>,
+    written: Option<LineAt>,
 }
 
 impl Builder {
     fn new(rules: usize) -> Self {
         let state = || State {
-            words: [0; FANOUT],
-            present: 0,
+            line: Line([0; WORDS]),
+            words: 0,
             written: None,
         };
         Self {
             state: std::iter::repeat_with(state)
-                .take(rules.div_ceil(CHUNK))
+                .take(rules.div_ceil(LINE))
                 .collect(),
             rules: 0,
             sets: Vec::new(),
+            heads: Vec::new(),
+            tables: Vec::new(),
+            lines: Vec::new(),
             lists: Vec::new(),
-            chunks: Vec::new(),
-            words: Vec::new(),
         }
     }
 
     /// The rule begins, or ends if it has begun.
     fn flip(&mut self, rule: u16) {
         let rule = usize::from(rule);
-        let Some(state) = self.state.get_mut(rule / CHUNK) else {
+        let Some(state) = self.state.get_mut(rule / LINE) else {
             return;
         };
-        let (word, bit) = (rule / FANOUT % FANOUT, 1 << (rule % FANOUT));
-        state.words[word] ^= bit;
+        let (word, bit) = (rule / 64 % WORDS, 1 << (rule % 64));
+        state.line.0[word] ^= bit;
         state.written = None;
-        match state.words[word] & bit {
+        match state.line.0[word] & bit {
             0 => self.rules -= 1,
             _ => self.rules += 1,
         }
-        match state.words[word] {
-            0 => state.present &= !(1 << word),
-            _ => state.present |= 1 << word,
+        match state.line.0[word] {
+            0 => state.words &= !(1 << word),
+            _ => state.words |= 1 << word,
         }
+    }
+
+    /// The rules of the present set, in their order.
+    fn rules(state: &[State]) -> impl Iterator<Item = u16> {
+        state.iter().enumerate().flat_map(|(line, state)| {
+            let words = bits(state.words.into());
+            words.flat_map(move |word| {
+                let base = line * LINE + word as usize * 64;
+                bits(state.line.0[word as usize]).map(move |bit| (base + bit as usize) as u16)
+            })
+        })
     }
 
     /// Writes the set of the interval that begins here.
     fn emit(&mut self) {
-        let few = self.rules <= LIST_MAX;
-        let at = if few {
-            self.lists.len()
-        } else {
-            self.chunks.len()
-        } as u32;
-        self.sets.push(Set {
-            rules: self.rules,
-            at,
-        });
-        let first_list = self.lists.len();
-        for (index, state) in self.state.iter_mut().enumerate() {
-            if few {
-                let base = (index * CHUNK) as u32;
-                let rules = bits(state.present).flat_map(|at| {
-                    let word = state.words[at as usize];
-                    bits(word).map(move |bit| (base + at * FANOUT as u32 + bit) as u16)
-                });
-                self.lists.extend(rules);
-            } else {
-                let chunk = *state.written.get_or_insert_with(|| {
-                    let words = self.words.len() as u32;
-                    let present = state.present;
-                    self.words
-                        .extend(bits(present).map(|at| state.words[at as usize]));
-                    Chunk { present, words }
-                });
-                self.chunks.push(chunk);
+        let first = Self::rules(&self.state).next().unwrap_or(0);
+        if self.rules <= LIST_MAX {
+            self.sets.push(Set {
+                len: self.rules as u16,
+                first,
+                at: self.lists.len() as u32,
+            });
+            self.heads.push(LineAt(0));
+            if self.rules > 1 {
+                self.lists.extend(Self::rules(&self.state));
             }
+            return;
         }
-        if self.rules == 1
-            && let (Some(rule), Some(set)) = (self.lists.get(first_list), self.sets.last_mut())
-        {
-            set.at = u32::from(*rule);
-            self.lists.truncate(first_list);
+        self.sets.push(Set {
+            len: MANY,
+            first,
+            at: self.tables.len() as u32,
+        });
+        for (index, state) in self.state.iter_mut().enumerate() {
+            let at = *state.written.get_or_insert_with(|| {
+                self.lines.push(state.line);
+                LineAt::new(self.lines.len() - 1, state.words)
+            });
+            match index {
+                0 => self.heads.push(at),
+                _ => self.tables.push(at),
+            }
         }
     }
 }
