@@ -214,7 +214,7 @@ fn policies_are_in_order() {
 fn the_gateway_section_is_read() {
     let gateway = good(
         "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
-         tun = vpn0\n mtu = 1380\n workers = 4\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
+         tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
          log_level = info,esplanade_ike=debug\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
          retransmit_tries = 3\n cookie_threshold = 5\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
     )
@@ -226,10 +226,27 @@ fn the_gateway_section_is_read() {
         (gateway.workers, gateway.table, gateway.mark),
         (4, 220, 0x20)
     );
+    assert_eq!(gateway.flow_cache_size, 262_144);
     assert_eq!(gateway.socket, Path::new("/tmp/e.vici"));
     assert_eq!(gateway.retransmission.timeout.as_millis(), 2500);
     assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
+}
+
+#[test]
+fn the_flow_cache_has_a_size_within_bounds() {
+    let read = |size: &str| {
+        let text = format!("gateway {{\n flow_cache_size = {size}\n}}\n");
+        load_text(Path::new("test.conf"), &text).map(|loaded| loaded.gateway.flow_cache_size)
+    };
+    assert_eq!(read("1024").unwrap(), 1024);
+    assert_eq!(read("16777216").unwrap(), 16_777_216);
+    for refused in ["1023", "16777217", "0", "-1", "many"] {
+        let error = read(refused).unwrap_err().render(false);
+        assert!(error.contains("--> test.conf:2:20"), "{error}");
+        assert!(error.contains("1024"), "{error}");
+    }
+    assert_eq!(good("").gateway.flow_cache_size, 65_536);
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct GatewayConfig {
     pub interfaces: Vec<InterfaceConfig>,
     /// Data workers.
     pub workers: usize,
+    /// Flows of each IP version whose decision a worker remembers.
+    pub flow_cache_size: usize,
     /// Routing table for the routes into the TUN device.
     pub table: u32,
     /// Firewall mark on the gateway's own packets.
@@ -57,6 +59,7 @@ impl Default for GatewayConfig {
             mtu: 1400,
             interfaces: Vec::new(),
             workers: 1,
+            flow_cache_size: 65_536,
             // strongSwan's table, so that an administrator finds what he knows.
             table: 220,
             mark: 220,
@@ -91,6 +94,10 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         interfaces: Vec::new(),
         workers: read(node, "workers", d, |text| number(text, 1..=256))
             .map_or(standard.workers, |workers| workers as usize),
+        flow_cache_size: read(node, "flow_cache_size", d, |text| {
+            number(text, 1024..=16_777_216)
+        })
+        .map_or(standard.flow_cache_size, |flows| flows as usize),
         table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
             .map_or(standard.table, |table| table as u32),
         mark: read(node, "mark", d, mark).unwrap_or(standard.mark),

@@ -57,6 +57,7 @@ pub const GATEWAY: Schema = Schema {
         "tun",
         "mtu",
         "workers",
+        "flow_cache_size",
         "table",
         "mark",
         "socket",

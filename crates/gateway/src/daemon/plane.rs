@@ -109,7 +109,7 @@ impl Plane {
                     })
                 })
                 .collect();
-            let config = WorkerConfig {
+            let worker = WorkerConfig {
                 index,
                 cpu: None,
                 clock,
@@ -118,9 +118,10 @@ impl Plane {
                 sockets,
                 database,
                 reports: reports.clone(),
+                flows: config.flow_cache_size,
                 processing,
             };
-            if let Err(failure) = spawn(config).map(|worker| plane.workers.push(worker)) {
+            if let Err(failure) = spawn(worker).map(|worker| plane.workers.push(worker)) {
                 plane.stop().await;
                 return Err(failure);
             }

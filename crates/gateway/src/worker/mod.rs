@@ -80,6 +80,8 @@ pub struct WorkerConfig {
     pub sockets: WorkerSockets,
     pub database: Arc<Database>,
     pub reports: Reports,
+    /// Flows of each IP version to remember the decision of.
+    pub flows: usize,
     pub processing: Processing,
 }
 

@@ -31,6 +31,8 @@ const SLOT: usize = 65_536;
 const IDLE_MS: i32 = 1000;
 /// Sets of the flow cache that a round with packets looks at.
 const SWEPT: usize = 4;
+/// And a round without: a few milliseconds at most, in which a packet could arrive.
+const SWEPT_IDLE: usize = 1 << 14;
 /// Datagrams of one receive. Eight coalesced ones are half a megabyte, as much as the cache near the processor keeps.
 const RECEIVE_BURST: usize = 8;
 const PACKETS_MAX: usize = 2048;
@@ -87,6 +89,7 @@ impl Run {
             sockets,
             database,
             reports,
+            flows,
             processing,
             ..
         } = config;
@@ -133,7 +136,7 @@ impl Run {
             reports,
             engines,
             epoll,
-            outbound: Outbound::new(outbound),
+            outbound: Outbound::new(outbound).with_flows(flows),
             inbound: Inbound::new(inbound),
             receiver: Receiver::new(RECEIVE_BURST),
             found: inward::Found::default(),
@@ -218,7 +221,7 @@ impl Run {
     fn let_go(&mut self, idle: bool) {
         self.inbound.refresh(self.database.sad());
         self.outbound
-            .sweep_flows(if idle { usize::MAX } else { SWEPT });
+            .sweep_flows(if idle { SWEPT_IDLE } else { SWEPT });
     }
 
     fn keep_time(&mut self) {

@@ -154,6 +154,7 @@ fn site(
                 sockets,
                 database: Arc::clone(&database),
                 reports: reports.clone(),
+                flows: 4096,
                 processing: extras.processing[site],
             };
             let engines = Engines {
