@@ -127,7 +127,7 @@ def is_clear(packet, addresses) -> bool:
 
 
 @pytest.mark.esplanade_only
-# RFC 4301 R6
+# RFC 4301 R6, R69
 def test_a_trap_asks_for_transport_mode(topology, daemon, folder):
     """The host's own first packet brings the SA up; an idle one goes again and the next packet brings another."""
     settings = settings_for(topology, "esp-transport", 4)

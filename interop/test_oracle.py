@@ -210,7 +210,7 @@ def test_clear_packets_do_not_get_in(rp_filter, live):
 
 @pytest.mark.esplanade_only
 @pytest.mark.parametrize("how", ["down", "crash"])
-# RFC 4301 R8
+# RFC 4301 R8, R119
 def test_nothing_goes_out_in_the_clear(how, topology, daemon, folder, needs_capture):
     """Of a connection that should always be up nothing leaves unprotected while it is down."""
     settings = pair(topology, inner=4)

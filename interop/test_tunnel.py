@@ -12,7 +12,7 @@ from harness.traffic import Flow, assert_ping, exercise, ping, transfer
 @pytest.mark.parametrize("encap", [False, True], ids=["encap-off", "encap-on"])
 @pytest.mark.parametrize("outer", [4, 6], ids=["outer-v4", "outer-v6"])
 @every_end
-# RFC 4301 R7
+# RFC 4301 R7, R69
 def test_psk(ends, outer, encap, topology, daemon, folder, needs_capture):
     """Both inner versions in both outer ones, through one child SA."""
     wire = Capture(topology, folder / "wire.pcap")

@@ -420,7 +420,7 @@ mod tests {
         assert!(seen.is_empty());
     }
 
-    // RFC 4303 R23, R24, R33
+    // RFC 4303 R23, R24, R33; RFC 4301 R70, R78
     #[test]
     fn aead_and_integrity_do_not_mix_and_encryption_needs_integrity() {
         let sha256 = Some(Integrity::HmacSha2_256_128);

@@ -130,6 +130,7 @@ fn interfaces_that_cannot_be_are_refused() {
     }
 }
 
+// RFC 4301 R108
 #[test]
 fn site_to_site_is_understood() {
     let loaded = load(&fixture("good/site-to-site.conf")).unwrap();
@@ -185,7 +186,7 @@ fn inheritance_follows_strongswan() {
     );
 }
 
-// RFC 4301 R11, R12
+// RFC 4301 R11, R12, R86
 #[test]
 fn policies_are_in_order() {
     let loaded = load(&fixture("good/shunts.conf")).unwrap();
@@ -386,6 +387,24 @@ fn options_of_the_tunnel_header_are_read() {
     );
 }
 
+// RFC 4301 R106
+#[test]
+fn selectors_of_both_ip_versions() {
+    let keys = "local_ts = 10.1.0.0/16, fd00:1::/32\n remote_ts = 10.2.0.0/16, fd00:2::/32";
+    let loaded = good(&site("", keys));
+    let child = &loaded.ike.connections[0].children[0];
+    let net = |from: &str, to: &str| Selector::range(from.parse().unwrap(), to.parse().unwrap());
+    let v6 = |n| {
+        net(
+            &format!("fd00:{n}::"),
+            &format!("fd00:{n}:ffff:ffff:ffff:ffff:ffff:ffff"),
+        )
+    };
+    assert_eq!(child.local_ts, [net("10.1.0.0", "10.1.255.255"), v6(1)]);
+    assert_eq!(child.remote_ts, [net("10.2.0.0", "10.2.255.255"), v6(2)]);
+}
+
+// RFC 4301 R101
 #[test]
 fn contradictions_are_refused() {
     for (child, expected) in [
@@ -398,6 +417,10 @@ fn contradictions_are_refused() {
         (
             "pfp = remote_port\n start_action = trap",
             "`pfp`: ports belong to a protocol",
+        ),
+        (
+            "pfp = remote_port\n start_action = trap\n remote_ts = 10.2.0.0/16[udp/opaque]",
+            "`pfp`: packets with opaque ports",
         ),
         ("pfp = remote", "`pfp`: `remote` is not known"),
         ("class = 8", "`class`"),

@@ -123,7 +123,7 @@ fn narrow_interface(test: &str, udp_encap: bool, outer_v6: bool) {
     assert_eq!(worker.io.path_mtus_learned.load(Ordering::Relaxed), 1);
 }
 
-// RFC 4301 R59; RFC 4302 R19; RFC 4303 R27
+// RFC 4301 R59, R113, R127; RFC 4302 R19; RFC 4303 R27
 #[test]
 fn a_narrow_interface_is_reported_through_udp_and_ipv4() {
     narrow_interface(
@@ -133,7 +133,7 @@ fn a_narrow_interface_is_reported_through_udp_and_ipv4() {
     );
 }
 
-// RFC 4301 R62; RFC 4303 R27
+// RFC 4301 R62, R113, R127; RFC 4303 R27
 #[test]
 fn a_narrow_interface_is_reported_through_esp_and_ipv6() {
     narrow_interface(

@@ -29,6 +29,7 @@ fn negotiate(change: impl FnOnce(&mut Connection, &mut Connection)) -> Vec<(Tran
         .collect()
 }
 
+// RFC 4303 R1, R2, R56, R68
 #[test]
 fn every_transform_of_a_child() {
     for transform in Transform::all() {

@@ -175,7 +175,7 @@ fn a_child_rekey_asks_for_another_group() {
     pair.assert_clean_end();
 }
 
-// RFC 4301 R26
+// RFC 4301 R26, R89, R99
 #[test]
 fn selectors_are_narrowed() {
     let mut pair = Pair::with(|a, _| {
@@ -197,6 +197,7 @@ fn selectors_are_narrowed() {
     );
 }
 
+// RFC 4301 R97
 #[test]
 fn dynamic_selectors_are_the_gateways() {
     let mut pair = Pair::with(|a, b| {

@@ -518,6 +518,7 @@ fn children_with_the_same_selectors_find_each_other() {
 }
 
 /// RFC 7296 section 1.3.1. We take TFC padding ourselves.
+// RFC 4303 R63
 #[test]
 fn a_peer_may_refuse_tfc_padding() {
     let now = std::time::Instant::now();

@@ -15,7 +15,7 @@ fn zeroed(packet: &[u8]) -> Result<(Vec<u8>, usize), Malformed> {
     Ok((bytes, at))
 }
 
-// RFC 4302 R17
+// RFC 4302 R17, R46
 #[test]
 fn scapy_sees_the_same_bytes() {
     let file = vectors::primitives("ah-mutable.json");
@@ -139,7 +139,7 @@ fn headers_have_the_padded_length() {
 }
 
 /// Transport mode goes behind what routers read and before what only the receiver reads.
-// RFC 4302 R14
+// RFC 4302 R14; RFC 4301 R77
 #[test]
 fn insertion_places() {
     let at =

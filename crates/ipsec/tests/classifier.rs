@@ -240,7 +240,7 @@ fn rng(seed: u64) -> TestRng {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // RFC 4301 R12, R13, R14, R15, R16, R17, R55
+    // RFC 4301 R12, R13, R14, R15, R16, R17, R55, R85, R96, R120, R130
     #[test]
     fn random_rule_sets(seed in any::<u64>(), count in 0usize..150, crowded in any::<bool>()) {
         let mut rng = rng(seed);

@@ -164,7 +164,7 @@ fn default_tunnel() -> Tunnel {
     tunnel(IcmpErrors::default(), IcmpErrors::default())
 }
 
-// RFC 4301 R47, R48, R49
+// RFC 4301 R47, R48, R49, R123
 #[test]
 fn an_error_goes_and_comes_with_the_flow_that_it_is_about() {
     let mut tunnel = default_tunnel();

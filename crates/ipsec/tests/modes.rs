@@ -20,6 +20,7 @@ use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::{FlowLabelPolicy, OuterFacts};
 use esplanade_ipsec::wire::{IpView, checksum, ip};
+use esplanade_testkit::model;
 use proptest::prelude::*;
 
 const GCM: Transform = Transform::ESP[0];
@@ -133,6 +134,26 @@ fn every_mode_and_protocol_delivers_what_was_sent() {
                 }
             }
         }
+    }
+}
+
+// RFC 4301 R76
+#[test]
+fn a_receiver_takes_every_dscp() {
+    let with = |dscp: u8| {
+        let mut packet = inner(4, &[7; 9]);
+        model::set_tos(&mut packet, dscp << 2);
+        model::set_checksum(&mut packet);
+        packet
+    };
+    let packets: Vec<Vec<u8>> = (0..64).map(with).collect();
+    for mode in [Mode::Tunnel, Mode::Transport] {
+        let mut tunnel = Tunnel::with(GCM, false, |p| {
+            p.mode = mode;
+            p.path = ends(4, false);
+        });
+        let sent = frames(&mut tunnel, &packets);
+        assert_eq!(open(&mut tunnel, &sent), packets);
     }
 }
 
@@ -283,6 +304,7 @@ fn the_ah_header_must_be_there_and_whole() {
 }
 
 /// RFC 4303 §2.7.
+// RFC 4303 R21, R62
 #[test]
 fn padding_hides_the_length_and_comes_off_again() {
     let packets = some_packets(4);
@@ -301,6 +323,7 @@ fn padding_hides_the_length_and_comes_off_again() {
 }
 
 /// RFC 4303 §2.6.
+// RFC 4303 R16, R17, R18
 #[test]
 fn dummies_are_made_and_discarded() {
     let mut tunnel = Tunnel::new(GCM, false);

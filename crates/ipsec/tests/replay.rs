@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    // RFC 4302 R24, R27; RFC 4303 R32, R36, R37, R41
+    // RFC 4302 R24, R27, R44; RFC 4303 R32, R36, R37, R41, R61
     #[test]
     fn agrees_with_a_set(
         esn in any::<bool>(),

@@ -116,7 +116,7 @@ fn a_reader_that_slept_through_more_than_is_kept_begins_anew() {
     assert!(reader.lookup(&sad, other).is_some());
 }
 
-// RFC 4301 R2; RFC 4302 R5; RFC 4303 R4, R5
+// RFC 4301 R2, R72, R73, R74; RFC 4302 R5, R41, R42, R43; RFC 4303 R4, R5, R58, R59, R60
 #[test]
 fn the_longest_match_finds_the_sa_of_a_group() {
     let sad = Sad::new();

@@ -128,7 +128,7 @@ fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
 }
 
 proptest! {
-    // RFC 4301 R9, R13, R28, R40
+    // RFC 4301 R9, R13, R28, R40, R83, R84
     #[test]
     fn the_spd_takes_the_first_match(
         entries in proptest::collection::vec((any_ends(), 0u8..3), 0..8),
@@ -201,7 +201,7 @@ fn inbound_sa(spi: u32) -> Arc<InboundSa> {
     Arc::new(InboundSa::new(parameters).expect("good keys"))
 }
 
-// RFC 4302 R4, R6; RFC 4303 R3, R6
+// RFC 4302 R4, R6; RFC 4303 R3, R6, R60
 #[test]
 fn the_sad_finds_what_was_inserted_and_nothing_else() {
     let sad = Sad::new();

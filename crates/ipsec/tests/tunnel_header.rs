@@ -60,7 +60,7 @@ fn delivered(options: &TunnelOptions, packet: &[u8], outer_tos: u8) -> Option<u8
     Some(view.tos)
 }
 
-// RFC 4301 R36
+// RFC 4301 R36, R114
 #[test]
 fn dscps_are_mapped() {
     let map = DscpMap::fixed(8).with(46, 40).with(10, 10);

@@ -43,7 +43,7 @@ fn an_sa_without_ports_carries_every_fragment() {
     assert_eq!(tunnel.open(&sealed), packets);
 }
 
-// RFC 4301 R53
+// RFC 4301 R53, R95
 #[test]
 fn an_sa_with_ports_takes_no_later_fragment() {
     let mut tunnel = Tunnel::new(TRANSFORM, false);

@@ -94,6 +94,23 @@ fn ipv4_fields() {
     assert_eq!(parse(&gre).ports, None);
 }
 
+/// RFC 4301 §4.4.1.1 says which headers are skipped; ESP and AH are what is looked for.
+// RFC 4301 R94
+#[test]
+fn the_default_extension_headers_are_skipped() {
+    let ports = [1, 2, 3, 4, 0, 8, 0, 0];
+    for skipped in [0u8, 43, 44, 60] {
+        let payload = [&[17, 0, 0, 0, 0, 0, 0, 0], &ports[..]].concat();
+        let view = parse(&ipv6("fd00:1::1", "fd00:2::1", skipped, 0, &payload));
+        assert_eq!((view.protocol, view.upper), (17, 48), "{skipped}");
+        assert_eq!(view.ports, Some((0x0102, 0x0304)));
+    }
+    for kept in [50u8, 51] {
+        let view = parse(&ipv6("fd00:1::1", "fd00:2::1", kept, 0, &ports));
+        assert_eq!((view.protocol, view.upper, view.ports), (kept, 40, None));
+    }
+}
+
 #[test]
 fn later_fragments_have_no_ports() {
     let mut packet = ipv4("10.1.0.7", "10.2.0.9", ip::PROTOCOL_UDP, 0, &[0; 16]);

@@ -1,7 +1,7 @@
 //! `docs/rfc-coverage.md`: one row per MUST and SHOULD of the RFCs in `docs/rfc/`, with the tests that cite it.
 //!
 //! A test cites requirements in a comment above it: `// RFC 4303 R12, R13; RFC 4302 R7`. Requirements are numbered in
-//! the order of `docs/rfc/*.json`. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` writes the
+//! the order of `docs/rfc/*.json`, where new ones go to the end; the page has them by section. `ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` writes the
 //! page again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,9 +153,23 @@ fn citations() -> Citations {
     citations
 }
 
+/// Sorts sections: numbers by value, appendices (`A2.2`) behind them.
+fn section_key(section: &str) -> Vec<(bool, String, u32)> {
+    let part = |part: &str| {
+        let digits = part.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let letters = &part[..part.len() - digits.len()];
+        (
+            !letters.is_empty(),
+            letters.to_owned(),
+            digits.parse().unwrap_or(0),
+        )
+    };
+    section.split('.').map(part).collect()
+}
+
 fn page(rfcs: &[Rfc], citations: &Citations) -> String {
     let mut page = String::from(
-        "# RFC coverage\n\nThe requirements (MUST and SHOULD) of RFC 4301, 4302 and 4303, in our words, with the tests that cite it or the reason for not \
+        "# RFC coverage\n\nThe requirements (MUST and SHOULD) of RFC 4301, 4302 and 4303, one by one as in their texts and in our words, with the tests that cite it or the reason for not \
          doing it. Written by\n`ESPLANADE_WRITE=1 cargo test -p esplanade-testkit --test rfc_coverage` from `docs/rfc/*.json` and the comments \
          `// RFC 4303 R12` above the tests;\nthe same test fails when this page is stale. A *rule* is demanded in other words. Requirements on the authors of other documents, such as algorithm \
          RFCs, are left out.\n\n",
@@ -188,7 +202,9 @@ fn page(rfcs: &[Rfc], citations: &Citations) -> String {
         page.push_str(
             "| id | section | level | requirement | tests, or why not |\n|---|---|---|---|---|\n",
         );
-        for r in &rfc.requirements {
+        let mut sorted: Vec<&Requirement> = rfc.requirements.iter().collect();
+        sorted.sort_by_key(|r| section_key(&r.section));
+        for r in sorted {
             let tests = citations.get(&(rfc.rfc, r.id)).into_iter().flatten();
             let link = |t: &Test| format!("[{}](../{})", t.name, t.file);
             let mut cell: Vec<String> = tests.map(link).collect();
@@ -250,6 +266,19 @@ fn the_page_is_what_the_citations_say() {
     assert!(
         written == expected,
         "{PAGE} is stale, from {stale:?} on: see the head of this file"
+    );
+}
+
+#[test]
+fn sections_are_sorted() {
+    let sections = [
+        "2", "4.4.1", "4.4.1.1", "4.10", "10", "A2.2", "A3", "B1", "D.4",
+    ];
+    assert!(
+        sections
+            .iter()
+            .map(|section| section_key(section))
+            .is_sorted()
     );
 }
 

@@ -210,6 +210,14 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
             );
             report("pfp", bad, at("pfp"), d);
         }
+        let hidden = |ts: &Selector| ts.ports == (u16::MAX, 0);
+        if ports && policy.local_ts.iter().chain(&policy.remote_ts).any(hidden) {
+            let bad = Bad::new(
+                "packets with opaque ports have none to take (RFC 4301 section 4.4.2.2)",
+                "leave the ports out of `pfp`, or `opaque` out of the selectors",
+            );
+            report("pfp", bad, at("pfp"), d);
+        }
         if !policy.trap {
             let bad = Bad::new(
                 "only packets can say which selectors to negotiate",

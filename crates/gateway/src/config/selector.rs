@@ -125,7 +125,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
     let ports = match ports {
         None | Some("any" | "%any" | "") => (0, u16::MAX),
         // From 65535 to 0 (RFC 7296 section 3.13.1).
-        Some("opaque") if protocol != 0 => return Ok((protocol, (u16::MAX, 0))),
+        Some("opaque") if WITH_PORTS.contains(&protocol) => return Ok((protocol, (u16::MAX, 0))),
         Some(types) if matches!(protocol, ICMP | ICMPV6) => icmp(types)?,
         Some(range) => match range.split_once('-') {
             Some((from, to)) if from.parse::<u16>().is_ok() => (port(from)?, port(to)?),
@@ -137,6 +137,11 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
             format!("{} is not a port range", quoted(text)),
             "write the lower port first",
         ));
+    }
+    if protocol != 0 && ports != (0, u16::MAX) && !WITH_PORTS.contains(&protocol) {
+        let help = "leave the ports out (RFC 4301 appendix D.2)";
+        let what = format!("the protocol in {} has no ports", quoted(text));
+        return Err(Bad::new(what, help));
     }
     if protocol == 0 && ports != (0, u16::MAX) {
         let help = "name the protocol, such as [tcp/80]";
@@ -150,6 +155,8 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
+/// ICMP with its types, TCP, UDP, DCCP, ICMPv6, SCTP and UDP-Lite.
+const WITH_PORTS: [u8; 7] = [ICMP, 6, 17, 33, ICMPV6, 132, 136];
 
 /// `type`, `type-type`, `type/code` or `type/code-code`: the type is the high byte, the code the low one
 /// (RFC 7296 section 3.13.1).
@@ -209,6 +216,7 @@ mod tests {
         Selector::range(from.parse().unwrap(), to.parse().unwrap())
     }
 
+    // RFC 4301 R124, R125, R128
     #[test]
     fn shapes() {
         assert_eq!(
@@ -258,11 +266,14 @@ mod tests {
             "1.1.1.1[icmp/0-8/0]",
             "1.1.1.1[icmp/3/5-4]",
             "1.1.1.1[tcp/3/4]",
+            "1.1.1.1[gre/1]",
+            "1.1.1.1[47/opaque]",
         ] {
             assert!(selector(bad).is_err(), "{bad}");
         }
     }
 
+    // RFC 4301 R96
     #[test]
     fn icmp_types_and_opaque_ports() {
         let ports = |text: &str| selector(text).unwrap().ports;

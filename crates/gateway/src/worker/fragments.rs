@@ -140,7 +140,7 @@ mod tests {
         fragments.admit(&IoCounters::default(), spd, (packet, &view), now_ms)
     }
 
-    // RFC 4301 R56
+    // RFC 4301 R56, R129
     #[test]
     fn later_fragments_are_bypassed_after_their_first() {
         let (mut fragments, spd) = (Fragments::new(0), spd());

@@ -369,7 +369,7 @@ fn extended_key_usage_follows_rfc_4945() {
     );
 }
 
-// RFC 4301 R26
+// RFC 4301 R26, R105
 #[test]
 fn certificates_prove_only_their_own_identities() {
     let moon_cert = file!("moon-ecdsa256.pem");
@@ -494,7 +494,7 @@ fn malformed_identity_payloads_are_refused() {
     );
 }
 
-// RFC 4301 R26
+// RFC 4301 R26, R102, R104
 #[test]
 fn patterns_accept_what_they_cover() {
     for (pattern, presented, accepted, precision) in [
@@ -512,6 +512,9 @@ fn patterns_accept_what_they_cover() {
         ("10.0.0.1", "10.0.0.1", true, 2),
         ("10.0.0.1", "10.0.0.2", false, 2),
         ("moon", "%any", false, 2),
+        ("@#0102", "@#0102", true, 2),
+        ("@#01", "@#0102", false, 2),
+        ("@#0102", "@#01", false, 2),
     ] {
         let pattern: Identity = pattern.parse().unwrap();
         let presented: Identity = presented.parse().unwrap();

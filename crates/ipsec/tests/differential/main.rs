@@ -13,7 +13,7 @@ use choices::Choices;
 /// Scenarios of one run, unless `ESPLANADE_MODEL_SEEDS` says otherwise.
 const SEEDS: u64 = 1000;
 
-// RFC 4301 R10, R67, R68; RFC 4303 R21, R51, R52
+// RFC 4301 R10, R67, R68, R71, R82, R110, R115; RFC 4303 R21, R51, R52; RFC 4302 R48
 #[test]
 fn the_packet_path_does_what_the_model_does() {
     let seeds = std::env::var("ESPLANADE_MODEL_SEEDS").ok();

@@ -277,6 +277,7 @@ fn the_order_of_the_configuration_decides() {
     assert_eq!(send(&join, "10.2.3.1"), Ok(sa.spi_out));
 }
 
+// RFC 4301 R91
 #[test]
 fn a_reload_keeps_what_is_up() {
     let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
@@ -429,7 +430,7 @@ fn join_with_voice() -> Join {
 }
 
 /// RFC 4301 section 4.1: one entry, an SA for each set of DSCPs.
-// RFC 4301 R3
+// RFC 4301 R3, R75
 #[test]
 fn dscps_choose_among_the_sas_of_one_entry() {
     let mut join = join_with_voice();
@@ -546,7 +547,7 @@ fn flows_share_the_entry_that_they_populate() {
     assert_eq!(demand(&hidden, &selector), None);
 }
 
-// RFC 4301 R20; RFC 4303 R22
+// RFC 4301 R20; RFC 4303 R22, R63
 #[test]
 fn what_was_configured_reaches_the_sas() {
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
