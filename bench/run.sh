@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every measurement with a record: the packet path and IKE handshakes in process, then tunnels side by side.
+# Every measurement with a record: the packet path, its ciphers and IKE handshakes in process, then tunnels side by side.
 # Arguments go to tunnel.py.
 set -eu
 cd "$(dirname "$0")/.."
@@ -7,5 +7,6 @@ tools/deps.sh --bench
 cargo build --locked --release --bin esplanade
 .venv/bin/python bench/walk.py
 .venv/bin/python bench/classifier.py
+.venv/bin/python bench/transforms.py
 .venv/bin/python bench/handshake.py
 .venv/bin/python bench/tunnel.py "$@"
