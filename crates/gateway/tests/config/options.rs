@@ -1,0 +1,168 @@
+//! Options of children.
+
+use std::sync::Arc;
+
+use esplanade::config::PolicyAction;
+use esplanade_ike::config::{Mode, Selector};
+use esplanade_ipsec::icmp_errors::IcmpErrors;
+use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
+use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
+
+use super::{good, refusal, site};
+
+// RFC 4301 R35, R36, R58; RFC 4302 R31; RFC 4303 R42
+#[test]
+fn sa_options_are_read() {
+    let loaded = good(&site(
+        "",
+        "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n icmp_errors = strict\n dscp = ef, cs5, 12\n class = 6
+         pfp = remote_addr, protocol, remote_port\n inactivity = 5m\n replay_window = 65536",
+    ));
+    let policy = &loaded.policies[0];
+    assert_eq!(policy.mode, Mode::Tunnel);
+    let options = &policy.sa;
+    assert_eq!(options.tunnel.df, DfPolicy::Set);
+    assert_eq!(options.tunnel.dscp, DscpPolicy::fixed(0));
+    assert_eq!(options.tfc, TfcPadding::To(loaded.gateway.mtu));
+    assert_eq!(options.dscp, DscpSet::from_iter([46, 40, 12]));
+    assert_eq!(options.class, Some(6));
+    assert_eq!(options.icmp_errors, IcmpErrors::Strict);
+    assert!(options.populate.remote && options.populate.protocol && options.populate.remote_port);
+    assert!(!options.populate.local && !options.populate.local_port);
+    let child = &loaded.ike.connections[0].children[0];
+    assert_eq!(child.inactivity.as_secs(), 300);
+    assert_eq!(child.replay_window, 65_536);
+    assert!(child.from_packet);
+
+    let loaded = good(&site(
+        "",
+        "mode = transport\n copy_df = no\n tfc_padding = 0",
+    ));
+    assert_eq!(loaded.policies[0].mode, Mode::Transport);
+    assert_eq!(loaded.policies[0].action, PolicyAction::Protect);
+    assert_eq!(loaded.policies[0].sa.tunnel.df, DfPolicy::Clear);
+    assert_eq!(loaded.policies[0].sa.dscp, DscpSet::ALL);
+    assert_eq!(loaded.policies[0].sa.icmp_errors, IcmpErrors::Quoted);
+    let child = &loaded.ike.connections[0].children[0];
+    assert_eq!(child.mode, Mode::Transport);
+    assert!(!child.from_packet);
+}
+
+// RFC 4301 R36, R37
+#[test]
+fn options_of_the_tunnel_header_are_read() {
+    let tunnel = |keys: &str| good(&site("", keys)).policies[0].sa.tunnel.clone();
+    let standard = tunnel("");
+    assert_eq!(standard, TunnelOptions::default());
+    assert_eq!(
+        tunnel("copy_dscp = out\n copy_ecn = yes\n copy_df = yes"),
+        standard
+    );
+    assert_eq!(tunnel("copy_ecn = no").ecn, EcnPolicy::Clear);
+    assert_eq!(tunnel("ttl = 255").ttl.map(|ttl| ttl.get()), Some(255));
+    for (copy, out, inward) in [
+        ("out", true, false),
+        ("in", false, true),
+        ("yes", true, true),
+        ("no", false, false),
+    ] {
+        let tunnel = tunnel(&format!("copy_dscp = {copy}"));
+        let dscp = match out {
+            true => DscpPolicy::Copy,
+            false => DscpPolicy::fixed(0),
+        };
+        assert_eq!((tunnel.dscp, tunnel.dscp_from_outer), (dscp, inward));
+    }
+    let map = DscpMap::fixed(0);
+    let map = (10..14).fold(map, |map, inner| map.with(inner, 10));
+    assert_eq!(
+        tunnel("dscp_map = ef:46, 10-13:af11, *:0").dscp,
+        DscpPolicy::Map(Arc::new(map.with(46, 46)))
+    );
+    let rest = DscpMap::identity().with(46, 40);
+    assert_eq!(
+        tunnel("dscp_map = 46:cs5").dscp,
+        DscpPolicy::Map(Arc::new(rest))
+    );
+}
+
+// RFC 4301 R106
+#[test]
+fn selectors_of_both_ip_versions() {
+    let keys = "local_ts = 10.1.0.0/16, fd00:1::/32\n remote_ts = 10.2.0.0/16, fd00:2::/32";
+    let loaded = good(&site("", keys));
+    let child = &loaded.ike.connections[0].children[0];
+    let net = |from: &str, to: &str| Selector::range(from.parse().unwrap(), to.parse().unwrap());
+    let v6 = |n| {
+        net(
+            &format!("fd00:{n}::"),
+            &format!("fd00:{n}:ffff:ffff:ffff:ffff:ffff:ffff"),
+        )
+    };
+    assert_eq!(child.local_ts, [net("10.1.0.0", "10.1.255.255"), v6(1)]);
+    assert_eq!(child.remote_ts, [net("10.2.0.0", "10.2.255.255"), v6(2)]);
+}
+
+// RFC 4301 R101
+#[test]
+fn contradictions_are_refused() {
+    for (child, expected) in [
+        ("mode = beet", "`mode`: the mode `beet` is not supported"),
+        (
+            "mode = transport\n tfc_padding = mtu",
+            "`tfc_padding`: transport mode",
+        ),
+        ("pfp = remote_addr", "`pfp`: only packets"),
+        (
+            "pfp = remote_port\n start_action = trap",
+            "`pfp`: ports belong to a protocol",
+        ),
+        (
+            "pfp = remote_port\n start_action = trap\n remote_ts = 10.2.0.0/16[udp/opaque]",
+            "`pfp`: packets with opaque ports",
+        ),
+        ("pfp = remote", "`pfp`: `remote` is not known"),
+        ("class = 8", "`class`"),
+        ("dscp = ef, gold", "`dscp`: `gold` is not a DSCP"),
+        ("replay_window = 65537", "`replay_window`"),
+        (
+            "ah_proposals = sha256\n tfc_padding = mtu",
+            "`tfc_padding`: AH",
+        ),
+        (
+            "mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n dscp = ef",
+            "`dscp`: pass and drop",
+        ),
+        (
+            "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n class = 3",
+            "`class`: pass and drop",
+        ),
+        ("copy_df = maybe", "`copy_df`"),
+        (
+            "copy_ecn = maybe",
+            "`copy_ecn`: `maybe` is neither yes nor no",
+        ),
+        ("copy_dscp = inout", "`copy_dscp`: `inout` is not known"),
+        ("ttl = 0", "`ttl`: `0` is not a number from 1 to 255"),
+        ("ttl = 256", "`ttl`"),
+        ("dscp_map = 46", "`dscp_map`: `46` is not an entry"),
+        ("dscp_map = 64:0", "`dscp_map`: `64` is not a DSCP"),
+        (
+            "dscp_map = 0-9:0, ef:1, 9:1",
+            "`dscp_map`: the DSCP 9 is in",
+        ),
+        ("dscp_map = *:0, *:0", "`dscp_map`: `*` is in the map twice"),
+        (
+            "dscp_map = *:0\n copy_dscp = in",
+            "`dscp_map`: `copy_dscp` says",
+        ),
+        ("icmp_errors = no", "`icmp_errors`"),
+        ("tfc_padding = 70000", "`tfc_padding`"),
+    ] {
+        let rendered = refusal(&site("", child));
+        assert!(rendered.contains(expected), "{expected}: {rendered}");
+    }
+    let rendered = refusal(&site("encap = yes", "ah_proposals = sha256"));
+    assert!(rendered.contains("AH cannot be encapsulated"), "{rendered}");
+    good(&site("", "ah_proposals = sha256\n mode = transport"));
+}
