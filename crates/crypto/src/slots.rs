@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// Slots of a chunk: what a change copies at most, besides the list of chunks, while there is a snapshot.
-const CHUNK: usize = 512;
+const CHUNK: usize = 256;
 
 type Chunk<T> = [Option<Arc<T>>; CHUNK];
 type Chunks<T> = Vec<Option<Arc<Chunk<T>>>>;
@@ -12,7 +12,7 @@ type Chunks<T> = Vec<Option<Arc<Chunk<T>>>>;
 ///
 /// For one writer and many readers, each with a snapshot of its own: a batch takes one with it to its engine, so that
 /// the packets of a batch count no references one by one. A change copies the chunk that it is in if a snapshot shares
-/// it. Numbers should be small: the table takes 8 bytes for each 512 up to the highest.
+/// it. Numbers should be small: the table takes 8 bytes for each 256 up to the highest.
 pub struct SlotTable<T>(Option<Arc<Chunks<T>>>);
 
 impl<T> SlotTable<T> {

@@ -20,7 +20,7 @@
 //! }
 //! outbound.submit(&mut engine)?;                           // Full: poll, then try again
 //! while let Some(sealed) = outbound.poll(&mut engine) {
-//!     for train in sealed.trains(max) { /* send train.esp to train.meta.path.remote, or train.frame */ }
+//!     for train in sealed.trains(max) { /* send train.esp to train.meta.path().remote, or train.frame */ }
 //!     outbound.recycle(sealed);
 //! }                                                        // again while packets are waiting(): nested SAs
 //! ```
@@ -58,6 +58,7 @@ pub mod iv;
 mod layout;
 pub mod lifetime;
 pub mod mss;
+mod numbers;
 pub mod outbound;
 mod path;
 pub mod pmtu;

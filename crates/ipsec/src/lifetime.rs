@@ -161,6 +161,9 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
+    /// The bytes that every run needs.
+    pub(crate) const HOT: usize = std::mem::offset_of!(Self, totals);
+
     pub fn new(limits: &LifetimeLimits, installed_ms: u64) -> Self {
         let l = limits;
         let lifetime = Self {

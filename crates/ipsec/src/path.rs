@@ -20,10 +20,107 @@ impl Path {
     }
 }
 
-/// A socket address takes an address (two words) and one word of port, scope and version.
-const WORDS: usize = 6;
-const VERSION_6: u64 = 1 << 63;
-const UDP_ENCAP: u64 = 1 << 62;
+/// A path in six words, as packets need it: two of them say all about one between IPv4 addresses.
+///
+/// The first word has the ports, the local one in front, and the flags; the second both IPv4 addresses, the local one in
+/// front. If either is of IPv6, the second is the first half of the local address, followed by its second half,
+/// the remote address, and both scopes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PackedPath([u64; NEAR + FAR]);
+
+const NEAR: usize = 2;
+const FAR: usize = 4;
+const LOCAL_V6: u64 = 1 << 63;
+const REMOTE_V6: u64 = 1 << 62;
+const UDP_ENCAP: u64 = 1 << 61;
+
+impl PackedPath {
+    #[inline(always)]
+    pub fn version(&self) -> IpVersion {
+        match self.0[0] & REMOTE_V6 {
+            0 => IpVersion::V4,
+            _ => IpVersion::V6,
+        }
+    }
+
+    #[inline(always)]
+    pub fn udp_encap(&self) -> bool {
+        self.0[0] & UDP_ENCAP != 0
+    }
+
+    pub fn unpack(&self) -> Path {
+        let [ports, near, local_low, remote_high, remote_low, scopes] = self.0;
+        let (local_port, remote_port) = ((ports >> 16) as u16, ports as u16);
+        if ports & (LOCAL_V6 | REMOTE_V6) == 0 {
+            let v4 = |bits: u64| IpAddr::V4(Ipv4Addr::from_bits(bits as u32));
+            return Path {
+                local: SocketAddr::new(v4(near >> 32), local_port),
+                remote: SocketAddr::new(v4(near), remote_port),
+                udp_encap: self.udp_encap(),
+            };
+        }
+        let address = |flag: u64, high: u64, low: u64, port: u16, scope: u64| {
+            if ports & flag == 0 {
+                return SocketAddr::new(Ipv4Addr::from_bits(low as u32).into(), port);
+            }
+            let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+            SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope as u32))
+        };
+        Path {
+            local: address(LOCAL_V6, near, local_low, local_port, scopes >> 32),
+            remote: address(REMOTE_V6, remote_high, remote_low, remote_port, scopes),
+            udp_encap: self.udp_encap(),
+        }
+    }
+}
+
+impl From<Path> for PackedPath {
+    fn from(path: Path) -> Self {
+        let (local, remote) = (&path.local, &path.remote);
+        let mut ports = u64::from(local.port()) << 16 | u64::from(remote.port());
+        if path.udp_encap {
+            ports |= UDP_ENCAP;
+        }
+        if let (IpAddr::V4(local), IpAddr::V4(remote)) = (local.ip(), remote.ip()) {
+            let near = u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits());
+            return Self([ports, near, 0, 0, 0, 0]);
+        }
+        if local.is_ipv6() {
+            ports |= LOCAL_V6;
+        }
+        if remote.is_ipv6() {
+            ports |= REMOTE_V6;
+        }
+        let [local_high, local_low, local_scope] = words(local);
+        let [remote_high, remote_low, remote_scope] = words(remote);
+        let scopes = local_scope << 32 | remote_scope;
+        Self([
+            ports,
+            local_high,
+            local_low,
+            remote_high,
+            remote_low,
+            scopes,
+        ])
+    }
+}
+
+/// Address and scope. Flow information is not kept: outer headers have a policy for it.
+fn words(address: &SocketAddr) -> [u64; 3] {
+    match address {
+        SocketAddr::V4(v4) => [0, v4.ip().to_bits().into(), 0],
+        SocketAddr::V6(v6) => {
+            let bits = v6.ip().to_bits();
+            [(bits >> 64) as u64, bits as u64, v6.scope_id().into()]
+        }
+    }
+}
+
+impl std::fmt::Debug for PackedPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.unpack().fmt(f)
+    }
+}
 
 /// A path that the control plane changes and workers read.
 ///
@@ -32,103 +129,86 @@ const UDP_ENCAP: u64 = 1 << 62;
 #[derive(Debug)]
 pub(crate) struct PathCell {
     version: AtomicU64,
-    places: [[AtomicU64; WORDS]; 2],
+    /// Of the even place; most paths never change.
+    near: [AtomicU64; NEAR],
+    far: Box<Far>,
+}
+
+/// What a reader of the first path of an SA, between IPv4 addresses, does not need.
+#[derive(Debug)]
+struct Far {
+    odd_near: [AtomicU64; NEAR],
+    even: [AtomicU64; FAR],
+    odd: [AtomicU64; FAR],
     writer: Mutex<()>,
 }
 
 impl PathCell {
     pub fn new(path: Path) -> Self {
-        let words = encode(&path);
+        let [a, b, c, d, e, f] = PackedPath::from(path).0;
+        let (near, far) = ([a, b], [c, d, e, f]);
         Self {
             version: AtomicU64::new(0),
-            places: [words.map(AtomicU64::new), words.map(AtomicU64::new)],
-            writer: Mutex::new(()),
+            near: near.map(AtomicU64::new),
+            far: Box::new(Far {
+                odd_near: near.map(AtomicU64::new),
+                even: far.map(AtomicU64::new),
+                odd: far.map(AtomicU64::new),
+                writer: Mutex::new(()),
+            }),
         }
     }
 
     #[inline(always)]
-    pub fn load(&self) -> Path {
+    fn places(&self, version: u64) -> (&[AtomicU64; NEAR], &[AtomicU64; FAR]) {
+        match version & 1 {
+            0 => (&self.near, &self.far.even),
+            _ => (&self.far.odd_near, &self.far.odd),
+        }
+    }
+
+    /// None for a path that is not between IPv4 addresses, or changes just now.
+    #[inline(always)]
+    pub fn load_near(&self) -> Option<PackedPath> {
+        let version = self.version.load(Ordering::Acquire);
+        let [ports, addresses] = self.places(version).0;
+        let ports = ports.load(Ordering::Relaxed);
+        let addresses = addresses.load(Ordering::Relaxed);
+        self.is_still(version)
+            .filter(|()| ports & (LOCAL_V6 | REMOTE_V6) == 0)
+            .map(|()| PackedPath([ports, addresses, 0, 0, 0, 0]))
+    }
+
+    pub fn load(&self) -> PackedPath {
         loop {
             let version = self.version.load(Ordering::Acquire);
-            let [even, odd] = &self.places;
-            let place = if version & 1 == 0 { even } else { odd };
-            let words = place.each_ref().map(|word| word.load(Ordering::Relaxed));
-            // Whoever sees a word of the next writer but one sees the version that came before it.
-            fence(Ordering::Acquire);
-            if self.version.load(Ordering::Relaxed) == version {
-                return decode(&words);
+            let (near, far) = self.places(version);
+            let [a, b] = near.each_ref().map(|word| word.load(Ordering::Relaxed));
+            let [c, d, e, f] = far.each_ref().map(|word| word.load(Ordering::Relaxed));
+            if self.is_still(version).is_some() {
+                return PackedPath([a, b, c, d, e, f]);
             }
         }
     }
 
+    #[inline(always)]
+    fn is_still(&self, version: u64) -> Option<()> {
+        // Whoever sees a word of the next writer but one sees the version that came before it.
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == version).then_some(())
+    }
+
     pub fn store(&self, path: Path) {
-        let _one_writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = self.far.writer.lock();
+        let _one_writer = writer.unwrap_or_else(PoisonError::into_inner);
         let version = self.version.load(Ordering::Relaxed).wrapping_add(1);
-        let [even, odd] = &self.places;
-        let place = if version & 1 == 0 { even } else { odd };
+        let (near, far) = self.places(version);
         fence(Ordering::Release);
-        for (word, value) in place.iter().zip(encode(&path)) {
+        for (word, value) in near.iter().chain(far).zip(PackedPath::from(path).0) {
             word.store(value, Ordering::Relaxed);
         }
         self.version.store(version, Ordering::Release);
     }
-}
-
-fn encode(path: &Path) -> [u64; WORDS] {
-    let [local_high, local_low, local_rest] = encode_address(&path.local);
-    let [remote_high, remote_low, mut remote_rest] = encode_address(&path.remote);
-    if path.udp_encap {
-        remote_rest |= UDP_ENCAP;
-    }
-    [
-        local_high,
-        local_low,
-        local_rest,
-        remote_high,
-        remote_low,
-        remote_rest,
-    ]
-}
-
-#[inline(always)]
-fn decode(words: &[u64; WORDS]) -> Path {
-    let &[
-        local_high,
-        local_low,
-        local_rest,
-        remote_high,
-        remote_low,
-        remote_rest,
-    ] = words;
-    Path {
-        local: decode_address(local_high, local_low, local_rest),
-        remote: decode_address(remote_high, remote_low, remote_rest),
-        udp_encap: remote_rest & UDP_ENCAP != 0,
-    }
-}
-
-/// Flow information is not kept: outer headers have a policy for it.
-fn encode_address(address: &SocketAddr) -> [u64; 3] {
-    let port = u64::from(address.port());
-    match address {
-        SocketAddr::V4(v4) => [0, v4.ip().to_bits().into(), port],
-        SocketAddr::V6(v6) => {
-            let bits = v6.ip().to_bits();
-            let scope = u64::from(v6.scope_id()) << 16;
-            [(bits >> 64) as u64, bits as u64, port | scope | VERSION_6]
-        }
-    }
-}
-
-#[inline(always)]
-fn decode_address(high: u64, low: u64, rest: u64) -> SocketAddr {
-    let port = rest as u16;
-    if rest & VERSION_6 == 0 {
-        return SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(low as u32)), port);
-    }
-    let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
-    let scope = (rest >> 16) as u32;
-    SocketAddr::V6(SocketAddrV6::new(ip, port, 0, scope))
 }
 
 #[cfg(test)]
@@ -147,21 +227,32 @@ mod tests {
     fn every_kind_of_address_is_read_as_written() {
         let first = path("192.0.2.1:4500", "198.51.100.2:1024", true);
         let cell = PathCell::new(first);
-        assert_eq!(cell.load(), first);
+        assert_eq!(cell.load().unpack(), first);
+        assert!(cell.load_near() == Some(cell.load()));
         for next in [
             path("[2001:db8::1]:0", "[2001:db8::2]:65535", false),
             path("[fe80::1%7]:500", "[fe80::2%4294967295]:4500", true),
             path("0.0.0.0:0", "255.255.255.255:65535", false),
+            path("192.0.2.1:1", "[fe80::2%9]:2", true),
+            path("[fe80::2%9]:3", "192.0.2.1:4", false),
         ] {
             cell.store(next);
-            assert_eq!(cell.load(), next);
+            assert_eq!(cell.load().unpack(), next);
+            let near = next.local.is_ipv4() && next.remote.is_ipv4();
+            assert!(cell.load_near() == near.then(|| cell.load()));
+            assert_eq!(cell.load().version(), next.version());
+            assert_eq!(cell.load().udp_encap(), next.udp_encap);
         }
     }
 
     #[test]
     fn readers_never_see_half_of_a_path() {
         let of = |n: u32| {
-            let address = SocketAddr::new(Ipv4Addr::from_bits(n).into(), n as u16);
+            let ip = match n % 3 {
+                0 => Ipv4Addr::from_bits(n).into(),
+                _ => Ipv6Addr::from_bits(u128::from(n) << 64 | u128::from(n)).into(),
+            };
+            let address = SocketAddr::new(ip, n as u16);
             Path {
                 local: address,
                 remote: address,
@@ -173,8 +264,12 @@ mod tests {
             scope.spawn(|| (1..200_000).for_each(|n| cell.store(of(n))));
             scope.spawn(|| {
                 for _ in 0..200_000 {
-                    let path = cell.load();
+                    let packed = cell.load_near().unwrap_or_else(|| cell.load());
+                    let path = packed.unpack();
                     assert_eq!(path.local, path.remote);
+                    if let IpAddr::V6(ip) = path.local.ip() {
+                        assert_eq!((ip.to_bits() >> 64) as u64, ip.to_bits() as u64);
+                    }
                     assert_eq!(path.local.port().is_multiple_of(2), path.udp_encap);
                 }
             });

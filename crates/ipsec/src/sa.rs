@@ -6,12 +6,13 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch};
+use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch, prefetch_line};
 
 use crate::drop_reason::SaDropCounters;
 use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
+use crate::numbers::Number;
 use crate::path::PathCell;
 use crate::replay::ReplayWindow;
 use crate::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
@@ -21,7 +22,7 @@ use crate::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 use crate::wire::ah;
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 
-pub use crate::path::Path;
+pub use crate::path::{PackedPath, Path};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaDirection {
@@ -191,14 +192,14 @@ impl std::fmt::Debug for SaParameters<'_> {
 #[repr(C)]
 pub struct SaCommon {
     pub spi: u32,
-    pub policy: PolicyId,
-    pub(crate) key: Arc<KeyContext>,
     pub(crate) layout: Layout,
     pub tunnel: TunnelOptions,
+    path: PathCell,
+    pub lifetime: Lifetime,
+    pub policy: PolicyId,
     /// Where opened packets are delivered, or come from; 0 is the common interface.
     pub interface: u32,
-    pub lifetime: Lifetime,
-    path: PathCell,
+    pub(crate) key: Arc<KeyContext>,
     pub selectors: SelectorSet,
     pub drops: SaDropCounters,
     pub dscp: DscpSet,
@@ -238,7 +239,7 @@ impl SaCommon {
         })
     }
 
-    /// Has the processor fetch the counts of the key, which a batch takes a reference to.
+    /// Has the processor fetch the counts of the key, for a batch that takes a reference to it.
     #[inline]
     pub(crate) fn prefetch_key(&self) {
         prefetch(&self.key, 0);
@@ -252,9 +253,18 @@ impl SaCommon {
         self.key.esn()
     }
 
-    #[inline(always)]
     pub fn path(&self) -> Path {
+        self.path.load().unpack()
+    }
+
+    pub(crate) fn packed_path(&self) -> PackedPath {
         self.path.load()
+    }
+
+    /// The same, but none where it takes more than a few loads.
+    #[inline(always)]
+    pub(crate) fn path_between_ipv4(&self) -> Option<PackedPath> {
+        self.path.load_near()
     }
 
     /// Follows a peer (or this end) to another address; takes effect with the next burst.
@@ -270,14 +280,22 @@ impl SaCommon {
 
 /// Seals packets. What every packet needs comes first, in as few cache lines as it takes.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct OutboundSa {
     /// The newest selection of its policy that this SA was or is in: what flow caches compare with.
     pub(crate) selection: AtomicU64,
     pub sequence: SequenceAllocator,
-    pub(crate) next: Option<Arc<Policy>>,
+    number: Number,
+    nested: bool,
     pub common: SaCommon,
+    /// Where `nested` packets go on.
+    pub(crate) next: Option<Arc<Policy>>,
 }
+
+const _: () = {
+    let hot = offset_of!(SaCommon, lifetime) + Lifetime::HOT;
+    assert!(offset_of!(OutboundSa, common) + hot <= 128);
+};
 
 impl OutboundSa {
     pub fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
@@ -294,12 +312,30 @@ impl OutboundSa {
             common: SaCommon::new(parameters)?,
             sequence,
             selection: AtomicU64::new(0),
+            number: Number::new(),
+            nested: false,
             next: None,
         })
     }
 
-    /// The bytes that every packet needs.
-    pub(crate) const HOT: usize = offset_of!(Self, common) + offset_of!(SaCommon, selectors);
+    /// Has the processor fetch what every packet needs: the first two lines.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch_line(self);
+        prefetch_line(&self.common.lifetime);
+    }
+
+    /// What tables of SAs and of keys have it under; another SA has it only when this one is no more.
+    #[inline(always)]
+    pub fn number(&self) -> u32 {
+        self.number.get()
+    }
+
+    /// Whether what it has sealed goes on through another SA.
+    #[inline(always)]
+    pub(crate) fn is_nested(&self) -> bool {
+        self.nested
+    }
 
     /// The longest inner packet whose outer packet takes no more than `path_mtu` bytes (RFC 4301 §8.1).
     pub fn inner_mtu(&self, path_mtu: usize) -> usize {
@@ -331,6 +367,7 @@ impl OutboundSa {
     #[must_use]
     pub fn through(self, policy: Arc<Policy>) -> Self {
         Self {
+            nested: true,
             next: Some(policy),
             ..self
         }
@@ -387,7 +424,8 @@ impl PlainIpv4 {
 
 impl InboundSa {
     /// The bytes that every packet needs.
-    pub(crate) const HOT: usize = offset_of!(Self, common) + offset_of!(SaCommon, path);
+    pub(crate) const HOT: usize =
+        offset_of!(Self, common) + offset_of!(SaCommon, lifetime) + Lifetime::HOT;
 
     pub fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
         let replay = ReplayWindow::new(parameters.replay_window, parameters.esn);
@@ -416,7 +454,7 @@ impl InboundSa {
 
     /// Remembers where the newest packet came from; the former address if that has changed.
     pub(crate) fn observe(&self, remote: SocketAddr) -> Option<SocketAddr> {
-        let former = self.observed.load();
+        let former = self.observed.load().unpack();
         if former.remote == remote {
             return None;
         }

@@ -20,7 +20,6 @@ pub struct Exhausted;
 pub struct SequenceAllocator {
     next: AtomicU64,
     last: u64,
-    soft: u64,
 }
 
 impl SequenceAllocator {
@@ -36,11 +35,11 @@ impl SequenceAllocator {
         Self {
             next: AtomicU64::new(first.max(1)),
             last,
-            soft: last - last / 16,
         }
     }
 
     /// Takes `count` numbers, all or none.
+    #[inline]
     pub fn take(&self, count: u32) -> Result<SequenceRun, Exhausted> {
         let after = |next: u64| {
             next.checked_add(count.into())
@@ -54,7 +53,7 @@ impl SequenceAllocator {
         Ok(SequenceRun {
             first,
             count,
-            low: first >= self.soft,
+            low: first >= self.last - self.last / 16,
         })
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use esplanade_crypto::{Protocol, Transform};
 
-use crate::sa::{Path, TunnelOptions};
+use crate::path::{PackedPath, Path};
+use crate::sa::TunnelOptions;
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, be16, checksum, esp};
@@ -120,7 +121,7 @@ pub enum FlowLabelPolicy {
 /// [`write_outer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterMeta {
-    pub path: Path,
+    pub path: PackedPath,
     pub tos: u8,
     pub dont_fragment: bool,
     /// TTL or hop limit; none is the back end's, [`OUTER_TTL`] where it has none.
@@ -132,18 +133,16 @@ pub struct OuterMeta {
 impl OuterMeta {
     /// The walk, which has a key for it, puts in a hash where that is the policy for flow labels.
     pub fn new(path: Path, options: &TunnelOptions, inner: &IpView) -> Self {
-        let label = inner.flow_label;
-        Self::around(path, options, inner.tos, inner.dont_fragment, label)
+        Self::around(path.into(), options, inner.into())
     }
 
     #[inline(always)]
-    pub(crate) fn around(
-        path: Path,
-        options: &TunnelOptions,
-        tos: u8,
-        dont_fragment: bool,
-        flow_label: u32,
-    ) -> Self {
+    pub(crate) fn around(path: PackedPath, options: &TunnelOptions, inner: OfInner) -> Self {
+        let OfInner {
+            tos,
+            dont_fragment,
+            flow_label,
+        } = inner;
         // RFC 6040 §4.1.
         let ecn = match options.ecn {
             EcnPolicy::Copy => tos & ECN_MASK,
@@ -166,7 +165,7 @@ impl OuterMeta {
     }
 
     /// Of a packet that is around no packet.
-    pub(crate) fn of_dummy(path: Path, options: &TunnelOptions) -> Self {
+    pub(crate) fn of_dummy(path: PackedPath, options: &TunnelOptions) -> Self {
         Self {
             path,
             tos: options.dscp.outer(0),
@@ -176,13 +175,44 @@ impl OuterMeta {
         }
     }
 
+    /// Both ends of the tunnel.
+    pub fn path(&self) -> Path {
+        self.path.unpack()
+    }
+
+    pub fn udp_encap(&self) -> bool {
+        self.path.udp_encap()
+    }
+
+    pub fn version(&self) -> IpVersion {
+        self.path.version()
+    }
+
     pub(crate) fn ip_header_len(&self) -> usize {
-        header_len(self.path.version(), false)
+        header_len(self.version(), false)
     }
 
     /// Length of the headers in front of the ESP packet.
     pub fn header_len(&self) -> usize {
-        header_len(self.path.version(), self.path.udp_encap)
+        header_len(self.version(), self.udp_encap())
+    }
+}
+
+/// What an outer header may take from the packet that it is around.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfInner {
+    pub tos: u8,
+    pub dont_fragment: bool,
+    pub flow_label: u32,
+}
+
+impl From<&IpView> for OfInner {
+    fn from(view: &IpView) -> Self {
+        Self {
+            tos: view.tos,
+            dont_fragment: view.dont_fragment,
+            flow_label: view.flow_label,
+        }
     }
 }
 
@@ -234,12 +264,11 @@ pub const fn inner_mtu(
 /// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`, whose rest is the
 /// sealed ESP packet. None if the frame is too short or too long, or mixes IP versions.
 pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
-    let path = &meta.path;
-    if !path.udp_encap {
+    if !meta.udp_encap() {
         return write_ip(meta, esp::PROTOCOL, identification, frame).map(|_| ());
     }
     let ip_len = write_ip(meta, PROTOCOL_UDP, identification, frame)?;
-    write_udp(path, frame.get_mut(ip_len..)?)
+    write_udp(&meta.path(), frame.get_mut(ip_len..)?)
 }
 
 /// Writes the IP header of a packet that `frame` holds from the header to the end. Gives the header's length.
@@ -249,9 +278,9 @@ pub(crate) fn write_ip(
     identification: u16,
     frame: &mut [u8],
 ) -> Option<usize> {
-    let frame_len = frame.len();
+    let (frame_len, path) = (frame.len(), meta.path());
     let ttl = meta.ttl.map_or(OUTER_TTL, NonZeroU8::get);
-    match (meta.path.local.ip(), meta.path.remote.ip()) {
+    match (path.local.ip(), path.remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
             let ip = frame.first_chunk_mut::<IPV4_HEADER_LEN>()?;
             let flags = if meta.dont_fragment { 0x4000u16 } else { 0 };

@@ -151,6 +151,6 @@ fn paths_and_times_follow() {
         .poll(&mut tunnel.seal_engine)
         .expect("one batch");
     let train = sealed.trains(common::ONE).next().expect("one packet");
-    assert_eq!(train.meta.path, path);
+    assert_eq!(train.meta.path(), path);
     assert_eq!(tunnel.outbound_sa.common.last_used_ms(), 1234);
 }

@@ -125,7 +125,8 @@ fn outer_headers_have_the_hop_limit_that_is_set() {
                 local: "[2001:db8::1]:0".parse().expect("an address"),
                 remote: "[2001:db8::2]:0".parse().expect("an address"),
                 udp_encap: false,
-            },
+            }
+            .into(),
             ..meta
         };
         for meta in [meta, v6] {

@@ -196,8 +196,8 @@ fn outer_headers_parse_back() {
             let view = parse(&frame);
             assert_eq!(view.version, version);
             assert_eq!(view.total_len, frame.len());
-            assert_eq!(view.source, meta.path.local.ip());
-            assert_eq!(view.destination, meta.path.remote.ip());
+            assert_eq!(view.source, meta.path().local.ip());
+            assert_eq!(view.destination, meta.path().remote.ip());
             assert_eq!((view.tos, view.ttl), (0xba, tunnel::OUTER_TTL));
             let protocol = if udp_encap {
                 ip::PROTOCOL_UDP
@@ -241,8 +241,12 @@ fn assert_udp_checksum(view: &IpView, datagram: &[u8]) {
 #[test]
 fn mixed_ip_versions_have_no_outer_header() {
     let inner = inner(4, b"");
-    let mut meta = meta(IpVersion::V4, true, &TunnelOptions::default(), &inner);
-    meta.path.local = SocketAddr::new(address("::1"), 4500);
+    let path = Path {
+        local: SocketAddr::new(address("::1"), 4500),
+        remote: SocketAddr::new(address("192.0.2.1"), 4500),
+        udp_encap: true,
+    };
+    let meta = OuterMeta::new(path, &TunnelOptions::default(), &parse(&inner));
     assert!(write_outer(&meta, 0, &mut [0; 100]).is_none());
 }
 

@@ -258,12 +258,13 @@ fn make_header(
     rebuilt: &mut Vec<u8>,
 ) -> Result<(), DropReason> {
     let path = sa.common.path();
+    let ends = crate::sa::Path {
+        local: facts.remote,
+        remote: path.local,
+        udp_encap: false,
+    };
     let meta = OuterMeta {
-        path: crate::sa::Path {
-            local: facts.remote,
-            remote: path.local,
-            udp_encap: false,
-        },
+        path: ends.into(),
         tos: facts.tos,
         dont_fragment: true,
         ttl: None,

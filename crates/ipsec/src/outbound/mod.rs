@@ -24,7 +24,6 @@ use crate::iv::{IvPool, RandomSource};
 use crate::lifetime::LifetimeEvent;
 use crate::sa::{Mode, OutboundSa, SaDirection};
 use crate::selector::Flow;
-use crate::sequence::SequenceRun;
 use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
 use crate::tunnel::{FlowLabelPolicy, OuterMeta};
 use crate::wire::IpView;
@@ -185,9 +184,12 @@ impl Outbound {
         self.interface = interface;
     }
 
-    /// Lets go of SAs that are not in use any more, in a part of the flow cache: call it between bursts.
+    /// Lets go of SAs that are not in use any more, in a part of the flow cache: call it between bursts. While packets
+    /// are [`Self::waiting`] it does nothing.
     pub fn sweep_flows(&mut self, sets: usize) {
-        if let Some(flows) = &mut self.flows {
+        if self.waiting() == 0
+            && let Some(flows) = &mut self.flows
+        {
             flows.sweep(sets);
         }
     }
@@ -305,7 +307,7 @@ impl Outbound {
     fn slots<'a>(
         &'a mut self,
         sa: &'a Arc<OutboundSa>,
-        mut plan: Plan,
+        plan: Plan,
         segments: &Segments,
     ) -> Result<Slots<'a>, Refused> {
         let (_, full_len) = plan.room(segments.segment_len);
@@ -325,12 +327,14 @@ impl Outbound {
             Ok(sequence) => sequence,
             Err(reason) => return Err(self.refuse(sa, reason, segments.count)),
         };
+        if let Some(flows) = &mut self.flows {
+            flows.hold(sa);
+        }
         // `fits` saw that there is a batch.
         let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
         if batch.used() == 0 {
             batch.reserve(OUTER_HEADROOM);
         }
-        plan.key = batch.add_key(&sa.common.key);
         let slot = batch.reserve(bytes).ok_or(Refused::BatchFull)?;
         let preparer = Preparer {
             batch,
@@ -343,50 +347,58 @@ impl Outbound {
             &self.counters,
             sa,
             plan,
-            sequence.first,
+            sequence,
             *segments,
             slot,
         )
         .map_err(Refused::Dropped)
     }
 
-    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them.
-    #[inline]
-    fn admit(
-        &mut self,
-        sa: &OutboundSa,
-        packets: u32,
-        bytes: u64,
-    ) -> Result<SequenceRun, DropReason> {
-        let lifetime = &sa.common.lifetime;
+    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Gives the
+    /// first.
+    #[inline(always)]
+    fn admit(&mut self, sa: &OutboundSa, packets: u32, bytes: u64) -> Result<u64, DropReason> {
         let taken = sa.sequence.take(packets);
-        if taken.is_err() && !lifetime.expired(self.now_ms) {
-            self.raise(sa, lifetime.raise(LifetimeEvent::Hard));
-            return Err(DropReason::SequenceExhausted);
-        }
+        let Ok(sequence) = taken else {
+            return Err(self.exhausted(sa, packets, bytes));
+        };
+        let lifetime = &sa.common.lifetime;
         let admission = lifetime.admit(packets.into(), bytes, self.now_ms);
         if admission.event.is_some() {
             self.raise(sa, admission.event);
         }
-        let (Ok(sequence), true) = (taken, admission.passes) else {
+        if !admission.passes {
             return Err(DropReason::LifetimeExpired);
-        };
+        }
         if sequence.low {
             self.raise(sa, lifetime.raise(LifetimeEvent::Soft));
         }
-        Ok(sequence)
+        Ok(sequence.first)
     }
 
-    /// What the packets of a run with this header have in common. The key's place is still open.
+    #[cold]
+    fn exhausted(&mut self, sa: &OutboundSa, packets: u32, bytes: u64) -> DropReason {
+        let lifetime = &sa.common.lifetime;
+        if !lifetime.expired(self.now_ms) {
+            self.raise(sa, lifetime.raise(LifetimeEvent::Hard));
+            return DropReason::SequenceExhausted;
+        }
+        let admission = lifetime.admit(packets.into(), bytes, self.now_ms);
+        self.raise(sa, admission.event);
+        DropReason::LifetimeExpired
+    }
+
+    /// What the packets of a run with this header have in common.
     fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
         let common = &sa.common;
-        let mut meta = OuterMeta::new(common.path(), &common.tunnel, view);
+        let mut meta = OuterMeta::around(common.packed_path(), &common.tunnel, view.into());
         if common.layout.mode != Mode::Tunnel {
             // Transport mode carries whole packets (RFC 4303 §3.3.4).
             if view.fragment {
                 return Err(DropReason::Fragment);
             }
-            let (local, remote) = (meta.path.local.ip(), meta.path.remote.ip());
+            let path = meta.path();
+            let (local, remote) = (path.local.ip(), path.remote.ip());
             // The packet's addresses are the SA's ends (RFC 4301 §4.1).
             if view.source != local || view.destination != remote {
                 return Err(DropReason::OutsideSaSelectors);
@@ -401,12 +413,14 @@ impl Outbound {
         Ok(Plan::new(sa, meta, view.tos, view.version.next_header()))
     }
 
+    #[cold]
     fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
         self.counters.count_drop(reason, packets.into());
         sa.common.drops.add(reason, packets.into());
         Refused::Dropped(reason)
     }
 
+    #[cold]
     fn raise(&mut self, sa: &OutboundSa, event: Option<LifetimeEvent>) {
         if let Some(event) = event {
             self.events.push(Event::Lifetime {
@@ -481,7 +495,7 @@ impl Outbound {
         if common.layout.protocol != Protocol::Esp || common.layout.mode != Mode::Tunnel {
             return Err(self.refuse(sa, DropReason::MalformedInner, 1));
         }
-        let meta = OuterMeta::of_dummy(common.path(), &common.tunnel);
+        let meta = OuterMeta::of_dummy(common.packed_path(), &common.tunnel);
         let plan = Plan::new(sa, meta, meta.tos, PROTOCOL_NONE);
         let result = self.slots(sa, plan, &Segments::one(len));
         // Slots that are not written are sealed as zeros.
@@ -508,43 +522,60 @@ impl Outbound {
     /// Gives what was reserved to the engine. If the engine is full, poll it and try again; the packets wait.
     /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
+        if let (Some((batch, side)), Some(flows)) = (&mut self.batches.filling, &self.flows) {
+            batch.keys = flows.tables().keys().clone();
+            side.sas = flows.tables().sas().clone();
+        }
         self.batches.submit(engine, &self.counters)
     }
 
     /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being
     /// filled now: submit again while packets are [`Self::waiting`].
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<SealedBatch> {
-        let (mut batch, side) = self.batches.poll(engine)?;
+        let (batch, side) = self.batches.poll(engine)?;
+        let (mut packets, mut bytes) = (0, 0u64);
+        for job in &batch.jobs {
+            let done = job.status == JobStatus::Done;
+            packets += usize::from(done);
+            bytes += if done { u64::from(job.len) } else { 0 };
+        }
+        let mut sealed = SealedBatch { batch, side };
+        if packets == sealed.batch.jobs.len() && sealed.side.is_plain() {
+            self.counters.count_out(packets as u64, bytes);
+        } else {
+            self.finish(&mut sealed);
+        }
+        Some(sealed)
+    }
+
+    /// Finishes a batch with packets that were not sealed, are not complete yet, or do not leave yet.
+    fn finish(&mut self, sealed: &mut SealedBatch) {
+        let SealedBatch { batch, side } = &mut *sealed;
         let (mut packets_out, mut bytes_out) = (0u64, 0u64);
         for run in &side.runs {
             let first = run.first_job as usize;
             let jobs = batch.jobs.get(first..first + run.jobs as usize);
-            let (mut packets, mut bytes) = (0u64, 0u64);
-            for job in jobs.unwrap_or_default() {
-                let done = job.status == JobStatus::Done;
-                packets += u64::from(done);
-                bytes += if done { u64::from(job.len) } else { 0 };
-            }
+            let done = jobs.unwrap_or_default().iter();
+            let done = done.filter(|job| job.status == JobStatus::Done);
+            let packets = done.clone().count() as u64;
             let failed = u64::from(run.jobs) - packets;
             if failed > 0
                 && let Some(sa) = side.sa(run)
             {
                 self.refuse(sa, DropReason::EngineFailed, failed as u32);
             }
-            if run.first_frame.is_some() {
-                sealed::complete_frames(&mut batch, &side, run);
-            }
             if !run.nested {
                 packets_out += packets;
-                bytes_out += bytes;
+                bytes_out += done.map(|job| u64::from(job.len)).sum::<u64>();
+            }
+            if run.first_frame.is_some() {
+                sealed::complete_frames(batch, side, run);
             }
         }
         self.counters.count_out(packets_out, bytes_out);
-        let sealed = SealedBatch { batch, side };
         for run in 0..sealed.side.runs.len() {
-            self.nest(&sealed, run);
+            self.nest(sealed, run);
         }
-        Some(sealed)
     }
 
     /// Takes the packets of a run to the next SA of their bundle, if there is one (RFC 4301 appendix E).

@@ -1,7 +1,5 @@
 //! Laying out one packet: ESP or AH header, IV, padding and trailer around it, and the job for the engine.
 
-use std::sync::Arc;
-
 use esplanade_crypto::{Batch, IvKind, Job, JobStatus, Protocol};
 
 use super::ESP_LEN_MAX;
@@ -21,40 +19,54 @@ pub(super) const OUTER_HEADROOM: usize = 48;
 /// What the packets of one run have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
+    pub shape: Shape,
+    pub meta: OuterMeta,
+    pub depth: u8,
+}
+
+/// What ESP or AH around them looks like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
     pub layout: Layout,
     pub spi: u32,
     pub key: u32,
-    pub meta: OuterMeta,
     pub class: u8,
     /// What tunnel mode puts into the trailer.
     pub next_header: u8,
-    pub depth: u8,
     /// Inner packets are padded to this length (RFC 4303 §2.7).
     pub padded_to: usize,
 }
 
-impl Plan {
-    /// The key's place in the batch is still open.
+impl Shape {
     #[inline(always)]
-    pub fn new(sa: &OutboundSa, meta: OuterMeta, inner_tos: u8, next_header: u8) -> Self {
+    pub fn new(sa: &OutboundSa, inner_tos: u8, next_header: u8, padded_to: usize) -> Self {
         let layout = sa.common.layout;
         Self {
             layout,
             spi: sa.common.spi,
-            key: 0,
-            padded_to: padded_to(sa, &meta),
-            meta,
+            key: sa.number(),
             class: layout.class(inner_tos),
             next_header,
+            padded_to,
+        }
+    }
+}
+
+impl Plan {
+    pub fn new(sa: &OutboundSa, meta: OuterMeta, inner_tos: u8, next_header: u8) -> Self {
+        let padded_to = padded_to(sa, &meta);
+        Self {
+            shape: Shape::new(sa, inner_tos, next_header, padded_to),
+            meta,
             depth: 0,
         }
     }
 
     /// The bytes of a slot for an inner packet of `len` bytes, and how many of them are before it.
     pub fn room(&self, len: usize) -> (usize, usize) {
-        let layout = &self.layout;
+        let layout = &self.shape.layout;
         if layout.is_esp_tunnel() {
-            let whole = layout.sealed_len(len.max(self.padded_to));
+            let whole = layout.sealed_len(len.max(self.shape.padded_to));
             return (layout.esp_header_len(), whole);
         }
         let front = self.front();
@@ -68,7 +80,7 @@ impl Plan {
 
     /// Bytes that go in front of the inner packet in the arena.
     fn front(&self) -> usize {
-        let layout = &self.layout;
+        let layout = &self.shape.layout;
         match (layout.protocol, layout.mode) {
             (Protocol::Esp, Mode::Tunnel) => layout.esp_header_len(),
             (Protocol::Esp, Mode::Transport) => layout.esp_header_len() + self.udp_len(),
@@ -78,15 +90,15 @@ impl Plan {
     }
 
     fn udp_len(&self) -> usize {
-        match self.meta.path.udp_encap {
+        match self.meta.udp_encap() {
             true => UDP_HEADER_LEN,
             false => 0,
         }
     }
 
     fn ah_len(&self) -> usize {
-        let icv_field = self.layout.iv_len() + self.layout.icv_len();
-        ah::header_len(self.meta.path.version(), icv_field)
+        let icv_field = self.shape.layout.iv_len() + self.shape.layout.icv_len();
+        ah::header_len(self.meta.version(), icv_field)
     }
 }
 
@@ -126,61 +138,32 @@ impl std::fmt::Debug for Preparer<'_> {
 }
 
 impl Preparer<'_> {
-    /// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packet, which may still be to be written.
-    #[inline(always)]
-    pub fn esp_tunnel(
+    /// A packet that is in its place, in whatever mode.
+    pub fn packet(
         &mut self,
+        sa: &OutboundSa,
         plan: &Plan,
         sequence: u64,
         place: &Place,
     ) -> Result<(), DropReason> {
-        let layout = &plan.layout;
-        let payload_len = place.len.max(plan.padded_to);
-        let len = layout.sealed_len(payload_len);
-        let start = place.start.wrapping_sub(layout.esp_header_len());
-        let end = start.wrapping_add(len);
-        let outside = start > place.start || start < place.slot_start || end > place.slot_end;
-        if outside || len > ESP_LEN_MAX {
-            return Err(DropReason::TooLong);
+        if !plan.shape.layout.is_esp_tunnel() {
+            return self.framed(sa, plan, sequence, place);
         }
-        let packet = self
-            .batch
-            .buffer
-            .get_mut(start..end)
-            .ok_or(DropReason::TooLong)?;
-        write_header(packet, plan, sequence, self.ivs)?;
-        let behind = packet
-            .get_mut(layout.esp_header_len() + place.len..)
-            .ok_or(DropReason::TooLong)?;
-        let tfc = payload_len - place.len;
-        let trailer = match tfc {
-            0 => behind,
-            _ => {
-                let (padding, trailer) = behind
-                    .split_at_mut_checked(tfc)
-                    .ok_or(DropReason::TooLong)?;
-                padding.fill(0);
-                trailer
+        let first_job = self.batch.jobs.len() as u32;
+        let place = std::iter::once(*place);
+        match esp_tunnel(self.batch, self.ivs, &plan.shape, sequence, place) {
+            Some((reason, _)) => Err(reason),
+            None => {
+                self.side.add_jobs(sa, &plan.meta, plan.depth, first_job, 1);
+                Ok(())
             }
-        };
-        let pad_len = layout.body_len(payload_len) - payload_len - esp::TRAILER_LEN;
-        esp::write_trailer(trailer, pad_len, plan.next_header);
-        self.batch.jobs.push(Job {
-            key: plan.key,
-            esp: start as u32,
-            len: len as u32,
-            icv: 0,
-            sequence,
-            class: plan.class,
-            status: JobStatus::Pending,
-        });
-        Ok(())
+        }
     }
 
     /// Transport mode, and AH in either mode: the packet is in its place and gets its IP header with it.
     pub fn framed(
         &mut self,
-        sa: &Arc<OutboundSa>,
+        sa: &OutboundSa,
         plan: &Plan,
         sequence: u64,
         place: &Place,
@@ -189,7 +172,7 @@ impl Preparer<'_> {
         let start = start
             .filter(|start| *start >= place.slot_start && place.start + place.len <= place.slot_end)
             .ok_or(DropReason::TooLong)?;
-        let (job, frame) = match (plan.layout.protocol, plan.layout.mode) {
+        let (job, frame) = match (plan.shape.layout.protocol, plan.shape.layout.mode) {
             (Protocol::Ah, Mode::Tunnel) => self.ah_tunnel(plan, sequence, place, start)?,
             (Protocol::Ah, _) => self.ah_transport(plan, sequence, place, start)?,
             (Protocol::Esp, _) => self.esp_transport(plan, sequence, place, start)?,
@@ -223,7 +206,7 @@ impl Preparer<'_> {
         place: &Place,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
-        let layout = &plan.layout;
+        let layout = &plan.shape.layout;
         let at = self.insert(place, start)?;
         let header_len = at.at + plan.udp_len();
         let payload_len = place.len - at.at;
@@ -236,24 +219,24 @@ impl Preparer<'_> {
             .filter(|_| start + frame_len <= place.slot_end)
             .ok_or(DropReason::TooLong)?;
         let (headers, packet) = frame.split_at_mut(header_len);
-        write_header(packet, plan, sequence, self.ivs)?;
+        write_header(packet, &plan.shape, sequence, self.ivs)?;
         let pad_len = layout.body_len(payload_len) - payload_len - esp::TRAILER_LEN;
         if let Some(trailer) = packet.get_mut(layout.esp_header_len() + payload_len..) {
             esp::write_trailer(trailer, pad_len, at.next_header);
         }
-        let protocol = match plan.meta.path.udp_encap {
+        let protocol = match plan.meta.udp_encap() {
             true => PROTOCOL_UDP,
             false => esp::PROTOCOL,
         };
         set_protocol_and_len(headers, at.next_header_at, protocol, frame_len)
             .ok_or(DropReason::TooLong)?;
         let job = Job {
-            key: plan.key,
+            key: plan.shape.key,
             esp: (start + header_len) as u32,
             len: esp_len as u32,
             icv: 0,
             sequence,
-            class: plan.class,
+            class: plan.shape.class,
             status: JobStatus::Pending,
         };
         Ok((job, unsaved(start, frame_len, header_len)))
@@ -291,7 +274,7 @@ impl Preparer<'_> {
         let identification = next(self.identification);
         let at = tunnel::write_ip(&plan.meta, ah::PROTOCOL, identification, frame)
             .ok_or(DropReason::TooLong)?;
-        self.ah(plan, sequence, at, plan.next_header, start, frame_len)
+        self.ah(plan, sequence, at, plan.shape.next_header, start, frame_len)
     }
 
     /// Writes the AH at `at` and takes the mutable fields away while the engine works (RFC 4302 §3.3.3).
@@ -308,8 +291,9 @@ impl Preparer<'_> {
         let frame = frame.ok_or(DropReason::TooLong)?;
         let header = frame.get_mut(at..at + plan.ah_len());
         let header = header.ok_or(DropReason::TooLong)?;
-        ah::write(header, next_header, plan.spi, sequence as u32).ok_or(DropReason::TooLong)?;
-        if plan.layout.iv_kind == IvKind::Sequence
+        ah::write(header, next_header, plan.shape.spi, sequence as u32)
+            .ok_or(DropReason::TooLong)?;
+        if plan.shape.layout.iv_kind == IvKind::Sequence
             && let Some(iv) = header.get_mut(ah::FIXED_LEN..ah::FIXED_LEN + 8)
         {
             // AES-GMAC (RFC 4543 §4).
@@ -319,12 +303,12 @@ impl Preparer<'_> {
         let saved_len = ah::zero_mutable(frame, &mut self.side.saved)
             .map_err(|_| DropReason::MalformedInner)?;
         let job = Job {
-            key: plan.key,
+            key: plan.shape.key,
             esp: start as u32,
             len: frame_len as u32,
-            icv: (at + ah::FIXED_LEN + plan.layout.iv_len()) as u32,
+            icv: (at + ah::FIXED_LEN + plan.shape.layout.iv_len()) as u32,
             sequence,
-            class: plan.class,
+            class: plan.shape.class,
             status: JobStatus::Pending,
         };
         let frame = Frame {
@@ -365,16 +349,88 @@ fn number(packet: &mut [u8], identification: &mut u16) {
     }
 }
 
+/// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packets, which may still be to be written. Gives how
+/// many could not be laid out, and why the last of them.
+#[inline(always)]
+pub(super) fn esp_tunnel(
+    batch: &mut Batch,
+    ivs: &mut IvPool,
+    shape: &Shape,
+    sequence: u64,
+    places: impl Iterator<Item = Place>,
+) -> Option<(DropReason, u32)> {
+    let Batch { buffer, jobs, .. } = batch;
+    let buffer = buffer.as_mut_slice();
+    let mut failed = None;
+    for (place, sequence) in places.zip(sequence..) {
+        match lay_out(buffer, shape, sequence, &place, ivs) {
+            Ok((start, len)) => jobs.push(Job {
+                key: shape.key,
+                esp: start as u32,
+                len: len as u32,
+                icv: 0,
+                sequence,
+                class: shape.class,
+                status: JobStatus::Pending,
+            }),
+            Err(reason) => {
+                let before = failed.map_or(0, |(_, count)| count);
+                failed = Some((reason, before + 1));
+            }
+        }
+    }
+    failed
+}
+
+/// Writes what is around a packet of an ESP tunnel. Gives where ESP begins, and its length.
+#[inline(always)]
+fn lay_out(
+    buffer: &mut [u8],
+    shape: &Shape,
+    sequence: u64,
+    place: &Place,
+    ivs: &mut IvPool,
+) -> Result<(usize, usize), DropReason> {
+    let layout = &shape.layout;
+    let payload_len = place.len.max(shape.padded_to);
+    let body_len = layout.body_len(payload_len);
+    let len = layout.esp_header_len() + body_len + layout.icv_len();
+    let start = place.start.wrapping_sub(layout.esp_header_len());
+    let end = start.wrapping_add(len);
+    let outside = start > place.start || start < place.slot_start || end > place.slot_end;
+    if outside || len > ESP_LEN_MAX {
+        return Err(DropReason::TooLong);
+    }
+    let packet = buffer.get_mut(start..end).ok_or(DropReason::TooLong)?;
+    write_header(packet, shape, sequence, ivs)?;
+    let behind = packet
+        .get_mut(layout.esp_header_len() + place.len..)
+        .ok_or(DropReason::TooLong)?;
+    let trailer = match payload_len - place.len {
+        0 => behind,
+        tfc => {
+            let (padding, trailer) = behind
+                .split_at_mut_checked(tfc)
+                .ok_or(DropReason::TooLong)?;
+            padding.fill(0);
+            trailer
+        }
+    };
+    let pad_len = body_len - payload_len - esp::TRAILER_LEN;
+    esp::write_trailer(trailer, pad_len, shape.next_header);
+    Ok((start, len))
+}
+
 /// SPI, sequence number and IV (RFC 4303 §2).
 #[inline]
 fn write_header(
     packet: &mut [u8],
-    plan: &Plan,
+    shape: &Shape,
     sequence: u64,
     ivs: &mut IvPool,
 ) -> Result<(), DropReason> {
-    let header = u64::from(plan.spi) << 32 | sequence & 0xffff_ffff;
-    match plan.layout.iv_kind {
+    let header = u64::from(shape.spi) << 32 | sequence & 0xffff_ffff;
+    match shape.layout.iv_kind {
         // Unique because sequence numbers are.
         IvKind::Sequence => {
             let header = u128::from(header) << 64 | u128::from(sequence);
@@ -387,7 +443,7 @@ fn write_header(
         }
         IvKind::Random => {
             let iv = ivs.next().map_err(|_| DropReason::NoRandomness)?;
-            let iv_len = plan.layout.iv_len().min(iv.len());
+            let iv_len = shape.layout.iv_len().min(iv.len());
             let (place, rest) = packet.split_first_chunk_mut().ok_or(DropReason::TooLong)?;
             *place = header.to_be_bytes();
             rest.get_mut(..iv_len)

@@ -46,8 +46,9 @@ impl SealedBatch {
         Trains {
             sealed: self,
             limits,
-            run: 0,
-            done_in_run: 0,
+            runs: self.side.runs.iter(),
+            run: None,
+            jobs: &[],
         }
     }
 
@@ -142,10 +143,10 @@ pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
         let saved = side.saved.get(saved..saved + frame.saved_len as usize);
         match saved {
             Some(saved) if !saved.is_empty() => ah::restore(packet, saved),
-            _ if run.meta.path.udp_encap => {
+            _ if run.meta.udp_encap() => {
                 let udp = (frame.header_len as usize).saturating_sub(8);
                 if let Some(datagram) = packet.get_mut(udp..) {
-                    write_udp(&run.meta.path, datagram);
+                    write_udp(&run.meta.path(), datagram);
                 }
             }
             _ => {}
@@ -157,8 +158,10 @@ pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
 pub struct Trains<'a> {
     sealed: &'a SealedBatch,
     limits: TrainLimits,
-    run: usize,
-    done_in_run: usize,
+    runs: std::slice::Iter<'a, Run>,
+    run: Option<&'a Run>,
+    /// Of the run, those that are still to come.
+    jobs: &'a [Job],
 }
 
 impl<'a> Iterator for Trains<'a> {
@@ -168,25 +171,27 @@ impl<'a> Iterator for Trains<'a> {
     fn next(&mut self) -> Option<Train<'a>> {
         let SealedBatch { batch, side } = self.sealed;
         loop {
-            let run = side.runs.get(self.run)?;
-            let first = run.first_job as usize;
-            let jobs = batch.jobs.get(first..first + run.jobs as usize)?;
-            let rest = jobs.get(self.done_in_run..).filter(|_| !run.nested);
-            let Some((head, _)) = rest.and_then(<[Job]>::split_first) else {
-                self.run += 1;
-                self.done_in_run = 0;
+            let (Some((head, rest)), Some(run)) = (self.jobs.split_first(), self.run) else {
+                let run = self.runs.next()?;
+                let first = run.first_job as usize;
+                if !run.nested {
+                    self.jobs = batch.jobs.get(first..first + run.jobs as usize)?;
+                    self.run = Some(run);
+                }
                 continue;
             };
-            if head.status != JobStatus::Done {
-                self.done_in_run += 1;
-                continue;
+            if head.status != JobStatus::Done || run.first_frame.is_some() {
+                let job_in_run = run.jobs as usize - self.jobs.len();
+                self.jobs = rest;
+                match side.frame(run, job_in_run) {
+                    Some(frame) if head.status == JobStatus::Done => {
+                        return framed(batch, run, frame, head.class);
+                    }
+                    _ => continue,
+                }
             }
-            if let Some(frame) = side.frame(run, self.done_in_run) {
-                self.done_in_run += 1;
-                return framed(batch, run, frame, head.class);
-            }
-            let (segments, bytes) = train_of(rest.unwrap_or_default(), &self.limits);
-            self.done_in_run += segments;
+            let (segments, bytes) = train_of(head, rest, &self.limits);
+            self.jobs = rest.get(segments - 1..).unwrap_or_default();
             let start = head.esp as usize;
             return Some(Train {
                 meta: &run.meta,
@@ -220,15 +225,14 @@ fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame, class: u8) -> Optio
 }
 
 /// How many packets from the first on make one train, and their bytes.
-fn train_of(jobs: &[Job], limits: &TrainLimits) -> (usize, usize) {
-    let Some(head) = jobs.first() else {
-        return (0, 0);
-    };
+#[inline]
+fn train_of(head: &Job, rest: &[Job], limits: &TrainLimits) -> (usize, usize) {
     let (mut segments, mut bytes) = (1, head.len as usize);
-    for job in jobs.iter().skip(1).take(limits.segments.saturating_sub(1)) {
+    for job in rest {
         let contiguous = job.esp as usize == head.esp as usize + bytes;
-        let joins = job.status == JobStatus::Done && contiguous && job.len <= head.len;
-        if !joins || bytes + job.len as usize > limits.bytes {
+        let joins = contiguous && job.status == JobStatus::Done && job.len <= head.len;
+        let full = segments >= limits.segments || bytes + job.len as usize > limits.bytes;
+        if !joins || full {
             break;
         }
         segments += 1;

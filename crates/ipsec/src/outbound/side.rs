@@ -1,17 +1,18 @@
 //! What the outbound walk knows about a batch that the engine does not need.
 
-use std::sync::Arc;
+use esplanade_crypto::SlotTable;
 
 use crate::circulation;
 use crate::drop_reason::DropReason;
 use crate::sa::OutboundSa;
-use crate::tunnel::OuterMeta;
+use crate::tunnel::{OfInner, OuterMeta};
 
 /// Consecutive jobs of one SA with the same outer header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    pub sa: u32,
     pub meta: OuterMeta,
+    /// The SA's number.
+    pub sa: u32,
     pub first_job: u32,
     pub jobs: u32,
     /// The first job's place in [`Side::frames`], where the packets have their IP header with them.
@@ -39,22 +40,26 @@ pub(super) struct Frame {
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub runs: Vec<Run>,
-    pub sas: Vec<Arc<OutboundSa>>,
+    /// By number; a snapshot, once the batch is with the engine.
+    pub sas: SlotTable<OutboundSa>,
     pub frames: Vec<Frame>,
     pub saved: Vec<u8>,
+    /// Some of the runs are.
+    nested: bool,
 }
 
 impl circulation::Side for Side {
     fn clear(&mut self) {
         self.runs.clear();
-        self.sas.clear();
+        self.sas = SlotTable::new();
         self.frames.clear();
         self.saved.clear();
+        self.nested = false;
     }
 
     fn count_drops(&self, reason: DropReason) {
         for run in &self.runs {
-            if let Some(sa) = self.sas.get(run.sa as usize) {
+            if let Some(sa) = self.sa(run) {
                 sa.common.drops.add(reason, run.jobs.into());
             }
         }
@@ -62,44 +67,75 @@ impl circulation::Side for Side {
 }
 
 impl Side {
-    pub fn sa(&self, run: &Run) -> Option<&Arc<OutboundSa>> {
-        self.sas.get(run.sa as usize)
+    pub fn sa(&self, run: &Run) -> Option<&OutboundSa> {
+        self.sas.get(run.sa).map(|sa| &**sa)
     }
 
     pub fn frame(&self, run: &Run, job_in_run: usize) -> Option<&Frame> {
         self.frames.get(run.first_frame? as usize + job_in_run)
     }
 
+    /// All packets are ESP in tunnel mode, and leave.
+    pub fn is_plain(&self) -> bool {
+        self.frames.is_empty() && !self.nested
+    }
+
+    /// Adds jobs with an outer header that is made for them.
+    #[inline(always)]
+    pub fn add_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
+        let last = self.runs.last().map(|run| run.sa);
+        match sa.common.path_between_ipv4() {
+            // The header's one copy is the one in the run.
+            Some(path) if last != Some(sa.number()) => {
+                let meta = OuterMeta::around(path, &sa.common.tunnel, inner);
+                self.push(sa, meta, 0, first_job, jobs);
+            }
+            _ => self.join_tunnelled(sa, inner, first_job, jobs),
+        }
+    }
+
+    #[inline(never)]
+    fn join_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
+        let meta = OuterMeta::around(sa.common.packed_path(), &sa.common.tunnel, inner);
+        self.add_jobs(sa, &meta, 0, first_job, jobs);
+    }
+
     pub fn add_jobs(
         &mut self,
-        sa: &Arc<OutboundSa>,
+        sa: &OutboundSa,
         meta: &OuterMeta,
         depth: u8,
         first_job: u32,
         jobs: u32,
     ) {
-        let same_sa = self.sas.last().is_some_and(|last| Arc::ptr_eq(last, sa));
-        if !same_sa {
-            self.sas.push(Arc::clone(sa));
-        }
+        let number = sa.number();
         match self.runs.last_mut() {
-            Some(run) if same_sa && run.depth == depth && run.meta == *meta => run.jobs += jobs,
-            _ => self.runs.push(Run {
-                sa: (self.sas.len() - 1) as u32,
-                meta: *meta,
-                first_job,
-                jobs,
-                first_frame: None,
-                depth,
-                nested: sa.next.is_some(),
-            }),
+            Some(run) if run.sa == number && run.depth == depth && run.meta == *meta => {
+                run.jobs += jobs;
+            }
+            _ => self.push(sa, *meta, depth, first_job, jobs),
         }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, sa: &OutboundSa, meta: OuterMeta, depth: u8, first_job: u32, jobs: u32) {
+        let nested = sa.is_nested();
+        self.nested |= nested;
+        self.runs.push(Run {
+            meta,
+            sa: sa.number(),
+            first_job,
+            jobs,
+            first_frame: None,
+            depth,
+            nested,
+        });
     }
 
     /// Adds one job whose packet lies in `frame`.
     pub fn add_frame(
         &mut self,
-        sa: &Arc<OutboundSa>,
+        sa: &OutboundSa,
         meta: &OuterMeta,
         depth: u8,
         job: u32,

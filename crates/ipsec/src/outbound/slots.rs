@@ -1,9 +1,7 @@
 //! Places in the arena for the segments of one packet, side by side.
 
-use std::sync::Arc;
-
 use super::Segments;
-use super::prepare::{Place, Plan, Preparer};
+use super::prepare::{self, Place, Plan, Preparer};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::sa::OutboundSa;
 
@@ -13,7 +11,7 @@ use crate::sa::OutboundSa;
 pub struct Slots<'a> {
     preparer: Preparer<'a>,
     counters: &'a WalkCounters,
-    sa: &'a Arc<OutboundSa>,
+    sa: &'a OutboundSa,
     plan: Plan,
     /// Of the next packet that is completed.
     sequence: u64,
@@ -32,7 +30,7 @@ impl<'a> Slots<'a> {
     pub(super) fn new(
         preparer: Preparer<'a>,
         counters: &'a WalkCounters,
-        sa: &'a Arc<OutboundSa>,
+        sa: &'a OutboundSa,
         plan: Plan,
         sequence: u64,
         segments: Segments,
@@ -50,63 +48,41 @@ impl<'a> Slots<'a> {
             open: None,
             dropped: None,
         };
-        if plan.layout.is_esp_tunnel() {
+        if plan.shape.layout.is_esp_tunnel() {
             slots.prepare_all(segments)?;
         }
         Ok(slots)
     }
 
     /// Writes what is around the packets of an ESP tunnel, which does not depend on them.
-    fn prepare_all(&mut self, mut segments: Segments) -> Result<(), DropReason> {
-        let batch = &mut *self.preparer.batch;
-        let (first_job, count, arena) = (batch.jobs.len(), segments.count, self.slot);
-        while let Some(place) = self.place(&mut segments) {
-            let result = self.preparer.esp_tunnel(&self.plan, self.sequence, &place);
-            if let Err(reason) = result {
-                let batch = &mut *self.preparer.batch;
-                batch.jobs.truncate(first_job);
-                batch.release(arena);
-                self.left.count = 0;
-                self.counters.count_drop(reason, count.into());
-                self.sa.common.drops.add(reason, count.into());
-                return Err(reason);
-            }
-            self.sequence += 1;
+    fn prepare_all(&mut self, segments: Segments) -> Result<(), DropReason> {
+        let (first_job, count) = (self.preparer.batch.jobs.len(), segments.count);
+        let (plan, mut slot, mut left) = (self.plan, self.slot, segments);
+        let places = std::iter::from_fn(|| next_place(&plan, &mut slot, &mut left));
+        let Preparer { batch, ivs, .. } = &mut self.preparer;
+        let failed = prepare::esp_tunnel(batch, ivs, &plan.shape, self.sequence, places);
+        if let Some((reason, _)) = failed {
+            let batch = &mut *self.preparer.batch;
+            batch.jobs.truncate(first_job);
+            batch.release(self.slot);
+            self.left.count = 0;
+            self.counters.count_drop(reason, count.into());
+            self.sa.common.drops.add(reason, count.into());
+            return Err(reason);
         }
-        self.slot = arena;
-        let Plan { meta, depth, .. } = &self.plan;
+        self.sequence += u64::from(count);
         self.preparer
             .side
-            .add_jobs(self.sa, meta, *depth, first_job as u32, count);
+            .add_jobs(self.sa, &plan.meta, plan.depth, first_job as u32, count);
         Ok(())
-    }
-
-    /// The next slot's bounds.
-    fn place(&mut self, segments: &mut Segments) -> Option<Place> {
-        segments.count = segments.count.checked_sub(1)?;
-        let len = match segments.count {
-            0 => segments.last_len,
-            _ => segments.segment_len,
-        };
-        let (front, whole) = self.plan.room(len);
-        let slot_start = self.slot;
-        self.slot += whole;
-        Some(Place {
-            slot_start,
-            slot_end: slot_start + whole,
-            start: slot_start + front,
-            len,
-        })
     }
 
     /// The place for the next inner packet, exactly as long as [`Segments`] said. Its bytes are left
     /// over from earlier packets: write all of them.
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
         self.complete();
-        let mut left = self.left;
-        let place = self.place(&mut left)?;
-        self.left = left;
-        if !self.plan.layout.is_esp_tunnel() {
+        let place = next_place(&self.plan, &mut self.slot, &mut self.left)?;
+        if !self.plan.shape.layout.is_esp_tunnel() {
             self.open = Some(place);
         }
         let range = place.start..place.start + place.len;
@@ -139,6 +115,24 @@ impl<'a> Slots<'a> {
         self.complete_all();
         self.dropped.take().map_or(Ok(()), Err)
     }
+}
+
+/// The next slot's bounds; `slot` is where it begins.
+fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<Place> {
+    left.count = left.count.checked_sub(1)?;
+    let len = match left.count {
+        0 => left.last_len,
+        _ => left.segment_len,
+    };
+    let (front, whole) = plan.room(len);
+    let slot_start = *slot;
+    *slot += whole;
+    Some(Place {
+        slot_start,
+        slot_end: slot_start + whole,
+        start: slot_start + front,
+        len,
+    })
 }
 
 impl Drop for Slots<'_> {

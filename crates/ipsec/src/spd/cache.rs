@@ -16,9 +16,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esplanade_crypto::{prefetch, prefetch_line};
+use esplanade_crypto::prefetch_line;
 
-use super::{Resolved, Spd, policy};
+use super::{Resolved, SaTables, Spd, policy};
 use crate::drop_reason::DropReason;
 use crate::sa::OutboundSa;
 use crate::selector::Flow;
@@ -217,6 +217,13 @@ impl<const W: usize> Slot<W> {
         sa: None,
     };
 
+    fn empty(&mut self, tables: &mut SaTables) {
+        let former = std::mem::replace(self, Self::EMPTY);
+        if let Some(sa) = former.sa {
+            tables.leave(&sa);
+        }
+    }
+
     #[inline]
     fn is_current(&self, epoch: u64) -> bool {
         let generation = match &self.sa {
@@ -301,11 +308,12 @@ impl<const W: usize> Table<W> {
         }
     }
 
-    fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) {
+    /// Gives what was in the slot before.
+    fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) -> Slot<W> {
         let index = self.index(hash);
         self.hand = self.hand.wrapping_add(1);
         let Some(Set(set)) = self.sets.get_mut(index) else {
-            return;
+            return new;
         };
         let first = first_choice(hash);
         // A key must not be there twice.
@@ -319,11 +327,11 @@ impl<const W: usize> Table<W> {
                 free.unwrap_or(self.hand % WAYS)
             }
         };
-        set[way] = new;
+        std::mem::replace(&mut set[way], new)
     }
 
     /// Empties stale slots of the next `count` sets.
-    fn sweep(&mut self, count: usize, epoch: u64) {
+    fn sweep(&mut self, count: usize, epoch: u64, tables: &mut SaTables) {
         let len = self.sets.len();
         for _ in 0..count.min(len) {
             self.hand = (self.hand + 1) % len;
@@ -332,14 +340,15 @@ impl<const W: usize> Table<W> {
             };
             for slot in set {
                 if slot.sa.is_some() && !slot.is_current(epoch) {
-                    *slot = Slot::EMPTY;
+                    slot.empty(tables);
                 }
             }
         }
     }
 
-    fn clear(&mut self) {
-        self.sets.iter_mut().for_each(|set| *set = Set::EMPTY);
+    fn clear(&mut self, tables: &mut SaTables) {
+        let slots = self.sets.iter_mut().flat_map(|Set(set)| set);
+        slots.for_each(|slot| slot.empty(tables));
     }
 
     #[inline]
@@ -381,6 +390,10 @@ pub struct FlowCache {
     /// The place of an interface is its number in keys.
     interfaces: Vec<u32>,
     pending: Vec<Pending>,
+    /// SAs of the flows in `v4`, `v6` and `pending`.
+    tables: SaTables,
+    /// Sets that the sweep has seen since SAs were last let go.
+    swept: usize,
     misses: u64,
 }
 
@@ -414,6 +427,8 @@ impl FlowCache {
             interface_bits: 0,
             interfaces: vec![0],
             pending: Vec::new(),
+            tables: SaTables::default(),
+            swept: 0,
             misses: 0,
         }
     }
@@ -451,18 +466,38 @@ impl FlowCache {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.v4.clear();
-        self.v6.clear();
-        self.pending.clear();
+        self.v4.clear(&mut self.tables);
+        self.v6.clear(&mut self.tables);
+        for sa in self.pending.drain(..).filter_map(|pending| pending.sa) {
+            self.tables.leave(&sa);
+        }
         self.epoch = 1;
     }
 
-    /// Lets go of SAs that are not in use any more, in the next `sets` sets: keys shall not outlive their SA by much.
-    /// Call it between bursts.
+    /// Looks in the next `sets` sets for SAs that are not in use any more, and lets go of them at the end of each round
+    /// through the cache: keys shall not outlive their SA by much. Call it between bursts, and not while packets with
+    /// SAs of this cache wait for their batch to leave.
     pub fn sweep(&mut self, sets: usize) {
         self.store_pending();
-        self.v4.sweep(sets, self.epoch);
-        self.v6.sweep(sets, self.epoch);
+        self.v4.sweep(sets, self.epoch, &mut self.tables);
+        self.v6.sweep(sets, self.epoch, &mut self.tables);
+        self.swept = self.swept.saturating_add(sets);
+        // A change copies parts of the tables while a batch has a snapshot, so many are made at a time.
+        if self.swept >= self.v4.sets.len() {
+            self.swept = 0;
+            self.tables.release();
+        }
+    }
+
+    /// The SAs of all flows that have one.
+    pub(crate) fn tables(&self) -> &SaTables {
+        &self.tables
+    }
+
+    /// Puts an SA that no flow here may have into [`Self::tables`], until the next sweep.
+    #[inline]
+    pub(crate) fn hold(&mut self, sa: &Arc<OutboundSa>) {
+        self.tables.hold(sa);
     }
 
     /// For [`FlowCache::find`]: to be computed for a whole burst first, so that the searches overlap.
@@ -526,7 +561,7 @@ impl FlowCache {
     #[inline]
     pub(crate) fn prefetch_sa(&self, Located(at): Located) {
         if let Some(sa) = self.sa(SaSlot(at)) {
-            prefetch(sa, OutboundSa::HOT);
+            sa.prefetch();
         }
     }
 
@@ -592,6 +627,9 @@ impl FlowCache {
             }
             Resolved::Acquire { entry, .. } => return Verdict::Acquire(entry),
         };
+        if let Some(sa) = &sa {
+            self.tables.enter(sa);
+        }
         self.pending.push(Pending {
             key: *key,
             stamp: generation << EPOCH_BITS | self.epoch,
@@ -613,15 +651,20 @@ impl FlowCache {
         // The interface is still that of the burst in which the decision was made.
         let hash = self.hash(&key);
         let rest = key.rest() | self.interface_bits;
-        match key {
+        let former = match key {
             FlowKey::V4 { addresses, .. } => {
                 let key = [addresses, rest];
-                self.v4.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                let former = self.v4.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                former.sa
             }
             FlowKey::V6 { local, remote, .. } => {
                 let key = [local[0], local[1], remote[0], remote[1], rest];
-                self.v6.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                let former = self.v6.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                former.sa
             }
+        };
+        if let Some(sa) = former {
+            self.tables.leave(&sa);
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod cache;
 mod classifier;
 pub mod explain;
 mod policy;
+mod tables;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use classifier::Classifier;
 pub(crate) use cache::Located;
 pub use cache::{FlowCache, FlowKey, SaSlot, Verdict};
 pub use policy::{Policy, PolicyId, SAS_MAX};
+pub(crate) use tables::SaTables;
 
 #[derive(Clone, Debug)]
 pub enum Action {

@@ -434,13 +434,13 @@ impl Run {
         };
         let word = |at: usize| Some(u32::from_be_bytes(*train.esp.get(at..)?.first_chunk()?));
         if let (Some(spi), Some(sequence_low)) = (word(at), word(at + 4)) {
-            let remote = train.meta.path.remote.ip();
+            let remote = train.meta.path().remote.ip();
             self.sockets.paths.sent(remote, spi, sequence_low);
         }
     }
 
     fn sink(&self, train: &Train<'_>) -> Option<Sink> {
-        let path = &train.meta.path;
+        let path = train.meta.path();
         let v4 = path.remote.is_ipv4();
         let local = path.local.ip();
         if train.protocol == ah::PROTOCOL {
@@ -470,7 +470,7 @@ impl Run {
     }
 
     fn outgoing<'a>(&self, train: &Train<'a>) -> Outgoing<'a> {
-        let path = &train.meta.path;
+        let path = train.meta.path();
         // Packets for narrow paths were refused before, but for those that may not be.
         let path_mtu = self.sockets.paths.mtu(path.remote.ip(), self.now_ms);
         let len = train.meta.header_len() + train.segment_len;

@@ -1,0 +1,90 @@
+//! The SAs that one worker's flows have, and their keys, by the SAs' numbers.
+//!
+//! Batches take snapshots, so that a packet names its SA by number and counts no reference. An SA stays as long as a
+//! flow of the cache has it, and then until [`SaTables::release`].
+
+use std::sync::Arc;
+
+use esplanade_crypto::{KeyContext, SlotTable};
+
+use crate::sa::OutboundSa;
+
+#[derive(Debug, Default)]
+pub(crate) struct SaTables {
+    keys: SlotTable<KeyContext>,
+    sas: SlotTable<OutboundSa>,
+    /// By number.
+    uses: Vec<Use>,
+    /// Numbers that flows have left, each once.
+    left: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    flows: u32,
+    /// The number is in [`SaTables::left`].
+    left: bool,
+}
+
+impl SaTables {
+    pub fn keys(&self) -> &SlotTable<KeyContext> {
+        &self.keys
+    }
+
+    pub fn sas(&self) -> &SlotTable<OutboundSa> {
+        &self.sas
+    }
+
+    /// A flow has this SA from now on.
+    pub fn enter(&mut self, sa: &Arc<OutboundSa>) {
+        self.put(sa).flows += 1;
+    }
+
+    /// A flow does not have this SA any more.
+    pub fn leave(&mut self, sa: &OutboundSa) {
+        let number = sa.number();
+        if let Some(of) = self.uses.get_mut(number as usize) {
+            of.flows = of.flows.saturating_sub(1);
+            if of.flows == 0 && !of.left {
+                of.left = true;
+                self.left.push(number);
+            }
+        }
+    }
+
+    /// For packets whose flow is not in the cache.
+    pub fn hold(&mut self, sa: &Arc<OutboundSa>) {
+        if self.sas.get(sa.number()).is_none() {
+            self.enter(sa);
+            self.leave(sa);
+        }
+    }
+
+    fn put(&mut self, sa: &Arc<OutboundSa>) -> &mut Use {
+        let number = sa.number();
+        let index = number as usize;
+        // As long as an SA is in a table, no other has its number.
+        if self.sas.get(number).is_none() {
+            self.sas.insert(number, Arc::clone(sa));
+            self.keys.insert(number, Arc::clone(&sa.common.key));
+        }
+        if self.uses.len() <= index {
+            self.uses.resize(index + 1, Use::default());
+        }
+        &mut self.uses[index]
+    }
+
+    /// Lets go of SAs that no flow has. No batch that is still to take its snapshot may have a packet of them.
+    pub fn release(&mut self) {
+        for number in self.left.drain(..) {
+            let Some(of) = self.uses.get_mut(number as usize) else {
+                continue;
+            };
+            of.left = false;
+            if of.flows == 0 {
+                self.keys.remove(number);
+                self.sas.remove(number);
+            }
+        }
+    }
+}
