@@ -5,6 +5,8 @@ import sys
 
 import pytest
 from ends import esplanade_pair, establish
+from harness.namespaces import Namespace
+from harness.process import run
 from harness.settings import pair
 from harness.traffic import transfer
 
@@ -114,3 +116,60 @@ def test_clamped_connections_need_no_icmp(topology, daemon):
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
     assert a.drops("mss-clamped") > 0
+
+
+# Behind host B, which is a router then, on a narrow link. The router itself is in no selector.
+FAR = {4: "10.3.0.2", 6: "fd00:c::2"}
+FAR_MTU = 1320
+
+
+def far_host(topology):
+    """A sixth namespace. Its own interface is wide, so that TCP learns nothing from the segment size it announces."""
+    name = topology.host_b.name.replace("host_b", "far")
+    topology.spaces["far"] = Namespace(name)
+    run(["ip", "netns", "add", name])
+    run(["ip", "link", "add", "far", "netns", topology.host_b.name, "type", "veth", "peer", "name", "lan", "netns", name])
+    for space, device, end in ((topology.host_b, "far", 1), (topology.far, "lan", 2)):
+        lines = [f"address add 10.3.0.{end}/24 dev {device}", f"address add fd00:c::{end}/64 dev {device} nodad",
+                 f"link set {device} up", "link set lo up"]
+        run(["ip", "-n", space.name, "-batch", "-"], stdin="\n".join(lines) + "\n")
+    topology.host_b.run(["ip", "link", "set", "far", "mtu", str(FAR_MTU)])
+    for space, via4, via6 in ((topology.far, "10.3.0.1", "fd00:c::1"), (topology.gw_b, topology.b.host4, topology.b.host6)):
+        to4, to6 = ("default", "default") if space is topology.far else ("10.3.0.0/24", "fd00:c::/64")
+        space.run(["ip", "route", "add", to4, "via", via4])
+        space.run(["ip", "-6", "route", "add", to6, "via", via6])
+    return topology.far
+
+
+def port_specific(topology, version, **keys):
+    """A tunnel for the probe's UDP port and the transfer's TCP port, and nothing else."""
+    settings = pair(topology, inner=version)
+    near, far = topology.a.lan(version), "10.3.0.0/24" if version == 4 else "fd00:c::/64"
+    protocols = ("udp", 40300), ("tcp", 40000)
+    ours = ",".join(f"{near}[{protocol}]" for protocol, _ in protocols)
+    theirs = ",".join(f"{far}[{protocol}/{port}]" for protocol, port in protocols)
+    for one, local, remote in ((settings[0], ours, theirs), (settings[1], theirs, ours)):
+        one.child().update(local_ts=local, remote_ts=remote, **keys)
+    return settings
+
+
+@pytest.mark.parametrize("version", [4, 6], ids=["v4", "v6"])
+def test_a_router_behind_a_tunnel_for_ports_is_heard(version, topology, daemon):
+    """RFC 4301 section 6.2: its errors are in no selector, and go with the flow that they quote."""
+    far = far_host(topology)
+    a, b = establish(daemon, esplanade_pair, port_specific(topology, version))
+    sent, longest = probe(topology.host_a, far, FAR[version], 1400)
+    assert longest == FAR_MTU
+    assert 1 <= sent <= 3
+    transfer(topology.host_a, far, FAR[version], size=300_000)
+    for end in (a, b):
+        assert end.drops("icmp-error-mismatch") == end.drops("malformed-icmp-error") == 0
+
+
+def test_a_tunnel_can_refuse_what_routers_say(topology, daemon):
+    far_host(topology)
+    _, b = establish(daemon, esplanade_pair, port_specific(topology, 4, icmp_errors="header"))
+    before = b.drops("no-policy")
+    sender = topology.host_a.run([sys.executable, "-c", PROBE, FAR[4], "1400"], timeout=30)
+    assert sender.stdout.split() == ["50", "1500"], "the sender was told"
+    assert b.drops("no-policy") > before

@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner};
+use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ipv4};
 use esplanade_crypto::{RejectReason, Transform};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
@@ -387,4 +387,26 @@ fn sequence_numbers_are_never_reused_by_workers() {
     all.sort();
     all.dedup();
     assert_eq!(all.len(), 3 * 20 * 25);
+}
+
+#[test]
+fn a_batch_knows_whether_its_packets_have_one_priority() {
+    let expedited = ipv4("10.1.0.7", "10.2.0.9", 17, 0xb8, &[0; 8]);
+    let common = ipv4("10.1.0.7", "10.2.0.9", 17, 0, &[0; 8]);
+    for (packets, expected) in [
+        ([&common, &common], true),
+        ([&common, &expedited], false),
+        ([&expedited, &expedited], true),
+    ] {
+        let mut tunnel = Tunnel::new(Transform::ESP[0], false);
+        for packet in packets {
+            let _ = tunnel.outbound.push(&tunnel.spd, packet).expect("room");
+        }
+        tunnel
+            .outbound
+            .submit(&mut tunnel.seal_engine)
+            .expect("taken");
+        let sealed = tunnel.outbound.poll(&mut tunnel.seal_engine);
+        assert_eq!(sealed.expect("a batch").is_of_one_class(), expected);
+    }
 }

@@ -29,7 +29,7 @@ mod outward;
 const SLOT: usize = 65_536;
 /// How often a worker without packets looks after what it remembers.
 const IDLE_MS: i32 = 1000;
-/// Sets of the flow cache that a round with packets looks at.
+/// Sets of the flow cache that are looked at in a millisecond with packets.
 const SWEPT: usize = 4;
 /// And a round without: a few milliseconds at most, in which a packet could arrive.
 const SWEPT_IDLE: usize = 1 << 14;
@@ -176,7 +176,7 @@ impl Run {
                     return;
                 }
             };
-            self.now_ms = self.clock.now_ms();
+            let last_ms = std::mem::replace(&mut self.now_ms, self.clock.now_ms());
             self.inbound.set_now_ms(self.now_ms);
             self.outbound.set_now_ms(self.now_ms);
             for token in &tokens[..ready] {
@@ -203,8 +203,10 @@ impl Run {
                 }
             }
             self.report_events();
-            self.keep_time();
-            self.let_go(ready == 0);
+            if self.now_ms != last_ms {
+                self.keep_time();
+                self.let_go(ready == 0);
+            }
         }
     }
 

@@ -52,6 +52,13 @@ impl SealedBatch {
         }
     }
 
+    /// Whether all packets have the same priority, as they do in most batches.
+    pub fn is_of_one_class(&self) -> bool {
+        let mut classes = self.batch.jobs.iter().map(|job| job.class);
+        let first = classes.next();
+        classes.all(|class| Some(class) == first)
+    }
+
     /// Each packet in order as it goes onto the wire, outer IP header first. The header is written in place over
     /// what is in front of the packet, which may be the end of the one before: a frame is valid until `each` returns.
     /// `identification` counts on, for IPv4. Gives how many packets there was no room for a header for.

@@ -346,10 +346,8 @@ impl Run {
 
     /// Higher classes first. In one batch that is all the same class, as most are, nothing is queued.
     fn send(&mut self, sealed: &SealedBatch) {
-        let mut trains = sealed.trains(TRAINS);
-        let Some(first) = trains.next() else { return };
         let mut sending = Sending::default();
-        if trains.all(|train| train.class == first.class) {
+        if sealed.is_of_one_class() {
             for train in sealed.trains(TRAINS) {
                 self.queue(&mut sending, &train);
             }
