@@ -27,12 +27,14 @@ pub enum AuditKind {
     SelectorMismatch,
     /// Inbound: an ICMP error about traffic that is not the SA's (RFC 4301 §6.2).
     IcmpError,
+    /// Inbound: a fragment that does not go with the policy of its datagram (RFC 4301 §7.3).
+    RefusedFragment,
     /// Inbound: in the clear, where policy demands protection (RFC 4301 §5.2).
     NotProtected,
 }
 
 impl AuditKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoPolicy,
         Self::SequenceOverflow,
         Self::NoSa,
@@ -42,6 +44,7 @@ impl AuditKind {
         Self::Malformed,
         Self::SelectorMismatch,
         Self::IcmpError,
+        Self::RefusedFragment,
         Self::NotProtected,
     ];
 
@@ -56,6 +59,7 @@ impl AuditKind {
             Self::Malformed => "malformed",
             Self::SelectorMismatch => "selector-mismatch",
             Self::IcmpError => "icmp-error",
+            Self::RefusedFragment => "refused-fragment",
             Self::NotProtected => "not-protected",
         }
     }
@@ -73,6 +77,9 @@ impl AuditKind {
             }
             DropReason::SelectorMismatch => Some(Self::SelectorMismatch),
             DropReason::MalformedIcmpError | DropReason::IcmpErrorMismatch => Some(Self::IcmpError),
+            DropReason::UnknownFragment | DropReason::FragmentRefused => {
+                Some(Self::RefusedFragment)
+            }
             DropReason::NotProtected => Some(Self::NotProtected),
             _ => None,
         }

@@ -41,7 +41,8 @@ drop_reasons! {
     /// Outbound: the packet is longer than its path takes and must not be fragmented; the sender was told (RFC 4301
     /// §8.2.1).
     TooBig = "too-big";
-    /// Outbound: overlapping, tiny, too many or timed-out fragments (RFC 4301 §7).
+    /// Overlapping or tiny fragments; outbound also too many, and those of datagrams that did not come whole (RFC 4301
+    /// §7).
     FragmentRefused = "fragment-refused";
     /// Outbound: transport mode carries whole packets (RFC 4303 §3.3.4); a fragment would need a tunnel.
     Fragment = "fragment";
@@ -76,6 +77,9 @@ drop_reasons! {
     MalformedIcmpError = "malformed-icmp-error";
     /// Inbound: an ICMP error that its SA does not take, about a packet that was never sent on it (RFC 4301 §6.2).
     IcmpErrorMismatch = "icmp-error-mismatch";
+    /// Inbound: a later fragment through an SA for certain ports, whose first one has not passed on that SA (RFC 4301
+    /// §7.3).
+    UnknownFragment = "unknown-fragment";
     /// Inbound: the outer header says congestion, the inner one cannot (RFC 6040 §4.2).
     EcnNotCapable = "ecn-not-capable";
     /// Inbound: an unprotected packet that no Bypass entry admits (RFC 4301 §5.2).

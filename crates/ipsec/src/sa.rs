@@ -137,6 +137,8 @@ pub struct SaParameters<'a> {
     /// Priority class of every packet, 0 to 7; none takes it from the DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
+    /// Both ends take later fragments on an SA for certain ports (NON_FIRST_FRAGMENTS_ALSO, RFC 4301 §7.3).
+    pub non_first_fragments: bool,
     /// Which interface packets are delivered to, as in [`Flow::interface`](crate::selector::Flow). Outbound it is only
     /// told: the SPD's entry decides where packets come from.
     pub interface: u32,
@@ -170,6 +172,7 @@ impl<'a> SaParameters<'a> {
             dscp: DscpSet::ALL,
             class: None,
             icmp_errors: IcmpErrors::default(),
+            non_first_fragments: false,
             interface: 0,
             installed_ms: 0,
         }
@@ -208,6 +211,7 @@ pub struct SaCommon {
     /// Priority class of every packet; none takes it from the DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
+    pub non_first_fragments: bool,
     pub installed_ms: u64,
 }
 
@@ -229,6 +233,7 @@ impl SaCommon {
             dscp: parameters.dscp,
             class: parameters.class,
             icmp_errors: parameters.icmp_errors,
+            non_first_fragments: parameters.non_first_fragments,
             interface: parameters.interface,
             installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),

@@ -13,8 +13,8 @@ use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::lifetime::LifetimeLimits;
 use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, WalkLimits};
-use esplanade_ipsec::sa::{Mode, OutboundSa, SaParameters};
-use esplanade_ipsec::selector::{Selector, SelectorSet};
+use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, SaParameters};
+use esplanade_ipsec::selector::{NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -266,6 +266,26 @@ fn inbound_case(reason: DropReason) -> Walk {
             let mut body = ipv4("203.0.113.1", "10.2.0.9", 1, 0, &error);
             body.extend([1, 2, 2, 4]);
             receive_forged(&body)
+        }
+        DropReason::UnknownFragment => {
+            let key = key_material(GCM);
+            let only = Selector {
+                protocol: NextLayer::Is(17),
+                local_ports: PortRange::Range(40_001, 40_001),
+                ..selectors(RIGHT, LEFT).as_slice()[0]
+            };
+            let narrow = InboundSa::new(SaParameters {
+                selectors: SelectorSet::new(vec![only]).expect("one"),
+                non_first_fragments: true,
+                ..parameters(GCM, false, tunnel.outbound_sa.common.spi, &key)
+            });
+            let narrow = Arc::new(narrow.expect("good keys"));
+            tunnel.database.sad().insert(narrow).expect("allocated");
+            let mut later = packet;
+            later[7] = 3;
+            fix_checksum(&mut later);
+            let sealed = tunnel.seal(&[later]);
+            receive(tunnel, &sealed)
         }
         DropReason::EcnNotCapable => {
             let congested = OuterFacts { tos: 3, ..facts() };

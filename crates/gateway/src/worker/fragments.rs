@@ -1,7 +1,7 @@
 //! Fragments from the protected side where a policy wants to see ports (RFC 4301 §7): put together for an SA, let through
 //! after their first one where the policy is Bypass.
 
-use esplanade_ipsec::fragment::{Fragment, Limits, Pushed, Reassembler, Tracker};
+use esplanade_ipsec::fragment::{Fragment, FragmentKey, Limits, Pushed, Reassembler, Tracker};
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::{Decision, Spd};
 use esplanade_ipsec::wire::IpView;
@@ -31,7 +31,7 @@ pub(super) struct Fragments {
     interface: u32,
     reassembler: Reassembler,
     /// By which snapshot of the SPD.
-    bypassed: Tracker<u64>,
+    bypassed: Tracker<FragmentKey, u64>,
 }
 
 impl Fragments {

@@ -1,5 +1,6 @@
 //! Fragments (RFC 4301 §7): read, put together, remembered, made.
 
+mod arrival;
 mod cut;
 mod reassemble;
 mod track;
@@ -10,9 +11,12 @@ use std::ops::Range;
 use crate::wire::ip::{IPV6_HEADER_LEN, IpView, Malformed};
 use crate::wire::{IpVersion, be16, be32};
 
+pub(crate) use arrival::Arrivals;
 pub use cut::{CutError, Pieces};
 pub use reassemble::{Limits, Pushed, Reassembler, Refusal};
 pub use track::Tracker;
+
+use reassemble::check;
 
 const FRAGMENT: u8 = 44;
 pub(crate) const FRAGMENT_HEADER_LEN: usize = 8;

@@ -437,7 +437,7 @@ impl Head {
 }
 
 /// Everything that one fragment tells by itself.
-fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(), Refusal> {
+pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(), Refusal> {
     let version = match fragment.key.source {
         IpAddr::V4(_) => IpVersion::V4,
         IpAddr::V6(_) => IpVersion::V6,

@@ -2,17 +2,16 @@
 //! ones that follow it.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 
-use super::FragmentKey;
-
-/// The verdicts of first fragments, at most `capacity` of them.
+/// The verdicts of first fragments, at most `capacity` of them. `K` names a datagram.
 #[derive(Debug)]
-pub struct Tracker<V> {
+pub struct Tracker<K, V> {
     capacity: usize,
     timeout_ms: u64,
-    verdicts: HashMap<FragmentKey, Remembered<V>>,
+    verdicts: HashMap<K, Remembered<V>>,
     /// Oldest first. Has every key of `verdicts` once.
-    order: VecDeque<FragmentKey>,
+    order: VecDeque<K>,
 }
 
 #[derive(Debug)]
@@ -21,7 +20,7 @@ struct Remembered<V> {
     deadline_ms: u64,
 }
 
-impl<V: Clone> Tracker<V> {
+impl<K: Copy + Eq + Hash, V: Clone> Tracker<K, V> {
     pub fn new(capacity: usize, timeout_ms: u64) -> Self {
         Self {
             capacity,
@@ -32,7 +31,7 @@ impl<V: Clone> Tracker<V> {
     }
 
     /// Remembers the verdict of a first fragment. A full table forgets its oldest.
-    pub fn first(&mut self, key: FragmentKey, verdict: V, now_ms: u64) {
+    pub fn first(&mut self, key: K, verdict: V, now_ms: u64) {
         if self.capacity == 0 {
             return;
         }
@@ -52,14 +51,14 @@ impl<V: Clone> Tracker<V> {
     }
 
     /// Another datagram of the same identification has begun: what was decided no longer holds.
-    pub fn forget(&mut self, key: &FragmentKey) {
+    pub fn forget(&mut self, key: &K) {
         if self.verdicts.remove(key).is_some() {
             self.order.retain(|known| known != key);
         }
     }
 
     /// The verdict for a later fragment; none if its first one was not seen, or too long ago.
-    pub fn later(&self, key: &FragmentKey, now_ms: u64) -> Option<V> {
+    pub fn later(&self, key: &K, now_ms: u64) -> Option<V> {
         let remembered = self.verdicts.get(key)?;
         (now_ms < remembered.deadline_ms).then(|| remembered.verdict.clone())
     }

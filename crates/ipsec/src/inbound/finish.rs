@@ -6,6 +6,7 @@ use esplanade_crypto::{Batch, Job, Protocol};
 
 use super::opened::{Content, Delivered, Facts, Nested, Side, Tag};
 use crate::drop_reason::DropReason;
+use crate::fragment::Arrivals;
 use crate::icmp_errors::check_selectors;
 use crate::outbound::set_protocol_and_len;
 use crate::sa::{InboundSa, Mode};
@@ -31,8 +32,10 @@ pub(super) fn finish(
     let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
     let layout = &sa.common.layout;
     let buffer = &mut batch.buffer;
+    let arrivals = &mut content.arrivals;
     let (offset, rebuilt, view) = match (layout.protocol, layout.mode) {
-        (Protocol::Esp, Mode::Tunnel) => match esp_tunnel(sa, buffer, job, &facts.outer)? {
+        (Protocol::Esp, Mode::Tunnel) => match esp_tunnel(sa, buffer, job, &facts.outer, arrivals)?
+        {
             (offset, Inner::Plain(len)) => {
                 content.delivered.push(Delivered {
                     offset,
@@ -56,7 +59,7 @@ pub(super) fn finish(
             };
             ah::restore(frame, saved);
             match mode {
-                Mode::Tunnel => ah_tunnel(sa, frame, job, ah_at, &facts.outer)?,
+                Mode::Tunnel => ah_tunnel(sa, frame, job, ah_at, &facts.outer, arrivals)?,
                 Mode::Transport => ah_transport(sa, frame, ah_at, &mut content.rebuilt)?,
             }
         }
@@ -102,6 +105,7 @@ fn esp_tunnel(
     buffer: &mut [u8],
     job: &Job,
     facts: &OuterFacts,
+    arrivals: &mut Arrivals,
 ) -> Result<(u32, Inner), DropReason> {
     let layout = &sa.common.layout;
     let start = job.esp as usize + layout.esp_header_len();
@@ -118,7 +122,7 @@ fn esp_tunnel(
     }
     let version = inner_version(trailer.next_header)?;
     // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
-    let view = tunnelled(sa, payload, version, facts.tos)?;
+    let view = tunnelled(sa, payload, version, facts.tos, arrivals)?;
     Ok((start as u32, Inner::Parsed(view)))
 }
 
@@ -157,12 +161,16 @@ fn tunnelled(
     payload: &mut [u8],
     version: IpVersion,
     outer_tos: u8,
+    arrivals: &mut Arrivals,
 ) -> Result<IpView, DropReason> {
     let mut view = IpView::parse(payload).map_err(|_| DropReason::MalformedInner)?;
     if view.version != version {
         return Err(DropReason::MalformedInner);
     }
-    check_selectors(&sa.common, payload, &view)?;
+    match view.fragment {
+        false => check_selectors(&sa.common, payload, &view)?,
+        true => arrivals.check(&sa.common, payload, &view)?,
+    }
     if !tunnel::decapsulate_ecn(payload, &mut view, outer_tos) {
         return Err(DropReason::EcnNotCapable);
     }
@@ -178,13 +186,14 @@ fn ah_tunnel(
     job: &Job,
     ah_at: usize,
     facts: &OuterFacts,
+    arrivals: &mut Arrivals,
 ) -> Result<Packet, DropReason> {
     let header = frame.get(ah_at..).and_then(ah::AhHeader::parse);
     let header = header.ok_or(DropReason::MalformedAh)?;
     let version = inner_version(header.next_header)?;
     let start = ah_at + header.header_len;
     let payload = frame.get_mut(start..).ok_or(DropReason::MalformedAh)?;
-    let view = tunnelled(sa, payload, version, facts.tos)?;
+    let view = tunnelled(sa, payload, version, facts.tos, arrivals)?;
     Ok((job.esp + start as u32, false, view))
 }
 

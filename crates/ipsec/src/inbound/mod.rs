@@ -15,6 +15,7 @@ use crate::circulation::Circulation;
 pub use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
+use crate::fragment::Arrivals;
 use crate::lifetime::LifetimeEvent;
 use crate::outbound::{NESTING_MAX, WalkLimits};
 use crate::replay::{Committed, ReplayWindow};
@@ -36,6 +37,7 @@ pub struct Inbound {
     counters: Arc<WalkCounters>,
     now_ms: u64,
     reader: SadReader,
+    arrivals: Arrivals,
 }
 
 impl Inbound {
@@ -48,6 +50,7 @@ impl Inbound {
             counters: Arc::default(),
             now_ms: 0,
             reader: SadReader::new(),
+            arrivals: Arrivals::default(),
         }
     }
 
@@ -151,9 +154,12 @@ impl Inbound {
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<OpenedBatch> {
         let (mut batch, mut side) = self.batches.poll(engine)?;
         let mut content = std::mem::take(&mut side.content);
+        std::mem::swap(&mut content.arrivals, &mut self.arrivals);
+        content.arrivals.now_ms = self.now_ms;
         for run in &side.runs {
             self.finish_run(&mut batch, &side, run, &mut content);
         }
+        std::mem::swap(&mut content.arrivals, &mut self.arrivals);
         let delivered = &content.delivered;
         let bytes = delivered.iter().map(|d| u64::from(d.len)).sum();
         self.counters.count_out(delivered.len() as u64, bytes);

@@ -6,6 +6,7 @@ use esplanade_crypto::Batch;
 
 use crate::circulation;
 use crate::drop_reason::DropReason;
+use crate::fragment::Arrivals;
 use crate::sa::InboundSa;
 use crate::tunnel::OuterFacts;
 use crate::wire::IpView;
@@ -55,6 +56,8 @@ pub(super) struct Content {
     pub interfaces: Vec<(usize, u32)>,
     /// Packets that are IPsec again.
     pub nested: Vec<Nested>,
+    /// Which fragments have passed: the walk's, lent while it finishes the batch.
+    pub arrivals: Arrivals,
     /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
     pub rebuilt: Vec<u8>,
 }

@@ -152,6 +152,7 @@ fn parameters<'a>(agreed: &'a Agreed, options: &model::SaOptions) -> SaParameter
             model::IcmpErrors::Header => IcmpErrors::Header,
             model::IcmpErrors::Strict => IcmpErrors::Strict,
         },
+        non_first_fragments: options.non_first_fragments,
         replay_window: agreed.replay_window,
         dscp: (0..64)
             .filter(|dscp| options.dscps >> dscp & 1 == 1)

@@ -55,6 +55,8 @@ impl Tally {
             "before-window",
             "authentication-failed",
             "selector-mismatch",
+            "unknown-fragment",
+            "fragment-refused",
             "malformed-icmp-error",
             "icmp-error-mismatch",
             "ecn-not-capable",
@@ -246,6 +248,7 @@ impl World<'_, '_> {
             outer_df: choices.of(&[None, None, Some(true), Some(false)]),
             tfc: choices.of(&[0, 0, 0, TFC_MAX]),
             limits: limits(choices, self.strict),
+            non_first_fragments: choices.below(2) == 0,
             icmp_errors: choices.of(&[
                 model::IcmpErrors::Quoted,
                 model::IcmpErrors::Quoted,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::Reason;
+use super::fragment::Firsts;
 use super::policy::Selector;
 use super::quote::IcmpErrors;
 
@@ -69,6 +70,8 @@ pub struct SaOptions {
     pub tfc: usize,
     pub limits: Limits,
     pub icmp_errors: IcmpErrors,
+    /// Later fragments pass behind their first one.
+    pub non_first_fragments: bool,
 }
 
 /// What an SA has carried.
@@ -137,6 +140,7 @@ pub struct InboundSa {
     pub drops: BTreeMap<Reason, u64>,
     /// Where the newest packet came from, by UDP.
     pub seen_from: SocketAddr,
+    pub firsts: Firsts,
 }
 
 impl InboundSa {
@@ -146,6 +150,7 @@ impl InboundSa {
             options,
             cipher,
             replay,
+            firsts: Firsts::new(),
             usage: Usage::default(),
             drops: BTreeMap::new(),
         }

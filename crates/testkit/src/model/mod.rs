@@ -6,6 +6,7 @@
 //! ([`Cipher`]), one packet at a time. Drop reasons are the names of the real ones.
 
 mod association;
+mod fragment;
 mod packet;
 mod policy;
 mod protect;

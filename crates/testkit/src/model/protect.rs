@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::Reason;
 use super::association::{InboundSa, Mode, OutboundSa};
+use super::fragment;
 use super::packet::{self, Ip};
 use super::policy::matches_any;
 use super::quote::{IcmpErrors, Quote, quote};
@@ -380,7 +381,7 @@ impl InboundSa {
 
     /// RFC 4301 §5.2 and RFC 6040 §4.2.
     fn leave_tunnel(
-        &self,
+        &mut self,
         place: &Place,
         next_header: u8,
         payload: Vec<u8>,
@@ -393,7 +394,15 @@ impl InboundSa {
         };
         let ip = Ip::parse(&payload).filter(|ip| ip.version == version);
         let ip = ip.ok_or("malformed-inner")?;
-        self.check_selectors(&payload, &ip)?;
+        let found = fragment::Fragment::of(&payload, &ip);
+        if found.as_ref().is_none_or(|fragment| fragment.offset == 0) {
+            self.check_selectors(&payload, &ip)?;
+        }
+        if let Some(found) = found {
+            let options = &self.options;
+            let agreed = options.non_first_fragments;
+            fragment::check(&mut self.firsts, agreed, &options.selectors, &ip, &found)?;
+        }
         let mut packet = payload[..ip.total_len].to_vec();
         let ecn = match (ip.tos & 3, place.tos & 3) {
             (0, 3) => return Err("ecn-not-capable"),
