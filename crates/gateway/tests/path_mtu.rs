@@ -10,7 +10,8 @@ use esplanade::net::Net;
 use esplanade::worker::Processing;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
-use esplanade_ipsec::selector::PortRange;
+use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Spd};
 use esplanade_ipsec::wire::checksum;
 use pair::{Extras, INNER_V4, INNER_V6, OUTER_V4, Pair, PairOptions, inside};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -293,4 +294,39 @@ fn senders_of_discarded_packets_can_be_told() {
     }
     // Not about multicast, which the kernel sends of its own accord.
     assert_eq!(sent(), 2);
+}
+
+// RFC 4301 R90
+#[test]
+fn an_entry_in_front_discards_what_an_sa_would_take() {
+    let test = "an_entry_in_front_discards_what_an_sa_would_take";
+    let Some(pair) = pair(test, &options(true, false), &Extras::default()) else {
+        return;
+    };
+    let database = &pair.sites[1].database;
+    let refused = Selector {
+        protocol: NextLayer::Is(17),
+        local_ports: PortRange::Range(7000, 7000),
+        ..Selector::between(
+            AddressRange::from_prefix([0, 0, 0, 0].into(), 0).unwrap(),
+            AddressRange::from_prefix([0, 0, 0, 0].into(), 0).unwrap(),
+        )
+    };
+    let refused = Entry::new(SelectorSet::new(vec![refused]).unwrap(), Action::Discard);
+    let mut entries = database.spd().entries().to_vec();
+    entries.insert(0, refused);
+    let (near, far) = (udp(&pair, 0, false), udp(&pair, 1, false));
+    arrives(&near, &far, 100);
+    database.publish_spd(Spd::new(entries));
+    near.send_to(b"refused", far.local_addr().unwrap()).unwrap();
+    let io = &pair.sites[1].workers[0].io;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while io.inbound_discards.load(Ordering::Relaxed) == 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(io.inbound_discards.load(Ordering::Relaxed), 1);
+    far.set_nonblocking(true).unwrap();
+    assert!(far.recv(&mut [0; 100]).is_err());
+    // The SPD says nothing against IPv6.
+    arrives(&udp(&pair, 0, true), &udp(&pair, 1, true), 100);
 }

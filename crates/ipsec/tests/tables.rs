@@ -128,7 +128,7 @@ fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
 }
 
 proptest! {
-    // RFC 4301 R9, R13, R28, R40, R83, R84
+    // RFC 4301 R9, R13, R28, R40, R83, R84, R90
     #[test]
     fn the_spd_takes_the_first_match(
         entries in proptest::collection::vec((any_ends(), 0u8..3), 0..8),
@@ -141,6 +141,7 @@ proptest! {
             _ => Action::Discard,
         };
         let spd = Spd::new(entries.iter().map(|((local, remote), kind)| Entry::new(SelectorSet::from_ends(local, remote).expect("few"), action(*kind))).collect());
+        prop_assert_eq!(spd.discards(), entries.iter().any(|(_, kind)| *kind == 2));
         for flow in &flows {
             let first = naive_kind(&entries, flow);
             let decision = spd.outbound(flow);
@@ -152,6 +153,8 @@ proptest! {
             };
             prop_assert!(agrees, "{:?} gave {:?}, not {:?}", flow, decision, first);
             prop_assert_eq!(spd.inbound_bypass(flow).is_ok(), first == Some(1));
+            let of_them = entries.iter().find(|(ends, _)| naive_match(ends, flow));
+            prop_assert_eq!(spd.inbound_discards(flow), of_them.is_some_and(|(_, kind)| *kind == 2));
         }
     }
 

@@ -25,6 +25,8 @@ counters! {
     tun_writes,
     /// Packets in writes that the TUN refused.
     tun_write_errors,
+    /// Packets from SAs that an entry of the SPD in front of the SA's own discards.
+    inbound_discards,
     /// Reads whose virtio header made no sense.
     tun_malformed,
     /// Datagrams received, coalesced ones counted as one.

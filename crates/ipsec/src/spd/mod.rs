@@ -115,6 +115,7 @@ pub struct Spd {
     id: u64,
     entries: Vec<Entry>,
     classifier: Classifier,
+    discards: bool,
 }
 
 impl Default for Spd {
@@ -131,6 +132,9 @@ impl Spd {
         Self {
             id: SNAPSHOTS.fetch_add(1, Ordering::Relaxed),
             classifier: Classifier::new(&entries),
+            discards: entries
+                .iter()
+                .any(|entry| matches!(entry.action, Action::Discard)),
             entries,
         }
     }
@@ -243,6 +247,18 @@ impl Spd {
                 }
             }
         }
+    }
+
+    /// Whether any entry discards: without one, [`Spd::inbound_discards`] says no to every packet.
+    pub fn discards(&self) -> bool {
+        self.discards
+    }
+
+    /// Whether a packet must not pass although it came through an SA that is for it: the entries are in order, and one
+    /// in front of the SA's own discards it (RFC 4301 §4.4.1).
+    pub fn inbound_discards(&self, flow: &Flow) -> bool {
+        let first = self.find(flow, true);
+        first.is_some_and(|(_, entry, _)| matches!(entry.action, Action::Discard))
     }
 
     /// Whether a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
