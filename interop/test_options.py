@@ -1,6 +1,7 @@
 """What the configuration says about SAs shows on the wire: DSCPs, TFC padding, flows of their own, ICMP types."""
 
 import sys
+import time
 
 import pytest
 from ends import esplanade_pair, establish, start
@@ -109,3 +110,55 @@ def test_icmp_types_are_selected(topology, daemon):
     listener = Listener(topology.host_b, topology.b.host4, PORT)
     send(topology, PORT, [5])
     assert listener.stop() == []
+
+
+def dummies(end) -> tuple[int, int]:
+    """How many the end has sent and received."""
+    return int(end.status()["counters"]["outbound"]["dummies"]), end.drops("dummy")
+
+
+@pytest.mark.esplanade_only
+# RFC 4303 R16, R17, R18, R20
+def test_silent_sas_send_dummies(topology, daemon, folder, needs_capture):
+    settings = pair(topology, inner=4)
+    settings[0].child().update(tfc_dummies="20", tfc_padding="1000")
+    settings[1].child().update(tfc_padding="1000")
+    a, b = establish(daemon, esplanade_pair, settings)
+    before = dummies(a)[0]
+    time.sleep(2)
+    assert 20 <= dummies(a)[0] - before <= 45, "about 40"
+
+    # Packets take the place of dummies, and look like them.
+    wire = Capture(topology, folder / "wire.pcap")
+    listener = Listener(topology.host_b, topology.b.host4, PORT)
+    send(topology, PORT, (1, 100, 500))
+    assert sorted(map(len, listener.stop())) == [1, 100, 500]
+    packets = [packet for packet in esp_packets(wire.stop()) if packet.source == topology.a.wan(4)]
+    assert len(packets) > 10
+    assert len({len(packet.esp) for packet in packets}) == 1
+    numbers = [packet.sequence for packet in packets]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    sas = {sa.spi: sa for sa in read_keys(a.key_lines())}
+    kinds = [bytes(sas[packet.spi].open(packet.esp))[:1] for packet in packets]
+    assert sum(kind == b"\x45" for kind in kinds) == 3
+
+    a.down()
+    sent = dummies(a)[0]
+    wait_until("all have come", lambda: dummies(b)[1] == sent)
+    time.sleep(0.5)
+    assert dummies(a)[0] == sent, "they end with the SA"
+    assert dummies(b)[0] == 0
+
+
+def test_strongswan_discards_dummies_and_takes_padding_off(topology, daemon, folder, needs_capture):
+    settings = pair(topology, inner=4, encap=True)
+    settings[0].child().update(tfc_dummies="50", tfc_padding="1000")
+    a, b = establish(daemon, ("esplanade", "charon"), settings)
+    wait_until("dummies", lambda: dummies(a)[0] > 20)
+    wire = Capture(topology, folder / "wire.pcap")
+    listener = Listener(topology.host_b, topology.b.host4, PORT)
+    send(topology, PORT, (1, 100, 500))
+    assert sorted(map(len, listener.stop())) == [1, 100, 500]
+    packets = [packet for packet in esp_packets(wire.stop()) if packet.source == topology.a.wan(4)]
+    assert len(packets) > 3 and len({len(packet.esp) for packet in packets}) == 1
+    assert ping(topology.host_a, topology.b.host4) == 3

@@ -5,10 +5,12 @@ import sys
 
 import pytest
 from ends import esplanade_pair, establish
+from harness.capture import Capture
 from harness.namespaces import Namespace
+from harness.oracle import esp_packets
 from harness.process import run
 from harness.settings import pair
-from harness.traffic import transfer
+from harness.traffic import ping, transfer
 
 PATH_MTU = 1400
 
@@ -116,6 +118,23 @@ def test_clamped_connections_need_no_icmp(topology, daemon):
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=300_000)
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
     assert a.drops("mss-clamped") > 0
+
+
+# RFC 4303 R21
+def test_padding_is_not_fragmented(topology, daemon, folder, needs_capture):
+    """Packets are padded to the TUN's MTU, which is more than the path takes, until that is known."""
+    narrow(topology)
+    settings = pair(topology, inner=4, encap=True)
+    for one in settings:
+        one.child()["tfc_padding"] = "mtu"
+    a, b = establish(daemon, esplanade_pair, settings)
+    # With DF, as the outer packets then have it too: the router tells A, and its interface tells B.
+    probe(topology.host_a, topology.host_b, topology.b.host4, 1400)
+    probe(topology.host_b, topology.host_a, topology.a.host4, 1400)
+    wire = Capture(topology, folder / "wire.pcap")
+    assert ping(topology.host_a, topology.b.host4) == 3
+    lengths = {len(packet.frame) for packet in esp_packets(wire.stop())}
+    assert len(lengths) == 1 and PATH_MTU - 3 <= max(lengths) <= PATH_MTU, lengths
 
 
 # Behind host B, which is a router then, on a narrow link. The router itself is in no selector.

@@ -342,6 +342,14 @@ fn surprises_are_warned_about() {
             "`dscp_map`: with `copy_dscp = yes`",
         ),
         (
+            site("", "tfc_dummies = 5"),
+            "`tfc_dummies`: without `tfc_padding`",
+        ),
+        (
+            site("", "tfc_dummies = 5\n tfc_padding = mtu\n inactivity = 1m"),
+            "`tfc_dummies`: `inactivity` never",
+        ),
+        (
             site(
                 "",
                 "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n copy_ecn = no",

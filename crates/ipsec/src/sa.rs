@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch, prefetch_line};
 
@@ -45,10 +45,9 @@ pub enum Mode {
 pub enum TfcPadding {
     #[default]
     None,
-    /// Inner packets shorter than this many bytes are padded to it.
+    /// Inner packets shorter than this many bytes are padded to it, or to what the path takes if that is less: see
+    /// [`OutboundSa::set_path_mtu`].
     To(u16),
-    /// Every outer packet is as long as this path MTU allows.
-    Mtu(u16),
 }
 
 /// A set of DSCPs.
@@ -295,6 +294,8 @@ pub struct OutboundSa {
     pub common: SaCommon,
     /// Where `nested` packets go on.
     pub(crate) next: Option<Arc<Policy>>,
+    /// 0 if the path is not known to be narrow. Kept only where packets are padded.
+    path_mtu: AtomicU16,
 }
 
 const _: () = {
@@ -320,6 +321,7 @@ impl OutboundSa {
             number: Number::new(),
             nested: false,
             next: None,
+            path_mtu: AtomicU16::new(0),
         })
     }
 
@@ -340,6 +342,34 @@ impl OutboundSa {
     #[inline(always)]
     pub(crate) fn is_nested(&self) -> bool {
         self.nested
+    }
+
+    /// What is known of the path, or nothing: packets are padded to no more than fits.
+    pub fn set_path_mtu(&self, path_mtu: Option<u16>) {
+        let path_mtu = path_mtu.unwrap_or(0);
+        // Most SAs have no padding, and a path changes seldom.
+        if self.common.layout.tfc != TfcPadding::None
+            && self.path_mtu.load(Ordering::Relaxed) != path_mtu
+        {
+            self.path_mtu.store(path_mtu, Ordering::Relaxed);
+        }
+    }
+
+    /// The length that traffic flow confidentiality asks of inner packets; 0 if it does not.
+    #[inline(always)]
+    pub(crate) fn padded_to(&self) -> usize {
+        match self.common.layout.tfc {
+            TfcPadding::None => 0,
+            TfcPadding::To(len) => self.fitting(len.into()),
+        }
+    }
+
+    #[cold]
+    fn fitting(&self, len: usize) -> usize {
+        match self.path_mtu.load(Ordering::Relaxed) {
+            0 => len,
+            path_mtu => len.min(self.inner_mtu(path_mtu.into())),
+        }
     }
 
     /// The longest inner packet whose outer packet takes no more than `path_mtu` bytes (RFC 4301 §8.1).

@@ -308,18 +308,21 @@ fn the_ah_header_must_be_there_and_whole() {
 #[test]
 fn padding_hides_the_length_and_comes_off_again() {
     let packets = some_packets(4);
-    let lengths = |tfc| {
-        let mut tunnel = Tunnel::with(GCM, false, |p| p.tfc = tfc);
+    let lengths = |tfc, path_mtu| {
+        let mut tunnel = Tunnel::with(GCM, false, |p| p.tfc = TfcPadding::To(tfc));
+        tunnel.outbound_sa.set_path_mtu(path_mtu);
         let sent = frames(&mut tunnel, &packets);
         assert_eq!(open(&mut tunnel, &sent), trimmed(&packets));
         sent.iter().map(Vec::len).collect::<Vec<_>>()
     };
-    let padded = lengths(TfcPadding::To(500));
+    let padded = lengths(500, None);
     assert!(padded[..4].iter().all(|len| *len == padded[0]));
     assert!(padded[4] > padded[0], "longer ones stay as they are");
-    let to_mtu = lengths(TfcPadding::Mtu(1500));
-    assert!(to_mtu.iter().all(|len| *len == to_mtu[0]));
-    assert!((1497..=1500).contains(&to_mtu[0]), "{to_mtu:?}");
+    assert_eq!(lengths(500, Some(1500)), padded, "it is not filled up");
+    // Padding makes no packet too long for its path.
+    let to_path = lengths(u16::MAX, Some(1500));
+    assert!(to_path.iter().all(|len| *len == to_path[0]));
+    assert!((1497..=1500).contains(&to_path[0]), "{to_path:?}");
 }
 
 /// RFC 4303 §2.6.
@@ -649,6 +652,22 @@ fn push_at(tunnel: &mut Tunnel, packet: &[u8], in_front: usize, behind: usize) {
     };
     assert!(tunnel.outbound.commit_received(end + behind));
     tunnel.outbound.push_burst(&tunnel.spd, &[place]);
+}
+
+#[test]
+fn padding_follows_the_path() {
+    let mut tunnel = Tunnel::with(GCM, false, |p| p.tfc = TfcPadding::To(1400));
+    let mut sent = |path_mtu| {
+        tunnel.outbound_sa.set_path_mtu(path_mtu);
+        frames(&mut tunnel, &[inner(4, b"short")])[0].len()
+    };
+    let wide = sent(None);
+    assert!(wide > 1400);
+    let narrow = sent(Some(1280));
+    assert!((1277..=1280).contains(&narrow), "{narrow}");
+    assert_eq!(sent(Some(9000)), wide);
+    sent(Some(600));
+    assert_eq!(sent(None), wide, "what was learned has aged");
 }
 
 #[test]

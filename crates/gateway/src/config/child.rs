@@ -42,6 +42,8 @@ pub struct Policy {
 pub struct SaOptions {
     pub tunnel: TunnelOptions,
     pub tfc: TfcPadding,
+    /// Dummy packets a second, while an SA is silent.
+    pub dummies: u8,
     /// The DSCPs of the packets that belong to this child, among those with the same selectors.
     pub dscp: DscpSet,
     /// None: from the DSCP.
@@ -164,6 +166,8 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
     SaOptions {
         tunnel: header::tunnel(node, d),
         tfc: read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default(),
+        dummies: read(node, "tfc_dummies", d, |text| number(text, 0..=DUMMIES_MAX))
+            .map_or(0, |rate| rate as u8),
         dscp: read_list(node, "dscp", d, header::dscp)
             .filter(|list| !list.is_empty())
             .map_or(DscpSet::ALL, DscpSet::from_iter),
@@ -182,23 +186,10 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
 
 /// What does not go together.
 fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
-    let at = |key: &str| node.value(key).map_or(node.name.at, |entry| entry.value.at);
-    if policy.mode == Mode::Transport && policy.sa.tfc != TfcPadding::None {
-        let bad = Bad::new(
-            "transport mode has no room for padding that hides lengths (RFC 4303 section 2.7)",
-            "use `mode = tunnel`, or leave it out",
-        );
-        report("tfc_padding", bad, at("tfc_padding"), d);
-    }
-    if policy.sa.tfc != TfcPadding::None && given(node, "ah_proposals").is_some() {
-        let bad = Bad::new(
-            "AH has no padding that hides lengths, nor anything else",
-            "use esp_proposals, or leave it out",
-        );
-        report("tfc_padding", bad, at("tfc_padding"), d);
-    }
     let protects = policy.action == PolicyAction::Protect;
     header::check(node, protects, policy.mode, d);
+    check_tfc(node, policy, d);
+    let at = |key: &str| node.value(key).map_or(node.name.at, |entry| entry.value.at);
     let populate = policy.sa.populate;
     if protects && !populate.is_none() {
         let ports = populate.local_port || populate.remote_port;
@@ -228,6 +219,45 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     }
 }
 
+/// Traffic flow confidentiality is for ESP in tunnel mode, and hides nothing by halves.
+fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+    let at = |key: &str| node.value(key).map_or(node.name.at, |entry| entry.value.at);
+    let (padding, dummies) = (policy.sa.tfc != TfcPadding::None, policy.sa.dummies > 0);
+    for (key, what, _) in [
+        ("tfc_padding", "padding that hides lengths", padding),
+        ("tfc_dummies", "dummy packets", dummies),
+    ]
+    .into_iter()
+    .filter(|(_, _, set)| *set)
+    {
+        let bad = if policy.action != PolicyAction::Protect {
+            let why = format!("pass and drop have no SA, and no {what}");
+            Bad::new(why, "leave it out")
+        } else if policy.mode == Mode::Transport {
+            let why = format!("transport mode has no room for {what}");
+            Bad::new(why, "use `mode = tunnel`, or leave it out")
+        } else if given(node, "ah_proposals").is_some() {
+            let why = format!("AH has no {what}: it hides nothing");
+            Bad::new(why, "use esp_proposals, or leave it out")
+        } else {
+            continue;
+        };
+        report(key, bad, at(key), d);
+    }
+    let mut warn = |what: &str, help: &str| {
+        let warning = Diagnostic::warning(format!("`tfc_dummies`: {what}"));
+        d.push(warning.at(at("tfc_dummies")).help(help));
+    };
+    if dummies && !padding {
+        let what = "without `tfc_padding` lengths tell dummy packets from others";
+        warn(what, "add `tfc_padding = mtu`");
+    }
+    if dummies && given(node, "inactivity").is_some() {
+        let what = "`inactivity` never closes an SA that sends dummy packets";
+        warn(what, "leave one of them out");
+    }
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Field {
     LocalAddress,
@@ -249,6 +279,9 @@ fn populate(text: &str) -> Parsed<Field> {
         ],
     )
 }
+
+/// Dummy packets a second that a child may ask for.
+const DUMMIES_MAX: u64 = 100;
 
 /// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder.
 const REPLAY_WINDOW: u32 = 1024;

@@ -205,6 +205,7 @@ pub const CHILD: Schema = Schema {
         "ttl",
         "icmp_errors",
         "tfc_padding",
+        "tfc_dummies",
         "inactivity",
         "dscp",
         "class",

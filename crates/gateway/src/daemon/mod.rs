@@ -251,6 +251,9 @@ impl Daemon {
         for change in self.join.take_route_changes() {
             self.plane.change_route(&change).await;
         }
+        if let Some(sas) = self.join.take_dummies() {
+            self.plane.schedule_dummies(sas);
+        }
         while let Some(transmit) = self.endpoint.poll_transmit() {
             self.plane
                 .send_ike(transmit.local, transmit.remote, &transmit.payload);

@@ -9,7 +9,7 @@ use esplanade_crypto::CpuEngine;
 use esplanade_ike::EspSpiAllocator;
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::join::RouteChange;
 use crate::cli::{Exit, Failure};
@@ -18,8 +18,8 @@ use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, NetError, Routing, RoutingConfig};
 use crate::vici::Message;
 use crate::worker::{
-    BindError, Clock, Datagram, Engines, IkeSender, Interface, ListenConfig, Processing, Reports,
-    Sockets, Worker, WorkerConfig,
+    BindError, Clock, Datagram, DummySas, Engines, IkeSender, Interface, ListenConfig, Processing,
+    Reports, Sockets, Worker, WorkerConfig,
 };
 
 /// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
@@ -37,6 +37,7 @@ pub(super) struct Plane {
     database: Arc<Database>,
     workers: Vec<Worker>,
     sender: IkeSender,
+    dummies: watch::Sender<DummySas>,
     net: Net,
     routing: Option<Routing>,
     mark: u32,
@@ -89,6 +90,7 @@ impl Plane {
             database,
             workers: Vec::with_capacity(workers),
             sender: sockets.sender,
+            dummies: watch::Sender::default(),
             net,
             routing: Some(routing),
             mark,
@@ -120,6 +122,7 @@ impl Plane {
                 reports: reports.clone(),
                 flows: config.flow_cache_size,
                 processing,
+                dummies: (index == 0).then(|| plane.dummies.subscribe()),
             };
             if let Err(failure) = spawn(worker).map(|worker| plane.workers.push(worker)) {
                 plane.stop().await;
@@ -146,6 +149,11 @@ impl Plane {
         if let Err(error) = self.sender.send(local, remote, payload) {
             tracing::debug!(%local, %remote, "cannot send an IKE message: {error}");
         }
+    }
+
+    /// From now on these SAs send dummies.
+    pub fn schedule_dummies(&self, sas: DummySas) {
+        self.dummies.send_replace(sas);
     }
 
     /// The address that packets to `remote` leave from.
@@ -235,7 +243,7 @@ impl Plane {
 }
 
 fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
-    let mut sums = [0; 5];
+    let mut sums = [0; 6];
     for walk in walks {
         let counters = [
             &walk.packets_in,
@@ -243,6 +251,7 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
             &walk.packets_out,
             &walk.bytes_out,
             &walk.packets_bypassed,
+            &walk.dummies,
         ];
         for (sum, counter) in sums.iter_mut().zip(counters) {
             *sum += counter.load(Ordering::Relaxed);
@@ -255,6 +264,7 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
         "packets-out",
         "bytes-out",
         "packets-bypassed",
+        "dummies",
     ]
     .iter()
     .zip(sums)

@@ -5,6 +5,7 @@
 
 mod auditor;
 mod counters;
+mod dummies;
 mod fragments;
 mod paths;
 mod port;
@@ -24,12 +25,13 @@ use std::time::Instant;
 use esplanade_crypto::Engine;
 use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::{Database, Event, WalkCounters};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::io::sys::EventFd;
 use crate::io::tun::Tun;
 
 pub use counters::IoCounters;
+pub use dummies::{DummySa, DummySas};
 pub use port::Interface;
 pub use processing::Processing;
 pub use sockets::{
@@ -83,6 +85,8 @@ pub struct WorkerConfig {
     /// Flows of each IP version to remember the decision of.
     pub flows: usize,
     pub processing: Processing,
+    /// One worker sends the dummies of all SAs.
+    pub dummies: Option<watch::Receiver<DummySas>>,
 }
 
 /// The engines of a worker, one for each direction.

@@ -16,6 +16,7 @@ use crate::io::udp::Receiver;
 
 use super::auditor::Auditor;
 use super::counters::{IoCounters, add};
+use super::dummies::Dummies;
 use super::paths::PathErrors;
 use super::port::Port;
 use super::processing::Processing;
@@ -77,6 +78,7 @@ pub(super) struct Run {
     replies: Replies,
     path_errors: PathErrors,
     auditor: Auditor,
+    dummies: Option<Dummies>,
 }
 
 impl Run {
@@ -91,6 +93,7 @@ impl Run {
             reports,
             flows,
             processing,
+            dummies,
             ..
         } = config;
         let mut ports = vec![Port::new(0, tun, processing.mss_clamp)];
@@ -149,6 +152,7 @@ impl Run {
             replies: Replies::new(),
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
+            dummies: dummies.map(Dummies::new),
         })
     }
 
@@ -213,10 +217,13 @@ impl Run {
     fn timeout_ms(&self) -> i32 {
         if !self.events.is_empty() {
             // Events that found the control thread's queue full are tried again soon.
-            10
-        } else {
-            IDLE_MS
+            return 10;
         }
+        let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
+        dummy.map_or(IDLE_MS, |due| {
+            let wait = due.saturating_sub(self.now_ms);
+            wait.min(IDLE_MS as u64) as i32
+        })
     }
 
     /// SAs that were removed, with their keys, do not stay in what this worker remembers.
@@ -238,6 +245,7 @@ impl Run {
         if self.auditor.is_pending() {
             self.auditor.flush(self.now_ms);
         }
+        self.send_dummies();
     }
 
     fn report_events(&mut self) {

@@ -15,7 +15,7 @@ use super::{good, refusal, site};
 fn sa_options_are_read() {
     let loaded = good(&site(
         "",
-        "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n icmp_errors = strict\n dscp = ef, cs5, 12\n class = 6
+        "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n tfc_dummies = 100\n icmp_errors = strict\n dscp = ef, cs5, 12\n class = 6
          pfp = remote_addr, protocol, remote_port\n inactivity = 5m\n replay_window = 65536",
     ));
     let policy = &loaded.policies[0];
@@ -24,6 +24,7 @@ fn sa_options_are_read() {
     assert_eq!(options.tunnel.df, DfPolicy::Set);
     assert_eq!(options.tunnel.dscp, DscpPolicy::fixed(0));
     assert_eq!(options.tfc, TfcPadding::To(loaded.gateway.mtu));
+    assert_eq!(options.dummies, 100);
     assert_eq!(options.dscp, DscpSet::from_iter([46, 40, 12]));
     assert_eq!(options.class, Some(6));
     assert_eq!(options.icmp_errors, IcmpErrors::Strict);
@@ -111,6 +112,19 @@ fn contradictions_are_refused() {
         (
             "mode = transport\n tfc_padding = mtu",
             "`tfc_padding`: transport mode",
+        ),
+        (
+            "mode = transport\n tfc_dummies = 1",
+            "`tfc_dummies`: transport mode",
+        ),
+        (
+            "ah_proposals = sha256\n tfc_dummies = 1",
+            "`tfc_dummies`: AH",
+        ),
+        ("tfc_dummies = 101", "`tfc_dummies`: `101` is not a number"),
+        (
+            "mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n tfc_padding = mtu",
+            "`tfc_padding`: pass and drop",
         ),
         ("pfp = remote_addr", "`pfp`: only packets"),
         (

@@ -156,6 +156,7 @@ fn site(
                 reports: reports.clone(),
                 flows: 4096,
                 processing: extras.processing[site],
+                dummies: None,
             };
             let engines = Engines {
                 seal: Box::new(CpuEngine::new(4)?),

@@ -11,7 +11,7 @@ use super::{OVERHEAD_MAX, Outbound};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
 use crate::icmp_errors;
-use crate::sa::{Mode, OutboundSa, TfcPadding};
+use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
 use crate::spd::{FlowCache, FlowKey, Located, Spd, Verdict};
 use crate::tunnel::{FlowLabelPolicy, OfInner};
@@ -435,9 +435,7 @@ impl Outbound {
         bytes: u64,
     ) {
         let layout = &sa.common.layout;
-        let plain = layout.is_esp_tunnel()
-            && sa.common.tunnel.flow_label != FlowLabelPolicy::Hash
-            && !matches!(layout.tfc, TfcPadding::Mtu(_));
+        let plain = layout.is_esp_tunnel() && sa.common.tunnel.flow_label != FlowLabelPolicy::Hash;
         let result = match plain {
             true => self.prepare_tunnelled(sa, header, packets, lens, bytes),
             false => self.prepare_planned(sa, packets, lens, bytes),
@@ -467,11 +465,7 @@ impl Outbound {
         };
         let first_job = batch.jobs.len();
         let (tos, next_header) = (header.tos(), header.version().next_header());
-        let padded_to = match sa.common.layout.tfc {
-            TfcPadding::To(len) => len.into(),
-            _ => 0,
-        };
-        let shape = Shape::new(sa, tos, next_header, padded_to);
+        let shape = Shape::new(sa, tos, next_header);
         let places = places(packets, lens);
         let failed = prepare::esp_tunnel(batch, &mut self.ivs, &shape, sequence, places);
         let jobs = batch.jobs.len() - first_job;

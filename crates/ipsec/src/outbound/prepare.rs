@@ -7,7 +7,7 @@ use super::side::{Frame, Side};
 use crate::drop_reason::DropReason;
 use crate::iv::IvPool;
 use crate::layout::Layout;
-use crate::sa::{Mode, OutboundSa, TfcPadding};
+use crate::sa::{Mode, OutboundSa};
 use crate::tunnel::{self, OuterMeta};
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
@@ -39,7 +39,7 @@ pub(super) struct Shape {
 
 impl Shape {
     #[inline(always)]
-    pub fn new(sa: &OutboundSa, inner_tos: u8, next_header: u8, padded_to: usize) -> Self {
+    pub fn new(sa: &OutboundSa, inner_tos: u8, next_header: u8) -> Self {
         let layout = sa.common.layout;
         Self {
             layout,
@@ -47,16 +47,15 @@ impl Shape {
             key: sa.number(),
             class: layout.class(inner_tos),
             next_header,
-            padded_to,
+            padded_to: sa.padded_to(),
         }
     }
 }
 
 impl Plan {
     pub fn new(sa: &OutboundSa, meta: OuterMeta, inner_tos: u8, next_header: u8) -> Self {
-        let padded_to = padded_to(sa, &meta);
         Self {
-            shape: Shape::new(sa, inner_tos, next_header, padded_to),
+            shape: Shape::new(sa, inner_tos, next_header),
             meta,
             depth: 0,
         }
@@ -99,18 +98,6 @@ impl Plan {
     fn ah_len(&self) -> usize {
         let icv_field = self.shape.layout.iv_len() + self.shape.layout.icv_len();
         ah::header_len(self.meta.version(), icv_field)
-    }
-}
-
-/// The length that traffic flow confidentiality asks of inner packets.
-fn padded_to(sa: &OutboundSa, meta: &OuterMeta) -> usize {
-    match sa.common.layout.tfc {
-        TfcPadding::None => 0,
-        TfcPadding::To(len) => len.into(),
-        TfcPadding::Mtu(path_mtu) => {
-            let esp_len = usize::from(path_mtu).saturating_sub(meta.header_len());
-            sa.common.transform().payload_len_max(esp_len)
-        }
     }
 }
 

@@ -616,3 +616,31 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
     assert_eq!(from(&join, 42, "10.2.0.1"), DropReason::NoPolicy.name());
     assert!(join.take_route_changes().is_empty());
 }
+
+// RFC 4303 R20
+#[test]
+fn dummies_are_sent_on_the_sa_in_use_only() {
+    let mut configured = policy("net", TRAP, "10.2.0.0/16");
+    configured.sa.dummies = 20;
+    let mut join = join_with(vec![configured]);
+    let spis = |join: &mut Join| {
+        let sas = join.take_dummies()?;
+        assert!(sas.iter().all(|one| one.interval_ms == 50));
+        Some(sas.iter().map(|one| one.sa.common.spi).collect::<Vec<_>>())
+    };
+    assert_eq!(spis(&mut join), None);
+    let first = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&first, 0).unwrap();
+    assert_eq!(spis(&mut join), None, "the peer may not have it yet");
+    join.use_outbound(first.child, Instant::now());
+    assert_eq!(spis(&mut join), Some(vec![first.spi_out]));
+    assert_eq!(spis(&mut join), None, "nothing has changed");
+
+    let second = installed(&join, 2, "10.2.0.0/16", Some(1));
+    join.install(&second, 0).unwrap();
+    join.use_outbound(second.child, Instant::now());
+    join.delete(&deleted(&first, true, Then::Clear), Instant::now());
+    assert_eq!(spis(&mut join), Some(vec![second.spi_out]));
+    join.delete(&deleted(&second, false, Then::Clear), Instant::now());
+    assert_eq!(spis(&mut join), Some(vec![]));
+}

@@ -38,6 +38,9 @@ const TRAINS: TrainLimits = TrainLimits {
     bytes: udp::PAYLOAD_MAX,
 };
 
+/// Dummy packets of one round.
+const DUMMIES_MAX: usize = 64;
+
 /// Sends of higher classes for which a lower one waits at most.
 const PATIENCE: u64 = 64;
 
@@ -206,10 +209,10 @@ impl Run {
     /// fragmented. An IPv6 sender need not send less than 1280 bytes (RFC 8200 §5): what that makes too long is
     /// fragmented behind the SA.
     fn limit(&self, sa: &OutboundSa, view: &IpView) -> Option<usize> {
-        let path_mtu = self
-            .sockets
-            .paths
-            .mtu(sa.common.path().remote.ip(), self.now_ms)?;
+        let remote = sa.common.path().remote.ip();
+        let path_mtu = self.sockets.paths.mtu(remote, self.now_ms);
+        sa.set_path_mtu(path_mtu);
+        let path_mtu = path_mtu?;
         let dont_fragment = leaves_whole(sa.common.mode, sa.common.tunnel.df, view);
         let limit = sa.inner_mtu(path_mtu.into());
         let limit = match view.version {
@@ -326,6 +329,31 @@ impl Run {
                 .as_ref()
                 .is_some_and(|socket| socket.send(&packet).is_ok());
             add(&self.io.bypass_errors, u64::from(!sent));
+        }
+    }
+
+    /// Dummies of the SAs that are silent, a bounded number at a time.
+    pub(super) fn send_dummies(&mut self) {
+        let Some(dummies) = &mut self.dummies else {
+            return;
+        };
+        dummies.follow(self.now_ms);
+        let mut sent = 0;
+        while let Some((sa, len)) = self.dummies.as_mut().and_then(|d| d.next(self.now_ms)) {
+            let remote = sa.common.path().remote.ip();
+            sa.set_path_mtu(self.sockets.paths.mtu(remote, self.now_ms));
+            if self.outbound.push_dummy(&sa, len) == Err(Refused::BatchFull) {
+                self.seal_and_send();
+                // What does not fit an empty batch is not made: nobody waits for it.
+                let _ = self.outbound.push_dummy(&sa, len);
+            }
+            sent += 1;
+            if sent == DUMMIES_MAX {
+                break;
+            }
+        }
+        if sent > 0 {
+            self.seal_and_send();
         }
     }
 

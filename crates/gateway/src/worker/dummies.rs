@@ -1,0 +1,175 @@
+//! Dummy packets for SAs that are silent (RFC 4303 §2.6), so that it does not show when there is nothing to send.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use esplanade_crypto::random;
+use esplanade_ipsec::sa::OutboundSa;
+use tokio::sync::watch;
+
+/// Inner lengths of dummies, for SAs whose packets are not padded to one length. No path is too narrow for them.
+const LENGTHS: RangeInclusive<usize> = 40..=512;
+/// SAs looked at for one dummy.
+const LOOKS_MAX: usize = 256;
+
+/// An SA that sends dummy packets while it sends nothing else.
+#[derive(Debug, Clone)]
+pub struct DummySa {
+    pub sa: Arc<OutboundSa>,
+    /// Of silence, before each dummy.
+    pub interval_ms: u64,
+}
+
+/// The SAs that send dummies now, as the control thread publishes them.
+pub type DummySas = Arc<[DummySa]>;
+
+#[derive(Debug)]
+pub(super) struct Dummies {
+    published: watch::Receiver<DummySas>,
+    sas: DummySas,
+    /// When to look at which of `sas`.
+    looks: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl Dummies {
+    pub fn new(published: watch::Receiver<DummySas>) -> Self {
+        let mut dummies = Self {
+            published,
+            sas: DummySas::default(),
+            looks: BinaryHeap::new(),
+        };
+        dummies.published.mark_changed();
+        dummies
+    }
+
+    /// Takes over what has been published; SAs that are not in use any more are let go.
+    pub fn follow(&mut self, now_ms: u64) {
+        if !matches!(self.published.has_changed(), Ok(true)) {
+            return;
+        }
+        self.sas = self.published.borrow_and_update().clone();
+        let due = |(index, one): (usize, &DummySa)| Reverse((now_ms + one.interval_ms, index));
+        self.looks = self.sas.iter().enumerate().map(due).collect();
+    }
+
+    /// When to look again.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.looks.peek().map(|Reverse((due, _))| *due)
+    }
+
+    /// An SA that has been silent for its interval, and the length of a dummy for it.
+    pub fn next(&mut self, now_ms: u64) -> Option<(Arc<OutboundSa>, usize)> {
+        for _ in 0..LOOKS_MAX {
+            let mut look = self.looks.peek_mut()?;
+            let Reverse((due, index)) = &mut *look;
+            let one = self.sas.get(*index).filter(|_| *due <= now_ms)?;
+            let silent = one.sa.common.last_used_ms().saturating_add(one.interval_ms);
+            let is_due = silent <= now_ms;
+            *due = if is_due {
+                now_ms.saturating_add(one.interval_ms)
+            } else {
+                silent
+            };
+            if is_due {
+                return Some((Arc::clone(&one.sa), length()));
+            }
+        }
+        None
+    }
+}
+
+fn length() -> usize {
+    let mut bytes = [0; 2];
+    // Without randomness nothing is lost: it is a length.
+    let _ = random::fill(&mut bytes);
+    let (first, last) = (LENGTHS.start(), LENGTHS.end());
+    first + usize::from(u16::from_le_bytes(bytes)) % (last - first + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esplanade_crypto::Transform;
+    use esplanade_ipsec::sa::{Path, SaParameters};
+    use esplanade_ipsec::selector::SelectorSet;
+    use esplanade_ipsec::spd::PolicyId;
+
+    const NOTHING: [u32; 0] = [];
+
+    fn sa(spi: u32) -> Arc<OutboundSa> {
+        let transform = Transform::ESP[0];
+        let key: Vec<u8> = (0..transform.key_material_len() as u8).collect();
+        let path = Path {
+            local: "192.0.2.1:0".parse().unwrap(),
+            remote: "192.0.2.2:0".parse().unwrap(),
+            udp_encap: false,
+        };
+        let selectors = SelectorSet::new(Vec::new()).unwrap();
+        let parameters = SaParameters::new(spi, PolicyId(1), transform, &key, selectors, path);
+        Arc::new(OutboundSa::new(parameters).unwrap())
+    }
+
+    fn spis(dummies: &mut Dummies, now_ms: u64) -> Vec<u32> {
+        dummies.follow(now_ms);
+        let next = || dummies.next(now_ms);
+        std::iter::from_fn(next)
+            .map(|(sa, length)| {
+                assert!(LENGTHS.contains(&length));
+                sa.common.spi
+            })
+            .collect()
+    }
+
+    // RFC 4303 R20
+    #[test]
+    fn silence_is_filled_and_nothing_else() {
+        let (often, seldom) = (sa(1), sa(2));
+        let one = |sa: &Arc<OutboundSa>, interval_ms| DummySa {
+            sa: Arc::clone(sa),
+            interval_ms,
+        };
+        let (publish, published) = watch::channel(DummySas::default());
+        let mut dummies = Dummies::new(published);
+        assert_eq!(spis(&mut dummies, 1), NOTHING);
+        assert_eq!(dummies.next_ms(), None);
+        publish.send_replace([one(&often, 100), one(&seldom, 250)].into());
+        assert_eq!(spis(&mut dummies, 1000), NOTHING);
+        assert_eq!(dummies.next_ms(), Some(1100));
+        assert_eq!(spis(&mut dummies, 1099), NOTHING);
+        assert_eq!(spis(&mut dummies, 1100), [1]);
+        assert_eq!(spis(&mut dummies, 1250), [1, 2]);
+        // A late look makes no burst of what was missed.
+        assert_eq!(spis(&mut dummies, 5000), [1, 2]);
+        // A packet is as good as a dummy.
+        often.common.lifetime.admit(1, 100, 5090);
+        assert_eq!(spis(&mut dummies, 5100), NOTHING);
+        assert_eq!(dummies.next_ms(), Some(5190));
+        assert_eq!(spis(&mut dummies, 5190), [1]);
+        // What is not in use any more is let go.
+        publish.send_replace([one(&seldom, 250)].into());
+        assert_eq!(spis(&mut dummies, 5200), NOTHING);
+        assert_eq!(Arc::strong_count(&often), 1);
+        assert_eq!(spis(&mut dummies, 5450), [2]);
+    }
+
+    #[test]
+    fn busy_sas_are_looked_at_a_few_at_a_time() {
+        let sa = sa(1);
+        sa.common.lifetime.admit(1, 100, 1000);
+        let one = DummySa {
+            sa,
+            interval_ms: 10,
+        };
+        let (publish, published) = watch::channel(DummySas::default());
+        let mut dummies = Dummies::new(published);
+        dummies.follow(0);
+        publish.send_replace(vec![one; LOOKS_MAX + 1].into());
+        dummies.follow(0);
+        assert!(dummies.next(1005).is_none());
+        assert_eq!(dummies.next_ms(), Some(10), "one is left to look at");
+        assert!(dummies.next(1005).is_none());
+        assert_eq!(dummies.next_ms(), Some(1010));
+    }
+}
