@@ -17,10 +17,13 @@ pub struct ReceiveBuffer<'a> {
 
 /// What a walk knows about a batch that the engine does not need.
 pub(crate) trait Side: Default {
+    /// Where it finds the SAs of its packets.
+    type Sas;
+
     fn clear(&mut self);
 
     /// Counts all its packets as dropped, each for its SA.
-    fn count_drops(&self, reason: DropReason);
+    fn count_drops(&self, sas: &Self::Sas, reason: DropReason);
 }
 
 pub(crate) struct Circulation<S> {
@@ -88,6 +91,7 @@ impl<S: Side> Circulation<S> {
         &mut self,
         engine: &mut dyn Engine,
         counters: &WalkCounters,
+        sas: &S::Sas,
     ) -> Result<(), RejectReason> {
         let Some((mut batch, mut side)) = self.filling.take() else {
             return Ok(());
@@ -109,7 +113,7 @@ impl<S: Side> Circulation<S> {
                 let mut batch = rejected.batch;
                 if rejected.reason == RejectReason::OutOfService {
                     counters.count_drop(DropReason::EngineFailed, batch.jobs.len() as u64);
-                    side.count_drops(DropReason::EngineFailed);
+                    side.count_drops(sas, DropReason::EngineFailed);
                     batch.clear();
                     side.clear();
                 }
@@ -128,10 +132,10 @@ impl<S: Side> Circulation<S> {
 
     /// Gives up what is in the engine, which will not come back, and makes new batches for it. The packets are
     /// counted as dropped; their sequence numbers stay used.
-    pub fn abandon(&mut self, counters: &WalkCounters) {
+    pub fn abandon(&mut self, counters: &WalkCounters, sas: &S::Sas) {
         while let Some((mut side, jobs)) = self.in_engine.pop_front() {
             counters.count_drop(DropReason::EngineFailed, jobs);
-            side.count_drops(DropReason::EngineFailed);
+            side.count_drops(sas, DropReason::EngineFailed);
             side.clear();
             let batch = Batch::new(self.direction, self.limits.buffer_len, self.limits.jobs_max);
             self.recycle(batch, side);

@@ -17,7 +17,6 @@ pub const WINDOW_MIN: u32 = 32;
 pub const WINDOW_MAX: u32 = 65_536;
 
 const BLOCK_BITS: u32 = 5;
-const BLOCK_LAST: u64 = u64::MAX >> BLOCK_BITS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
@@ -27,31 +26,51 @@ pub enum ReplayError {
     BeforeWindow,
 }
 
-/// What [`ReplayWindow::commit_run`] found. Numbers wanted and neither accepted nor before the window are replays.
+/// What [`ReplayWindow::commit_block`] found. Numbers wanted and neither accepted nor before the window are replays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Bit i: number `first + i` is new and may pass.
-    pub accepted: u64,
-    /// Bit i: number `first + i` lies left of the window.
-    pub before: u64,
+    /// Bit i: number i of the block is new and may pass.
+    pub accepted: u32,
+    /// Bit i: number i of the block lies left of the window.
+    pub before: u32,
     /// The highest accepted number is the highest so far.
     pub newest: bool,
 }
 
-/// The window of one inbound SA.
+/// The edges of a window at one moment, for the packets of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Edges {
+    top: u64,
+    /// The lowest number in the window; below zero while the window reaches there.
+    bottom: u64,
+}
+
+/// Words of a ring that is kept in the window itself: enough for 1,024 numbers, the usual size.
+const SHORT: usize = 1 << SHORT_BITS;
+const SHORT_BITS: u8 = 6;
+
+/// The window of one inbound SA. What every packet needs comes first.
+///
+/// A word that is left alone while the front moves on by 2^32 times the ring's length has its tag again and keeps its old
+/// bits: what it cannot tell, it refuses.
 #[derive(Debug)]
+#[repr(C)]
 pub struct ReplayWindow {
     /// The block of the highest number authenticated. With anti-replay off: that number.
     front: AtomicU64,
-    /// Empty when anti-replay is off, else a power of two. A word that is left alone while the front moves on by
-    /// 2^32 times the ring's length has its tag again and keeps its old bits: what it cannot tell, it refuses.
-    ring: Box<[AtomicU64]>,
+    size: u32,
+    /// 0 when anti-replay is off.
     ring_bits: u8,
     esn: bool,
-    size: u32,
+    /// The ring of a larger window, a power of two; empty with a short one, or when anti-replay is off.
+    long: Box<[AtomicU64]>,
+    short: [AtomicU64; SHORT],
 }
 
 impl ReplayWindow {
+    /// The bytes that every packet needs, besides a word of the ring.
+    pub(crate) const HOT: usize = std::mem::offset_of!(Self, long);
+
     /// `size` is brought into bounds. Size 0 switches anti-replay off, which only an SA
     /// without ESN can do: the window is what the high half is inferred from (RFC 4303 §3.3.3).
     pub fn new(size: u32, esn: bool) -> Self {
@@ -59,11 +78,13 @@ impl ReplayWindow {
         let size = size.clamp(WINDOW_MIN, WINDOW_MAX);
         // With this many, a word has passed to a later block only when all of its own is left of the window.
         let words = (size as usize + 31).div_ceil(32).next_power_of_two();
-        let words = if off { 0 } else { words };
+        let words = words.max(SHORT);
+        let long = if off || words == SHORT { 0 } else { words };
         Self {
             front: AtomicU64::new(0),
-            ring: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            ring_bits: words.checked_ilog2().unwrap_or_default() as u8,
+            short: std::array::from_fn(|_| AtomicU64::new(0)),
+            long: (0..long).map(|_| AtomicU64::new(0)).collect(),
+            ring_bits: if off { 0 } else { words.ilog2() as u8 },
             esn,
             size: if off { 0 } else { size },
         }
@@ -91,20 +112,47 @@ impl ReplayWindow {
         self.size
     }
 
+    #[inline]
+    pub fn edges(&self) -> Edges {
+        let top = self.top();
+        Edges {
+            top,
+            bottom: top.wrapping_sub(u64::from(self.size)).wrapping_add(1),
+        }
+    }
+
     /// Infers the 64-bit sequence number and refuses what is surely a replay. Changes nothing.
     pub fn check(&self, sequence_low: u32) -> Result<u64, ReplayError> {
-        let top = self.top();
-        let sequence = if self.esn {
-            self.infer(top, sequence_low)?
-        } else {
-            u64::from(sequence_low)
-        };
+        self.check_between(self.edges(), sequence_low)
+    }
+
+    /// The same with what the edges were a while ago.
+    #[inline]
+    pub fn check_between(&self, edges: Edges, sequence_low: u32) -> Result<u64, ReplayError> {
+        let mut sequence = u64::from(sequence_low);
+        if self.esn {
+            // RFC 4303 appendix A2.2: the one number with this low half in the 2^32 from the bottom on.
+            let above = sequence_low.wrapping_sub(edges.bottom as u32);
+            sequence = edges.bottom.wrapping_add(above.into());
+            // None may lie below zero or beyond the last subspace.
+            let below_zero = edges.bottom > edges.top;
+            if (sequence < edges.bottom) != below_zero {
+                return Err(ReplayError::BeforeWindow);
+            }
+        }
+        match sequence > edges.top {
+            true => Ok(sequence),
+            false => self.check_seen(edges, sequence),
+        }
+    }
+
+    fn check_seen(&self, edges: Edges, sequence: u64) -> Result<u64, ReplayError> {
         let block = sequence >> BLOCK_BITS;
-        let Some(word) = self.word(block).filter(|_| sequence <= top) else {
+        let Some(word) = self.word(block) else {
             return Ok(sequence);
         };
         // Number 0 is never sent (RFC 4303 §2.2).
-        if sequence == 0 || top - sequence >= self.size.into() {
+        if sequence == 0 || edges.top - sequence >= self.size.into() {
             return Err(ReplayError::BeforeWindow);
         }
         match self.seen(block, word.load(Ordering::Relaxed)) & bit(sequence) {
@@ -113,22 +161,16 @@ impl ReplayWindow {
         }
     }
 
-    /// Has the processor fetch what [`Self::check`] of a number will read behind a pointer.
-    #[inline]
+    /// Has the processor fetch the word of a number, if the ring is short.
+    #[inline(always)]
     pub(crate) fn prefetch(&self, sequence_low: u32) {
-        // The length of the ring is a power of two: the high half makes no difference.
-        if let Some(word) = self.word(u64::from(sequence_low) >> BLOCK_BITS) {
-            prefetch_line(word);
-        }
+        // The high half makes no difference to the place.
+        prefetch_line(&self.short[(sequence_low >> BLOCK_BITS) as usize % SHORT]);
     }
 
     /// Marks an authenticated sequence number. Says whether it is the highest so far.
     pub fn commit(&self, sequence: u64) -> Result<bool, ReplayError> {
-        let block = sequence >> BLOCK_BITS;
-        let Some(word) = self.word(block) else {
-            return Ok(self.commit_unchecked(sequence));
-        };
-        let committed = self.commit_block(word, block, bit(sequence));
+        let committed = self.commit_block(block_of(sequence), bit(sequence));
         match (committed.accepted, committed.before) {
             (0, 0) => Err(ReplayError::Replayed),
             (0, _) => Err(ReplayError::BeforeWindow),
@@ -136,37 +178,22 @@ impl ReplayWindow {
         }
     }
 
-    /// Marks several at once, of the 64 numbers from `first` on those whose bit is set in `wanted`: one atomic
-    /// operation for each 32 of them. The same as [`Self::commit`] of each, in order.
-    pub fn commit_run(&self, first: u64, wanted: u64) -> Committed {
-        let mut all = Committed::default();
+    /// Marks several at once, those numbers of a block whose bit is set in `wanted`. The same as [`Self::commit`] of
+    /// each, in order.
+    #[inline]
+    pub fn commit_block(&self, block: u64, wanted: u32) -> Committed {
+        // What is not authentic must not move the front.
         if wanted == 0 {
-            return all;
+            return Committed::default();
         }
-        let shift = first as u32 % 32;
-        let mut numbers = u128::from(wanted) << shift;
-        let mut block = first >> BLOCK_BITS;
-        let mut at = 0;
-        while numbers != 0 && block <= BLOCK_LAST {
-            let wanted = numbers as u32;
-            if wanted != 0 {
-                let part = match self.word(block) {
-                    Some(word) => self.commit_block(word, block, wanted),
-                    None => BlockCommitted {
-                        accepted: wanted,
-                        before: 0,
-                        newest: self.commit_unchecked(highest(block, wanted)),
-                    },
-                };
-                all.accepted |= ((u128::from(part.accepted) << at) >> shift) as u64;
-                all.before |= ((u128::from(part.before) << at) >> shift) as u64;
-                all.newest = part.newest;
-            }
-            numbers >>= 32;
-            at += 32;
-            block += 1;
+        match self.word(block) {
+            Some(word) => self.commit_in(word, block, wanted),
+            None => Committed {
+                accepted: wanted,
+                before: 0,
+                newest: self.commit_unchecked(highest(block, wanted)),
+            },
         }
-        all
     }
 
     /// Anti-replay is off: only the highest number is kept.
@@ -175,7 +202,8 @@ impl ReplayWindow {
             && sequence > self.front.fetch_max(sequence, Ordering::Relaxed)
     }
 
-    fn commit_block(&self, word: &AtomicU64, block: u64, wanted: u32) -> BlockCommitted {
+    #[inline]
+    fn commit_in(&self, word: &AtomicU64, block: u64, wanted: u32) -> Committed {
         let mut found = word.load(Ordering::Acquire);
         loop {
             // Read after the word, see above.
@@ -195,7 +223,7 @@ impl ReplayWindow {
             let before = wanted & numbers_before(bottom, block);
             let seen = self.seen(block, found);
             let accepted = wanted & !before & !seen;
-            let done = BlockCommitted {
+            let done = Committed {
                 accepted,
                 before,
                 newest: block == front && accepted > seen,
@@ -211,32 +239,15 @@ impl ReplayWindow {
         }
     }
 
-    /// RFC 4303 appendix A2.2. The window spans `bottom..=top`; the names are the RFC's.
-    fn infer(&self, top: u64, sequence_low: u32) -> Result<u64, ReplayError> {
-        let top_low = top as u32;
-        let top_high = (top >> 32) as u32;
-        let bottom = top_low.wrapping_sub(self.size - 1);
-        let high = if top_low >= self.size - 1 {
-            // Case A: the window lies within one subspace.
-            if sequence_low >= bottom {
-                Some(top_high)
-            } else {
-                top_high.checked_add(1)
-            }
-        } else if sequence_low >= bottom {
-            // Case B: the window reaches into the subspace before.
-            top_high.checked_sub(1)
-        } else {
-            Some(top_high)
-        };
-        let high = high.ok_or(ReplayError::BeforeWindow)?;
-        Ok(u64::from(high) << 32 | u64::from(sequence_low))
-    }
-
     /// The word of a block; none when anti-replay is off.
+    #[inline]
     fn word(&self, block: u64) -> Option<&AtomicU64> {
-        let mask = self.ring.len().wrapping_sub(1);
-        self.ring.get(block as usize & mask)
+        match self.ring_bits {
+            SHORT_BITS => Some(&self.short[block as usize % SHORT]),
+            _ => self
+                .long
+                .get(block as usize & self.long.len().wrapping_sub(1)),
+        }
     }
 
     fn tag(&self, block: u64) -> u32 {
@@ -259,13 +270,15 @@ impl ReplayWindow {
     }
 }
 
-struct BlockCommitted {
-    accepted: u32,
-    before: u32,
-    newest: bool,
+/// The block of a number.
+#[inline]
+pub(crate) fn block_of(sequence: u64) -> u64 {
+    sequence >> BLOCK_BITS
 }
 
-fn bit(sequence: u64) -> u32 {
+/// A number's bit in its block.
+#[inline]
+pub(crate) fn bit(sequence: u64) -> u32 {
     1 << (sequence % 32)
 }
 

@@ -3,10 +3,10 @@
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch, prefetch_line};
+use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch_line};
 
 use crate::drop_reason::SaDropCounters;
 use crate::icmp_errors::IcmpErrors;
@@ -243,12 +243,6 @@ impl SaCommon {
         })
     }
 
-    /// Has the processor fetch the counts of the key, for a batch that takes a reference to it.
-    #[inline]
-    pub(crate) fn prefetch_key(&self) {
-        prefetch(&self.key, 0);
-    }
-
     pub fn transform(&self) -> Transform {
         self.key.transform()
     }
@@ -409,16 +403,29 @@ impl OutboundSa {
     }
 }
 
-/// Opens packets.
+/// Opens packets. What every packet needs is in one cache line and the beginnings of two others: the lifetime's and the
+/// replay window's word.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct InboundSa {
     pub(crate) plain_ipv4: PlainIpv4,
+    /// An IPv4 address and its port, of which `observed` is; 0 for any other.
+    observed_short: AtomicU64,
+    /// Of `common`.
+    pub(crate) layout: Layout,
+    /// Of `common`.
+    pub(crate) interface: u32,
     pub replay: ReplayWindow,
-    /// Where authenticated packets come from, as last reported.
-    observed: PathCell,
     pub common: SaCommon,
+    /// Where authenticated packets come from, as last reported.
+    observed: Mutex<SocketAddr>,
 }
+
+const _: () = {
+    let replay = offset_of!(InboundSa, replay) + ReplayWindow::HOT;
+    let lifetime = offset_of!(InboundSa, common) + offset_of!(SaCommon, lifetime);
+    assert!(replay <= 64 && lifetime % 64 + Lifetime::HOT <= 64);
+};
 
 /// The addresses of the SA's first selector, if these are of IPv4 and all that it looks at: a quick first try.
 #[derive(Clone, Copy, Debug)]
@@ -458,9 +465,13 @@ impl PlainIpv4 {
 }
 
 impl InboundSa {
-    /// The bytes that every packet needs.
-    pub(crate) const HOT: usize =
-        offset_of!(Self, common) + offset_of!(SaCommon, lifetime) + Lifetime::HOT;
+    /// Has the processor fetch what a packet needs.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, sequence_low: u32) {
+        prefetch_line(self);
+        prefetch_line(&self.common.lifetime);
+        self.replay.prefetch(sequence_low);
+    }
 
     pub fn new(parameters: SaParameters<'_>) -> Result<Self, KeyError> {
         let replay = ReplayWindow::new(parameters.replay_window, parameters.esn);
@@ -472,28 +483,44 @@ impl InboundSa {
         parameters: SaParameters<'_>,
         replay: ReplayWindow,
     ) -> Result<Self, KeyError> {
-        let path = parameters.path;
+        let remote = parameters.path.remote;
         // The short way looks at addresses alone, and leaves packets as they are.
         let strict = parameters.icmp_errors == IcmpErrors::Strict;
         let plain_ipv4 = match strict || parameters.tunnel.dscp_from_outer {
             true => PlainIpv4::NONE,
             false => PlainIpv4::new(&parameters.selectors),
         };
+        let common = SaCommon::new(parameters)?;
         Ok(Self {
-            common: SaCommon::new(parameters)?,
+            layout: common.layout,
+            interface: common.interface,
+            common,
             replay,
-            observed: PathCell::new(path),
+            observed_short: AtomicU64::new(short(remote)),
+            observed: Mutex::new(remote),
             plain_ipv4,
         })
     }
 
     /// Remembers where the newest packet came from; the former address if that has changed.
+    #[inline]
     pub(crate) fn observe(&self, remote: SocketAddr) -> Option<SocketAddr> {
-        let former = self.observed.load().unpack();
-        if former.remote == remote {
+        let short = short(remote);
+        if short != 0 && short == self.observed_short.load(Ordering::Relaxed) {
             return None;
         }
-        self.observed.store(Path { remote, ..former });
-        Some(former.remote)
+        let mut place = self.observed.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *place, remote);
+        self.observed_short.store(short, Ordering::Relaxed);
+        (former != remote).then_some(former)
+    }
+}
+
+/// An IPv4 address and port in a word; 0 for IPv6.
+#[inline]
+fn short(address: SocketAddr) -> u64 {
+    match address {
+        SocketAddr::V4(v4) => 1 << 63 | u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port()),
+        SocketAddr::V6(_) => 0,
     }
 }

@@ -30,14 +30,14 @@ pub(super) fn finish(
     content: &mut Content,
 ) -> Result<usize, DropReason> {
     let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
-    let layout = &sa.common.layout;
+    let layout = &sa.layout;
     let buffer = &mut batch.buffer;
     let arrivals = &mut content.arrivals;
     let (offset, rebuilt, view) = match (layout.protocol, layout.mode) {
         (Protocol::Esp, Mode::Tunnel) => match esp_tunnel(sa, buffer, job, &facts.outer, arrivals)?
         {
             (offset, Inner::Plain(len)) => {
-                content.delivered.push(Delivered {
+                content.deliver(Delivered {
                     offset,
                     len,
                     rebuilt: false,
@@ -70,7 +70,7 @@ pub(super) fn finish(
         rebuilt,
     };
     match is_nested(sa, &view) {
-        false => content.delivered.push(packet),
+        false => content.deliver(packet),
         true => content.nested.push(Nested {
             packet,
             view,
@@ -107,7 +107,7 @@ fn esp_tunnel(
     facts: &OuterFacts,
     arrivals: &mut Arrivals,
 ) -> Result<(u32, Inner), DropReason> {
-    let layout = &sa.common.layout;
+    let layout = &sa.layout;
     let start = job.esp as usize + layout.esp_header_len();
     let end = (job.esp as usize + job.len as usize).saturating_sub(layout.icv_len());
     let body = buffer.get_mut(start..end).ok_or(DropReason::EngineFailed)?;
@@ -228,7 +228,7 @@ fn esp_transport(
     facts: &OuterFacts,
     rebuilt: &mut Vec<u8>,
 ) -> Result<Packet, DropReason> {
-    let layout = &sa.common.layout;
+    let layout = &sa.layout;
     let esp_at = job.esp as usize;
     let end = (esp_at + job.len as usize).saturating_sub(layout.icv_len());
     let body = buffer

@@ -5,21 +5,21 @@
 mod finish;
 mod opened;
 mod prepare;
+mod reports;
 
 use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Direction, Engine, JobStatus, Protocol, RejectReason};
 
-use crate::audit::{AuditEvent, AuditKind};
+use crate::audit::AuditEvent;
 use crate::circulation::Circulation;
 pub use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::fragment::Arrivals;
-use crate::lifetime::LifetimeEvent;
 use crate::outbound::{NESTING_MAX, WalkLimits};
-use crate::replay::{Committed, ReplayWindow};
-use crate::sa::{InboundSa, SaDirection};
+use crate::replay::{self, Committed, ReplayWindow};
+use crate::sa::InboundSa;
 use crate::sad::{Sad, SadReader};
 use crate::tunnel::OuterFacts;
 
@@ -27,17 +27,19 @@ pub use opened::{Delivered, OpenedBatch};
 pub use prepare::Received;
 
 use opened::{Content, Run, Side};
+use reports::Reports;
 
 /// The inbound walk of one worker.
 pub struct Inbound {
     limits: WalkLimits,
     batches: Circulation<Side>,
-    events: Vec<Event>,
-    audits: Vec<(AuditEvent, u64)>,
-    counters: Arc<WalkCounters>,
-    now_ms: u64,
+    /// The number of batches ever given to the engine.
+    submitted: u64,
     reader: SadReader,
     arrivals: Arrivals,
+    stage: prepare::Stage,
+    reports: Reports,
+    now_ms: u64,
 }
 
 impl Inbound {
@@ -45,22 +47,29 @@ impl Inbound {
         Self {
             limits,
             batches: Circulation::new(Direction::Open, &limits),
-            events: Vec::new(),
-            audits: Vec::with_capacity(AuditKind::ALL.len()),
-            counters: Arc::default(),
-            now_ms: 0,
+            submitted: 0,
             reader: SadReader::new(),
             arrivals: Arrivals::default(),
+            stage: prepare::Stage::default(),
+            reports: Reports::new(),
+            now_ms: 0,
         }
     }
 
-    /// Lets go of SAs that were removed. Every push does; call it when there is nothing to push.
+    /// Lets go of SAs that were removed, but for those that a batch under way needs. Every push does; call it when
+    /// there is nothing to push.
     pub fn refresh(&mut self, sad: &Sad) {
-        self.reader.refresh(sad);
+        let filling = self.submitted + 1;
+        let in_engine = self.batches.in_engine() as u64;
+        let finished = match self.batches.waiting() + self.batches.in_engine() {
+            0 => filling,
+            _ => self.submitted - in_engine,
+        };
+        self.reader.refresh_between(sad, filling, finished);
     }
 
     pub fn counters(&self) -> &Arc<WalkCounters> {
-        &self.counters
+        &self.reports.counters
     }
 
     /// The caller's monotonic time; call it once per burst.
@@ -70,13 +79,13 @@ impl Inbound {
 
     /// Takes the events raised since the last call.
     pub fn drain_events(&mut self) -> std::vec::Drain<'_, Event> {
-        self.events.drain(..)
+        self.reports.events.drain(..)
     }
 
     /// Takes what is to be audited (RFC 4303 §4): of each kind the first packet since the last call, and how many
     /// there were.
     pub fn drain_audits(&mut self) -> std::vec::Drain<'_, (AuditEvent, u64)> {
-        self.audits.drain(..)
+        self.reports.audits.drain(..)
     }
 
     /// The part of the arena that is free: receive into it, [`Inbound::commit_received`] what was used,
@@ -103,7 +112,7 @@ impl Inbound {
         facts: &OuterFacts,
     ) -> Result<(), DropReason> {
         let len = packet.len().saturating_sub(facts.header_len.into());
-        self.counters.count_in(1, len as u64);
+        self.reports.counters.count_in(1, len as u64);
         self.copy(sad, packet, facts, 0)
     }
 
@@ -135,7 +144,7 @@ impl Inbound {
     /// When the engine is replaced with batches inside: drops and counts their packets. What the former engine may
     /// still give must not be polled.
     pub fn engine_lost(&mut self) {
-        self.batches.abandon(&self.counters);
+        self.batches.abandon(&self.reports.counters, &self.reader);
     }
 
     /// The number of packets that wait for [`Inbound::submit`].
@@ -146,7 +155,14 @@ impl Inbound {
     /// Gives what was pushed to the engine. If the engine is full, poll it and try again; the packets wait.
     /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
-        self.batches.submit(engine, &self.counters)
+        if let Some((batch, _)) = &mut self.batches.filling {
+            batch.keys = self.reader.keys().clone();
+        }
+        let any = self.batches.waiting() > 0;
+        let counters = &self.reports.counters;
+        self.batches.submit(engine, counters, &self.reader)?;
+        self.submitted += u64::from(any);
+        Ok(())
     }
 
     /// The next opened batch, in the order of submission, with what may be delivered. Give it to
@@ -157,60 +173,24 @@ impl Inbound {
         std::mem::swap(&mut content.arrivals, &mut self.arrivals);
         content.arrivals.now_ms = self.now_ms;
         for run in &side.runs {
-            self.finish_run(&mut batch, &side, run, &mut content);
-        }
-        std::mem::swap(&mut content.arrivals, &mut self.arrivals);
-        let delivered = &content.delivered;
-        let bytes = delivered.iter().map(|d| u64::from(d.len)).sum();
-        self.counters.count_out(delivered.len() as u64, bytes);
-        side.content = content;
-        Some(OpenedBatch { batch, side })
-    }
-
-    /// Finishes the packets of a run, as many at a time as the replay window takes in one step.
-    fn finish_run(&mut self, batch: &mut Batch, side: &Side, run: &Run, content: &mut Content) {
-        let first = run.first_job as usize;
-        let jobs = first..first + run.jobs as usize;
-        let (Some(sa), Some(tags)) = (side.sas.get(run.sa as usize), side.tags.get(jobs.clone()))
-        else {
-            return;
-        };
-        content.turn_to(sa.common.interface);
-        let (mut packets, mut bytes) = (0u64, 0u64);
-        // Only the newest packet of all says where the peer is now.
-        let mut newest_from = None;
-        let mut tags = tags.iter();
-        let mut next = first;
-        while next < jobs.end {
-            let group = Group::of(batch, next, jobs.end, &sa.replay);
-            next += group.len;
-            for (job, tag) in (next - group.len..next).zip(&mut tags) {
-                let Some(facts) = side.facts.get(tag.facts as usize) else {
-                    continue;
-                };
-                let finished = group.verdict(batch, job).and_then(|newest| {
-                    packets += 1;
-                    if newest {
-                        newest_from = Some(facts);
-                    }
-                    finish::finish(sa, batch, side, job, tag, facts, content)
-                });
-                match finished {
-                    Ok(passed) => bytes += passed as u64,
-                    Err(reason) => {
-                        let sequence = batch.jobs.get(job).map(|job| job.sequence);
-                        self.drop_packet(reason, Some(sa), sequence, &facts.outer);
-                    }
-                }
+            if let Some(sa) = self.reader.get(run.sa) {
+                let reports = &mut self.reports;
+                finish_run(
+                    reports,
+                    sa,
+                    &mut batch,
+                    &side,
+                    run,
+                    &mut content,
+                    self.now_ms,
+                );
             }
         }
-        if let Some(facts) = newest_from.filter(|facts| facts.outer.udp_encap) {
-            self.observe(sa, &facts.outer);
-        }
-        if packets > 0 {
-            let event = sa.common.lifetime.count(packets, bytes, self.now_ms);
-            self.raise(sa, event);
-        }
+        std::mem::swap(&mut content.arrivals, &mut self.arrivals);
+        let delivered = content.delivered.len() as u64;
+        self.reports.counters.count_out(delivered, content.bytes);
+        side.content = content;
+        Some(OpenedBatch { batch, side })
     }
 
     /// Takes the packets of an opened batch that are IPsec again and addressed to us (RFC 4301 §5.2, step 5: nested
@@ -230,7 +210,8 @@ impl Inbound {
             };
             let packet = opened.packet(&nested.packet);
             if nested.depth >= NESTING_MAX {
-                self.drop_packet(DropReason::NestedTooDeep, None, None, &facts);
+                self.reports
+                    .drop_of(DropReason::NestedTooDeep, None, None, &facts);
             } else {
                 // A drop is counted there.
                 let _ = self.copy(sad, packet, &facts, nested.depth + 1);
@@ -238,74 +219,12 @@ impl Inbound {
         }
     }
 
-    fn drop_packet(
-        &mut self,
-        reason: DropReason,
-        sa: Option<&InboundSa>,
-        sequence: Option<u64>,
-        facts: &OuterFacts,
-    ) {
-        let spi = sa.map(|sa| {
-            sa.common.drops.add(reason, 1);
-            sa.common.spi
-        });
-        self.drop_of(reason, spi, sequence, facts);
-    }
-
-    fn drop_of(
-        &mut self,
-        reason: DropReason,
-        spi: Option<u32>,
-        sequence: Option<u64>,
-        facts: &OuterFacts,
-    ) {
-        self.counters.count_drop(reason, 1);
-        let Some(kind) = AuditKind::of(reason) else {
-            return;
-        };
-        match self.audits.iter_mut().find(|(event, _)| event.kind == kind) {
-            Some((_, count)) => *count += 1,
-            None => self.audits.push((
-                AuditEvent {
-                    kind,
-                    spi,
-                    sequence,
-                    source: Some(facts.remote.ip()),
-                    destination: None,
-                    flow_label: None,
-                },
-                1,
-            )),
-        }
-    }
-
-    fn observe(&mut self, sa: &InboundSa, facts: &OuterFacts) {
-        if let Some(from) = sa.observe(facts.remote) {
-            self.events.push(Event::PeerMoved {
-                spi: sa.common.spi,
-                policy: sa.common.policy,
-                from,
-                to: facts.remote,
-            });
-        }
-    }
-
-    fn raise(&mut self, sa: &InboundSa, event: Option<LifetimeEvent>) {
-        if let Some(event) = event {
-            self.events.push(Event::Lifetime {
-                direction: SaDirection::Inbound,
-                spi: sa.common.spi,
-                policy: sa.common.policy,
-                event,
-            });
-        }
-    }
-
     /// Takes a delivered batch back for its next use.
     pub fn recycle(&mut self, opened: OpenedBatch) {
         for nested in &opened.side.content.nested {
             let facts = OuterFacts::new(std::net::SocketAddr::new(nested.view.source, 0), false, 0);
-            self.drop_of(DropReason::NestedTooDeep, None, None, &facts);
+            self.reports
+                .drop_of(DropReason::NestedTooDeep, None, None, &facts);
         }
         self.batches.recycle(opened.batch, opened.side);
     }
@@ -321,10 +240,60 @@ impl std::fmt::Debug for Inbound {
     }
 }
 
-/// Consecutive jobs whose sequence numbers are marked in one step: all within 64 of the first, none twice.
+/// Finishes the packets of a run, as many at a time as the replay window takes in one step.
+fn finish_run(
+    reports: &mut Reports,
+    sa: &InboundSa,
+    batch: &mut Batch,
+    side: &Side,
+    run: &Run,
+    content: &mut Content,
+    now_ms: u64,
+) {
+    let first = run.first_job as usize;
+    let jobs = first..first + run.jobs as usize;
+    content.turn_to(sa.interface);
+    let (mut packets, mut bytes) = (0u64, 0u64);
+    // Only the newest packet of all says where the peer is now.
+    let mut newest_from = None;
+    let mut tags = side.tags.get(jobs.clone()).unwrap_or_default().iter();
+    let mut next = first;
+    while next < jobs.end {
+        let group = Group::of(batch, next, jobs.end, &sa.replay);
+        next += group.len;
+        for (job, tag) in (next - group.len..next).zip(&mut tags) {
+            let Some(facts) = side.facts.get(tag.facts as usize) else {
+                continue;
+            };
+            let finished = group.verdict(batch, job).and_then(|newest| {
+                packets += 1;
+                if newest {
+                    newest_from = Some(facts);
+                }
+                finish::finish(sa, batch, side, job, tag, facts, content)
+            });
+            match finished {
+                Ok(passed) => bytes += passed as u64,
+                Err(reason) => {
+                    let sequence = batch.jobs.get(job).map(|job| job.sequence);
+                    reports.drop_packet(reason, sa, sequence, &facts.outer);
+                }
+            }
+        }
+    }
+    if let Some(facts) = newest_from.filter(|facts| facts.outer.udp_encap) {
+        reports.observe(sa, &facts.outer);
+    }
+    if packets > 0
+        && let Some(event) = sa.common.lifetime.count(packets, bytes, now_ms)
+    {
+        reports.raise(sa, event);
+    }
+}
+
+/// Consecutive jobs whose sequence numbers are marked in one step: all of one block of the window, none twice.
 struct Group {
     len: usize,
-    base: u64,
     committed: Committed,
 }
 
@@ -333,21 +302,23 @@ impl Group {
     #[inline]
     fn of(batch: &Batch, first: usize, end: usize, window: &ReplayWindow) -> Self {
         let jobs = batch.jobs.get(first..end).unwrap_or_default();
-        let base = jobs.first().map_or(0, |job| job.sequence);
-        let (mut wanted, mut len) = (0u64, 0);
+        let block = jobs.first().map_or(0, |job| replay::block_of(job.sequence));
+        let (mut seen, mut wanted, mut len) = (0u32, 0u32, 0);
         for job in jobs {
-            let at = job.sequence.wrapping_sub(base);
-            if at >= 64 || wanted >> at & 1 == 1 {
+            let bit = replay::bit(job.sequence);
+            if replay::block_of(job.sequence) != block || seen & bit != 0 {
                 break;
             }
-            wanted |= u64::from(job.status == JobStatus::Done) << at;
+            seen |= bit;
+            if job.status == JobStatus::Done {
+                wanted |= bit;
+            }
             len += 1;
         }
         Self {
             // Job `first` is always in it.
             len: len.max(1),
-            base,
-            committed: window.commit_run(base, wanted),
+            committed: window.commit_block(block, wanted),
         }
     }
 
@@ -360,16 +331,16 @@ impl Group {
             JobStatus::AuthFailed => return Err(DropReason::AuthenticationFailed),
             JobStatus::Malformed | JobStatus::Pending => return Err(DropReason::EngineFailed),
         }
-        let at = job.sequence.wrapping_sub(self.base) & 63;
+        let bit = replay::bit(job.sequence);
         let Committed {
             accepted,
             before,
             newest,
         } = self.committed;
-        if accepted >> at & 1 == 1 {
+        if accepted & bit != 0 {
             // The highest one that was accepted.
-            Ok(newest && accepted >> at == 1)
-        } else if before >> at & 1 == 1 {
+            Ok(newest && accepted ^ bit < bit)
+        } else if before & bit != 0 {
             Err(DropReason::BeforeWindow)
         } else {
             Err(DropReason::Replayed)

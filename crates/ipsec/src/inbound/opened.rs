@@ -1,20 +1,18 @@
 //! What the inbound walk knows about a batch, and the batch when it has been opened.
 
-use std::sync::Arc;
-
 use esplanade_crypto::Batch;
 
 use crate::circulation;
 use crate::drop_reason::DropReason;
 use crate::fragment::Arrivals;
-use crate::sa::InboundSa;
+use crate::sad::{SaName, SadReader};
 use crate::tunnel::OuterFacts;
 use crate::wire::IpView;
 
 /// Consecutive jobs of one SA.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    pub sa: u32,
+    pub sa: SaName,
     pub first_job: u32,
     pub jobs: u32,
 }
@@ -43,7 +41,6 @@ pub(super) struct Side {
     /// One per job.
     pub tags: Vec<Tag>,
     pub facts: Vec<Facts>,
-    pub sas: Vec<Arc<InboundSa>>,
     pub saved: Vec<u8>,
     pub content: Content,
 }
@@ -52,6 +49,8 @@ pub(super) struct Side {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub delivered: Vec<Delivered>,
+    /// Of all that is delivered.
+    pub bytes: u64,
     /// From which place in `delivered` on packets are for which interface.
     pub interfaces: Vec<(usize, u32)>,
     /// Packets that are IPsec again.
@@ -63,6 +62,12 @@ pub(super) struct Content {
 }
 
 impl Content {
+    #[inline]
+    pub fn deliver(&mut self, packet: Delivered) {
+        self.bytes += u64::from(packet.len);
+        self.delivered.push(packet);
+    }
+
     /// What is delivered next is for this interface.
     pub fn turn_to(&mut self, interface: u32) {
         if self
@@ -83,21 +88,23 @@ pub(super) struct Nested {
 }
 
 impl circulation::Side for Side {
+    type Sas = SadReader;
+
     fn clear(&mut self) {
         self.runs.clear();
         self.tags.clear();
         self.facts.clear();
-        self.sas.clear();
         self.saved.clear();
         self.content.delivered.clear();
+        self.content.bytes = 0;
         self.content.interfaces.clear();
         self.content.nested.clear();
         self.content.rebuilt.clear();
     }
 
-    fn count_drops(&self, reason: DropReason) {
+    fn count_drops(&self, sas: &SadReader, reason: DropReason) {
         for run in &self.runs {
-            if let Some(sa) = self.sas.get(run.sa as usize) {
+            if let Some(sa) = sas.get(run.sa) {
                 sa.common.drops.add(reason, run.jobs.into());
             }
         }

@@ -1,16 +1,16 @@
 //! The first half: from bytes in the arena to jobs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Job, JobStatus, Protocol};
 
 use super::Inbound;
 use super::opened::{Facts, Run, Side, Tag};
+use super::reports::Reports;
 use crate::drop_reason::DropReason;
 use crate::replay::ReplayError;
 use crate::sa::InboundSa;
-use crate::sad::{Sad, SadReader};
+use crate::sad::{SaName, Sad, SadReader};
 use crate::tunnel::OuterFacts;
 use crate::wire::IpVersion;
 use crate::wire::ah::{self, AhHeader};
@@ -27,22 +27,45 @@ pub struct Received {
 /// Packets that go through the steps together, so that their cache misses overlap.
 const STAGE: usize = 64;
 
-/// The fields in the clear and what was found by them.
-#[derive(Clone, Copy)]
-struct Head {
-    spi: u32,
-    sequence_low: u32,
-    /// Index into [`Side::sas`], or one of the following.
-    sa: u32,
-    /// A hard limit of the SA is reached.
-    expired: bool,
+/// The packets of a step whose SAs are known.
+#[derive(Default)]
+pub(super) struct Stage {
+    heads: Vec<Head>,
+    runs: Vec<StageRun>,
 }
 
-const NO_SA: u32 = u32::MAX;
-/// Too short for an SPI and a sequence number.
-const MALFORMED: u32 = u32::MAX - 1;
-const WANTS_ESP: u32 = u32::MAX - 2;
-const WANTS_AH: u32 = u32::MAX - 3;
+#[derive(Clone, Copy)]
+struct Head {
+    packet: Received,
+    spi: u32,
+    sequence_low: u32,
+}
+
+/// Consecutive heads of one SA.
+#[derive(Clone, Copy)]
+struct StageRun {
+    first: usize,
+    sa: SaName,
+    protocol: Protocol,
+}
+
+/// What packets that are pushed together have in common.
+#[derive(Clone, Copy)]
+struct Burst<'a> {
+    facts: &'a [OuterFacts],
+    /// The place of the first of them in [`Side::facts`].
+    first_facts: u32,
+    /// How many jobs a batch takes.
+    jobs_max: usize,
+    now_ms: u64,
+}
+
+impl Burst<'_> {
+    #[inline]
+    fn outer(&self, packet: &Received) -> &OuterFacts {
+        self.facts.get(packet.facts as usize).unwrap_or(&NO_FACTS)
+    }
+}
 
 impl From<ReplayError> for DropReason {
     fn from(error: ReplayError) -> Self {
@@ -63,7 +86,7 @@ impl Inbound {
         len: usize,
         facts: &OuterFacts,
     ) -> Result<(), DropReason> {
-        self.counters.count_in(1, len as u64);
+        self.reports.counters.count_in(1, len as u64);
         self.push_one(sad, offset, len, facts, 0)
     }
 
@@ -76,7 +99,7 @@ impl Inbound {
         depth: u8,
     ) -> Result<(), DropReason> {
         let (Ok(offset), Ok(len)) = (u32::try_from(offset), u32::try_from(len)) else {
-            self.drop_packet(DropReason::TooLong, None, None, facts);
+            self.reports.drop_of(DropReason::TooLong, None, None, facts);
             return Err(DropReason::TooLong);
         };
         let received = Received {
@@ -84,16 +107,34 @@ impl Inbound {
             len,
             facts: 0,
         };
-        self.stage(sad, std::slice::from_ref(facts), depth, &[received])
+        let burst = self.begin(sad, std::slice::from_ref(facts), depth);
+        self.stage(sad, &burst, &[received])
     }
 
     /// Takes packets that lie in the arena and must not overlap, in order. Drops are counted.
     pub fn push_burst(&mut self, sad: &Sad, facts: &[OuterFacts], packets: &[Received]) {
         let bytes: u64 = packets.iter().map(|packet| u64::from(packet.len)).sum();
-        self.counters.count_in(packets.len() as u64, bytes);
+        self.reports.counters.count_in(packets.len() as u64, bytes);
+        let burst = self.begin(sad, facts, 0);
         for stage in packets.chunks(STAGE) {
             // Drops are counted there.
-            let _ = self.stage(sad, facts, 0, stage);
+            let _ = self.stage(sad, &burst, stage);
+        }
+    }
+
+    fn begin<'a>(&mut self, sad: &Sad, facts: &'a [OuterFacts], depth: u8) -> Burst<'a> {
+        self.refresh(sad);
+        let mut first_facts = 0;
+        if let Some((_, side)) = &mut self.batches.filling {
+            first_facts = side.facts.len() as u32;
+            let outer = facts.iter().map(|&outer| Facts { outer, depth });
+            side.facts.extend(outer);
+        }
+        Burst {
+            facts,
+            first_facts,
+            jobs_max: self.limits.jobs_max,
+            now_ms: self.now_ms,
         }
     }
 
@@ -101,127 +142,193 @@ impl Inbound {
     fn stage(
         &mut self,
         sad: &Sad,
-        facts: &[OuterFacts],
-        depth: u8,
+        burst: &Burst<'_>,
         packets: &[Received],
     ) -> Result<(), DropReason> {
-        let Some((mut batch, mut side)) = self.batches.filling.take() else {
+        let Self {
+            batches,
+            reader,
+            stage,
+            reports,
+            ..
+        } = self;
+        let Some((batch, side)) = &mut batches.filling else {
             for packet in packets {
-                let facts = facts.get(packet.facts as usize).unwrap_or(&NO_FACTS);
-                self.drop_packet(DropReason::TooLong, None, None, facts);
+                reports.drop_of(DropReason::TooLong, None, None, burst.outer(packet));
             }
             return Err(DropReason::TooLong);
         };
-        let facts_base = side.facts.len() as u32;
-        let outer = facts.iter().map(|&outer| Facts { outer, depth });
-        side.facts.extend(outer);
-        let mut heads = [NO_HEAD; STAGE];
-        let heads = heads.get_mut(..packets.len()).unwrap_or_default();
-        parse_heads(&batch, facts, packets, heads);
-        self.reader.refresh(sad);
-        if sad.has_groups() {
-            look_up_groups(sad, &batch, facts, packets, &mut side, heads);
-        }
-        fetch(sad, &mut self.reader, heads);
-        look_up(sad, &mut self.reader, &mut side, heads);
-        let mut result = Ok(());
-        // Of the SA of the packet before: its limits are looked at once per run.
-        let (mut last, mut expired) = (NO_SA, false);
-        for (packet, head) in packets.iter().zip(heads) {
-            if head.sa != last {
-                last = head.sa;
-                let sa = side.sas.get(last as usize);
-                expired = sa.is_some_and(|sa| sa.common.lifetime.expired(self.now_ms));
-            }
-            head.expired = expired;
-            let outer = facts.get(packet.facts as usize).unwrap_or(&NO_FACTS);
-            let tag = Tag {
-                facts: facts_base + packet.facts,
-                saved: side.saved.len() as u32,
-            };
-            let prepared = self.prepare(&mut batch, &mut side, packet, head, outer, tag);
-            if let Err(reason) = prepared {
-                result = Err(reason);
-                let sa = side.sas.get(head.sa as usize).map(Arc::as_ref);
-                if let Some(sa) = sa {
-                    sa.common.drops.add(reason, 1);
-                }
-                let spi = (head.sa != MALFORMED).then_some(head.spi);
-                let sequence = u64::from(head.sequence_low);
-                self.drop_of(reason, spi, spi.map(|_| sequence), outer);
-            }
-        }
-        self.batches.filling = Some((batch, side));
-        result
-    }
-
-    #[inline]
-    fn prepare(
-        &mut self,
-        batch: &mut Batch,
-        side: &mut Side,
-        packet: &Received,
-        head: &Head,
-        outer: &OuterFacts,
-        tag: Tag,
-    ) -> Result<(), DropReason> {
-        if batch.jobs.len() >= self.limits.jobs_max {
-            return Err(DropReason::TooLong);
-        }
-        let Some(sa) = side.sas.get(head.sa as usize) else {
-            return Err(match (head.sa, outer.protocol) {
-                (NO_SA, _) => DropReason::UnknownSpi,
-                (_, Protocol::Esp) => DropReason::MalformedEsp,
-                (_, Protocol::Ah) => DropReason::MalformedAh,
-            });
-        };
-        let layout = &sa.common.layout;
-        let len = packet.len as usize;
-        if layout.protocol == Protocol::Esp && !layout.fits(len) {
-            return Err(DropReason::MalformedEsp);
-        }
-        if head.expired {
-            return Err(DropReason::LifetimeExpired);
-        }
-        let sequence = sa.replay.check(head.sequence_low)?;
-        let range = match layout.protocol {
-            Protocol::Esp => Range {
-                start: packet.offset,
-                len: packet.len,
-                icv: 0,
-            },
-            Protocol::Ah => prepare_ah(sa, batch, &mut side.saved, outer, packet)?,
-        };
-        let key = batch.add_key(&sa.common.key);
-        let index = batch.jobs.len() as u32;
-        batch.jobs.push(Job {
-            key,
-            esp: range.start,
-            len: range.len,
-            icv: range.icv,
-            sequence,
-            class: layout.class(outer.tos),
-            status: JobStatus::Pending,
-        });
-        side.tags.push(tag);
-        match side.runs.last_mut() {
-            Some(run) if run.sa == head.sa => run.jobs += 1,
-            _ => side.runs.push(Run {
-                sa: head.sa,
-                first_job: index,
-                jobs: 1,
-            }),
-        }
-        Ok(())
+        let read = stage.read(reader, reports, batch, burst, packets);
+        stage.find(sad, reader, batch, burst);
+        let prepared = stage.prepare(reader, reports, batch, side, burst);
+        prepared.and(read)
     }
 }
 
-const NO_HEAD: Head = Head {
-    spi: 0,
-    sequence_low: 0,
-    sa: MALFORMED,
-    expired: false,
-};
+impl Stage {
+    /// Reads the fields in the clear.
+    fn read(
+        &mut self,
+        reader: &SadReader,
+        reports: &mut Reports,
+        batch: &Batch,
+        burst: &Burst<'_>,
+        packets: &[Received],
+    ) -> Result<(), DropReason> {
+        self.heads.clear();
+        let mut result = Ok(());
+        let mut last = 0;
+        for &packet in packets {
+            let outer = burst.outer(&packet);
+            let Some((spi, sequence_low)) = clear_fields(batch, outer.protocol, &packet) else {
+                let reason = malformed(outer.protocol);
+                reports.drop_of(reason, None, None, outer);
+                result = Err(reason);
+                continue;
+            };
+            if spi != last {
+                reader.prefetch(spi);
+                last = spi;
+            }
+            self.heads.push(Head {
+                packet,
+                spi,
+                sequence_low,
+            });
+        }
+        result
+    }
+
+    /// Finds the SAs.
+    fn find(&mut self, sad: &Sad, reader: &mut SadReader, batch: &Batch, burst: &Burst<'_>) {
+        self.runs.clear();
+        let has_groups = sad.has_groups();
+        let mut last = None;
+        for (first, head) in self.heads.iter().enumerate() {
+            let outer = burst.outer(&head.packet);
+            // An SPI alone does not name the SA of a group.
+            if last == Some((head.spi, outer.protocol)) && !has_groups {
+                continue;
+            }
+            last = Some((head.spi, outer.protocol));
+            let group = match has_groups {
+                true => find_group(sad, reader, batch, outer, head),
+                false => None,
+            };
+            self.runs.push(StageRun {
+                first,
+                sa: group.unwrap_or_else(|| reader.find(sad, head.spi, head.sequence_low)),
+                protocol: outer.protocol,
+            });
+        }
+    }
+
+    /// Checks the packets and makes jobs of them.
+    fn prepare(
+        &self,
+        reader: &SadReader,
+        reports: &mut Reports,
+        batch: &mut Batch,
+        side: &mut Side,
+        burst: &Burst<'_>,
+    ) -> Result<(), DropReason> {
+        let mut result = Ok(());
+        for (at, run) in self.runs.iter().enumerate() {
+            let end = self
+                .runs
+                .get(at + 1)
+                .map_or(self.heads.len(), |next| next.first);
+            let heads = self.heads.get(run.first..end).unwrap_or_default();
+            // Protocol and SPI name the SA (RFC 4301 §4.1).
+            let sa = reader.get(run.sa);
+            let sa = sa.filter(|sa| sa.layout.protocol == run.protocol);
+            let Some(sa) = sa else {
+                for head in heads {
+                    let (spi, sequence) = (Some(head.spi), Some(head.sequence_low.into()));
+                    let outer = burst.outer(&head.packet);
+                    reports.drop_of(DropReason::UnknownSpi, spi, sequence, outer);
+                }
+                result = Err(DropReason::UnknownSpi);
+                continue;
+            };
+            let first_job = batch.jobs.len() as u32;
+            let prepared = prepare_run(sa, run.sa.number, heads, reports, batch, side, burst);
+            result = prepared.and(result);
+            let jobs = batch.jobs.len() as u32 - first_job;
+            match side.runs.last_mut() {
+                Some(last) if last.sa == run.sa => last.jobs += jobs,
+                _ if jobs > 0 => side.runs.push(Run {
+                    sa: run.sa,
+                    first_job,
+                    jobs,
+                }),
+                _ => {}
+            }
+        }
+        result
+    }
+}
+
+#[inline]
+fn prepare_run(
+    sa: &InboundSa,
+    key: u32,
+    heads: &[Head],
+    reports: &mut Reports,
+    batch: &mut Batch,
+    side: &mut Side,
+    burst: &Burst<'_>,
+) -> Result<(), DropReason> {
+    let mut result = Ok(());
+    let layout = sa.layout;
+    let expired = sa.common.lifetime.expired(burst.now_ms);
+    let edges = sa.replay.edges();
+    for head in heads {
+        let outer = burst.outer(&head.packet);
+        let len = head.packet.len as usize;
+        let saved = side.saved.len() as u32;
+        let checked = if batch.jobs.len() >= burst.jobs_max {
+            Err(DropReason::TooLong)
+        } else if layout.protocol == Protocol::Esp && !layout.fits(len) {
+            Err(DropReason::MalformedEsp)
+        } else if expired {
+            Err(DropReason::LifetimeExpired)
+        } else {
+            let sequence = sa.replay.check_between(edges, head.sequence_low);
+            sequence.map_err(DropReason::from)
+        };
+        let range = match (&checked, layout.protocol) {
+            (Ok(_), Protocol::Ah) => prepare_ah(sa, batch, &mut side.saved, outer, &head.packet),
+            _ => Ok(Range {
+                start: head.packet.offset,
+                len: head.packet.len,
+                icv: 0,
+            }),
+        };
+        match (checked, range) {
+            (Ok(sequence), Ok(range)) => {
+                batch.jobs.push(Job {
+                    key,
+                    esp: range.start,
+                    len: range.len,
+                    icv: range.icv,
+                    sequence,
+                    class: layout.class(outer.tos),
+                    status: JobStatus::Pending,
+                });
+                side.tags.push(Tag {
+                    facts: burst.first_facts + head.packet.facts,
+                    saved,
+                });
+            }
+            (Err(reason), _) | (_, Err(reason)) => {
+                reports.drop_packet(reason, sa, Some(head.sequence_low.into()), outer);
+                result = Err(reason);
+            }
+        }
+    }
+    result
+}
 
 const NO_FACTS: OuterFacts = OuterFacts {
     remote: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
@@ -231,88 +338,45 @@ const NO_FACTS: OuterFacts = OuterFacts {
     protocol: Protocol::Esp,
 };
 
-fn parse_heads(batch: &Batch, facts: &[OuterFacts], packets: &[Received], heads: &mut [Head]) {
-    for (packet, head) in packets.iter().zip(heads) {
-        let start = packet.offset as usize;
-        let bytes = start
-            .checked_add(packet.len as usize)
-            .and_then(|end| batch.buffer.get(start..end));
-        let ah = facts
-            .get(packet.facts as usize)
-            .is_some_and(|facts| facts.protocol == Protocol::Ah);
-        let fields = bytes.and_then(|bytes| bytes.get(if ah { 4 } else { 0 }..));
-        if let Some(fields) = fields.and_then(|fields| fields.first_chunk::<8>()) {
-            let fields = u64::from_be_bytes(*fields);
-            *head = Head {
-                spi: (fields >> 32) as u32,
-                sequence_low: fields as u32,
-                // An SPI alone does not say the protocol: see `look_up`.
-                sa: if ah { WANTS_AH } else { WANTS_ESP },
-                expired: false,
-            };
-        }
+fn malformed(protocol: Protocol) -> DropReason {
+    match protocol {
+        Protocol::Esp => DropReason::MalformedEsp,
+        Protocol::Ah => DropReason::MalformedAh,
     }
 }
 
-/// Has the processor fetch what the next steps need of each SA, all at once: they have locked instructions, and those
-/// would wait one for the other's memory.
-fn fetch(sad: &Sad, reader: &mut SadReader, heads: &[Head]) {
-    let mut last = 0;
-    for head in heads {
-        if head.spi != last {
-            reader.prefetch(head.spi);
-        }
-        last = head.spi;
-    }
-    last = 0;
-    for head in heads {
-        if head.spi != last
-            && let Some(sa) = reader.lookup(sad, head.spi)
-        {
-            sa.replay.prefetch(head.sequence_low);
-            sa.common.prefetch_key();
-        }
-        last = head.spi;
-    }
+/// SPI and sequence number; none if the packet is not in the arena or too short.
+#[inline]
+fn clear_fields(batch: &Batch, protocol: Protocol, packet: &Received) -> Option<(u32, u32)> {
+    let start = packet.offset as usize;
+    let bytes = batch
+        .buffer
+        .get(start..start.checked_add(packet.len as usize)?)?;
+    let at = match protocol {
+        Protocol::Esp => 0,
+        Protocol::Ah => 4,
+    };
+    let fields = u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?);
+    Some(((fields >> 32) as u32, fields as u32))
 }
 
-/// Finds the SAs of packets to groups, whose controllers choose the SPIs (RFC 4301 §4.1). The outer header must be
-/// there.
-fn look_up_groups(
+/// The SA of a packet to a group, whose controller chooses the SPIs (RFC 4301 §4.1). The outer header
+/// must be there.
+fn find_group(
     sad: &Sad,
+    reader: &mut SadReader,
     batch: &Batch,
-    facts: &[OuterFacts],
-    packets: &[Received],
-    side: &mut Side,
-    heads: &mut [Head],
-) {
-    for (packet, head) in packets.iter().zip(heads) {
-        let protocol = match head.sa {
-            WANTS_AH => Protocol::Ah,
-            WANTS_ESP => Protocol::Esp,
-            _ => continue,
-        };
-        let at = packet.offset as usize;
-        let outer = facts.get(packet.facts as usize);
-        let header = outer
-            .filter(|outer| outer.header_len > 0)
-            .and_then(|outer| at.checked_sub(outer.header_len.into()))
-            .and_then(|start| batch.buffer.get(start..at));
-        let Some((source, destination)) = header.and_then(ends) else {
-            continue;
-        };
-        if !destination.is_multicast() {
-            continue;
-        }
-        let found = sad.lookup_addressed(head.spi, destination, source);
-        head.sa = match found.filter(|sa| sa.common.layout.protocol == protocol) {
-            Some(sa) => {
-                side.sas.push(sa);
-                (side.sas.len() - 1) as u32
-            }
-            None => NO_SA,
-        };
+    outer: &OuterFacts,
+    head: &Head,
+) -> Option<SaName> {
+    let at = head.packet.offset as usize;
+    let start = at.checked_sub(outer.header_len.into())?;
+    let (source, destination) = batch.buffer.get(start..at).and_then(ends)?;
+    if !destination.is_multicast() {
+        return None;
     }
+    let sa = sad.lookup_addressed(head.spi, destination, source)?;
+    Some(reader.hold(sa))
 }
 
 /// Source and destination of an IP header.
@@ -324,36 +388,6 @@ fn ends(header: &[u8]) -> Option<(IpAddr, IpAddr)> {
     match IpVersion::of_packet(header)? {
         IpVersion::V4 => Some((v4(12)?, v4(16)?)),
         IpVersion::V6 => Some((v6(8)?, v6(24)?)),
-    }
-}
-
-/// Finds each packet's SA. Packets of one SA come in runs, and a run keeps to one snapshot of the SA.
-fn look_up(sad: &Sad, reader: &mut SadReader, side: &mut Side, heads: &mut [Head]) {
-    // Not an SA of a group, which may have the same SPI.
-    let mut last: Option<u32> = None;
-    for head in heads {
-        let protocol = match head.sa {
-            WANTS_AH => Protocol::Ah,
-            WANTS_ESP => Protocol::Esp,
-            _ => continue,
-        };
-        let known = last.filter(|last| {
-            let sa = side.sas.get(*last as usize);
-            sa.is_some_and(|sa| sa.common.spi == head.spi)
-        });
-        let index = known.unwrap_or_else(|| match reader.lookup(sad, head.spi) {
-            Some(sa) => {
-                side.sas.push(Arc::clone(sa));
-                (side.sas.len() - 1) as u32
-            }
-            None => NO_SA,
-        });
-        // Protocol and SPI name the SA (RFC 4301 §4.1).
-        head.sa = match side.sas.get(index as usize) {
-            Some(sa) if sa.common.layout.protocol == protocol => index,
-            _ => NO_SA,
-        };
-        last = Some(index);
     }
 }
 
@@ -378,7 +412,7 @@ fn prepare_ah(
     let frame = start
         .and_then(|start| batch.buffer.get_mut(start..end))
         .ok_or(DropReason::MalformedAh)?;
-    let layout = &sa.common.layout;
+    let layout = &sa.layout;
     let version = IpVersion::of_packet(frame).ok_or(DropReason::MalformedAh)?;
     let expected = ah::header_len(version, layout.iv_len() + layout.icv_len());
     let header = frame.get(at..).and_then(AhHeader::parse);

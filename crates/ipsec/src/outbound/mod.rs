@@ -511,7 +511,7 @@ impl Outbound {
     /// When the engine is replaced with batches inside: drops and counts their packets. What the former engine may
     /// still give must not be polled.
     pub fn engine_lost(&mut self) {
-        self.batches.abandon(&self.counters);
+        self.batches.abandon(&self.counters, &());
     }
 
     /// The number of packets that wait for [`Outbound::submit`].
@@ -526,7 +526,7 @@ impl Outbound {
             batch.keys = flows.tables().keys().clone();
             side.sas = flows.tables().sas().clone();
         }
-        self.batches.submit(engine, &self.counters)
+        self.batches.submit(engine, &self.counters, &())
     }
 
     /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being

@@ -49,6 +49,8 @@ pub(super) struct Side {
 }
 
 impl circulation::Side for Side {
+    type Sas = ();
+
     fn clear(&mut self) {
         self.runs.clear();
         self.sas = SlotTable::new();
@@ -57,7 +59,7 @@ impl circulation::Side for Side {
         self.nested = false;
     }
 
-    fn count_drops(&self, reason: DropReason) {
+    fn count_drops(&self, (): &(), reason: DropReason) {
         for run in &self.runs {
             if let Some(sa) = self.sa(run) {
                 sa.common.drops.add(reason, run.jobs.into());

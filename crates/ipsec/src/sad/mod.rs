@@ -22,6 +22,7 @@ use crate::sa::InboundSa;
 use changes::Changes;
 use groups::Groups;
 pub use groups::{GROUPS_MAX, GroupKey, GroupRefused};
+pub(crate) use reader::SaName;
 pub use reader::SadReader;
 
 /// A worker that has missed more changes than this begins its copy anew.

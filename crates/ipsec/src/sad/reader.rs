@@ -1,8 +1,12 @@
 //! One worker's copy of the SAD: a lookup is two loads, with no atomic operation and no reference count.
+//!
+//! An SA has a number here, by which batches name it and its key. Of one that was removed or replaced, the number goes
+//! to no other SA while a batch is under way that may name it. Until then the SA and its key stay.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use esplanade_crypto::prefetch;
+use esplanade_crypto::{KeyContext, SlotTable, prefetch_line};
 
 use super::{Sad, slot_of};
 use crate::sa::InboundSa;
@@ -12,7 +16,49 @@ use crate::sa::InboundSa;
 #[derive(Debug, Default)]
 pub struct SadReader {
     seen: u64,
-    slots: Vec<Option<Arc<InboundSa>>>,
+    slots: Vec<Slot>,
+    keys: SlotTable<KeyContext>,
+    /// SAs that no slot has any more, by number.
+    retired: HashMap<u32, Arc<InboundSa>>,
+    /// Their numbers, each with the last batch that may name it.
+    retiring: VecDeque<(u64, u32)>,
+    /// Numbers below `numbers` that no SA has.
+    free: Vec<u32>,
+    numbers: u32,
+    /// The batch being filled.
+    batch: u64,
+}
+
+/// An SA that was met, told from others of the same slot.
+#[derive(Clone, Debug)]
+struct Slot {
+    sa: Option<Arc<InboundSa>>,
+    spi: u32,
+    number: u32,
+}
+
+const NONE: u32 = u32::MAX;
+const EMPTY: Slot = Slot {
+    sa: None,
+    spi: 0,
+    number: NONE,
+};
+
+/// What a batch knows an SA by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SaName {
+    /// Where it was, and mostly still is.
+    slot: u32,
+    /// The number of its key too.
+    pub number: u32,
+}
+
+impl SaName {
+    /// Of no SA.
+    pub const NONE: Self = Self {
+        slot: NONE,
+        number: NONE,
+    };
 }
 
 impl SadReader {
@@ -22,41 +68,132 @@ impl SadReader {
 
     /// Drops what was removed or replaced since the last call.
     pub fn refresh(&mut self, sad: &Sad) {
-        let slots = &mut self.slots;
-        let forget = |slot: u32| {
-            if let Some(place) = slots.get_mut(slot as usize) {
-                *place = None;
-            }
-        };
-        let before = sad.changes.count();
-        match sad.changes.since(self.seen, forget) {
-            Ok(seen) => self.seen = seen,
-            Err(_) => {
-                self.slots.clear();
-                self.seen = before;
-            }
-        }
+        self.refresh_between(sad, 0, 0);
     }
 
-    /// Has the processor fetch the SA of an SPI, if it is known.
-    #[inline]
-    pub(crate) fn prefetch(&self, spi: u32) {
-        if let Some(Some(sa)) = self.slots.get(slot_of(spi)) {
-            prefetch(sa, InboundSa::HOT);
+    /// The same while batches are under way, which have ascending numbers: `filling` is the next to be submitted, those
+    /// up to `finished` will not be looked at again.
+    pub(crate) fn refresh_between(&mut self, sad: &Sad, filling: u64, finished: u64) {
+        self.batch = filling;
+        let before = sad.changes.count();
+        if before != self.seen {
+            let mut changed = Vec::new();
+            let told = sad.changes.since(self.seen, |slot| changed.push(slot));
+            if told.is_err() {
+                changed = (0..self.slots.len() as u32).collect();
+            }
+            self.seen = told.unwrap_or(before);
+            for slot in changed {
+                self.put(slot as usize, EMPTY);
+            }
+        }
+        while let Some(&(batch, number)) = self.retiring.front()
+            && batch <= finished
+        {
+            self.retiring.pop_front();
+            self.retired.remove(&number);
+            self.keys.remove(number);
+            self.free.push(number);
         }
     }
 
     /// The SA of an SPI from the network. A peer that makes SPIs up costs no memory: only what is found is kept.
     pub fn lookup(&mut self, sad: &Sad, spi: u32) -> Option<&Arc<InboundSa>> {
-        let slot = slot_of(spi);
-        let known = self.slots.get(slot).and_then(Option::as_ref);
-        if known.is_none_or(|sa| sa.common.spi != spi) {
-            let sa = sad.lookup(spi)?;
-            if slot >= self.slots.len() {
-                self.slots.resize(slot + 1, None);
-            }
-            *self.slots.get_mut(slot)? = Some(sa);
+        let name = self.find(sad, spi, 0);
+        let slot = self.slots.get(name.slot as usize)?;
+        slot.sa.as_ref()
+    }
+
+    /// Has the processor fetch what [`Self::find`] looks at.
+    #[inline]
+    pub(crate) fn prefetch(&self, spi: u32) {
+        if let Some(slot) = self.slots.get(slot_of(spi)) {
+            prefetch_line(slot);
         }
-        self.slots.get(slot)?.as_ref()
+    }
+
+    /// What to call the SA of an SPI; the processor fetches what a packet with this sequence number needs of it.
+    #[inline]
+    pub(crate) fn find(&mut self, sad: &Sad, spi: u32, sequence_low: u32) -> SaName {
+        let at = slot_of(spi);
+        if let Some(slot) = self.slots.get(at)
+            && let (Some(sa), true) = (&slot.sa, slot.spi == spi)
+        {
+            sa.prefetch(sequence_low);
+            return SaName {
+                slot: at as u32,
+                number: slot.number,
+            };
+        }
+        self.meet(sad, spi).unwrap_or(SaName::NONE)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, name: SaName) -> Option<&InboundSa> {
+        match self.slots.get(name.slot as usize) {
+            Some(slot) if slot.number == name.number => slot.sa.as_deref(),
+            _ => self.get_retired(name),
+        }
+    }
+
+    #[cold]
+    fn get_retired(&self, name: SaName) -> Option<&InboundSa> {
+        self.retired.get(&name.number).map(Arc::as_ref)
+    }
+
+    /// The keys by the numbers of their SAs.
+    pub(crate) fn keys(&self) -> &SlotTable<KeyContext> {
+        &self.keys
+    }
+
+    fn meet(&mut self, sad: &Sad, spi: u32) -> Option<SaName> {
+        let sa = sad.lookup(spi)?;
+        let at = slot_of(spi);
+        if at >= self.slots.len() {
+            self.slots.resize(at + 1, EMPTY);
+        }
+        let number = self.number(&sa);
+        let slot = Slot {
+            sa: Some(sa),
+            spi,
+            number,
+        };
+        self.put(at, slot);
+        Some(SaName {
+            slot: at as u32,
+            number,
+        })
+    }
+
+    /// Names an SA that no slot has, for the batch being filled.
+    pub(crate) fn hold(&mut self, sa: Arc<InboundSa>) -> SaName {
+        let number = self.number(&sa);
+        self.retire(number, sa);
+        SaName { slot: NONE, number }
+    }
+
+    /// A number for an SA and its key.
+    fn number(&mut self, sa: &InboundSa) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.numbers += 1;
+            self.numbers - 1
+        });
+        self.keys.insert(number, Arc::clone(&sa.common.key));
+        number
+    }
+
+    fn put(&mut self, at: usize, slot: Slot) {
+        let Some(place) = self.slots.get_mut(at) else {
+            return;
+        };
+        let former = std::mem::replace(place, slot);
+        if let Some(sa) = former.sa {
+            self.retire(former.number, sa);
+        }
+    }
+
+    fn retire(&mut self, number: u32, sa: Arc<InboundSa>) {
+        self.retired.insert(number, sa);
+        self.retiring.push_back((self.batch, number));
     }
 }

@@ -58,8 +58,8 @@ fn model(preemptions: Option<usize>, body: impl Fn() + Copy + Send + Sync + 'sta
     }
 }
 
-/// Commits the numbers of each script in order, one thread a script. With this size the ring has two words: 5, 69
-/// and 133 share one, and 5 leaves the window when 37 or more comes.
+/// Commits the numbers of each script in order, one thread a script. The ring has 64 words: 5, 2053 and
+/// 4101 share one, and 5 leaves the window when 37 or more comes.
 fn check_commits(preemptions: Option<usize>, scripts: &'static [&'static [u64]]) {
     model(preemptions, move || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
@@ -79,7 +79,7 @@ fn check_commits(preemptions: Option<usize>, scripts: &'static [&'static [u64]])
         let is_accepted = |n| accepted.iter().filter(|&&(m, _)| m == n).count() == 1;
         for &(n, outcome) in &outcomes {
             match outcome {
-                // Whoever commits 69 at the same time may have moved the window already, or not yet.
+                // Whoever commits 2053 at the same time may have moved the window already, or not yet.
                 Err(ReplayError::BeforeWindow) => assert!(n + SIZE <= top, "{outcomes:?}"),
                 Ok(_) | Err(ReplayError::Replayed) => assert!(is_accepted(n), "{outcomes:?}"),
             }
@@ -98,49 +98,55 @@ fn copies_of_a_number_are_accepted_once() {
 
 #[test]
 fn a_number_stays_accepted_while_its_word_passes_to_a_later_block() {
-    check_commits(None, &[&[5, 69], &[5]]);
-    check_commits(None, &[&[5, 5], &[69]]);
-    check_commits(None, &[&[69, 5], &[5]]);
-    check_commits(None, &[&[5, 69], &[5, 69]]);
-    check_commits(Some(PREEMPTIONS), &[&[5], &[5], &[69]]);
+    check_commits(None, &[&[5, 2053], &[5]]);
+    check_commits(None, &[&[5, 5], &[2053]]);
+    check_commits(None, &[&[2053, 5], &[5]]);
+    check_commits(None, &[&[5, 2053], &[5, 2053]]);
+    check_commits(Some(PREEMPTIONS), &[&[5], &[5], &[2053]]);
 }
 
 // RFC 4303 R37
 #[test]
 fn a_word_never_passes_back_to_an_earlier_block() {
-    check_commits(None, &[&[69], &[5, 69]]);
-    check_commits(None, &[&[133, 69], &[69]]);
-    check_commits(Some(PREEMPTIONS), &[&[40, 133], &[69, 40]]);
-    check_commits(Some(PREEMPTIONS), &[&[5], &[69], &[133]]);
+    check_commits(None, &[&[2053], &[5, 2053]]);
+    check_commits(None, &[&[4101, 2053], &[2053]]);
+    check_commits(Some(PREEMPTIONS), &[&[40, 4101], &[2053, 40]]);
+    check_commits(Some(PREEMPTIONS), &[&[5], &[2053], &[4101]]);
 }
 
 #[test]
-fn runs_across_words_accept_each_number_once() {
+fn runs_of_a_block_accept_each_number_once() {
     model(Some(PREEMPTIONS), || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
-        // 30..=37 lie in two blocks, and 69 takes the first one's word.
-        let job = |(first, wanted): (u64, u64)| {
-            move |window: &ReplayWindow| (first, window.commit_run(first, wanted))
+        // Block 64 takes the word of block 0 and pushes all of that out of the window.
+        let job = |script: &'static [(u64, u32)]| {
+            move |window: &ReplayWindow| -> Vec<_> {
+                let commit = |&(block, wanted)| (block, wanted, window.commit_block(block, wanted));
+                script.iter().map(commit).collect()
+            }
         };
-        let runs = vec![job((30, 0b1011_0111)), job((31, 1 << 38 | 0b111))];
-        let outcomes = on_threads(&window, runs);
-        let accepted = |n: u64| {
-            let by = |&&(first, run): &&(u64, replay::Committed)| {
-                n.checked_sub(first)
-                    .is_some_and(|i| run.accepted >> i & 1 == 1)
-            };
-            outcomes.iter().filter(by).count()
-        };
-        for n in 30..=69 {
-            let wanted_anywhere = matches!(n, 30..=32 | 33..=35 | 37 | 69);
-            assert!(
-                accepted(n) <= usize::from(wanted_anywhere),
-                "{n}: {outcomes:?}"
-            );
+        let runs = vec![
+            job(&[(0, 0b1011_0110), (64, 0b11)]),
+            job(&[(0, 0b0111_0010)]),
+        ];
+        let outcomes = on_threads(&window, runs).concat();
+        for block in [0, 64] {
+            let of_block = |&&(b, ..): &&(u64, u32, replay::Committed)| b == block;
+            let of_block = || outcomes.iter().filter(of_block);
+            let all = of_block().fold(0, |all, (_, _, run)| all | run.accepted);
+            let sum: u32 = of_block()
+                .map(|(_, _, run)| run.accepted.count_ones())
+                .sum();
+            assert_eq!(all.count_ones(), sum, "one twice: {outcomes:?}");
+            for (_, wanted, run) in of_block() {
+                let refused = wanted & !run.accepted;
+                assert_eq!(run.accepted & !wanted, 0, "{outcomes:?}");
+                // A replay of what was accepted, or pushed out by block 64.
+                assert_eq!(refused & !run.before & !all, 0, "{outcomes:?}");
+                assert!(run.before == 0 || block == 0, "{outcomes:?}");
+            }
         }
-        // Those that 69 does not push out of the window.
-        assert_eq!(accepted(69), 1);
-        assert_eq!(window.top(), 69);
+        assert_eq!(window.top(), 2049);
     });
 }
 

@@ -1,0 +1,90 @@
+//! What a walk tells others: counters, events and what is to be audited.
+
+use std::sync::Arc;
+
+use crate::audit::{AuditEvent, AuditKind};
+use crate::drop_reason::{DropReason, WalkCounters};
+use crate::event::Event;
+use crate::lifetime::LifetimeEvent;
+use crate::sa::{InboundSa, SaDirection};
+use crate::tunnel::OuterFacts;
+
+#[derive(Debug)]
+pub(super) struct Reports {
+    pub counters: Arc<WalkCounters>,
+    pub events: Vec<Event>,
+    pub audits: Vec<(AuditEvent, u64)>,
+}
+
+impl Reports {
+    pub fn new() -> Self {
+        Self {
+            counters: Arc::default(),
+            events: Vec::new(),
+            audits: Vec::with_capacity(AuditKind::ALL.len()),
+        }
+    }
+
+    /// A packet of an SA.
+    #[cold]
+    pub fn drop_packet(
+        &mut self,
+        reason: DropReason,
+        sa: &InboundSa,
+        sequence: Option<u64>,
+        facts: &OuterFacts,
+    ) {
+        sa.common.drops.add(reason, 1);
+        self.drop_of(reason, Some(sa.common.spi), sequence, facts);
+    }
+
+    #[cold]
+    pub fn drop_of(
+        &mut self,
+        reason: DropReason,
+        spi: Option<u32>,
+        sequence: Option<u64>,
+        facts: &OuterFacts,
+    ) {
+        self.counters.count_drop(reason, 1);
+        let Some(kind) = AuditKind::of(reason) else {
+            return;
+        };
+        match self.audits.iter_mut().find(|(event, _)| event.kind == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.audits.push((
+                AuditEvent {
+                    kind,
+                    spi,
+                    sequence,
+                    source: Some(facts.remote.ip()),
+                    destination: None,
+                    flow_label: None,
+                },
+                1,
+            )),
+        }
+    }
+
+    /// Follows a peer that a NAT shows under its UDP port (RFC 7296 §2.23).
+    pub fn observe(&mut self, sa: &InboundSa, facts: &OuterFacts) {
+        if let Some(from) = sa.observe(facts.remote) {
+            self.events.push(Event::PeerMoved {
+                spi: sa.common.spi,
+                policy: sa.common.policy,
+                from,
+                to: facts.remote,
+            });
+        }
+    }
+
+    #[cold]
+    pub fn raise(&mut self, sa: &InboundSa, event: LifetimeEvent) {
+        self.events.push(Event::Lifetime {
+            direction: SaDirection::Inbound,
+            spi: sa.common.spi,
+            policy: sa.common.policy,
+            event,
+        });
+    }
+}
