@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod demo;
+pub mod explain;
 pub mod io;
 pub mod log;
 pub mod net;

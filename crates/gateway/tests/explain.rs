@@ -171,6 +171,16 @@ fn bad_packets_and_configurations_are_refused() {
             "it does not exist",
         ),
         (&["explain"], 2, "PACKET-SPEC"),
+        (
+            &[
+                "explain",
+                "udp 10.1.0.5:1 -> 10.2.0.9:2",
+                "--socket",
+                "/nonexistent",
+            ],
+            4,
+            "no gateway answers",
+        ),
     ] {
         let output = esplanade(arguments);
         let errors = text(&output.stderr);

@@ -1,5 +1,7 @@
 //! The control protocol: our client and stock swanctl against the server with a fake gateway.
 
+mod program;
+
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use esplanade::cli::render_sa;
 use esplanade::vici::client::{Client, Error};
 use esplanade::vici::server::{BindError, Events, Request, Socket, serve};
 use esplanade::vici::{Message, Packet};
+use program::{esplanade, text};
 use tokio::sync::{mpsc, oneshot};
 
 /// A server with canned answers on a thread of its own; stops when dropped.
@@ -118,6 +121,13 @@ fn answer(request: Request, events: &Events) {
                 .set("matches", 1)
                 .set("terminated", 1);
         }
+        "explain" => match request.message.text("packet") {
+            Some("udp 10.0.0.5:1 -> 10.1.0.9:2") => reply = explanation(&request.message),
+            Some("icmp 10.0.0.5 -> 10.1.0.9") => {
+                reply.set("decision", "protect");
+            }
+            _ => return request.fail("`interface` is not one of the gateway's"),
+        },
         // Far more than a packet takes.
         "flood" => {
             reply.list("lines", std::iter::repeat_n("x".repeat(60_000), 20));
@@ -126,6 +136,47 @@ fn answer(request: Request, events: &Events) {
         _ => return request.unknown(),
     }
     request.reply(reply);
+}
+
+/// With what was asked for.
+fn explanation(question: &Message) -> Message {
+    let asked: Vec<String> = ["direction", "fragment", "length", "dont-fragment", "dscp"]
+        .iter()
+        .map(|key| format!("{key}={}", question.text(key).unwrap_or("-")))
+        .collect();
+    let mut step = Message::new();
+    step.set("step", "decision").set("text", asked.join(" "));
+    let mut steps = Message::new();
+    steps.section("1", step);
+    let mut hop = Message::new();
+    for key in [
+        "policy",
+        "spi",
+        "state",
+        "protocol",
+        "algorithms",
+        "mode",
+        "local",
+        "remote",
+    ] {
+        hop.set(key, key);
+    }
+    hop.set("dscp", 46)
+        .set("outcome", "sent")
+        .set("path-mtu", 1500);
+    let mut hops = Message::new();
+    hops.section("1", hop);
+    let mut message = Message::new();
+    message
+        .set("packet", "udp 10.0.0.5:1 -> 10.1.0.9:2")
+        .set("direction", "outbound")
+        .set("dscp", 46)
+        .set("policies", 3)
+        .set("decision", "protect")
+        .section("compared", Message::new())
+        .section("steps", steps)
+        .section("hops", hops);
+    message
 }
 
 fn connection() -> Message {
@@ -354,6 +405,50 @@ office: ESTABLISHED, IKEv2, up 1m 05s, rekey in 3h 36m
 }
 
 /// Runs stock swanctl; None where it is not installed.
+#[test]
+fn explain_asks_the_running_gateway() {
+    let gateway = Gateway::start();
+    let socket = gateway.socket.to_str().unwrap();
+    let run =
+        |arguments: &[&str]| esplanade(&[&["explain", "--socket", socket], arguments].concat());
+    let packet = "udp 10.0.0.5:1 -> 10.1.0.9:2";
+    let output = run(&[
+        packet,
+        "--length",
+        "1400",
+        "--dont-fragment",
+        "--dscp",
+        "ef",
+    ]);
+    let report = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let asked = "decision       direction=out fragment=- length=1400 dont-fragment=yes dscp=ef";
+    assert!(report.contains(asked), "{report}");
+    let json = run(&[packet, "--in", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["decision"], "protect");
+    assert_eq!(json["hops"][0]["path_mtu"], 1500);
+    assert_eq!(json["hops"][0]["udp_encap"], false);
+
+    for (arguments, code, what) in [
+        (
+            &["tcp 10.0.0.5:1 -> 10.1.0.9:2"][..],
+            1,
+            "`interface` is not",
+        ),
+        (&["icmp 10.0.0.5 -> 10.1.0.9"], 1, "of another version"),
+        (&["icmp 10.0.0.5"], 2, "the packet has no destination"),
+        (&[packet, "--config", "x.conf"], 2, "cannot be used with"),
+        (&[packet, "--length", "19"], 2, "19 is not in"),
+    ] {
+        let output = run(arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains(what), "{errors}");
+    }
+    drop(gateway);
+}
+
 fn swanctl(gateway: &Gateway, arguments: &[&str]) -> Option<(bool, String)> {
     let output = Command::new("swanctl")
         .args(arguments)

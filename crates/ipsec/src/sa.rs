@@ -392,6 +392,38 @@ impl OutboundSa {
         }
     }
 
+    /// The length of the outer packet around an inner one of `inner_len` bytes without IP options.
+    pub fn outer_len(&self, inner_len: usize) -> usize {
+        let layout = &self.common.layout;
+        let path = self.common.path();
+        let own_header_len = tunnel::header_len(path.version(), false);
+        let outer_header_len = tunnel::header_len(path.version(), path.udp_encap);
+        let padded = match layout.tfc {
+            TfcPadding::None => inner_len,
+            TfcPadding::To(len) => inner_len.max(len.into()),
+            TfcPadding::Mtu(mtu) => inner_len.max(self.inner_mtu(mtu.into())),
+        };
+        match (layout.protocol, layout.mode) {
+            (Protocol::Esp, Mode::Tunnel) => outer_header_len + layout.sealed_len(padded),
+            (Protocol::Esp, Mode::Transport) => {
+                outer_header_len + layout.sealed_len(inner_len.saturating_sub(own_header_len))
+            }
+            (Protocol::Ah, mode) => {
+                let icv_field = layout.iv_len() + layout.icv_len();
+                let outer = match mode {
+                    Mode::Tunnel => own_header_len,
+                    Mode::Transport => 0,
+                };
+                outer + ah::header_len(path.version(), icv_field) + inner_len
+            }
+        }
+    }
+
+    /// The policy of the SA that goes around this one: see [`Self::through`].
+    pub fn next_policy(&self) -> Option<&Arc<Policy>> {
+        self.next.as_ref()
+    }
+
     /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel.
     #[must_use]
     pub fn through(self, policy: Arc<Policy>) -> Self {

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 
 use common::{LEFT, RIGHT, address, inner, ipv4, ipv6, selectors};
 use esplanade_crypto::Transform;
-use esplanade_ipsec::sa::{Path, TunnelOptions};
+use esplanade_ipsec::sa::{Mode, OutboundSa, Path, SaParameters, TunnelOptions};
+use esplanade_ipsec::selector::SelectorSet;
+use esplanade_ipsec::spd::PolicyId;
 use esplanade_ipsec::tunnel::{
     self, DfPolicy, DscpPolicy, OuterMeta, decapsulated_ecn, inner_mtu, write_outer,
 };
@@ -275,6 +277,38 @@ fn df_and_dscp_follow_their_policies() {
     };
     let meta = meta(IpVersion::V4, false, &fixed, &plain);
     assert_eq!(meta.tos, 10 << 2 | 0b10, "ECN is copied all the same");
+}
+
+#[test]
+fn the_length_of_the_outer_packet_fits_the_inner_mtu() {
+    for transform in Transform::all().filter(|t| !t.legacy()) {
+        for (mode, udp_encap) in [
+            (Mode::Tunnel, false),
+            (Mode::Tunnel, true),
+            (Mode::Transport, false),
+        ] {
+            let key = vec![7; transform.key_material_len()];
+            let path = Path {
+                local: "192.0.2.1:4500".parse().expect("valid"),
+                remote: "192.0.2.2:4500".parse().expect("valid"),
+                udp_encap,
+            };
+            let selectors = SelectorSet::new(Vec::new()).expect("none");
+            let parameters = SaParameters {
+                mode,
+                ..SaParameters::new(300, PolicyId(1), transform, &key, selectors, path)
+            };
+            let sa = OutboundSa::new(parameters).expect("good keys");
+            for path_mtu in 1280..1300 {
+                let inner_mtu = sa.inner_mtu(path_mtu);
+                assert!(sa.outer_len(inner_mtu) <= path_mtu, "{transform} {mode:?}");
+                assert!(
+                    sa.outer_len(inner_mtu + 1) > path_mtu,
+                    "{transform} {mode:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

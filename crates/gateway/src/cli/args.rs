@@ -100,9 +100,15 @@ pub struct Explain {
     /// The packet, such as 'tcp 10.0.1.5:40000 -> 10.0.2.9:443'
     #[arg(required = true, value_name = "PACKET-SPEC")]
     pub packet: Vec<String>,
-    /// The configuration
-    #[arg(short, long, value_name = "FILE", default_value = config::DEFAULT_PATH)]
-    pub config: PathBuf,
+    /// Look at this configuration, not at the running gateway
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["socket", "timeout"])]
+    pub config: Option<PathBuf>,
+    /// The control socket of the gateway
+    #[arg(long, value_name = "PATH", default_value = config::DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+    /// How many seconds to wait for an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: u64,
     /// The packet comes in without protection; otherwise it is on its way out
     #[arg(long)]
     pub r#in: bool,
@@ -112,6 +118,12 @@ pub struct Explain {
     /// The packet is a fragment, not the first: its ports cannot be seen
     #[arg(long)]
     pub fragment: bool,
+    /// How long the packet is, with its IP header: whether it fits (only the running gateway knows paths)
+    #[arg(long, value_name = "BYTES", conflicts_with = "config", value_parser = clap::value_parser!(u16).range(20..))]
+    pub length: Option<u16>,
+    /// The packet has Don't Fragment set, as all of IPv6
+    #[arg(long, conflicts_with = "config")]
+    pub dont_fragment: bool,
     /// The DSCP of the packet: a name such as ef, or a number
     #[arg(long, value_name = "DSCP", default_value = "0")]
     pub dscp: String,

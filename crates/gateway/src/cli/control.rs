@@ -203,6 +203,11 @@ fn selected(target: &Target, name: &str) -> bool {
     }
 }
 
+/// One command, and its answer.
+pub(super) fn ask(control: &Control, name: &str, message: Message) -> Result<Message, Failure> {
+    command(&mut connect(control)?, name, message)
+}
+
 fn connect(control: &Control) -> Result<Client, Failure> {
     Client::connect(&control.socket, Duration::from_secs(control.timeout)).map_err(|error| {
         let what = format!("{error} ({})", control.socket.display());

@@ -75,6 +75,17 @@ impl Default for GatewayConfig {
     }
 }
 
+impl GatewayConfig {
+    /// The `if_id` of a TUN device by its name; 0 is the common one.
+    pub fn interface_id(&self, name: &str) -> Option<u32> {
+        let mut interfaces = self.interfaces.iter();
+        match interfaces.find(|interface| interface.name == name) {
+            Some(interface) => Some(interface.if_id),
+            None => (self.tun == name).then_some(0),
+        }
+    }
+}
+
 pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConfig {
     schema::check(node, &schema::GATEWAY, false, diagnostics);
     let d = diagnostics;

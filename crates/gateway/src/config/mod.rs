@@ -67,6 +67,14 @@ impl Loaded {
         format!("{}:{}", source::printable(&path), at.line)
     }
 
+    /// That of the policy `connection/child`.
+    pub(crate) fn place_of(&self, policy: &str) -> Option<String> {
+        let (connection, child) = policy.split_once('/')?;
+        let mut policies = self.policies.iter();
+        let found = policies.find(|p| p.connection == connection && p.child == child)?;
+        Some(self.place(&found.at))
+    }
+
     /// Findings of its own beside the warnings.
     pub(crate) fn diagnostics(&self, list: impl IntoIterator<Item = Diagnostic>) -> Diagnostics {
         let mut diagnostics = Diagnostics::default();

@@ -1,5 +1,5 @@
-//! The commands of the control socket. Names and keys are vici's, so that stock `swanctl` works; `reload` and
-//! `get-counters` are ours.
+//! The commands of the control socket. Names and keys are vici's, so that stock `swanctl` works; `reload`,
+//! `get-counters` and `explain` are ours.
 
 use std::time::{Duration, Instant};
 
@@ -112,6 +112,7 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
+            "explain" => self.explain(request),
             "reload" => self.reload_command(request, now),
             _ => request.unknown(),
         }

@@ -439,6 +439,14 @@ impl Join {
         Some((child, self.children.get(&child)?))
     }
 
+    /// The inbound SAs of a policy's children.
+    pub fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
+        let group = self.groups.get(&policy);
+        let children = group.into_iter().flat_map(|group| &group.children);
+        let installed = children.filter_map(|child| self.children.get(child));
+        installed.map(|sa| Arc::clone(&sa.inbound)).collect()
+    }
+
     pub fn child(&self, child: ChildSaId) -> Option<&Installed> {
         self.children.get(&child)
     }

@@ -5,6 +5,7 @@
 //! receive before the message that tells the peer to use it leaves.
 
 mod control;
+mod explain;
 mod join;
 mod keys;
 mod plane;

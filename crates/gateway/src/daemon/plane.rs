@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use esplanade_crypto::CpuEngine;
 use esplanade_ike::EspSpiAllocator;
+use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
@@ -14,6 +15,8 @@ use tokio::sync::{mpsc, watch};
 use super::join::RouteChange;
 use crate::cli::{Exit, Failure};
 use crate::config::GatewayConfig;
+use crate::explain::running::PathMtu;
+use crate::io::icmp::route_mtu;
 use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, NetError, Routing, RoutingConfig};
 use crate::vici::Message;
@@ -41,6 +44,8 @@ pub(super) struct Plane {
     net: Net,
     routing: Option<Routing>,
     mark: u32,
+    /// Path MTUs, which the workers learn.
+    paths: Arc<PathMtus>,
 }
 
 /// What comes from the data plane.
@@ -94,6 +99,7 @@ impl Plane {
             net,
             routing: Some(routing),
             mark,
+            paths: sockets.paths,
         };
         let processing = Processing {
             mss_clamp: config.mss_clamp.then_some(config.mtu),
@@ -169,6 +175,20 @@ impl Plane {
         socket.connect(&SocketAddr::new(remote, 9).into()).ok()?;
         let local = socket.local_addr().ok()?.as_socket()?.ip();
         (!local.is_unspecified()).then_some(local)
+    }
+
+    /// What packets to `remote` may be long at most.
+    pub fn path_mtu(&self, remote: IpAddr, now_ms: u64) -> Option<PathMtu> {
+        let learned = |mtu: u16| PathMtu {
+            mtu: mtu.into(),
+            learned: true,
+        };
+        let by_route = |mtu| PathMtu {
+            mtu,
+            learned: false,
+        };
+        let known = self.paths.mtu(remote, now_ms).map(learned);
+        known.or_else(|| route_mtu(remote, Some(self.mark)).ok().map(by_route))
     }
 
     pub async fn change_route(&mut self, change: &RouteChange) {

@@ -34,6 +34,7 @@ pub use counters::IoCounters;
 pub use dummies::{DummySa, DummySas};
 pub use port::Interface;
 pub use processing::Processing;
+pub(crate) use run::{is_of_sa, size_limit};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };

@@ -26,6 +26,8 @@ use super::{Clock, Engines, EventQueue, Reports, Stop, WorkerConfig, WorkerSocke
 mod inward;
 mod outward;
 
+pub(crate) use outward::{is_of_sa, size_limit};
+
 /// Room for any datagram.
 const SLOT: usize = 65_536;
 /// How often a worker without packets looks after what it remembers.

@@ -96,6 +96,8 @@ pub struct WorkerSockets {
 pub struct Sockets {
     pub workers: Vec<WorkerSockets>,
     pub sender: IkeSender,
+    /// Shared by the workers.
+    pub paths: Arc<PathMtus>,
 }
 
 impl Sockets {
@@ -161,6 +163,7 @@ impl Sockets {
         Ok(Self {
             workers: all,
             sender: IkeSender { sockets },
+            paths,
         })
     }
 }

@@ -149,7 +149,8 @@ impl Policy {
         self.acquire_raised.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn acquire_is_raised(&self) -> bool {
+    /// Whether traffic has asked for an SA, and nobody has answered yet.
+    pub fn acquire_is_raised(&self) -> bool {
         self.acquire_raised.load(Ordering::Relaxed)
     }
 

@@ -205,21 +205,12 @@ impl Run {
         self.outbound.give_up(sa, cut);
     }
 
-    /// The longest packet that may go through the SA, if its path is known to be narrow and its packets must not be
-    /// fragmented. An IPv6 sender need not send less than 1280 bytes (RFC 8200 §5): what that makes too long is
-    /// fragmented behind the SA.
+    /// The longest packet that may go through the SA, if its path is known to be narrow.
     fn limit(&self, sa: &OutboundSa, view: &IpView) -> Option<usize> {
         let remote = sa.common.path().remote.ip();
         let path_mtu = self.sockets.paths.mtu(remote, self.now_ms);
         sa.set_path_mtu(path_mtu);
-        let path_mtu = path_mtu?;
-        let dont_fragment = leaves_whole(sa.common.mode, sa.common.tunnel.df, view);
-        let limit = sa.inner_mtu(path_mtu.into());
-        let limit = match view.version {
-            IpVersion::V4 => limit,
-            IpVersion::V6 => limit.max(pmtu::V6_MIN.into()),
-        };
-        dont_fragment.then_some(limit)
+        size_limit(sa, view, path_mtu?.into())
     }
 
     /// RFC 4301 §8.2.1: a sender that forbids fragmentation is told; a packet of any other is cut before it goes in.
@@ -526,6 +517,17 @@ impl Run {
     }
 }
 
+/// The longest packet that may go through an SA whose outer packets must not be fragmented. An IPv6 sender need not
+/// send less than 1280 bytes (RFC 8200 §5): what that makes too long is fragmented behind the SA.
+pub(crate) fn size_limit(sa: &OutboundSa, view: &IpView, path_mtu: usize) -> Option<usize> {
+    let limit = sa.inner_mtu(path_mtu);
+    let limit = match view.version {
+        IpVersion::V4 => limit,
+        IpVersion::V6 => limit.max(pmtu::V6_MIN.into()),
+    };
+    leaves_whole(sa.common.mode, sa.common.tunnel.df, view).then_some(limit)
+}
+
 /// Whether nobody may cut what is sealed of this packet. In transport mode its own header says so.
 fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
     match (mode, df) {
@@ -537,7 +539,7 @@ fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
 
 /// Whether a packet is what the SA itself sends: the administrator's routes lead it back into its interface, where it
 /// would grow and multiply without end. Ours around the common device skip marked packets.
-fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
+pub(crate) fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
     let path = sa.common.path();
     let (local, remote) = (path.local.ip(), path.remote);
     if view.destination != remote.ip() || view.source != local && !local.is_unspecified() {

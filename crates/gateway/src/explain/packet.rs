@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
-use super::super::{Exit, Failure};
+use crate::cli::{Exit, Failure};
 use crate::config::PROTOCOLS;
 
 const SHAPE: &str = "write the protocol, the source, `->` or `to`, and the destination, in quotes: \
@@ -15,7 +15,7 @@ const UDP_LITE: u8 = 136;
 
 /// What can be seen of a packet, from its source to its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Packet {
+pub struct Packet {
     pub source: IpAddr,
     pub destination: IpAddr,
     pub protocol: u8,
@@ -25,6 +25,10 @@ pub(super) struct Packet {
     pub dscp: u8,
     /// What it was led into, by `if_id`.
     pub interface: u32,
+    /// In bytes, IP header included, where it matters.
+    pub len: Option<u16>,
+    /// Of IPv4; no router fragments IPv6.
+    pub dont_fragment: bool,
 }
 
 fn bad(what: impl std::fmt::Display, help: &str) -> Failure {
@@ -32,7 +36,7 @@ fn bad(what: impl std::fmt::Display, help: &str) -> Failure {
 }
 
 impl Packet {
-    pub(super) fn parse(words: &[String], fragment: bool, dscp: u8) -> Result<Self, Failure> {
+    pub fn parse(words: &[String], fragment: bool, dscp: u8) -> Result<Self, Failure> {
         let text = words.join(" ").replace("->", " -> ");
         let mut words = text.split_whitespace().peekable();
         let protocol = protocol(&mut words)?;
@@ -109,10 +113,20 @@ impl Packet {
             fragment,
             dscp,
             interface: 0,
+            len: None,
+            dont_fragment: !source.0.is_ipv4(),
         })
     }
 
-    pub(super) fn flow(&self, inbound: bool) -> Flow {
+    /// From text, in bytes.
+    pub fn set_len(&mut self, text: &str) -> Result<(), String> {
+        let least = if self.source.is_ipv4() { 20 } else { 40 };
+        let len = text.parse().ok().filter(|len| *len >= least);
+        self.len = Some(len.ok_or(format!("the length is not a number from {least} to 65535"))?);
+        Ok(())
+    }
+
+    pub fn flow(&self, inbound: bool) -> Flow {
         let (local, remote, ports) = match inbound {
             false => (self.source, self.destination, self.ports),
             true => {
@@ -158,7 +172,7 @@ fn has_ports(protocol: u8) -> bool {
 }
 
 /// The name of a protocol in selectors, or its number.
-pub(super) fn protocol_name(protocol: u8) -> String {
+pub fn protocol_name(protocol: u8) -> String {
     let known = PROTOCOLS.iter().skip_while(|(_, number)| *number == 0);
     let name = known.into_iter().find(|(_, number)| *number == protocol);
     name.map_or_else(

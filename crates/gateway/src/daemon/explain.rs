@@ -1,0 +1,172 @@
+//! The `explain` command of the control socket: a packet in this gateway as it is now.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use esplanade_ike::event::ChildSaId;
+use esplanade_ike::status::ChildSaState;
+use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
+use esplanade_ipsec::spd::{PolicyId, Spd};
+
+use super::Daemon;
+use super::preview::preview;
+use crate::config;
+use crate::explain::running::{self, Gateway, PathMtu};
+use crate::explain::{Packet, Report};
+use crate::vici::Message;
+use crate::vici::server::Request;
+
+/// The longest packet has two IPv6 addresses with ports.
+const SPEC_BYTES_MAX: usize = 256;
+/// Policies that are not in force, and are named for that.
+const ASLEEP_SHOWN: usize = 5;
+
+/// What is asked for.
+struct Question {
+    packet: Packet,
+    inbound: bool,
+}
+
+struct View<'a> {
+    daemon: &'a Daemon,
+    spd: Arc<Spd>,
+    /// Of all children.
+    states: Vec<(ChildSaId, String, ChildSaState)>,
+}
+
+impl Daemon {
+    pub(super) fn explain(&self, request: Request) {
+        match self.question(&request.message) {
+            Ok(question) => {
+                let report = self.answer(&question);
+                request.reply(report.message());
+            }
+            Err(why) => request.fail(why),
+        }
+    }
+
+    fn question(&self, message: &Message) -> Result<Question, String> {
+        let spec = message.text("packet").ok_or("`packet` is missing")?;
+        if spec.len() > SPEC_BYTES_MAX {
+            return Err(format!("`packet` is longer than {SPEC_BYTES_MAX} bytes"));
+        }
+        let dscp = match message.text("dscp") {
+            None => 0,
+            Some(text) => config::dscp(text).ok_or("`dscp` is not a DSCP")?,
+        };
+        let fragment = switch(message, "fragment")?;
+        let mut packet =
+            Packet::parse(&[spec.to_owned()], fragment, dscp).map_err(|failure| failure.what)?;
+        packet.dont_fragment |= switch(message, "dont-fragment")?;
+        if let Some(text) = message.text("length") {
+            packet.set_len(text)?;
+        }
+        if let Some(name) = message.text("interface") {
+            let id = self.loaded.gateway.interface_id(name);
+            packet.interface = id.ok_or("`interface` is not one of the gateway's")?;
+        }
+        let inbound = match message.text("direction") {
+            None | Some("out") => false,
+            Some("in") => true,
+            Some(_) => return Err("`direction` is neither `in` nor `out`".to_owned()),
+        };
+        Ok(Question { packet, inbound })
+    }
+
+    fn answer(&self, question: &Question) -> Report {
+        let status = self.endpoint.status();
+        let children = status.iter().flat_map(|sa| {
+            let connection = sa.connection.as_deref().unwrap_or("(unnamed)");
+            (sa.children.iter()).map(move |child| {
+                let name = format!("{connection}/{}-{}", child.name, child.id.0);
+                (child.id, name, child.state)
+            })
+        });
+        let view = View {
+            daemon: self,
+            spd: self.plane.database().spd(),
+            states: children.collect(),
+        };
+        let mut report = running::report(&view, &question.packet, question.inbound);
+        self.asleep(&mut report, &view.spd, question);
+        report
+    }
+
+    /// Policies of the configuration that would match but are in force only while an SA is up.
+    fn asleep(&self, report: &mut Report, spd: &Spd, question: &Question) {
+        let flow = question.packet.flow(question.inbound);
+        let (planned, _) = preview(&self.loaded);
+        let asleep = planned.iter().filter(|one| {
+            let name = &one.entry.name;
+            !one.held
+                && one.entry.interface == flow.interface
+                && one.entry.selectors.matches(&flow)
+                && !spd.entries().iter().any(|entry| entry.name == *name)
+        });
+        for one in asleep.take(ASLEEP_SHOWN) {
+            let name = &one.entry.name;
+            let place = self.loaded.place_of(name).unwrap_or_default();
+            report.step(
+                "note",
+                format!(
+                    "{name} ({place}) would match too, but has start_action = none and no SA: it is not in force"
+                ),
+            );
+        }
+    }
+}
+
+impl Gateway for View<'_> {
+    fn spd(&self) -> &Spd {
+        &self.spd
+    }
+
+    fn place(&self, policy: &str) -> String {
+        self.daemon.loaded.place_of(policy).unwrap_or_default()
+    }
+
+    fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)> {
+        let direction = match inbound {
+            true => SaDirection::Inbound,
+            false => SaDirection::Outbound,
+        };
+        let (child, _) = self.daemon.join.child_of(direction, sa.policy, sa.spi)?;
+        let (_, name, state) = self.states.iter().find(|(id, ..)| *id == child)?;
+        Some((name.clone(), state.name()))
+    }
+
+    fn path(&self, remote: IpAddr) -> Option<PathMtu> {
+        self.daemon.plane.path_mtu(remote, self.now_ms())
+    }
+
+    fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
+        self.daemon.join.inbound_sas(policy)
+    }
+
+    fn interface_mtu(&self, interface: u32) -> u16 {
+        let gateway = &self.daemon.loaded.gateway;
+        let mut others = gateway.interfaces.iter();
+        let own = others.find(|other| other.if_id == interface);
+        own.map_or(gateway.mtu, |own| own.mtu)
+    }
+
+    fn reassembles(&self) -> bool {
+        self.daemon.loaded.gateway.reassemble
+    }
+
+    fn reports_discards(&self) -> bool {
+        self.daemon.loaded.gateway.icmp_unreachable
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.daemon.clock.now_ms()
+    }
+}
+
+fn switch(message: &Message, key: &str) -> Result<bool, String> {
+    match message.text(key) {
+        None | Some("no") => Ok(false),
+        Some("yes") => Ok(true),
+        Some(_) => Err(format!("`{key}` is neither `yes` nor `no`")),
+    }
+}

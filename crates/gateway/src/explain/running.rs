@@ -1,0 +1,504 @@
+//! A packet in the running gateway: its SPD, its SAs, the paths that it knows.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
+use std::sync::Arc;
+
+use esplanade_crypto::Protocol;
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::outbound::NESTING_MAX;
+use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, SaCommon};
+use esplanade_ipsec::selector::Selector;
+use esplanade_ipsec::spd::{Acquire, Action, Decision, Policy, PolicyId, Spd};
+use esplanade_ipsec::tunnel::{DfPolicy, OUTER_TTL, OuterMeta};
+use esplanade_ipsec::wire::ip::PROTOCOL_UDP;
+use esplanade_ipsec::wire::{IpVersion, IpView, ah, esp};
+
+use super::report::Hop;
+use super::words::describe;
+use super::{Packet, Report};
+use crate::worker::{is_of_sa, size_limit};
+
+/// SAs that are named for an inbound packet.
+const INBOUND_SHOWN: usize = 8;
+/// Selectors of one SA that are written out.
+const SELECTORS_SHOWN: usize = 3;
+
+/// What is known about the path to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    pub mtu: u32,
+    /// From a refused packet or an ICMP error; else it is the route's, which no packet has met yet.
+    pub learned: bool,
+}
+
+/// What the data plane and IKE know.
+pub trait Gateway {
+    fn spd(&self) -> &Spd;
+    /// Where the configuration has a policy; empty if it has it no more.
+    fn place(&self, policy: &str) -> String;
+    /// The unique name and the state of an SA, if IKE knows it.
+    fn state(&self, sa: &SaCommon, inbound: bool) -> Option<(String, &'static str)>;
+    fn path(&self, remote: IpAddr) -> Option<PathMtu>;
+    /// The inbound SAs of a policy.
+    fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
+    /// MTU of the interface that packets come from.
+    fn interface_mtu(&self, interface: u32) -> u16;
+    fn reassembles(&self) -> bool;
+    fn reports_discards(&self) -> bool;
+    /// The data plane's clock.
+    fn now_ms(&self) -> u64;
+}
+
+pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report {
+    let spd = gateway.spd();
+    let flow = packet.flow(inbound);
+    let explanation = spd.explain(&flow, inbound);
+    let named = |index: usize| {
+        let entry = spd.entries().get(index)?;
+        Some((entry.name.to_string(), gateway.place(&entry.name)))
+    };
+    let entry = |index: usize| spd.entries().get(index);
+    let mut report = Report::new(packet, inbound, &explanation, entry, |index| {
+        named(index).unwrap_or_default()
+    });
+    let doubt = explanation.doubt.and_then(named);
+    let decider = explanation.matched.and_then(named);
+    let matched = explanation.matched.and_then(entry);
+    let (Some((decider, _)), Some(entry)) = (decider, matched) else {
+        report.no_policy();
+        if !inbound {
+            told(&mut report, gateway);
+        }
+        return report;
+    };
+    match &entry.action {
+        Action::Discard => report.discard(&decider),
+        Action::Bypass => report.bypass(&decider, inbound, doubt),
+        Action::Protect(policy) if inbound => {
+            report.unprotected(&decider);
+            inbound_sas(&mut report, gateway, packet, policy, &decider);
+        }
+        Action::Protect(policy) => outbound(&mut report, gateway, packet, policy, &decider),
+    }
+    if report.decision == "discard" && !inbound {
+        told(&mut report, gateway);
+    }
+    report
+}
+
+/// RFC 4301 §6.
+fn told(report: &mut Report, gateway: &impl Gateway) {
+    if gateway.reports_discards() {
+        report.step("icmp", "its sender is told that it is prohibited");
+    }
+}
+
+fn outbound(
+    report: &mut Report,
+    gateway: &impl Gateway,
+    packet: &Packet,
+    policy: &Policy,
+    decider: &str,
+) {
+    report.decision = "protect".to_owned();
+    report.step("decision", format!("protect: {decider} says so"));
+    let flow = packet.flow(false);
+    let spd = gateway.spd();
+    if packet.fragment && gateway.reassembles() && spd.ports_decide(&flow) {
+        report.step(
+            "fragment",
+            "it waits until its datagram is whole, and that is decided on: ports count here, and it shows none (RFC 4301 §7.3)",
+        );
+        return;
+    }
+    let mtu = gateway.interface_mtu(packet.interface);
+    if let Some(len) = packet.len.filter(|len| *len > mtu) {
+        report.step(
+            "interface",
+            format!(
+                "its MTU is {mtu}: of {len} bytes the packet does not get here, the kernel cuts it or tells its sender"
+            ),
+        );
+    }
+    match spd.outbound(&flow) {
+        Decision::Protect(sa) => follow(report, gateway, packet, decider, sa),
+        Decision::Acquire(acquire) => wanting(report, &acquire),
+        // The entry says Protect: only the SAs can have refused.
+        Decision::Bypass | Decision::Discard(_) => {
+            let up = policy.outbound_sas();
+            let has: Vec<String> = up.iter().map(|sa| selectors(&sa.common)).collect();
+            report.step(
+                "sa",
+                format!(
+                    "dropped ({}): the SAs of {decider} were negotiated for less: {}",
+                    DropReason::OutsideSaSelectors,
+                    shortened(&has)
+                ),
+            );
+        }
+    }
+}
+
+fn wanting(report: &mut Report, acquire: &Acquire<'_>) {
+    let wanted = describe(&acquire.selector);
+    let asks = match acquire.policy.acquire_is_raised() {
+        true => "one has been asked for",
+        false => "it asks for one",
+    };
+    report.step(
+        "sa",
+        format!(
+            "none is up: the packet is dropped ({}), and {asks}: {wanted}",
+            DropReason::NoSa
+        ),
+    );
+}
+
+/// From SA to SA, as a bundle is applied (RFC 4301 appendix E).
+fn follow(
+    report: &mut Report,
+    gateway: &impl Gateway,
+    packet: &Packet,
+    decider: &str,
+    first: Arc<OutboundSa>,
+) {
+    let (mut sa, mut view) = (first, view(packet));
+    let mut policy = decider.to_owned();
+    for depth in 0..=NESTING_MAX {
+        let known_len = packet.len.is_some();
+        let interface = if depth == 0 { packet.interface } else { 0 };
+        let hop = hop(report, gateway, &sa, (&view, known_len), interface, &policy);
+        let dropped = !["sent", "fragmented-after", "fragmented-before"].contains(&&*hop.outcome);
+        let outer_len = hop.outer_len.unwrap_or_default() as usize;
+        report.hops.push(hop);
+        let Some(next) = sa.next_policy().filter(|_| !dropped).cloned() else {
+            return;
+        };
+        view = outer_view(&sa, &view, outer_len);
+        let flow = view.outbound_flow();
+        policy = next.name.clone();
+        report.step(
+            "next",
+            format!("what comes out goes through an SA of {policy}"),
+        );
+        match next.outbound_sa_for(&flow) {
+            Some(further) => sa = further,
+            None => {
+                let text = format!("none is up: the packet is dropped ({})", DropReason::NoSa);
+                report.step("sa", text);
+                return;
+            }
+        }
+    }
+    let reason = DropReason::NestedTooDeep;
+    report.step(
+        "sa",
+        format!("dropped ({reason}): more SAs than {}", NESTING_MAX + 1),
+    );
+}
+
+fn hop(
+    report: &mut Report,
+    gateway: &impl Gateway,
+    sa: &OutboundSa,
+    (view, known_len): (&IpView, bool),
+    interface: u32,
+    policy: &str,
+) -> Hop {
+    let common = &sa.common;
+    let path = common.path();
+    let meta = meta(sa, view);
+    let mut hop = Hop {
+        policy: policy.to_owned(),
+        local: path.local.to_string(),
+        remote: path.remote.to_string(),
+        udp_encap: path.udp_encap,
+        dscp: meta.tos >> 2,
+        dont_fragment: meta.dont_fragment || path.version() == IpVersion::V6,
+        ..of_sa(report, gateway, common, false)
+    };
+    report.step("outer", outer(sa, &meta));
+    let refused = if interface != 0 && is_of_sa(sa, view) {
+        Some(DropReason::NestedTooDeep)
+    } else if common.lifetime.expired(gateway.now_ms()) {
+        Some(DropReason::LifetimeExpired)
+    } else if common.mode == Mode::Transport && view.fragment {
+        Some(DropReason::Fragment)
+    } else if common.mode == Mode::Transport
+        && (view.source != path.local.ip() || view.destination != path.remote.ip())
+    {
+        Some(DropReason::OutsideSaSelectors)
+    } else {
+        None
+    };
+    if let Some(reason) = refused {
+        hop.outcome = reason.name().to_owned();
+        report.step("drop", format!("dropped ({reason})"));
+        return hop;
+    }
+    let known = gateway.path(path.remote.ip());
+    hop.path_mtu = known.map(|path| path.mtu);
+    hop.inner_mtu = known.map(|path| sa.inner_mtu(path.mtu as usize) as u32);
+    hop.outer_len = known_len.then(|| sa.outer_len(view.total_len) as u32);
+    let (outcome, text) = size(sa, view, &meta, known, known_len);
+    hop.outcome = outcome.to_owned();
+    report.step("size", text);
+    hop
+}
+
+/// What the packet's length leads to.
+fn size(
+    sa: &OutboundSa,
+    view: &IpView,
+    meta: &OuterMeta,
+    known: Option<PathMtu>,
+    known_len: bool,
+) -> (&'static str, String) {
+    let Some(PathMtu { mtu, learned }) = known else {
+        return (
+            "sent",
+            "what the path to the peer takes is not known".to_owned(),
+        );
+    };
+    let mtu = mtu as usize;
+    let whole = sa.inner_mtu(mtu);
+    let from = if learned {
+        "as learned"
+    } else {
+        "by the route"
+    };
+    let takes =
+        format!("the path takes {mtu} bytes, {from}: packets of up to {whole} fit in whole");
+    if !known_len {
+        return ("sent", takes);
+    }
+    let (len, outer_len) = (view.total_len, sa.outer_len(view.total_len));
+    let becomes = format!("{takes}; its {len} bytes become {outer_len}");
+    if outer_len <= mtu {
+        return ("sent", format!("{becomes}, which fit"));
+    }
+    let limit = size_limit(sa, view, mtu).filter(|limit| len > *limit);
+    let (outcome, then) = match limit {
+        Some(limit) if view.version == IpVersion::V4 && !view.dont_fragment => (
+            "fragmented-before",
+            format!("it is cut into pieces of up to {limit} bytes that are protected one by one"),
+        ),
+        Some(limit) => (
+            "too-big",
+            format!(
+                "it must not be cut: it is dropped ({}), and an ICMP error tells its sender {limit} bytes (RFC 4301 §8.2.1)",
+                DropReason::TooBig
+            ),
+        ),
+        None => (
+            "fragmented-after",
+            "the outer packet is cut, and the peer puts it together".to_owned(),
+        ),
+    };
+    // What the kernel's refusal teaches is used from the next packet on.
+    let first = match !learned && meta.dont_fragment {
+        true => "the kernel refuses the first such packet; from then on ",
+        false => "",
+    };
+    (outcome, format!("{becomes}: {first}{then}"))
+}
+
+/// The SA itself: which one it is, and what was negotiated.
+fn of_sa(report: &mut Report, gateway: &impl Gateway, common: &SaCommon, inbound: bool) -> Hop {
+    let (name, state) = gateway
+        .state(common, inbound)
+        .unwrap_or(("an SA".to_owned(), "UNKNOWN"));
+    let transform = common.transform();
+    let mode = match common.mode {
+        Mode::Tunnel => "tunnel",
+        Mode::Transport => "transport",
+    };
+    let numbers = if common.esn() { ", ESN" } else { "" };
+    report.step(
+        "sa",
+        format!(
+            "{name} with SPI {:08x} is {state}: {} in {mode} mode, {transform}{numbers}, for {}",
+            common.spi,
+            transform.protocol().name(),
+            selectors(common)
+        ),
+    );
+    Hop {
+        spi: format!("{:08x}", common.spi),
+        state: state.to_owned(),
+        protocol: transform.protocol().name().to_owned(),
+        algorithms: transform.name(),
+        mode: mode.to_owned(),
+        ..Hop::default()
+    }
+}
+
+/// The header in front of what the SA seals.
+fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
+    let path = &meta.path;
+    let (local, remote) = (path.local.ip(), path.remote.ip());
+    let protocol = sa.common.transform().protocol();
+    let how = match path.udp_encap {
+        true => format!(
+            "in UDP, port {} to {}",
+            path.local.port(),
+            path.remote.port()
+        ),
+        false => format!("directly as {}", protocol.name()),
+    };
+    let dscp = meta.tos >> 2;
+    if sa.common.mode == Mode::Transport {
+        return format!("the packet's own header, {local} -> {remote}, {how}, DSCP {dscp}");
+    }
+    let df = match (path.version(), meta.dont_fragment) {
+        (IpVersion::V6, _) => "",
+        (IpVersion::V4, true) => ", Don't Fragment",
+        (IpVersion::V4, false) => ", may be fragmented",
+    };
+    let from = match sa.common.tunnel.df {
+        _ if df.is_empty() => "",
+        DfPolicy::Copy => " (as the packet)",
+        DfPolicy::Set | DfPolicy::Clear => " (by the policy)",
+    };
+    let ttl = meta.ttl.map_or(OUTER_TTL, NonZeroU8::get);
+    format!("a new header, {local} -> {remote}, {how}, DSCP {dscp}{df}{from}, TTL {ttl}")
+}
+
+fn meta(sa: &OutboundSa, view: &IpView) -> OuterMeta {
+    let common = &sa.common;
+    let meta = OuterMeta::new(common.path(), &common.tunnel, view);
+    match common.mode {
+        Mode::Tunnel => meta,
+        Mode::Transport => OuterMeta {
+            tos: view.tos,
+            ttl: None,
+            dont_fragment: view.dont_fragment,
+            ..meta
+        },
+    }
+}
+
+/// A packet without options.
+fn view(packet: &Packet) -> IpView {
+    let version = IpVersion::of(packet.source);
+    let header_len = match version {
+        IpVersion::V4 => 20,
+        IpVersion::V6 => 40,
+    };
+    IpView {
+        version,
+        source: packet.source,
+        destination: packet.destination,
+        tos: packet.dscp << 2,
+        ttl: OUTER_TTL,
+        flow_label: 0,
+        dont_fragment: packet.dont_fragment || version == IpVersion::V6,
+        total_len: packet.len.map_or(header_len, usize::from),
+        header_len,
+        protocol: packet.protocol,
+        upper: header_len,
+        fragment: packet.fragment,
+        later_fragment: packet.fragment,
+        ports: packet.ports,
+    }
+}
+
+/// What the next SA of a bundle sees.
+fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
+    let meta = meta(sa, inner);
+    let path = meta.path;
+    let header_len = match path.version() {
+        IpVersion::V4 => 20,
+        IpVersion::V6 => 40,
+    };
+    let port = |end: SocketAddr| end.port();
+    IpView {
+        version: path.version(),
+        source: path.local.ip(),
+        destination: path.remote.ip(),
+        tos: meta.tos,
+        ttl: meta.ttl.map_or(OUTER_TTL, NonZeroU8::get),
+        flow_label: 0,
+        dont_fragment: meta.dont_fragment || path.version() == IpVersion::V6,
+        total_len: outer_len.max(header_len),
+        header_len,
+        protocol: match (path.udp_encap, sa.common.transform().protocol()) {
+            (true, _) => PROTOCOL_UDP,
+            (false, Protocol::Esp) => esp::PROTOCOL,
+            (false, Protocol::Ah) => ah::PROTOCOL,
+        },
+        upper: header_len,
+        fragment: false,
+        later_fragment: false,
+        ports: path
+            .udp_encap
+            .then(|| (port(path.local), port(path.remote))),
+    }
+}
+
+/// Through which SAs an inbound packet would pass.
+fn inbound_sas(
+    report: &mut Report,
+    gateway: &impl Gateway,
+    packet: &Packet,
+    policy: &Policy,
+    decider: &str,
+) {
+    let flow = packet.flow(true);
+    let sas = gateway.inbound_sas(policy.id);
+    if sas.is_empty() {
+        report.step("sa", format!("no SA of {decider} is up"));
+    }
+    for sa in sas.iter().take(INBOUND_SHOWN) {
+        let common = &sa.common;
+        let path = common.path();
+        let takes = common.selectors.matches(&flow);
+        let hop = Hop {
+            policy: decider.to_owned(),
+            local: path.local.to_string(),
+            remote: path.remote.to_string(),
+            udp_encap: path.udp_encap,
+            dscp: packet.dscp,
+            outcome: match takes {
+                true => "accepted",
+                false => DropReason::SelectorMismatch.name(),
+            }
+            .to_owned(),
+            ..of_sa(report, gateway, common, true)
+        };
+        report.step(
+            "through it",
+            match takes {
+                true => "the packet would pass".to_owned(),
+                false => format!(
+                    "the packet would be dropped ({}), as its selectors leave it out",
+                    DropReason::SelectorMismatch
+                ),
+            },
+        );
+        report.hops.push(hop);
+    }
+    if sas.len() > INBOUND_SHOWN {
+        let more = sas.len() - INBOUND_SHOWN;
+        report.step("sa", format!("and {more} more of {decider}"));
+    }
+}
+
+fn selectors(common: &SaCommon) -> String {
+    let all: Vec<String> = (common.selectors.as_slice().iter())
+        .map(describe as fn(&Selector) -> String)
+        .collect();
+    shortened(&all)
+}
+
+fn shortened(all: &[String]) -> String {
+    let shown = all.get(..SELECTORS_SHOWN).unwrap_or(all).join(", ");
+    match all.len().saturating_sub(SELECTORS_SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
