@@ -398,11 +398,7 @@ impl OutboundSa {
         let path = self.common.path();
         let own_header_len = tunnel::header_len(path.version(), false);
         let outer_header_len = tunnel::header_len(path.version(), path.udp_encap);
-        let padded = match layout.tfc {
-            TfcPadding::None => inner_len,
-            TfcPadding::To(len) => inner_len.max(len.into()),
-            TfcPadding::Mtu(mtu) => inner_len.max(self.inner_mtu(mtu.into())),
-        };
+        let padded = inner_len.max(self.padded_to());
         match (layout.protocol, layout.mode) {
             (Protocol::Esp, Mode::Tunnel) => outer_header_len + layout.sealed_len(padded),
             (Protocol::Esp, Mode::Transport) => {

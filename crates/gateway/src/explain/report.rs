@@ -24,7 +24,7 @@ pub struct Report {
     policies: usize,
     /// Those that are near the decision, in the order of the SPD.
     compared: Vec<Compared>,
-    /// `protect`, `bypass` or `discard`.
+    /// `protect`, `bypass` or `discard`; `held` where a fragment waits for the others.
     pub decision: String,
     /// Why, and what follows: one sentence a step.
     steps: Vec<Step>,

@@ -62,6 +62,15 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
     let mut report = Report::new(packet, inbound, &explanation, entry, |index| {
         named(index).unwrap_or_default()
     });
+    if !inbound && packet.fragment && gateway.reassembles() && spd.ports_decide(&flow) {
+        report.decision = "held".to_owned();
+        report.step(
+            "decision",
+            "held: ports count here, and it shows none. It waits until its datagram is whole, and that is decided on; if \
+             its first fragment was bypassed, it follows that (RFC 4301 §7.3)",
+        );
+        return report;
+    }
     let doubt = explanation.doubt.and_then(named);
     let decider = explanation.matched.and_then(named);
     let matched = explanation.matched.and_then(entry);
@@ -73,7 +82,15 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
         return report;
     };
     match &entry.action {
-        Action::Discard => report.discard(&decider),
+        Action::Discard => {
+            report.discard(&decider);
+            if inbound {
+                report.step(
+                    "sa",
+                    "that holds for packets out of an SA too (RFC 4301 §4.4.1)",
+                );
+            }
+        }
         Action::Bypass => report.bypass(&decider, inbound, doubt),
         Action::Protect(policy) if inbound => {
             report.unprotected(&decider);
@@ -103,15 +120,6 @@ fn outbound(
 ) {
     report.decision = "protect".to_owned();
     report.step("decision", format!("protect: {decider} says so"));
-    let flow = packet.flow(false);
-    let spd = gateway.spd();
-    if packet.fragment && gateway.reassembles() && spd.ports_decide(&flow) {
-        report.step(
-            "fragment",
-            "it waits until its datagram is whole, and that is decided on: ports count here, and it shows none (RFC 4301 §7.3)",
-        );
-        return;
-    }
     let mtu = gateway.interface_mtu(packet.interface);
     if let Some(len) = packet.len.filter(|len| *len > mtu) {
         report.step(
@@ -121,7 +129,7 @@ fn outbound(
             ),
         );
     }
-    match spd.outbound(&flow) {
+    match gateway.spd().outbound(&packet.flow(false)) {
         Decision::Protect(sa) => follow(report, gateway, packet, decider, sa),
         Decision::Acquire(acquire) => wanting(report, &acquire),
         // The entry says Protect: only the SAs can have refused.
@@ -336,7 +344,7 @@ fn of_sa(report: &mut Report, gateway: &impl Gateway, common: &SaCommon, inbound
 
 /// The header in front of what the SA seals.
 fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
-    let path = &meta.path;
+    let path = sa.common.path();
     let (local, remote) = (path.local.ip(), path.remote.ip());
     let protocol = sa.common.transform().protocol();
     let how = match path.udp_encap {
@@ -407,7 +415,7 @@ fn view(packet: &Packet) -> IpView {
 /// What the next SA of a bundle sees.
 fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
     let meta = meta(sa, inner);
-    let path = meta.path;
+    let path = sa.common.path();
     let header_len = match path.version() {
         IpVersion::V4 => 20,
         IpVersion::V6 => 40,

@@ -335,7 +335,8 @@ fn fragments_wait_where_ports_decide() {
     let mut site = Site::new();
     let fragment = |text: &str| Packet::parse(&[text.to_owned()], true, 0).unwrap();
     let report = site.report(&fragment("udp 10.1.0.5 -> 10.2.0.53"), false);
-    assert_says(&report, &["it waits until its datagram is whole"]);
+    assert_eq!(report.decision, "held");
+    assert_says(&report, &["It waits until its datagram is whole"]);
     let report = site.report(&fragment("udp 10.1.0.5 -> 10.2.0.54"), false);
     assert_says(&report, &["dropped (no-sa)"]);
 
