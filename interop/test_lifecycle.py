@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from ends import ENDS, establish, every_end, ids, start
+from ends import ENDS, esplanade_pair, establish, every_end, ids, start
 from harness.namespaces import SECOND_A4, SECOND_B4
 from harness.process import wait_until
 from harness.settings import add_second, pair
@@ -216,3 +216,16 @@ def test_both_ends_initiate_at_once(topology, daemon):
     flows = both_ways(topology)
     time.sleep(2)
     assert_undisturbed(flows)
+
+
+# RFC 4301 R21
+@pytest.mark.esplanade_only
+def test_a_hard_limit_ends_an_sa(topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[0].child().update(rekey_packets=0, life_packets=20, dpd_action="start")
+    a, b = establish(daemon, esplanade_pair, settings)
+    first = a.installed()[0]["spi-in"]
+    ping(topology.host_a, topology.b.host4, count=40, timeout=1)
+    wait_until("another SA", lambda: any(child["spi-in"] != first for child in a.installed()))
+    wait_until("the first is gone", lambda: all(child["spi-in"] != first for child in a.installed()))
+    assert "lifetime expired" in a.logs()

@@ -88,6 +88,11 @@ pub enum Event {
         child: ChildSaId,
     },
     ChildSaDeleted(ChildSaDeleted),
+    /// No traffic was noted for as long as `inactivity` says. If the data plane has seen none either, it answers with
+    /// [`crate::Endpoint::close_idle_child_sa`]; otherwise it notes what it has seen, and is asked again later.
+    ChildSaIdle {
+        child: ChildSaId,
+    },
     /// The peer's address or port behind its NAT has changed (RFC 7296 section 2.23). All children of the IKE SA
     /// send to the new place.
     PeerMoved {
@@ -182,13 +187,14 @@ pub struct ChildSaInstalled {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub udp_encap: bool,
-    /// Randomised soft and fixed hard limits; zero: none. Time limits are watched by the endpoint; the data plane
-    /// counts bytes and packets and calls [`crate::Endpoint::rekey_child_sa`] or
-    /// [`crate::Endpoint::terminate_child_sa`].
+    /// Randomised soft and fixed hard limits; zero: none. The data plane counts bytes and packets and calls
+    /// [`crate::Endpoint::rekey_child_sa`] or [`crate::Endpoint::expire_child_sa`].
     pub soft_bytes: u64,
     pub hard_bytes: u64,
     pub soft_packets: u64,
     pub hard_packets: u64,
+    /// The endpoint watches it; the data plane may let nothing pass after it.
+    pub life_time: Duration,
     pub replay_window: u32,
     /// The SA that this one replaces.
     pub rekeyed_from: Option<ChildSaId>,

@@ -570,7 +570,19 @@ fn an_idle_child_is_closed() {
     pair.run(29 * SECOND);
     pair.assert_agreed(1, 1);
     assert!(pair.a.installed.len() > 3, "rekeys are no traffic");
+    pair.a.sees_traffic = true;
     pair.run(3 * SECOND);
+    pair.assert_agreed(1, 1);
+    let asked = |pair: &Pair| {
+        let events = pair.a.events.iter();
+        let asked = events.filter(|e| matches!(e, Event::ChildSaIdle { .. }));
+        asked.count()
+    };
+    assert_eq!(asked(&pair), 1, "the data plane has the last word");
+    pair.a.sees_traffic = false;
+    pair.run(25 * SECOND);
+    pair.assert_agreed(1, 1);
+    pair.run(5 * SECOND);
     pair.assert_agreed(1, 0);
     let inactive = |e: &Event| matches!(e, Event::ChildSaDeleted(d) if d.reason == DownReason::Inactive && !d.replaced);
     assert_eq!(pair.a.events.iter().filter(|e| inactive(e)).count(), 1);

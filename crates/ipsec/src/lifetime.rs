@@ -309,8 +309,9 @@ impl Lifetime {
 
     /// What the time asks for while no packet passes. Call it again until it gives nothing.
     pub fn poll(&self, now_ms: u64) -> Option<LifetimeEvent> {
-        let event = self.event_at(self.totals(), now_ms);
-        event.or_else(|| {
+        let due = self.is_due(now_ms);
+        let event = due.then(|| self.event_at(self.totals(), now_ms));
+        event.flatten().or_else(|| {
             let since = self.last_used_ms().max(self.installed_ms);
             let idle = now_ms.saturating_sub(since) >= self.idle_ms;
             idle.then(|| self.raise(LifetimeEvent::Idle)).flatten()

@@ -22,6 +22,8 @@ use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use crate::config::SaOptions;
 use crate::net;
 
+pub use activity::Activity;
+
 /// How long the responder of an additional SA goes on with the SA that it has, unless the peer sends on the new one before.
 const HANDOVER: Duration = Duration::from_secs(1);
 
@@ -102,14 +104,6 @@ struct Group {
     order: usize,
 }
 
-/// Which halves of a child SA carried traffic since the last look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Activity {
-    pub child: ChildSaId,
-    pub inbound: bool,
-    pub outbound: bool,
-}
-
 #[derive(Debug)]
 pub struct Join {
     database: Arc<Database>,
@@ -118,7 +112,9 @@ pub struct Join {
     by_name: HashMap<Name, usize>,
     groups: BTreeMap<PolicyId, Group>,
     by_selectors: HashMap<(Name, u32, SelectorSet), PolicyId>,
-    children: HashMap<ChildSaId, Installed>,
+    children: BTreeMap<ChildSaId, Installed>,
+    /// The last one of the last look at a slice of them, if more follow.
+    looked_at: Option<ChildSaId>,
     /// By the inbound SPI, which is ours and unique. Peers choose outbound ones.
     by_spi: HashMap<u32, ChildSaId>,
     /// Inbound SAs that wait for packets in flight.
@@ -144,7 +140,8 @@ impl Join {
             by_name: HashMap::new(),
             groups: BTreeMap::new(),
             by_selectors: HashMap::new(),
-            children: HashMap::new(),
+            children: BTreeMap::new(),
+            looked_at: None,
             by_spi: HashMap::new(),
             lingering: Vec::new(),
             handovers: Vec::new(),
@@ -479,35 +476,6 @@ impl Join {
         }
     }
 
-    /// Which SAs were used since the last call.
-    pub fn take_activity(&mut self) -> Vec<Activity> {
-        let mut active = Vec::new();
-        for (&child, sa) in &mut self.children {
-            let now = (
-                sa.inbound.common.last_used_ms(),
-                sa.outbound.common.last_used_ms(),
-            );
-            if now != sa.seen {
-                active.push(Activity {
-                    child,
-                    inbound: now.0 != sa.seen.0,
-                    outbound: now.1 != sa.seen.1,
-                });
-                sa.seen = now;
-            }
-        }
-        let waiting: Vec<_> = self.handovers.iter().map(|(_, child)| *child).collect();
-        for child in waiting {
-            if active
-                .iter()
-                .any(|seen| seen.child == child && seen.inbound)
-            {
-                self.switch_to(child);
-            }
-        }
-        active
-    }
-
     /// The group of an SA with these selectors: its own, or with PFP that of the policy, which holds the SAs of all
     /// flows.
     fn group_of(
@@ -735,7 +703,8 @@ fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
         bytes_hard: limit(event.hard_bytes),
         packets_soft: limit(event.soft_packets),
         packets_hard: limit(event.hard_packets),
-        // IKE has its own timers.
+        // IKE has timers for this and the others in time. The keys end in time also where it is late.
+        time_hard_ms: limit(event.life_time.as_millis() as u64),
         ..LifetimeLimits::default()
     }
 }
@@ -788,6 +757,7 @@ fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
     })
 }
 
+mod activity;
 mod dummies;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use esplanade_ike::event::{DownReason, Event};
+use esplanade_ike::event::{ChildSaId, DownReason, Event};
 use esplanade_ike::{Endpoint, SystemRandom};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
@@ -32,13 +32,13 @@ use crate::vici::server::{self, BindError, Events, Request, Socket};
 use crate::worker::{Clock, Datagram};
 
 use control::Waiter;
-use join::Join;
+use join::{Activity, Join};
 use keys::KeyFile;
 use plane::{FromPlane, Plane};
 
 /// How long a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// How often the data plane is asked which SAs are in use.
+/// How often the data plane is asked which SAs are in use, and which have come of age.
 const TICK: Duration = Duration::from_millis(500);
 /// IKE messages taken from their queue at a time.
 const ROUND_MAX: usize = 64;
@@ -228,13 +228,8 @@ impl Daemon {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.endpoint.set_wall_clock(now, SystemTime::now());
-            for active in self.join.take_activity() {
-                if active.inbound {
-                    self.endpoint.note_inbound_traffic(now, active.child);
-                }
-                if active.outbound {
-                    self.endpoint.note_outbound_traffic(now, active.child);
-                }
+            for active in self.join.take_activity(self.clock.now_ms()) {
+                self.on_activity(active, now);
             }
             self.join.renew_acquires();
             self.join.expire(now);
@@ -314,15 +309,7 @@ impl Daemon {
                 let Some((child, _)) = self.join.child_of(direction, policy, spi) else {
                     return;
                 };
-                let result = match event {
-                    LifetimeEvent::Soft => self.endpoint.rekey_child_sa(now, child),
-                    LifetimeEvent::Hard | LifetimeEvent::Idle => {
-                        self.endpoint.terminate_child_sa(now, child)
-                    }
-                };
-                if let Err(error) = result {
-                    tracing::debug!(%child, ?event, "lifetime event: {error}");
-                }
+                self.on_lifetime(child, event, now);
             }
             esplanade_ipsec::Event::PeerMoved {
                 spi, policy, to, ..
@@ -337,8 +324,41 @@ impl Daemon {
         }
     }
 
+    fn on_activity(&mut self, active: Activity, now: Instant) {
+        if active.inbound {
+            self.endpoint.note_inbound_traffic(now, active.child);
+        }
+        if active.outbound {
+            self.endpoint.note_outbound_traffic(now, active.child);
+        }
+        if let Some(event) = active.due {
+            self.on_lifetime(active.child, event, now);
+        }
+    }
+
+    fn on_lifetime(&mut self, child: ChildSaId, event: LifetimeEvent, now: Instant) {
+        let result = match event {
+            LifetimeEvent::Soft => self.endpoint.rekey_child_sa(now, child),
+            LifetimeEvent::Hard => self.endpoint.expire_child_sa(now, child),
+            LifetimeEvent::Idle => self.endpoint.close_idle_child_sa(now, child),
+        };
+        if let Err(error) = result {
+            tracing::debug!(%child, ?event, "lifetime event: {error}");
+        }
+    }
+
+    /// IKE has heard of no traffic for as long as `inactivity` says. It hears of it in turns: there may have been some.
+    fn on_idle(&mut self, child: ChildSaId, now: Instant) {
+        let active = self.join.activity_of(child, self.clock.now_ms());
+        match active.filter(Activity::is_used) {
+            Some(active) => self.on_activity(active, now),
+            None => self.on_lifetime(child, LifetimeEvent::Idle, now),
+        }
+    }
+
     fn on_event(&mut self, event: Event, now: Instant) {
         match event {
+            Event::ChildSaIdle { child } => self.on_idle(child, now),
             Event::IkeSaUp(up) => {
                 tracing::info!(
                     connection = up.connection,

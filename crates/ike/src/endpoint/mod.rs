@@ -281,6 +281,20 @@ impl Endpoint {
         }
     }
 
+    /// A hard limit was reached in the data plane.
+    pub fn expire_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
+        self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Expired))
+    }
+
+    /// The answer to [`Event::ChildSaIdle`] where there was no traffic.
+    pub fn close_idle_child_sa(
+        &mut self,
+        now: Instant,
+        child: ChildSaId,
+    ) -> Result<(), CommandError> {
+        self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Inactive))
+    }
+
     pub fn terminate_child_sa(
         &mut self,
         now: Instant,

@@ -146,6 +146,7 @@ impl ChildSa {
                 hard_bytes: life.life_bytes,
                 soft_packets,
                 hard_packets: life.life_packets,
+                life_time: life.life_time,
                 replay_window: agreed.config.replay_window,
                 rekeyed_from: agreed.replaces,
             })));

@@ -342,7 +342,7 @@ impl IkeSa {
             if child.idle_at().is_some_and(|at| at <= ctx.now) {
                 // Once: another look at it is due when traffic has been missing for as long again.
                 child.last_used = ctx.now;
-                tasks.push(Task::DeleteChild(child.id, DownReason::Inactive));
+                ctx.events.push_back(Event::ChildSaIdle { child: child.id });
                 continue;
             }
             if due(&mut child.rekey_at) && child.state == ChildState::Installed {

@@ -195,6 +195,8 @@ pub struct Side {
     pub sent: Vec<Transmit>,
     /// Nothing leaves and nothing arrives.
     pub dead: bool,
+    /// The data plane knows of traffic that it has not told of.
+    pub sees_traffic: bool,
 }
 
 impl Side {
@@ -219,16 +221,22 @@ impl Side {
             events: Vec::new(),
             sent: Vec::new(),
             dead: false,
+            sees_traffic: false,
         }
     }
 
     /// With `ESPLANADE_IKE_TRACE` set the events are printed.
-    fn take_events(&mut self, at: Duration) {
+    fn take_events(&mut self, now: Instant, at: Duration) {
         while let Some(event) = self.endpoint.poll_event() {
             if std::env::var_os("ESPLANADE_IKE_TRACE").is_some() {
                 eprintln!("{at:?} {} {event:?}", self.name);
             }
             self.check(&event);
+            if let Event::ChildSaIdle { child } = event
+                && !self.sees_traffic
+            {
+                let _ = self.endpoint.close_idle_child_sa(now, child);
+            }
             self.events.push(event);
         }
     }
@@ -380,7 +388,7 @@ impl Pair {
     pub fn flush(&mut self) {
         let nat = self.nat;
         for side in [&mut self.a, &mut self.b] {
-            side.take_events(self.now - self.start);
+            side.take_events(self.now, self.now - self.start);
             while let Some(transmit) = side.endpoint.poll_transmit() {
                 side.sent.push(transmit.clone());
                 let mut from = transmit.local;

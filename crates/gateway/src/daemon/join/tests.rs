@@ -7,6 +7,7 @@ use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::Mode;
 use esplanade_ike::event::{DownReason, EspSuite, IkeSaId};
 use esplanade_ipsec::DropReason;
+use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::{Flow, PopulateFromPacket};
 use esplanade_ipsec::spd::Decision;
@@ -72,6 +73,7 @@ fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> C
         hard_bytes: 0,
         soft_packets: 0,
         hard_packets: 0,
+        life_time: Duration::ZERO,
         replay_window: 64,
         rekeyed_from: rekeyed_from.map(ChildSaId),
     }
@@ -643,4 +645,99 @@ fn dummies_are_sent_on_the_sa_in_use_only() {
     assert_eq!(spis(&mut join), Some(vec![second.spi_out]));
     join.delete(&deleted(&second, false, Then::Clear), Instant::now());
     assert_eq!(spis(&mut join), Some(vec![]));
+}
+
+/// A child of each id, without groups and routes in the way.
+fn many(join: &mut Join, ids: std::ops::Range<u64>, life_time: Duration) {
+    let sa = ChildSaInstalled {
+        life_time,
+        ..installed(join, ids.start, "10.2.0.0/16", None)
+    };
+    join.install(&sa, 1000).unwrap();
+    let first = join.children.remove(&ChildSaId(ids.start)).unwrap();
+    for id in ids {
+        let one = Installed {
+            inbound: first.inbound.clone(),
+            outbound: first.outbound.clone(),
+            ..first
+        };
+        join.children.insert(ChildSaId(id), one);
+    }
+}
+
+#[test]
+fn traffic_is_told_once() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    let sa = installed(&join, 1, "10.2.0.0/16", None);
+    join.install(&sa, 1000).unwrap();
+    assert_eq!(join.take_activity(1500), []);
+    let (_, halves) = join
+        .child_of(SaDirection::Inbound, PolicyId(0), sa.spi_in)
+        .unwrap();
+    halves.outbound.common.lifetime.admit(1, 100, 1700);
+    let active = |inbound, outbound| Activity {
+        child: sa.child,
+        inbound,
+        outbound,
+        due: None,
+    };
+    assert_eq!(join.take_activity(2000), [active(false, true)]);
+    assert_eq!(join.take_activity(2500), []);
+    let (_, halves) = join
+        .child_of(SaDirection::Inbound, PolicyId(0), sa.spi_in)
+        .unwrap();
+    halves.inbound.common.lifetime.count(1, 100, 2700);
+    assert_eq!(join.activity_of(sa.child, 3000), Some(active(true, false)));
+    assert_eq!(join.activity_of(sa.child, 3000), None);
+    assert_eq!(join.activity_of(ChildSaId(9), 3000), None);
+}
+
+// RFC 4301 R21
+#[test]
+fn keys_end_in_time_without_traffic_and_without_ike() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    let sa = ChildSaInstalled {
+        life_time: Duration::from_secs(60),
+        ..installed(&join, 1, "10.2.0.0/16", None)
+    };
+    join.install(&sa, 1000).unwrap();
+    join.use_outbound(sa.child, Instant::now());
+    assert_eq!(join.take_activity(60_999), []);
+    let due = |now_ms, join: &mut Join| {
+        let active = join.take_activity(now_ms);
+        active
+            .iter()
+            .map(|one| (one.child, one.due))
+            .collect::<Vec<_>>()
+    };
+    let hard = Some(LifetimeEvent::Hard);
+    assert_eq!(due(61_000, &mut join), [(sa.child, hard)]);
+    // IKE is late: the other half says so too, and then neither.
+    assert_eq!(due(61_500, &mut join), [(sa.child, hard)]);
+    assert_eq!(due(62_000, &mut join), []);
+    let (_, halves) = join
+        .child_of(SaDirection::Inbound, PolicyId(0), sa.spi_in)
+        .unwrap();
+    assert!(!halves.outbound.common.lifetime.admit(1, 100, 62_000).passes);
+    assert!(halves.inbound.common.lifetime.expired(62_000));
+}
+
+#[test]
+fn many_sas_are_looked_at_in_turns() {
+    let mut join = join_with(vec![policy("net", TRAP, "10.2.0.0/16")]);
+    many(&mut join, 1..200_001, Duration::ZERO);
+    let shared = join.children[&ChildSaId(1)].inbound.clone();
+    shared.common.lifetime.count(1, 100, 1500);
+    let mut seen = Vec::new();
+    for _ in 0..16 {
+        let slice = join.take_activity(2000);
+        assert_eq!(slice.len(), 200_000 / 16);
+        seen.extend(slice.iter().map(|one| one.child.0));
+    }
+    assert!(seen.iter().copied().eq(1..200_001), "each once, in order");
+    assert_eq!(join.take_activity(2000), []);
+    // The next round begins with what is there now.
+    shared.common.lifetime.count(1, 100, 2500);
+    join.children.remove(&ChildSaId(1));
+    assert_eq!(join.take_activity(3000).first().unwrap().child.0, 2);
 }
