@@ -54,6 +54,32 @@ impl Engine for NullEngine {
 /// Splitmix64: the same order in every run.
 struct Random(u64);
 
+/// Which SA the next packet is for: each of `n` once, and then any of them.
+struct Order {
+    begun: usize,
+    n: usize,
+    random: Random,
+}
+
+impl Order {
+    fn new(n: usize) -> Self {
+        let random = Random(1);
+        Self {
+            begun: 0,
+            n,
+            random,
+        }
+    }
+
+    fn next(&mut self) -> usize {
+        if self.begun < self.n {
+            self.begun += 1;
+            return self.begun - 1;
+        }
+        self.random.below(self.n)
+    }
+}
+
 impl Random {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -176,8 +202,7 @@ struct OutboundBench {
     walk: Outbound,
     engine: NullEngine,
     spd: Spd,
-    random: Random,
-    sas: usize,
+    order: Order,
     len: usize,
     packets: Vec<Packet>,
 }
@@ -196,8 +221,7 @@ impl OutboundBench {
             walk: Outbound::new(limits()).with_flows(case.sas * 2),
             engine: NullEngine::default(),
             spd: outbound_tables(case.sas, case.policies),
-            random: Random(1),
-            sas: case.sas,
+            order: Order::new(case.sas),
             len: case.len,
             packets: packets.collect(),
         }
@@ -209,7 +233,7 @@ impl Bench for OutboundBench {
         let buffer = self.walk.receive_buffer().expect("a batch").bytes;
         for packet in &self.packets {
             let start = packet.offset as usize;
-            let to = REMOTE + self.random.below(self.sas) as u32;
+            let to = REMOTE + self.order.next() as u32;
             write_inner(&mut buffer[start..start + self.len], LOCAL, to);
         }
         let end = self.packets.last().map_or(0, |packet| packet.slot_end);
@@ -237,7 +261,7 @@ struct InboundBench {
     database: Database,
     spis: Vec<u32>,
     sequences: Vec<u64>,
-    random: Random,
+    order: Order,
     len: usize,
     slot: usize,
     packets: Vec<Received>,
@@ -259,7 +283,7 @@ impl InboundBench {
             database,
             sequences: vec![0; spis.len()],
             spis,
-            random: Random(1),
+            order: Order::new(case.sas),
             len: case.len,
             slot,
             packets: packets.collect(),
@@ -271,7 +295,7 @@ impl Bench for InboundBench {
     fn fill(&mut self) {
         let buffer = self.walk.receive_buffer().expect("a batch").bytes;
         for packet in &self.packets {
-            let sa = self.random.below(self.spis.len());
+            let sa = self.order.next();
             self.sequences[sa] += 1;
             let sequence = self.sequences[sa];
             let esp = &mut buffer[packet.offset as usize..][..packet.len as usize];

@@ -213,7 +213,7 @@ impl Lifetime {
 
     /// Counts a run of packets that is about to pass, or refuses it. The run that reaches a hard limit passes,
     /// the next does not; so all workers together exceed a limit by less than one run.
-    #[inline]
+    #[inline(always)]
     pub fn admit(&self, packets: u64, bytes: u64, now_ms: u64) -> Admission {
         if self.expired(now_ms) {
             return Admission {

@@ -7,25 +7,20 @@
 use std::slice::from_ref;
 
 use super::prepare::{self, Place, Plan, Preparer, Shape};
+use super::stage::{self, Header, Stage, Staged};
 use super::{OVERHEAD_MAX, Outbound};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
 use crate::icmp_errors;
 use crate::sa::{Mode, OutboundSa};
-use crate::selector::Flow;
-use crate::spd::{FlowCache, FlowKey, Located, Spd, Verdict};
-use crate::tunnel::{FlowLabelPolicy, OfInner};
-use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN};
-use crate::wire::{IpVersion, IpView};
+use crate::spd::{FlowCache, Spd, Verdict};
+use crate::tunnel::FlowLabelPolicy;
+use crate::wire::IpView;
 
 /// Room that a packet must have in front of it in its slot, for any SA and its outer headers.
 pub const HEADROOM: usize = 96;
 /// Room that it must have behind it, for any SA without traffic flow confidentiality.
 pub const TAILROOM: usize = OVERHEAD_MAX;
-
-/// Packets that go through the steps together: enough for their cache misses to overlap, few enough for what is
-/// known about them to stay near.
-const STAGE: usize = 64;
 
 /// A packet in the arena: `offset..offset + len`, within a slot that is its own.
 #[derive(Clone, Copy, Debug)]
@@ -43,180 +38,12 @@ impl Packet {
     }
 }
 
-/// Consecutive packets of a stage that are of one flow and get the same outer header, and what is known about them.
-#[derive(Clone, Copy)]
-struct Staged {
-    key: FlowKey,
-    hash: u64,
-    /// What the outer header takes from the packets.
-    header: Header,
-    at: Located,
-    verdict: Verdict,
-    /// Of the SA, if there is one.
-    sa: u32,
-    /// The first packet's index in the stage.
-    first: u32,
-    count: u32,
-    bytes: u32,
-}
-
-/// TOS, Don't Fragment, version and flow label; and whether it is a fragment, which not every SA takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Header(u64);
-
-impl Header {
-    fn v4(tos: u8, dont_fragment: bool) -> Self {
-        Self(u64::from(tos) | u64::from(dont_fragment) << 8)
-    }
-
-    fn v6(first_word: u32) -> Self {
-        Self(u64::from(first_word) << 16 | 1 << 8)
-    }
-
-    fn version(self) -> IpVersion {
-        match self.0 >> 44 {
-            0 => IpVersion::V4,
-            _ => IpVersion::V6,
-        }
-    }
-
-    fn tos(self) -> u8 {
-        match self.version() {
-            IpVersion::V4 => self.0 as u8,
-            IpVersion::V6 => (self.0 >> 36) as u8,
-        }
-    }
-
-    fn of_fragment(self, fragment: bool) -> Self {
-        Self(self.0 | u64::from(fragment) << 9)
-    }
-
-    fn dont_fragment(self) -> bool {
-        self.0 >> 8 & 1 == 1
-    }
-
-    fn flow_label(self) -> u32 {
-        (self.0 >> 16) as u32 & 0xf_ffff
-    }
-}
-
-/// What a packet's headers say.
-struct Parsed {
-    key: FlowKey,
-    header: Header,
-    len: u32,
-}
-
-/// The first 24 bytes of an IPv4 packet: a header without options, and the ports.
-#[derive(Clone, Copy)]
-struct FirstWords([u64; 3]);
-
-impl FirstWords {
-    const NONE: Self = Self([0; 3]);
-    /// What packets of one flow have in common: all but lengths, identifications, TTLs and checksums.
-    const COMMON: [u64; 3] = [
-        u64::from_le_bytes([255, 255, 0, 0, 0, 0, 255, 255]),
-        u64::from_le_bytes([0, 255, 0, 0, 255, 255, 255, 255]),
-        u64::MAX,
-    ];
-
-    #[inline(always)]
-    fn of(packet: &[u8]) -> Option<Self> {
-        let first = packet.first_chunk::<24>()?;
-        let word = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&first[at..at + 8]);
-            u64::from_le_bytes(bytes)
-        };
-        Some(Self([word(0), word(8), word(16)]))
-    }
-
-    #[inline(always)]
-    fn total_len(&self) -> u32 {
-        u32::from(((self.0[0] >> 16) as u16).swap_bytes())
-    }
-
-    /// RFC 1071; the order of bytes does not matter for whether the sum is zero.
-    #[inline(always)]
-    fn has_good_checksum(&self) -> bool {
-        let [a, b, c] = self.0;
-        let low = |word: u64| word & u64::from(u32::MAX);
-        let sum = (a >> 32) + low(a) + (b >> 32) + low(b) + low(c);
-        sum.is_multiple_of(0xffff)
-    }
-
-    /// Whether a packet that is sound has the flow and the outer header of this one.
-    #[inline(always)]
-    fn is_like(&self, other: &Self) -> bool {
-        let (a, b, [x, y, z]) = (self.0, other.0, Self::COMMON);
-        (a[0] ^ b[0]) & x | (a[1] ^ b[1]) & y | (a[2] ^ b[2]) & z == 0
-    }
-}
-
-impl Parsed {
-    /// TCP and UDP without options, extension headers and fragments; none for all others.
-    #[inline(always)]
-    fn plain(packet: &[u8], words: &FirstWords) -> Option<Self> {
-        let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
-        let (key, header, len) = match fixed[0] {
-            0x45 => {
-                let key = FlowKey::from_ipv4(packet).filter(|_| words.has_good_checksum());
-                let header = Header::v4(fixed[1], fixed[6] & 0x40 != 0);
-                // Later fragments are not plain.
-                let header = header.of_fragment(fixed[6] & 0x20 != 0);
-                (key, header, words.total_len())
-            }
-            _ => {
-                let first = u32::from_be_bytes([fixed[0], fixed[1], fixed[2], fixed[3]]);
-                let payload_len = u32::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-                let len = IPV6_HEADER_LEN as u32 + payload_len;
-                (FlowKey::from_ipv6(packet), Header::v6(first), len)
-            }
-        };
-        let parsed = Self {
-            key: key?,
-            header,
-            len,
-        };
-        (len as usize <= packet.len()).then_some(parsed)
-    }
-
-    #[cold]
-    fn other(packet: &[u8], interface: u32) -> Option<Self> {
-        let view = IpView::parse(packet).ok()?;
-        let flow = Flow {
-            interface,
-            ..view.outbound_flow()
-        };
-        let first = u32::from_be_bytes(*packet.first_chunk()?);
-        let header = match view.version {
-            IpVersion::V4 => Header::v4(view.tos, view.dont_fragment),
-            IpVersion::V6 => Header::v6(first),
-        };
-        Some(Self {
-            key: FlowKey::from_flow(&flow)?,
-            header: header.of_fragment(view.fragment),
-            len: view.total_len as u32,
-        })
-    }
-}
-
-/// What is known about a stage; kept, so that its memory need not be made again.
+/// What a burst needs for a while.
 #[derive(Default)]
 pub(super) struct Scratch {
-    stage: Vec<Staged>,
-    /// Of each packet of the stage, as its header says.
-    lens: Vec<u32>,
+    stage: Stage,
     bypassed: Vec<u32>,
 }
-
-/// Of packets that were not looked up yet.
-const UNKNOWN: Verdict = Verdict::Discard(DropReason::NoPolicy);
-const MALFORMED: Verdict = Verdict::Discard(DropReason::MalformedInner);
-const NO_KEY: FlowKey = FlowKey::V4 {
-    addresses: 0,
-    rest: 0,
-};
 
 impl Outbound {
     /// The part of the arena that is free: put packets into it, [`Outbound::commit_received`] what was used, then
@@ -245,9 +72,9 @@ impl Outbound {
             scratch.bypassed.clear();
             flows.begin_burst(spd, self.interface);
             let mut first = 0;
-            for packets in packets.chunks(STAGE) {
-                self.parse_stage(packets, flows, &mut scratch);
-                self.find_stage(spd, flows, &mut scratch.stage);
+            for packets in packets.chunks(stage::PACKETS) {
+                self.parse_stage(packets, flows, &mut scratch.stage);
+                self.find_stage(spd, flows, &mut scratch.stage.flows);
                 self.prepare_stage(spd, packets, flows, &mut scratch, first);
                 first += packets.len() as u32;
             }
@@ -261,81 +88,38 @@ impl Outbound {
         &self.scratch.bypassed
     }
 
-    fn parse_stage(&self, packets: &[Packet], flows: &FlowCache, scratch: &mut Scratch) {
-        let Scratch { stage, lens, .. } = scratch;
-        stage.clear();
-        lens.clear();
+    #[inline(never)]
+    fn parse_stage(&self, packets: &[Packet], flows: &FlowCache, stage: &mut Stage) {
         let filling = self.batches.filling.as_ref();
         let buffer = filling.map_or(&[][..], |(batch, _)| &batch.buffer);
         let mut bytes = 0;
-        // Of the last entry, if its packets are of plain IPv4.
-        let (mut last, mut is_v4) = (FirstWords::NONE, false);
-        for (index, packet) in packets.iter().enumerate() {
-            let start = packet.offset as usize;
+        let packets_in = packets.iter().map(|packet| {
             bytes += u64::from(packet.len);
-            let packet = buffer.get(start..start + packet.len as usize);
-            let packet = packet.unwrap_or_default();
-            let words = FirstWords::of(packet).unwrap_or(FirstWords::NONE);
-            let len = words.total_len();
-            let fits = (len as usize <= packet.len()) & (len >= 24);
-            if is_v4 & fits & words.is_like(&last)
-                && words.has_good_checksum()
-                && let Some(staged) = stage.last_mut()
-            {
-                staged.count += 1;
-                staged.bytes += len;
-                lens.push(len);
-                continue;
-            }
-            let plain = Parsed::plain(packet, &words);
-            (last, is_v4) = (words, plain.is_some() && words.0[0] as u8 == 0x45);
-            let parsed = plain.or_else(|| Parsed::other(packet, self.interface));
-            lens.push(parsed.as_ref().map_or(0, |parsed| parsed.len));
-            Self::add_parsed(flows, stage, parsed, index as u32);
-        }
-        self.counters.count_in(packets.len() as u64, bytes);
-    }
-
-    #[inline(always)]
-    fn add_parsed(flows: &FlowCache, stage: &mut Vec<Staged>, parsed: Option<Parsed>, index: u32) {
-        let verdict = if parsed.is_some() { UNKNOWN } else { MALFORMED };
-        let Parsed { key, header, len } = parsed.unwrap_or(Parsed {
-            key: NO_KEY,
-            header: Header(0),
-            len: 0,
+            buffer.get(packet.range()).unwrap_or_default()
         });
-        match stage.last_mut() {
-            Some(staged)
-                if staged.key == key && (staged.header, staged.verdict) == (header, verdict) =>
-            {
-                staged.count += 1;
-                staged.bytes += len;
-            }
-            _ => {
-                let hash = flows.hash(&key);
-                flows.prefetch_slot(&key, hash);
-                stage.push(Staged {
-                    key,
-                    hash,
-                    header,
-                    at: Located::NOWHERE,
-                    verdict,
-                    sa: 0,
-                    first: index,
-                    count: 1,
-                    bytes: len,
-                });
-            }
+        let malformed = stage.parse(packets_in, flows, self.interface);
+        self.counters.count_in(packets.len() as u64, bytes);
+        if malformed > 0 {
+            self.counters
+                .count_drop(DropReason::MalformedInner, malformed);
         }
     }
 
+    #[inline(never)]
     fn find_stage(&mut self, spd: &Spd, flows: &mut FlowCache, stage: &mut [Staged]) {
+        // What is asked of memory is asked for in short loops, so that the processor has many of them under way, also
+        // where it has to find out first where a page is.
+        for staged in stage.iter() {
+            flows.prefetch_slot(&staged.key, staged.hash);
+        }
         for staged in stage.iter_mut() {
             staged.at = flows.locate(&staged.key, staged.hash);
+        }
+        for staged in stage.iter() {
             flows.prefetch_sa(staged.at);
         }
-        // Nothing here is locked: what is still on its way from memory for one entry does not keep the next waiting.
-        for staged in stage.iter_mut().filter(|staged| staged.verdict == UNKNOWN) {
+        // Nothing here is locked: what is still on its way for one entry does not keep the next waiting.
+        for staged in stage {
             staged.verdict = flows.settle(spd, &staged.key, staged.at);
             match staged.verdict {
                 Verdict::Protect(slot) => staged.sa = flows.sa(slot).map_or(0, |sa| sa.number()),
@@ -357,27 +141,32 @@ impl Outbound {
         scratch: &mut Scratch,
         first: u32,
     ) {
-        let Scratch {
-            stage,
+        let Scratch { stage, bypassed } = scratch;
+        let Stage {
+            flows: staged,
             lens,
-            bypassed,
-        } = scratch;
-        let mut stage = stage.iter().peekable();
-        while let Some(head) = stage.next() {
+        } = stage;
+        let mut at = 0;
+        while let Some(head) = staged.get(at) {
+            at += 1;
             match head.verdict {
                 Verdict::Protect(slot) => {
                     let Some(sa) = flows.sa(slot) else {
                         continue;
                     };
-                    let (mut count, mut bytes) = (head.count, u64::from(head.bytes));
-                    while let Some(next) = stage.next_if(|next| joins(sa, head, next)) {
-                        count += next.count;
+                    let (mut more, mut bytes) = (0, u64::from(head.bytes));
+                    while let Some(next) = staged.get(at)
+                        && joins(sa, head, next)
+                        && head.range(more).end == next.first as usize
+                    {
+                        more += next.count;
                         bytes += u64::from(next.bytes);
+                        at += 1;
                     }
-                    let run = head.first as usize..(head.first + count) as usize;
-                    let packets = packets.get(run.clone()).unwrap_or_default();
-                    let lens = lens.get(run).unwrap_or_default();
-                    self.prepare_run(sa, head.header, packets, lens, bytes);
+                    let run = head.range(more);
+                    if let (Some(packets), Some(lens)) = (packets.get(run.clone()), lens.get(run)) {
+                        self.prepare_run(sa, head.header, packets, lens, bytes);
+                    }
                 }
                 Verdict::Bypass => {
                     self.counters.count_bypassed(head.count.into());
@@ -385,7 +174,7 @@ impl Outbound {
                     bypassed.extend(from..from + head.count);
                 }
                 Verdict::Discard(reason) if head.key.is_icmp() => {
-                    let run = head.first as usize..(head.first + head.count) as usize;
+                    let run = head.range(0);
                     let packets = packets.get(run.clone()).unwrap_or_default();
                     let lens = lens.get(run).unwrap_or_default();
                     self.discard_icmp(spd, flows, (reason, head.header), packets, lens);
@@ -447,7 +236,8 @@ impl Outbound {
 
     /// ESP in tunnel mode, where the first packet's flow says all that there is to know. Gives how many packets are
     /// dropped.
-    #[inline(always)]
+    // Not inline: what is around it would take the registers.
+    #[inline(never)]
     fn prepare_tunnelled(
         &mut self,
         sa: &OutboundSa,
@@ -464,17 +254,12 @@ impl Outbound {
             return Ok(());
         };
         let first_job = batch.jobs.len();
-        let (tos, next_header) = (header.tos(), header.version().next_header());
-        let shape = Shape::new(sa, tos, next_header);
+        let (inner, next_header) = (header.of_inner(), header.version().next_header());
+        let shape = Shape::new(sa, inner.tos, next_header);
         let places = places(packets, lens);
         let failed = prepare::esp_tunnel(batch, &mut self.ivs, &shape, sequence, places);
         let jobs = batch.jobs.len() - first_job;
         if jobs > 0 {
-            let inner = OfInner {
-                tos,
-                dont_fragment: header.dont_fragment(),
-                flow_label: header.flow_label(),
-            };
             side.add_tunnelled(sa, inner, first_job as u32, jobs as u32);
         }
         failed.map_or(Ok(()), Err)

@@ -10,6 +10,7 @@ mod prepare;
 mod sealed;
 mod side;
 mod slots;
+mod stage;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

@@ -343,13 +343,13 @@ pub(super) fn esp_tunnel(
     batch: &mut Batch,
     ivs: &mut IvPool,
     shape: &Shape,
-    sequence: u64,
+    mut sequence: u64,
     places: impl Iterator<Item = Place>,
 ) -> Option<(DropReason, u32)> {
     let Batch { buffer, jobs, .. } = batch;
     let buffer = buffer.as_mut_slice();
     let mut failed = None;
-    for (place, sequence) in places.zip(sequence..) {
+    for place in places {
         match lay_out(buffer, shape, sequence, &place, ivs) {
             Ok((start, len)) => jobs.push(Job {
                 key: shape.key,
@@ -365,6 +365,7 @@ pub(super) fn esp_tunnel(
                 failed = Some((reason, before + 1));
             }
         }
+        sequence += 1;
     }
     failed
 }

@@ -58,19 +58,21 @@ impl FlowKey {
         let word = |at: usize| -> u32 {
             u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
-        // Version and header length; fragment offset; total length; a protocol with ports.
+        // Version and header length; fragment offset; total length.
         let plain = (header[0] == 0x45) & (word(4) & 0x1fff == 0) & (word(0) & 0xffff >= 24);
-        if !plain || !(header[9] == UDP || header[9] == TCP) {
-            return None;
-        }
-        Some(Self::V4 {
-            addresses: u64::from(word(12)) << 32 | u64::from(word(16)),
-            rest: u64::from(word(20))
-                | u64::from(header[9]) << PROTOCOL_SHIFT
-                | u64::from(header[1] >> 2) << DSCP_SHIFT
-                | PORTS_KNOWN
-                | PROTOCOL_KNOWN,
-        })
+        let addresses = u64::from(word(12)) << 32 | u64::from(word(16));
+        Self::plain_ipv4(addresses, word(20), header[9], header[1]).filter(|_| plain)
+    }
+
+    /// Of a packet that is no later fragment; none for a protocol without ports.
+    #[inline(always)]
+    pub(crate) fn plain_ipv4(addresses: u64, ports: u32, protocol: u8, tos: u8) -> Option<Self> {
+        let rest = u64::from(ports)
+            | u64::from(protocol) << PROTOCOL_SHIFT
+            | u64::from(tos >> 2) << DSCP_SHIFT
+            | PORTS_KNOWN
+            | PROTOCOL_KNOWN;
+        matches!(protocol, TCP | UDP).then_some(Self::V4 { addresses, rest })
     }
 
     /// As [`FlowKey::from_ipv4`], of packets without extension headers.
@@ -217,6 +219,13 @@ impl<const W: usize> Slot<W> {
         sa: None,
     };
 
+    /// 0 if this is the key.
+    #[inline(always)]
+    fn difference(&self, key: &[u64; W]) -> u64 {
+        let pairs = self.key.iter().zip(key);
+        pairs.fold(0, |differs, (a, b)| differs | (a ^ b))
+    }
+
     fn empty(&mut self, tables: &mut SaTables) {
         let former = std::mem::replace(self, Self::EMPTY);
         if let Some(sa) = former.sa {
@@ -281,14 +290,15 @@ impl<const W: usize> Table<W> {
     fn locate(&self, hash: u64, key: &[u64; W]) -> Option<u32> {
         let index = self.index(hash);
         let Set(set) = self.sets.get(index)?;
-        // A flow that found its first choice free is there: one cache line, and no guess which way it is.
-        let mut way = first_choice(hash);
-        if set.get(way)?.key != *key {
-            way ^= 1;
-            if set.get(way)?.key != *key {
-                way = set.iter().position(|slot| slot.key == *key)?;
-            }
-        }
+        // A flow that found a place in the line of its first choice is there. Which of the two it is, is a guess that
+        // is wrong too often to be one.
+        let first = first_choice(hash);
+        let (slot, other) = (set.get(first)?, set.get(first ^ 1)?);
+        let (here, there) = (slot.difference(key), other.difference(key));
+        let way = match here.min(there) {
+            0 => first ^ usize::from(here != 0),
+            _ => set.iter().position(|slot| slot.key == *key)?,
+        };
         Some((index * WAYS + way) as u32)
     }
 

@@ -1,0 +1,202 @@
+//! Outbound SAs and their keys by number: batches keep what they were made with, and nothing keeps more.
+
+mod common;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use common::{ONE, POLICY, Tunnel, inner, ipv4, key_material, parameters, prefix};
+use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Rejected, Transform, cpu};
+use esplanade_ipsec::outbound::{Outbound, WalkLimits};
+use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+
+const GCM: Transform = Transform::ESP[0];
+
+/// Holds batches until it is asked to go on, and knows which keys they came with.
+#[derive(Default)]
+struct HoldingEngine {
+    held: VecDeque<Batch>,
+    goes_on: bool,
+    keys: Vec<Weak<KeyContext>>,
+}
+
+impl Engine for HoldingEngine {
+    fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        for job in &batch.jobs {
+            let key = batch.keys.get(job.key).expect("the job's key");
+            self.keys.push(Arc::downgrade(key));
+        }
+        self.held.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        let mut batch = self.held.pop_front().filter(|_| self.goes_on)?;
+        cpu::process(&mut batch);
+        assert!(batch.jobs.iter().all(|job| job.status == JobStatus::Done));
+        Some(batch)
+    }
+}
+
+impl HoldingEngine {
+    fn keys_left(&self) -> usize {
+        self.keys
+            .iter()
+            .filter(|key| key.strong_count() > 0)
+            .count()
+    }
+}
+
+/// Gives what was sealed.
+fn finish(outbound: &mut Outbound, engine: &mut HoldingEngine) -> Vec<Vec<u8>> {
+    engine.goes_on = true;
+    let mut sealed = Vec::new();
+    while let Some(batch) = outbound.poll(engine) {
+        sealed.extend(batch.trains(ONE).map(|train| train.esp.to_vec()));
+        outbound.recycle(batch);
+    }
+    sealed
+}
+
+#[test]
+fn a_removed_sa_lives_as_long_as_its_batch() {
+    let mut tunnel = Tunnel::new(GCM, true);
+    let mut engine = HoldingEngine::default();
+    let packet = inner(4, b"under way");
+    tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
+    tunnel.outbound.submit(&mut engine).expect("taken");
+    let (spi, number) = (tunnel.outbound_sa.common.spi, tunnel.outbound_sa.number());
+    let sa = Arc::downgrade(&tunnel.policy.remove(spi).expect("installed"));
+    let other = Tunnel::new(GCM, true);
+    tunnel.outbound_sa = Arc::clone(&other.outbound_sa);
+    tunnel.outbound.sweep_flows(usize::MAX);
+    assert!(sa.upgrade().is_some() && engine.keys_left() == 1);
+    let later: Vec<_> = (0..100).map(|_| Tunnel::new(GCM, true)).collect();
+    assert!(later.iter().all(|t| t.outbound_sa.number() != number));
+    let sealed = finish(&mut tunnel.outbound, &mut engine);
+    assert!(sa.upgrade().is_none() && engine.keys_left() == 0);
+    assert_eq!(tunnel.open(&sealed), [packet]);
+}
+
+#[test]
+fn an_sa_of_waiting_packets_is_not_let_go() {
+    let mut tunnel = Tunnel::new(GCM, true);
+    let mut engine = HoldingEngine::default();
+    tunnel
+        .outbound
+        .push(&tunnel.spd, &inner(4, b"waiting"))
+        .expect("room");
+    tunnel.policy.remove(tunnel.outbound_sa.common.spi);
+    tunnel.outbound.sweep_flows(usize::MAX);
+    tunnel.outbound.submit(&mut engine).expect("taken");
+    assert_eq!(finish(&mut tunnel.outbound, &mut engine).len(), 1);
+    assert!(Arc::strong_count(&tunnel.outbound_sa) > 1);
+    tunnel.outbound.sweep_flows(usize::MAX);
+    assert_eq!(Arc::strong_count(&tunnel.outbound_sa), 1);
+}
+
+fn host(n: u8) -> AddressRange {
+    AddressRange::host([10, 2, 0, n].into())
+}
+
+/// One SA a host, in one policy.
+fn hosts(count: u8) -> (Arc<Policy>, Spd) {
+    let policy = Arc::new(Policy::new(POLICY, "hosts"));
+    let key = key_material(GCM);
+    let left = prefix("10.1.0.0/16");
+    for n in 0..count {
+        let mut parameters = parameters(GCM, true, 0x1000 + u32::from(n), &key);
+        let selector = Selector::between(left, host(n));
+        parameters.selectors = SelectorSet::new(vec![selector]).expect("one");
+        let sa = OutboundSa::new(parameters).expect("good keys");
+        policy.install(Arc::new(sa));
+    }
+    let selector = Selector::between(left, prefix("10.2.0.0/16"));
+    let selectors = SelectorSet::new(vec![selector]).expect("one");
+    let protect = Action::Protect(Arc::clone(&policy));
+    let spd = Spd::new(vec![Entry::new(selectors, protect)]);
+    (policy, spd)
+}
+
+#[test]
+fn flows_that_give_way_take_nothing_from_their_batch() {
+    let (policy, spd) = hosts(200);
+    let mut outbound = Outbound::new(WalkLimits::default()).with_flows(8);
+    let mut engine = HoldingEngine::default();
+    for round in 0..3 {
+        for n in 0..200 {
+            let to = format!("10.2.0.{n}");
+            let packet = ipv4("10.1.0.7", &to, 17, 0, &[n; 20]);
+            outbound.push(&spd, &packet).expect("room");
+        }
+        outbound.submit(&mut engine).expect("taken");
+        // With the first round's batch still inside.
+        if round > 0 {
+            outbound.sweep_flows(usize::MAX);
+        }
+    }
+    let sealed = finish(&mut outbound, &mut engine);
+    let spis: HashSet<&[u8]> = sealed.iter().map(|esp| &esp[..4]).collect();
+    assert_eq!((sealed.len(), spis.len()), (600, 200));
+    // Eight flows have an SA still, and no other SA is kept.
+    outbound.sweep_flows(usize::MAX);
+    let kept = |sa: &&Arc<OutboundSa>| Arc::strong_count(sa) > 2;
+    let sas = policy.outbound_sas();
+    assert!(sas.iter().filter(kept).count() <= 8);
+    drop(sas);
+    for n in 0..200 {
+        policy.remove(0x1000 + n);
+    }
+    outbound.sweep_flows(usize::MAX);
+    assert_eq!(engine.keys_left(), 0);
+}
+
+#[test]
+fn an_sa_without_a_flow_is_kept_for_its_packets() {
+    let mut tunnel = Tunnel::new(GCM, true);
+    let mut engine = HoldingEngine::default();
+    let sa = Arc::clone(&tunnel.outbound_sa);
+    let before = Arc::strong_count(&sa);
+    for _ in 0..3 {
+        tunnel.outbound.push_dummy(&sa, 64).expect("room");
+    }
+    tunnel.outbound.submit(&mut engine).expect("taken");
+    assert_eq!(finish(&mut tunnel.outbound, &mut engine).len(), 3);
+    assert!(Arc::strong_count(&sa) > before);
+    tunnel.outbound.sweep_flows(usize::MAX);
+    assert_eq!(Arc::strong_count(&sa), before);
+}
+
+/// A number goes on to another SA, with another key, while the walk and its tables stay.
+#[test]
+fn a_number_never_stands_for_the_key_of_a_former_sa() {
+    let (policy, spd) = hosts(1);
+    let mut outbound = Outbound::new(WalkLimits::default());
+    let packet = ipv4("10.1.0.7", "10.2.0.0", 17, 0, &[0; 20]);
+    let mut reused = HashSet::new();
+    let mut rounds = 0;
+    let mut used = key_material(GCM);
+    for n in 0..50u32 {
+        let mut engine = HoldingEngine::default();
+        outbound.push(&spd, &packet).expect("room");
+        outbound.submit(&mut engine).expect("taken");
+        let sa = policy.outbound_sa().expect("one");
+        rounds += u32::from(!reused.insert(sa.number()));
+        let mut key = key_material(GCM);
+        key[0] = n as u8;
+        let mut parameters = parameters(GCM, true, 0x2000 + n, &key);
+        parameters.selectors = sa.common.selectors.clone();
+        policy.install(Arc::new(OutboundSa::new(parameters).expect("good keys")));
+        drop(sa);
+        outbound.sweep_flows(usize::MAX);
+        let mut sealed = finish(&mut outbound, &mut engine);
+        let context = KeyContext::new(GCM, true, &used).expect("good keys");
+        assert_eq!(cpu::open(&context, 1, &mut sealed[0]), JobStatus::Done);
+        used = key;
+        outbound.sweep_flows(usize::MAX);
+        assert_eq!(engine.keys_left(), 0, "round {n}");
+    }
+    assert!(rounds > 0, "no number came back");
+}
