@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use esplanade_crypto::{Batch, Job, Protocol};
+use esplanade_crypto::{Job, Protocol};
 
 use super::opened::{Content, Delivered, Facts, Nested, Side, Tag};
 use crate::drop_reason::DropReason;
@@ -19,33 +19,45 @@ use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
 
 /// Gives the length of the inner packet, which is in `content` now.
-#[inline]
+#[inline(always)]
 pub(super) fn finish(
     sa: &InboundSa,
-    batch: &mut Batch,
+    buffer: &mut [u8],
     side: &Side,
-    job: usize,
+    job: &Job,
     tag: &Tag,
     facts: &Facts,
     content: &mut Content,
-) -> Result<usize, DropReason> {
-    let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
+) -> Result<u32, DropReason> {
+    // The outer ECN field says nothing (RFC 6040 §4.2).
+    if sa.layout.is_esp_tunnel()
+        && facts.outer.tos & 0b11 == 0
+        && let Some((offset, len)) = plain_ipv4(sa, buffer, job)
+    {
+        content.deliver(Delivered {
+            offset,
+            len,
+            rebuilt: false,
+        });
+        return Ok(len);
+    }
+    finish_any(sa, buffer, side, job, tag, facts, content)
+}
+
+#[inline(never)]
+fn finish_any(
+    sa: &InboundSa,
+    buffer: &mut [u8],
+    side: &Side,
+    job: &Job,
+    tag: &Tag,
+    facts: &Facts,
+    content: &mut Content,
+) -> Result<u32, DropReason> {
     let layout = &sa.layout;
-    let buffer = &mut batch.buffer;
     let arrivals = &mut content.arrivals;
     let (offset, rebuilt, view) = match (layout.protocol, layout.mode) {
-        (Protocol::Esp, Mode::Tunnel) => match esp_tunnel(sa, buffer, job, &facts.outer, arrivals)?
-        {
-            (offset, Inner::Plain(len)) => {
-                content.deliver(Delivered {
-                    offset,
-                    len,
-                    rebuilt: false,
-                });
-                return Ok(len as usize);
-            }
-            (offset, Inner::Parsed(view)) => (offset, false, view),
-        },
+        (Protocol::Esp, Mode::Tunnel) => esp_tunnel(sa, buffer, job, &facts.outer, arrivals)?,
         (Protocol::Esp, Mode::Transport) => {
             esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?
         }
@@ -77,7 +89,7 @@ pub(super) fn finish(
             depth: facts.depth,
         }),
     }
-    Ok(view.total_len)
+    Ok(view.total_len as u32)
 }
 
 /// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of one are put together where
@@ -92,57 +104,54 @@ fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
 /// Where a packet begins, whether in [`Content::rebuilt`], and what it is.
 type Packet = (u32, bool, IpView);
 
-/// What came out of a tunnel.
-enum Inner {
-    /// A packet of this length that needed no more than a look at fixed offsets.
-    Plain(u32),
-    Parsed(IpView),
+/// Where the encrypted part lies that the SA's packets have.
+#[inline]
+fn body(sa: &InboundSa, job: &Job) -> std::ops::Range<usize> {
+    let start = job.esp as usize + sa.layout.esp_header_len();
+    let end = job.esp as usize + job.len as usize;
+    start..end.saturating_sub(sa.layout.icv_len())
 }
 
-#[inline]
 fn esp_tunnel(
     sa: &InboundSa,
     buffer: &mut [u8],
     job: &Job,
     facts: &OuterFacts,
     arrivals: &mut Arrivals,
-) -> Result<(u32, Inner), DropReason> {
-    let layout = &sa.layout;
-    let start = job.esp as usize + layout.esp_header_len();
-    let end = (job.esp as usize + job.len as usize).saturating_sub(layout.icv_len());
-    let body = buffer.get_mut(start..end).ok_or(DropReason::EngineFailed)?;
+) -> Result<Packet, DropReason> {
+    let range = body(sa, job);
+    let start = range.start as u32;
+    let body = buffer.get_mut(range).ok_or(DropReason::EngineFailed)?;
     let trailer = esp::parse_trailer(body).ok_or(DropReason::BadPadding)?;
     let payload = body
         .get_mut(..trailer.payload_len)
         .ok_or(DropReason::BadPadding)?;
-    if trailer.next_header == PROTOCOL_IPV4
-        && let Some(len) = plain_ipv4(sa, payload, facts.tos)
-    {
-        return Ok((start as u32, Inner::Plain(len)));
-    }
     let version = inner_version(trailer.next_header)?;
     // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
     let view = tunnelled(sa, payload, version, facts.tos, arrivals)?;
-    Ok((start as u32, Inner::Parsed(view)))
+    Ok((start, false, view))
 }
 
-/// The length of an IPv4 packet without options that the SA's first selector takes by its addresses alone and that
+/// Place and length of an IPv4 packet without options that the SA's first selector takes by its addresses alone and that
 /// passes as it is. None sends others the long way; it is not a verdict.
-#[inline]
-fn plain_ipv4(sa: &InboundSa, payload: &[u8], outer_tos: u8) -> Option<u32> {
-    let fixed = payload.first_chunk::<IPV4_HEADER_LEN>()?;
+#[inline(always)]
+fn plain_ipv4(sa: &InboundSa, buffer: &[u8], job: &Job) -> Option<(u32, u32)> {
+    let range = body(sa, job);
+    let start = range.start as u32;
+    let body = buffer.get(range)?;
+    let trailer = esp::parse_trailer(body)?;
+    let fixed = body.first_chunk::<IPV4_HEADER_LEN>()?;
+    let len = u16::from_be_bytes([fixed[2], fixed[3]]);
     let word =
         |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
-    let len = u16::from_be_bytes([fixed[2], fixed[3]]);
-    // The outer ECN field says nothing (RFC 6040 §4.2); IPsec may be nested.
-    let plain = fixed[0] == 0x45
-        && outer_tos & 0b11 == 0
+    // IPsec may be nested.
+    let plain = trailer.next_header == PROTOCOL_IPV4
+        && fixed[0] == 0x45
         && !matches!(fixed[9], esp::PROTOCOL | ah::PROTOCOL)
-        && usize::from(len) <= payload.len()
+        && usize::from(len) <= trailer.payload_len
         && usize::from(len) >= IPV4_HEADER_LEN;
-    let selected = sa.plain_ipv4.matches(word(16), word(12));
-    let sound = plain && selected && checksum::fold(checksum::sum(0, fixed)) == 0;
-    sound.then_some(len.into())
+    let passes = plain && sa.plain_ipv4.matches(word(16), word(12)) && checksum::is_sound(fixed);
+    passes.then_some((start, len.into()))
 }
 
 fn inner_version(next_header: u8) -> Result<IpVersion, DropReason> {

@@ -9,7 +9,7 @@ mod reports;
 
 use std::sync::Arc;
 
-use esplanade_crypto::{Batch, Direction, Engine, JobStatus, Protocol, RejectReason};
+use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, Protocol, RejectReason};
 
 use crate::audit::AuditEvent;
 use crate::circulation::Circulation;
@@ -250,33 +250,34 @@ fn finish_run(
     content: &mut Content,
     now_ms: u64,
 ) {
+    let Batch { jobs, buffer, .. } = batch;
     let first = run.first_job as usize;
-    let jobs = first..first + run.jobs as usize;
+    let of_run = first..first + run.jobs as usize;
+    let mut jobs = jobs.get(of_run.clone()).unwrap_or_default();
+    let mut tags = side.tags.get(of_run).unwrap_or_default().iter();
     content.turn_to(sa.interface);
     let (mut packets, mut bytes) = (0u64, 0u64);
     // Only the newest packet of all says where the peer is now.
     let mut newest_from = None;
-    let mut tags = side.tags.get(jobs.clone()).unwrap_or_default().iter();
-    let mut next = first;
-    while next < jobs.end {
-        let group = Group::of(batch, next, jobs.end, &sa.replay);
-        next += group.len;
-        for (job, tag) in (next - group.len..next).zip(&mut tags) {
+    while !jobs.is_empty() {
+        let group = Group::of(jobs, &sa.replay);
+        let (of_group, rest) = jobs.split_at_checked(group.len).unwrap_or_default();
+        jobs = rest;
+        for (job, tag) in of_group.iter().zip(&mut tags) {
             let Some(facts) = side.facts.get(tag.facts as usize) else {
                 continue;
             };
-            let finished = group.verdict(batch, job).and_then(|newest| {
+            let finished = group.verdict(job).and_then(|newest| {
                 packets += 1;
                 if newest {
                     newest_from = Some(facts);
                 }
-                finish::finish(sa, batch, side, job, tag, facts, content)
+                finish::finish(sa, buffer, side, job, tag, facts, content)
             });
             match finished {
-                Ok(passed) => bytes += passed as u64,
+                Ok(passed) => bytes += u64::from(passed),
                 Err(reason) => {
-                    let sequence = batch.jobs.get(job).map(|job| job.sequence);
-                    reports.drop_packet(reason, sa, sequence, &facts.outer);
+                    reports.drop_packet(reason, sa, Some(job.sequence), &facts.outer);
                 }
             }
         }
@@ -298,10 +299,9 @@ struct Group {
 }
 
 impl Group {
-    /// From job `first` on, before job `end`.
+    /// The first of these jobs.
     #[inline]
-    fn of(batch: &Batch, first: usize, end: usize, window: &ReplayWindow) -> Self {
-        let jobs = batch.jobs.get(first..end).unwrap_or_default();
+    fn of(jobs: &[Job], window: &ReplayWindow) -> Self {
         let block = jobs.first().map_or(0, |job| replay::block_of(job.sequence));
         let (mut seen, mut wanted, mut len) = (0u32, 0u32, 0);
         for job in jobs {
@@ -316,34 +316,30 @@ impl Group {
             len += 1;
         }
         Self {
-            // Job `first` is always in it.
-            len: len.max(1),
+            len,
             committed: window.commit_block(block, wanted),
         }
     }
 
     /// Whether the packet may pass; if so, whether it is the newest of all.
     #[inline]
-    fn verdict(&self, batch: &Batch, job: usize) -> Result<bool, DropReason> {
-        let job = batch.jobs.get(job).ok_or(DropReason::EngineFailed)?;
-        match job.status {
-            JobStatus::Done => {}
-            JobStatus::AuthFailed => return Err(DropReason::AuthenticationFailed),
-            JobStatus::Malformed | JobStatus::Pending => return Err(DropReason::EngineFailed),
-        }
+    fn verdict(&self, job: &Job) -> Result<bool, DropReason> {
         let bit = replay::bit(job.sequence);
         let Committed {
             accepted,
             before,
             newest,
         } = self.committed;
+        // Only what is done was asked for.
         if accepted & bit != 0 {
             // The highest one that was accepted.
-            Ok(newest && accepted ^ bit < bit)
-        } else if before & bit != 0 {
-            Err(DropReason::BeforeWindow)
-        } else {
-            Err(DropReason::Replayed)
+            return Ok(newest && accepted ^ bit < bit);
         }
+        Err(match job.status {
+            JobStatus::Done if before & bit != 0 => DropReason::BeforeWindow,
+            JobStatus::Done => DropReason::Replayed,
+            JobStatus::AuthFailed => DropReason::AuthenticationFailed,
+            JobStatus::Malformed | JobStatus::Pending => DropReason::EngineFailed,
+        })
     }
 }

@@ -39,6 +39,8 @@ struct Head {
     packet: Received,
     spi: u32,
     sequence_low: u32,
+    protocol: Protocol,
+    tos: u8,
 }
 
 /// Consecutive heads of one SA.
@@ -194,6 +196,8 @@ impl Stage {
                 packet,
                 spi,
                 sequence_low,
+                protocol: outer.protocol,
+                tos: outer.tos,
             });
         }
         result
@@ -205,20 +209,19 @@ impl Stage {
         let has_groups = sad.has_groups();
         let mut last = None;
         for (first, head) in self.heads.iter().enumerate() {
-            let outer = burst.outer(&head.packet);
             // An SPI alone does not name the SA of a group.
-            if last == Some((head.spi, outer.protocol)) && !has_groups {
+            if last == Some((head.spi, head.protocol)) && !has_groups {
                 continue;
             }
-            last = Some((head.spi, outer.protocol));
+            last = Some((head.spi, head.protocol));
             let group = match has_groups {
-                true => find_group(sad, reader, batch, outer, head),
+                true => find_group(sad, reader, batch, burst.outer(&head.packet), head),
                 false => None,
             };
             self.runs.push(StageRun {
                 first,
                 sa: group.unwrap_or_else(|| reader.find(sad, head.spi, head.sequence_low)),
-                protocol: outer.protocol,
+                protocol: head.protocol,
             });
         }
     }
@@ -284,12 +287,10 @@ fn prepare_run(
     let expired = sa.common.lifetime.expired(burst.now_ms);
     let edges = sa.replay.edges();
     for head in heads {
-        let outer = burst.outer(&head.packet);
-        let len = head.packet.len as usize;
         let saved = side.saved.len() as u32;
         let checked = if batch.jobs.len() >= burst.jobs_max {
             Err(DropReason::TooLong)
-        } else if layout.protocol == Protocol::Esp && !layout.fits(len) {
+        } else if layout.protocol == Protocol::Esp && !layout.fits(head.packet.len as usize) {
             Err(DropReason::MalformedEsp)
         } else if expired {
             Err(DropReason::LifetimeExpired)
@@ -297,31 +298,34 @@ fn prepare_run(
             let sequence = sa.replay.check_between(edges, head.sequence_low);
             sequence.map_err(DropReason::from)
         };
-        let range = match (&checked, layout.protocol) {
-            (Ok(_), Protocol::Ah) => prepare_ah(sa, batch, &mut side.saved, outer, &head.packet),
-            _ => Ok(Range {
-                start: head.packet.offset,
-                len: head.packet.len,
-                icv: 0,
-            }),
-        };
-        match (checked, range) {
-            (Ok(sequence), Ok(range)) => {
-                batch.jobs.push(Job {
-                    key,
-                    esp: range.start,
-                    len: range.len,
-                    icv: range.icv,
-                    sequence,
-                    class: layout.class(outer.tos),
-                    status: JobStatus::Pending,
-                });
+        let job = checked.and_then(|sequence| {
+            let (start, len, icv) = match layout.protocol {
+                Protocol::Esp => (head.packet.offset, head.packet.len, 0),
+                Protocol::Ah => {
+                    let outer = burst.outer(&head.packet);
+                    prepare_ah(sa, batch, &mut side.saved, outer, &head.packet)?
+                }
+            };
+            Ok(Job {
+                key,
+                esp: start,
+                len,
+                icv,
+                sequence,
+                class: layout.class(head.tos),
+                status: JobStatus::Pending,
+            })
+        });
+        match job {
+            Ok(job) => {
+                batch.jobs.push(job);
                 side.tags.push(Tag {
                     facts: burst.first_facts + head.packet.facts,
                     saved,
                 });
             }
-            (Err(reason), _) | (_, Err(reason)) => {
+            Err(reason) => {
+                let outer = burst.outer(&head.packet);
                 reports.drop_packet(reason, sa, Some(head.sequence_low.into()), outer);
                 result = Err(reason);
             }
@@ -391,21 +395,15 @@ fn ends(header: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// What the engine is given.
-struct Range {
-    start: u32,
-    len: u32,
-    icv: u32,
-}
-
-/// Checks an AH and takes the mutable fields away while the engine works (RFC 4302 §3.4).
+/// Checks an AH and takes the mutable fields away while the engine works (RFC 4302 §3.4). Gives
+/// offset and length of what it works on, and where the ICV is in that.
 fn prepare_ah(
     sa: &InboundSa,
     batch: &mut Batch,
     saved: &mut Vec<u8>,
     outer: &OuterFacts,
     packet: &Received,
-) -> Result<Range, DropReason> {
+) -> Result<(u32, u32, u32), DropReason> {
     let at = usize::from(outer.header_len);
     let start = (packet.offset as usize).checked_sub(at);
     let end = packet.offset as usize + packet.len as usize;
@@ -429,9 +427,10 @@ fn prepare_ah(
         }
         Err(_) => return Err(DropReason::MalformedAh),
     }
-    Ok(Range {
-        start: packet.offset - at as u32,
-        len: packet.len + at as u32,
-        icv: (at + ah::FIXED_LEN + layout.iv_len()) as u32,
-    })
+    let icv = at + ah::FIXED_LEN + layout.iv_len();
+    Ok((
+        packet.offset - at as u32,
+        packet.len + at as u32,
+        icv as u32,
+    ))
 }

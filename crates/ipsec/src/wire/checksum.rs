@@ -20,6 +20,17 @@ pub fn fold(mut sum: u64) -> u16 {
     !(sum as u16)
 }
 
+/// Whether the checksum of an IPv4 header without options is right. Their sum is a multiple of 0xffff, whatever the
+/// order of bytes, and is not zero as the version is not.
+#[inline]
+pub(crate) fn is_sound(header: &[u8; 20]) -> bool {
+    let (words, _) = header.as_chunks::<4>();
+    let words = words
+        .iter()
+        .map(|word| u64::from(u32::from_ne_bytes(*word)));
+    words.sum::<u64>().is_multiple_of(0xffff)
+}
+
 /// The checksum after one 16-bit word changed (RFC 1624 equation 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
@@ -34,6 +45,17 @@ mod tests {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(fold(sum(0, &bytes)), !0xddf2);
         assert_eq!(fold(sum(0, &bytes[..7])), !0xddf2u16.wrapping_sub(0xf7));
+    }
+
+    #[test]
+    fn a_header_is_sound_if_its_sum_says_so() {
+        let mut header = [
+            0x45, 0, 0, 84, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 100, 0, 0, 2,
+        ];
+        for value in 0..=u16::MAX {
+            header[10..12].copy_from_slice(&value.to_be_bytes());
+            assert_eq!(is_sound(&header), fold(sum(0, &header)) == 0, "{value:#x}");
+        }
     }
 
     #[test]
