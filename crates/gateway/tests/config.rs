@@ -537,14 +537,20 @@ fn secrets_never_show() {
 
 #[test]
 fn a_quote_left_open_shows_no_secret() {
-    let text = concat!(
-        "connections { site { remote_addrs = 198.51.100.1\n remote { auth = psk\n id = \"CN\n",
-        "secrets { ike { secret = HUNTER2\n } }\n id = \"\n } } }\n"
-    );
-    let shown = read(text).map_or_else(
-        |errors| errors.render(false),
-        |loaded| format!("{loaded:?}"),
-    );
+    for opened in ["id = \"CN", "id = \"CN, O=Example", "certs = \"a, b"] {
+        let text = format!(
+            "connections {{ site {{ remote_addrs = 198.51.100.1\n remote {{ auth = psk\n {opened}\n\
+             secrets {{ ike {{ id = a, secret = HUNTER2, x\n }} }}\n id = \"\n }} }} }}\n"
+        );
+        let shown = read(&text).map_or_else(
+            |errors| errors.render(false),
+            |loaded| format!("{loaded:?}"),
+        );
+        assert!(!shown.contains("HUNTER2"), "{shown}");
+    }
+    let text = "connections { site { remote_addrs = \"1\nsecrets { ike { id = a, secret = HUNTER2, x\n\" } }";
+    let shown = refusal(text);
+    assert!(shown.contains("a list goes on one line"), "{shown}");
     assert!(!shown.contains("HUNTER2"), "{shown}");
 }
 

@@ -18,7 +18,7 @@ use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
 use super::tree::Node;
 use super::value::{
-    Bad, Parsed, address_match, given, number, read, read_list, report, switch, time, word,
+    Bad, Parsed, address_match, given, number, parts, read, read_list, report, switch, time, word,
 };
 use super::{proposal, schema};
 
@@ -353,13 +353,7 @@ fn local_auth(
         d.push(Diagnostic::error(what).at(section.name.at).help(help));
         return None;
     };
-    let files: Vec<&str> = entry
-        .value
-        .value
-        .split(',')
-        .map(str::trim)
-        .filter(|file| !file.is_empty())
-        .collect();
+    let files = parts("certs", entry, d);
     if files.len() > 1 {
         let bad = Bad::new(
             "a choice of own certificates is not supported yet",
@@ -416,13 +410,7 @@ fn remote_auth(
     let files = |key: &str, folder: &str, d: &mut Diagnostics| {
         let mut found = Vec::new();
         if let Some(entry) = given(section, key) {
-            for file in entry
-                .value
-                .value
-                .split(',')
-                .map(str::trim)
-                .filter(|file| !file.is_empty())
-            {
+            for file in parts(key, entry, d) {
                 found.extend(store.certificates(folder, file, entry.value.at, d));
             }
         }

@@ -59,19 +59,33 @@ pub(super) fn read_list<T>(
 ) -> Option<Vec<T>> {
     let entry = given(node, key)?;
     let mut list = Vec::new();
-    for part in entry
-        .value
-        .value
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
+    for part in parts(key, entry, diagnostics) {
         match parse(part) {
             Ok(value) => list.push(value),
             Err(bad) => report(key, bad, entry.value.at, diagnostics),
         }
     }
     Some(list)
+}
+
+/// The comma-separated parts of a value on one line. Behind a quote that was left open, lines that follow may hold a
+/// secret, and findings show the parts that they are about.
+pub(super) fn parts<'a>(
+    key: &str,
+    entry: &'a Entry,
+    diagnostics: &mut Diagnostics,
+) -> Vec<&'a str> {
+    let text = entry.value.value.trim();
+    if text.contains(['\n', '\r']) {
+        let bad = Bad::new(
+            "a list goes on one line",
+            "perhaps a quote in front of it is never closed",
+        );
+        report(key, bad, entry.value.at, diagnostics);
+        return Vec::new();
+    }
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 pub(super) fn report(key: &str, bad: Bad, at: Location, diagnostics: &mut Diagnostics) {
