@@ -32,10 +32,12 @@ pub(crate) use outward::{is_of_sa, size_limit};
 const SLOT: usize = 65_536;
 /// How often a worker without packets looks after what it remembers.
 const IDLE_MS: i32 = 1000;
-/// Sets of the flow cache that are looked at in a millisecond with packets.
+/// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
 const SWEPT: usize = 4;
-/// And a round without: a few milliseconds at most, in which a packet could arrive.
-const SWEPT_IDLE: usize = 1 << 14;
+/// And more where the cache is so large that a round of all sets, of eight flows each, would take longer than this.
+const ROUND_MS: usize = 30_000;
+/// But no more at a time: a few milliseconds, in which a packet could arrive.
+const SWEPT_MAX: usize = 1 << 14;
 /// Datagrams of one receive. Eight coalesced ones are half a megabyte, as much as the cache near the processor keeps.
 const RECEIVE_BURST: usize = 8;
 const PACKETS_MAX: usize = 2048;
@@ -81,6 +83,8 @@ pub(super) struct Run {
     path_errors: PathErrors,
     auditor: Auditor,
     dummies: Option<Dummies>,
+    /// That the flow cache has room for.
+    flows: usize,
 }
 
 impl Run {
@@ -155,6 +159,7 @@ impl Run {
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
             dummies: dummies.map(Dummies::new),
+            flows,
         })
     }
 
@@ -211,7 +216,7 @@ impl Run {
             self.report_events();
             if self.now_ms != last_ms {
                 self.keep_time();
-                self.let_go(ready == 0);
+                self.let_go(self.now_ms.saturating_sub(last_ms));
             }
         }
     }
@@ -229,10 +234,9 @@ impl Run {
     }
 
     /// SAs that were removed, with their keys, do not stay in what this worker remembers.
-    fn let_go(&mut self, idle: bool) {
+    fn let_go(&mut self, passed_ms: u64) {
         self.inbound.refresh(self.database.sad());
-        self.outbound
-            .sweep_flows(if idle { SWEPT_IDLE } else { SWEPT });
+        self.outbound.sweep_flows(swept(self.flows, passed_ms));
     }
 
     fn keep_time(&mut self) {
@@ -267,6 +271,14 @@ impl Run {
     }
 }
 
+/// Sets of a flow cache to look at after so much time: wakes alone, for dummies too, make no work.
+fn swept(flows: usize, passed_ms: u64) -> usize {
+    let sets = flows.div_ceil(8);
+    let of_ms = sets.div_ceil(ROUND_MS).max(SWEPT);
+    let passed_ms = usize::try_from(passed_ms).unwrap_or(usize::MAX);
+    of_ms.saturating_mul(passed_ms).min(SWEPT_MAX)
+}
+
 fn descriptor(sockets: &WorkerSockets, source: Source) -> BorrowedFd<'_> {
     match source {
         Source::Ike(index) => sockets.ike[index].as_fd(),
@@ -274,5 +286,21 @@ fn descriptor(sockets: &WorkerSockets, source: Source) -> BorrowedFd<'_> {
         Source::Esp(index) => sockets.esp[index].as_fd(),
         Source::Ah(index) => sockets.ah[index].as_fd(),
         Source::Icmp(index) => sockets.icmp[index].as_fd(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sweep_goes_with_time() {
+        assert_eq!(swept(65_536, 0), 0);
+        assert_eq!(swept(65_536, 1), SWEPT);
+        assert_eq!(swept(65_536, 10), 10 * SWEPT);
+        assert_eq!(swept(65_536, u64::MAX), SWEPT_MAX);
+        // A round of the largest cache takes no longer than it may.
+        let largest = 16_777_216;
+        assert!(swept(largest, 1) * ROUND_MS >= largest / 8);
     }
 }
