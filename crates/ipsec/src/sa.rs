@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch_line};
 
 use crate::drop_reason::SaDropCounters;
+use crate::fragment::Arrivals;
 use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
@@ -447,6 +448,8 @@ pub struct InboundSa {
     pub common: SaCommon,
     /// Where authenticated packets come from, as last reported.
     observed: Mutex<SocketAddr>,
+    /// With `non_first_fragments` only.
+    pub(crate) arrivals: Option<Box<Arrivals>>,
 }
 
 const _: () = {
@@ -518,6 +521,9 @@ impl InboundSa {
             true => PlainIpv4::NONE,
             false => PlainIpv4::new(&parameters.selectors),
         };
+        let arrivals = parameters
+            .non_first_fragments
+            .then(|| Box::new(Arrivals::new()));
         let common = SaCommon::new(parameters)?;
         Ok(Self {
             layout: common.layout,
@@ -526,6 +532,7 @@ impl InboundSa {
             replay,
             observed_short: AtomicU64::new(short(remote)),
             observed: Mutex::new(remote),
+            arrivals,
             plain_ipv4,
         })
     }

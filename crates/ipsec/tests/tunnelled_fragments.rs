@@ -142,13 +142,9 @@ fn what_is_known_about_fragments_ages() {
     assert_eq!(narrow.common.drops.get(DropReason::UnknownFragment), 1);
 }
 
-/// Two SAs with the same selectors: what passes on one says nothing about the other.
-// RFC 4301 R54
-#[test]
-fn fragments_pass_on_the_sa_of_their_first() {
-    let mut tunnel = Tunnel::new(TRANSFORM, false);
-    narrow(&tunnel, of_version(0, 17, SERVICE), true);
-    let mut other = Tunnel::new(TRANSFORM, false);
+/// A second SA with the same selectors into the SAD of `tunnel`, and what sends on it.
+fn second(tunnel: &Tunnel) -> (Tunnel, Arc<InboundSa>) {
+    let other = Tunnel::new(TRANSFORM, false);
     let spi = tunnel.database.sad().allocate_spi().expect("room");
     let key = key_material(TRANSFORM);
     let sa = InboundSa::new(SaParameters {
@@ -157,15 +153,21 @@ fn fragments_pass_on_the_sa_of_their_first() {
         ..parameters(TRANSFORM, false, spi, &key)
     });
     let sa = Arc::new(sa.expect("good keys"));
-    tunnel
-        .database
-        .sad()
-        .insert(Arc::clone(&sa))
-        .expect("allocated");
+    let sad = tunnel.database.sad();
+    sad.insert(Arc::clone(&sa)).expect("allocated");
     let outbound = OutboundSa::new(parameters(TRANSFORM, false, spi, &key));
     other.policy.remove(other.outbound_sa.common.spi);
     other.policy.install(Arc::new(outbound.expect("good keys")));
+    (other, sa)
+}
 
+/// What passes on one says nothing about the other.
+// RFC 4301 R54
+#[test]
+fn fragments_pass_on_the_sa_of_their_first() {
+    let mut tunnel = Tunnel::new(TRANSFORM, false);
+    narrow(&tunnel, of_version(0, 17, SERVICE), true);
+    let (mut other, sa) = second(&tunnel);
     let first = tunnel.seal(&[fragment(FIRST)]);
     let later = other.seal(&[fragment(LATER)]);
     assert_eq!(tunnel.open(&[first, later].concat()), [fragment(FIRST)]);
@@ -230,22 +232,27 @@ fn fragments_of_ipv6_too() {
     assert_eq!(narrow.common.drops.get(DropReason::UnknownFragment), 1);
 }
 
-/// A peer cannot make the gateway remember without end.
+/// A peer cannot make the gateway remember without end, nor forget what another peer has sent.
 #[test]
-fn the_oldest_first_fragment_is_forgotten() {
+fn the_oldest_first_fragment_of_an_sa_is_forgotten() {
     let mut tunnel = Tunnel::new(TRANSFORM, false);
     narrow(&tunnel, of_version(0, 17, SERVICE), true);
+    let (mut other, _) = second(&tunnel);
     let numbered = |id: u16, field| {
         let mut packet = fragment(field);
         packet[4..6].copy_from_slice(&id.to_be_bytes());
         fix_checksum(&mut packet);
         packet
     };
-    for first in (0..=4096u16).collect::<Vec<_>>().chunks(64) {
+    let first = other.seal(&[numbered(0, FIRST)]);
+    assert_eq!(tunnel.open(&first).len(), 1);
+    for first in (0..=256u16).collect::<Vec<_>>().chunks(64) {
         let packets: Vec<_> = first.iter().map(|id| numbered(*id, FIRST)).collect();
         let sealed = tunnel.seal(&packets);
         assert_eq!(tunnel.open(&sealed).len(), packets.len());
     }
     let sealed = tunnel.seal(&[numbered(0, LATER), numbered(1, LATER)]);
     assert_eq!(tunnel.open(&sealed), [numbered(1, LATER)]);
+    let later = other.seal(&[numbered(0, LATER)]);
+    assert_eq!(tunnel.open(&later), [numbered(0, LATER)]);
 }

@@ -3,81 +3,97 @@
 //! Where the peers agreed on it, they pass behind a first fragment that passed on the same SA (§7.3). Those that come
 //! before it are dropped, not held: the peer sent them in order, and what it loses is one datagram.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::{Fragment, FragmentKey, Tracker, check};
 use crate::drop_reason::DropReason;
 use crate::icmp_errors::check_selectors;
-use crate::sa::SaCommon;
+use crate::sa::{InboundSa, SaCommon};
 use crate::selector::{Flow, PortRange, Selector};
 use crate::wire::IpView;
 
-/// First fragments known at a time, of all SAs, and for how long.
-const FIRST_MAX: usize = 4096;
+/// First fragments that an SA knows at a time, and for how long.
+const FIRST_MAX: usize = 256;
 const FIRST_MS: u64 = 30_000;
 
-/// What one worker knows about fragments that have passed.
+/// What is known about the fragments that have passed on one SA. It is the SA's own, so that no peer makes the
+/// gateway forget what another has sent; all workers share it.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    /// By SA and datagram, where the data of the first fragment ends.
-    first: Tracker<(u32, FragmentKey), usize>,
-    pub now_ms: u64,
-}
-
-impl Default for Arrivals {
-    fn default() -> Self {
-        Self {
-            first: Tracker::new(FIRST_MAX, FIRST_MS),
-            now_ms: 0,
-        }
-    }
+    /// Where the data of the first fragment ends.
+    first: Mutex<Tracker<FragmentKey, usize>>,
 }
 
 impl Arrivals {
-    /// Whether the SA is for this fragment, from which `view` was parsed.
-    #[cold]
-    pub fn check(&mut self, sa: &SaCommon, packet: &[u8], view: &IpView) -> Result<(), DropReason> {
-        let Ok(Some(fragment)) = Fragment::parse(packet, view) else {
-            return Err(DropReason::MalformedInner);
-        };
-        if fragment.offset > 0 {
-            return self.check_later(sa, packet, view, &fragment);
+    pub fn new() -> Self {
+        Self {
+            first: Mutex::new(Tracker::new(FIRST_MAX, FIRST_MS)),
         }
-        check_selectors(sa, packet, view)?;
-        let flow = Flow {
-            ports: None,
-            ..view.inbound_flow()
-        };
-        let ports_decide = !matching(sa, &flow).any(|selector| !is_opaque(selector));
-        if ports_decide && sa.non_first_fragments && !fragment.is_atomic() {
-            refuse_tiny(packet, &fragment)?;
-            let end = fragment.data.len();
-            self.first.first((sa.spi, fragment.key), end, self.now_ms);
-        }
-        Ok(())
     }
 
-    fn check_later(
-        &self,
-        sa: &SaCommon,
-        packet: &[u8],
-        view: &IpView,
-        fragment: &Fragment,
-    ) -> Result<(), DropReason> {
-        let flow = view.inbound_flow();
-        if matching(sa, &flow).any(|selector| !is_opaque(selector)) {
-            return Ok(());
-        }
-        // §7.2: not onto the ports of the first fragment, which took another way.
-        if matching(sa, &flow).next().is_some() {
-            return refuse_tiny(packet, fragment);
-        }
-        if !sa.non_first_fragments {
-            return Err(DropReason::SelectorMismatch);
-        }
-        match self.first.later(&(sa.spi, fragment.key), self.now_ms) {
-            None => Err(DropReason::UnknownFragment),
-            Some(end) if fragment.offset < end => Err(DropReason::FragmentRefused),
-            Some(_) => refuse_tiny(packet, fragment),
-        }
+    fn first(&self, key: FragmentKey, end: usize, now_ms: u64) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.first(key, end, now_ms);
+    }
+
+    fn later(&self, key: &FragmentKey, now_ms: u64) -> Option<usize> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.later(key, now_ms)
+    }
+}
+
+/// Whether the SA is for this fragment, from which `view` was parsed.
+#[cold]
+pub(crate) fn check_arrival(
+    sa: &InboundSa,
+    packet: &[u8],
+    view: &IpView,
+    now_ms: u64,
+) -> Result<(), DropReason> {
+    let Ok(Some(fragment)) = Fragment::parse(packet, view) else {
+        return Err(DropReason::MalformedInner);
+    };
+    if fragment.offset > 0 {
+        return check_later(sa, packet, view, &fragment, now_ms);
+    }
+    check_selectors(&sa.common, packet, view)?;
+    let flow = Flow {
+        ports: None,
+        ..view.inbound_flow()
+    };
+    let ports_decide = !matching(&sa.common, &flow).any(|selector| !is_opaque(selector));
+    if ports_decide
+        && !fragment.is_atomic()
+        && let Some(arrivals) = &sa.arrivals
+    {
+        refuse_tiny(packet, &fragment)?;
+        arrivals.first(fragment.key, fragment.data.len(), now_ms);
+    }
+    Ok(())
+}
+
+fn check_later(
+    sa: &InboundSa,
+    packet: &[u8],
+    view: &IpView,
+    fragment: &Fragment,
+    now_ms: u64,
+) -> Result<(), DropReason> {
+    let flow = view.inbound_flow();
+    if matching(&sa.common, &flow).any(|selector| !is_opaque(selector)) {
+        return Ok(());
+    }
+    // §7.2: not onto the ports of the first fragment, which took another way.
+    if matching(&sa.common, &flow).next().is_some() {
+        return refuse_tiny(packet, fragment);
+    }
+    let Some(arrivals) = &sa.arrivals else {
+        return Err(DropReason::SelectorMismatch);
+    };
+    match arrivals.later(&fragment.key, now_ms) {
+        None => Err(DropReason::UnknownFragment),
+        Some(end) if fragment.offset < end => Err(DropReason::FragmentRefused),
+        Some(_) => refuse_tiny(packet, fragment),
     }
 }
 

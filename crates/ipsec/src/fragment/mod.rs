@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::wire::ip::{IPV6_HEADER_LEN, IpView, Malformed};
 use crate::wire::{IpVersion, be16, be32};
 
-pub(crate) use arrival::Arrivals;
+pub(crate) use arrival::{Arrivals, check_arrival};
 pub use cut::{CutError, Pieces};
 pub use reassemble::{Limits, Pushed, Reassembler, Refusal};
 pub use track::Tracker;

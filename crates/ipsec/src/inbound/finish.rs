@@ -6,7 +6,7 @@ use esplanade_crypto::{Job, Protocol};
 
 use super::opened::{Content, Delivered, Facts, Nested, Side, Tag};
 use crate::drop_reason::DropReason;
-use crate::fragment::Arrivals;
+use crate::fragment::check_arrival;
 use crate::icmp_errors::check_selectors;
 use crate::outbound::set_protocol_and_len;
 use crate::sa::{InboundSa, Mode};
@@ -55,9 +55,9 @@ fn finish_any(
     content: &mut Content,
 ) -> Result<u32, DropReason> {
     let layout = &sa.layout;
-    let arrivals = &mut content.arrivals;
+    let now_ms = content.now_ms;
     let (offset, rebuilt, view) = match (layout.protocol, layout.mode) {
-        (Protocol::Esp, Mode::Tunnel) => esp_tunnel(sa, buffer, job, &facts.outer, arrivals)?,
+        (Protocol::Esp, Mode::Tunnel) => esp_tunnel(sa, buffer, job, &facts.outer, now_ms)?,
         (Protocol::Esp, Mode::Transport) => {
             esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?
         }
@@ -71,7 +71,7 @@ fn finish_any(
             };
             ah::restore(frame, saved);
             match mode {
-                Mode::Tunnel => ah_tunnel(sa, frame, job, ah_at, &facts.outer, arrivals)?,
+                Mode::Tunnel => ah_tunnel(sa, frame, job, ah_at, &facts.outer, now_ms)?,
                 Mode::Transport => ah_transport(sa, frame, ah_at, &mut content.rebuilt)?,
             }
         }
@@ -117,7 +117,7 @@ fn esp_tunnel(
     buffer: &mut [u8],
     job: &Job,
     facts: &OuterFacts,
-    arrivals: &mut Arrivals,
+    now_ms: u64,
 ) -> Result<Packet, DropReason> {
     let range = body(sa, job);
     let start = range.start as u32;
@@ -128,7 +128,7 @@ fn esp_tunnel(
         .ok_or(DropReason::BadPadding)?;
     let version = inner_version(trailer.next_header)?;
     // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
-    let view = tunnelled(sa, payload, version, facts.tos, arrivals)?;
+    let view = tunnelled(sa, payload, version, facts.tos, now_ms)?;
     Ok((start, false, view))
 }
 
@@ -170,7 +170,7 @@ fn tunnelled(
     payload: &mut [u8],
     version: IpVersion,
     outer_tos: u8,
-    arrivals: &mut Arrivals,
+    now_ms: u64,
 ) -> Result<IpView, DropReason> {
     let mut view = IpView::parse(payload).map_err(|_| DropReason::MalformedInner)?;
     if view.version != version {
@@ -178,7 +178,7 @@ fn tunnelled(
     }
     match view.fragment {
         false => check_selectors(&sa.common, payload, &view)?,
-        true => arrivals.check(&sa.common, payload, &view)?,
+        true => check_arrival(sa, payload, &view, now_ms)?,
     }
     if !tunnel::decapsulate_ecn(payload, &mut view, outer_tos) {
         return Err(DropReason::EcnNotCapable);
@@ -195,14 +195,14 @@ fn ah_tunnel(
     job: &Job,
     ah_at: usize,
     facts: &OuterFacts,
-    arrivals: &mut Arrivals,
+    now_ms: u64,
 ) -> Result<Packet, DropReason> {
     let header = frame.get(ah_at..).and_then(ah::AhHeader::parse);
     let header = header.ok_or(DropReason::MalformedAh)?;
     let version = inner_version(header.next_header)?;
     let start = ah_at + header.header_len;
     let payload = frame.get_mut(start..).ok_or(DropReason::MalformedAh)?;
-    let view = tunnelled(sa, payload, version, facts.tos, arrivals)?;
+    let view = tunnelled(sa, payload, version, facts.tos, now_ms)?;
     Ok((job.esp + start as u32, false, view))
 }
 

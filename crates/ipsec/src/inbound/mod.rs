@@ -16,7 +16,6 @@ use crate::circulation::Circulation;
 pub use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
-use crate::fragment::Arrivals;
 use crate::outbound::{NESTING_MAX, WalkLimits};
 use crate::replay::{self, Committed, ReplayWindow};
 use crate::sa::InboundSa;
@@ -36,7 +35,6 @@ pub struct Inbound {
     /// The number of batches ever given to the engine.
     submitted: u64,
     reader: SadReader,
-    arrivals: Arrivals,
     stage: prepare::Stage,
     reports: Reports,
     now_ms: u64,
@@ -49,7 +47,6 @@ impl Inbound {
             batches: Circulation::new(Direction::Open, &limits),
             submitted: 0,
             reader: SadReader::new(),
-            arrivals: Arrivals::default(),
             stage: prepare::Stage::default(),
             reports: Reports::new(),
             now_ms: 0,
@@ -170,23 +167,13 @@ impl Inbound {
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<OpenedBatch> {
         let (mut batch, mut side) = self.batches.poll(engine)?;
         let mut content = std::mem::take(&mut side.content);
-        std::mem::swap(&mut content.arrivals, &mut self.arrivals);
-        content.arrivals.now_ms = self.now_ms;
+        content.now_ms = self.now_ms;
         for run in &side.runs {
             if let Some(sa) = self.reader.get(run.sa) {
                 let reports = &mut self.reports;
-                finish_run(
-                    reports,
-                    sa,
-                    &mut batch,
-                    &side,
-                    run,
-                    &mut content,
-                    self.now_ms,
-                );
+                finish_run(reports, sa, &mut batch, &side, run, &mut content);
             }
         }
-        std::mem::swap(&mut content.arrivals, &mut self.arrivals);
         let delivered = content.delivered.len() as u64;
         self.reports.counters.count_out(delivered, content.bytes);
         side.content = content;
@@ -248,7 +235,6 @@ fn finish_run(
     side: &Side,
     run: &Run,
     content: &mut Content,
-    now_ms: u64,
 ) {
     let Batch { jobs, buffer, .. } = batch;
     let first = run.first_job as usize;
@@ -286,7 +272,7 @@ fn finish_run(
         reports.observe(sa, &facts.outer);
     }
     if packets > 0
-        && let Some(event) = sa.common.lifetime.count(packets, bytes, now_ms)
+        && let Some(event) = sa.common.lifetime.count(packets, bytes, content.now_ms)
     {
         reports.raise(sa, event);
     }

@@ -4,7 +4,6 @@ use esplanade_crypto::Batch;
 
 use crate::circulation;
 use crate::drop_reason::DropReason;
-use crate::fragment::Arrivals;
 use crate::sad::{SaName, SadReader};
 use crate::tunnel::OuterFacts;
 use crate::wire::IpView;
@@ -55,8 +54,8 @@ pub(super) struct Content {
     pub interfaces: Vec<(usize, u32)>,
     /// Packets that are IPsec again.
     pub nested: Vec<Nested>,
-    /// Which fragments have passed: the walk's, lent while it finishes the batch.
-    pub arrivals: Arrivals,
+    /// The caller's time, by which fragments age.
+    pub now_ms: u64,
     /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
     pub rebuilt: Vec<u8>,
 }
