@@ -192,3 +192,53 @@ def test_a_tunnel_can_refuse_what_routers_say(topology, daemon):
     sender = topology.host_a.run([sys.executable, "-c", PROBE, FAR[4], "1400"], timeout=30)
     assert sender.stdout.split() == ["50", "1500"], "the sender was told"
     assert b.drops("no-policy") > before
+
+
+# Prints the lengths of what comes.
+COUNT = """
+import socket, sys
+v6 = ":" in sys.argv[1]
+with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as listener:
+    listener.bind((sys.argv[1], 40300))
+    listener.settimeout(20)
+    print("ready", flush=True)
+    for _ in range(int(sys.argv[2])):
+        print(len(listener.recv(65536)), flush=True)
+"""
+
+# Sends datagrams of `length` bytes.
+SEND = """
+import socket, sys, time
+address, length, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for _ in range(count):
+        sender.sendto(bytes(length), (address, 40300))
+        time.sleep(0.05)
+"""
+
+
+# Put together, a datagram of IPv6 would be too long for the network behind B, where no router may cut it again.
+@pytest.mark.parametrize("version, agreed", [(4, True), (6, True), (4, False)],
+                         ids=["v4-agreed", "v6-agreed", "v4-one-end-only"])
+def test_fragments_through_a_tunnel_for_ports(version, agreed, topology, daemon):
+    """RFC 4301 section 7.3: as they are where both ends say so, otherwise put together before the tunnel."""
+    settings = pair(topology, inner=version)
+    port = settings[0].child()["remote_ts"] + "[udp/40300]"
+    for one, key in zip(settings, ("remote_ts", "local_ts")):
+        one.child()[key] = port
+        if agreed or one is settings[0]:
+            one.child()["non_first_fragments"] = "yes"
+    a, b = establish(daemon, esplanade_pair, settings)
+    address, length = topology.b.host(version), 4000
+    # The first ones may get lost while the sender learns how long fragments may be.
+    listener = topology.host_b.start([sys.executable, "-c", COUNT, address, "5"], stdout=subprocess.PIPE)
+    try:
+        assert listener.popen.stdout.readline() == b"ready\n"
+        topology.host_a.run([sys.executable, "-c", SEND, address, str(length), "10"], timeout=30)
+        lengths = [int(listener.popen.stdout.readline()) for _ in range(5)]
+    finally:
+        listener.stop()
+    assert lengths == [length] * 5
+    assert (a.drops("reassembled") == 0) == agreed
+    for reason in ("unknown-fragment", "fragment-refused", "selector-mismatch"):
+        assert b.drops(reason) == 0, reason

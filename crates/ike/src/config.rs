@@ -283,6 +283,8 @@ pub struct Child {
     pub inactivity: Duration,
     /// Every flow has an SA of its own: selectors come from the packet that asks for it (RFC 4301 section 4.4.1.2, PFP).
     pub from_packet: bool,
+    /// Later fragments are sent and taken on an SA for certain ports, if the peer agrees (RFC 4301 section 7.3).
+    pub non_first_fragments: bool,
 }
 
 impl Default for Child {
@@ -300,6 +302,7 @@ impl Default for Child {
             replay_window: 1024,
             inactivity: Duration::ZERO,
             from_packet: false,
+            non_first_fragments: false,
         }
     }
 }

@@ -175,6 +175,8 @@ pub struct ChildSaInstalled {
     pub mode: Mode,
     /// The peer takes TFC padding (RFC 7296 section 1.3.1).
     pub tfc: bool,
+    /// Both ends take later fragments on an SA for certain ports (RFC 4301 section 7.3).
+    pub non_first_fragments: bool,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,
     pub spi_in: u32,

@@ -547,6 +547,33 @@ fn a_peer_may_refuse_tfc_padding() {
     assert_eq!(tfc, [true, false]);
 }
 
+/// RFC 7296 section 1.3.1: only where both ends ask for it, and again with each rekeying.
+// RFC 4301 R52
+#[test]
+fn later_fragments_are_agreed_upon() {
+    let wants = |child: &mut Child| child.non_first_fragments = true;
+    for (of_a, of_b) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut pair = Pair::with(|a, b| {
+            of_a.then(|| change(a, wants));
+            of_b.then(|| change(b, wants));
+        });
+        pair.initiate();
+        pair.run(SECOND);
+        for by_a in [true, false] {
+            let side = if by_a { &mut pair.a } else { &mut pair.b };
+            assert_eq!(side.endpoint.rekey(pair.now, "site", Some("net")), Ok(1));
+            pair.flush();
+            pair.run(SECOND);
+        }
+        pair.assert_agreed(1, 1);
+        for side in [&pair.a, &pair.b] {
+            let agreed = side.installed.iter().map(|sa| sa.non_first_fragments);
+            assert_eq!(agreed.collect::<Vec<_>>(), [of_a && of_b; 3]);
+        }
+        pair.assert_clean_end();
+    }
+}
+
 #[test]
 fn an_idle_child_is_closed() {
     let (mut a, b) = default_configs();

@@ -16,7 +16,9 @@ use super::interface::{self, IfIds};
 use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::Node;
-use super::value::{Bad, Parsed, bytes, count, given, number, read, read_list, report, time, word};
+use super::value::{
+    Bad, Parsed, bytes, count, given, number, read, read_list, report, switch, time, word,
+};
 use super::{header, proposal, schema};
 
 /// An entry for the security policy database, in the order of [`super::Loaded::policies`].
@@ -136,6 +138,7 @@ pub(super) fn child(
         .map_or(REPLAY_WINDOW, |window| window as u32),
         inactivity: read(node, "inactivity", d, time).unwrap_or_default(),
         from_packet: !policy.sa.populate.is_none(),
+        non_first_fragments: read(node, "non_first_fragments", d, switch).unwrap_or_default(),
     };
     if policy.action != PolicyAction::Protect {
         check_shunt(node, &policy, start, d);

@@ -204,6 +204,7 @@ pub const CHILD: Schema = Schema {
         "dscp_map",
         "ttl",
         "icmp_errors",
+        "non_first_fragments",
         "tfc_padding",
         "tfc_dummies",
         "inactivity",

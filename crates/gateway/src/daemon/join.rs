@@ -246,6 +246,7 @@ impl Join {
             dscp: configured.sa.dscp,
             class: configured.sa.class,
             icmp_errors: configured.sa.icmp_errors,
+            non_first_fragments: event.non_first_fragments,
             installed_ms: now_ms,
             ..SaParameters::new(
                 spi,

@@ -1,28 +1,38 @@
-//! Fragments from the protected side where a policy wants to see ports (RFC 4301 §7): put together for an SA, let through
-//! after their first one where the policy is Bypass.
+//! Fragments from the protected side where a policy wants to see ports (RFC 4301 §7): put together for an SA; let through
+//! behind their first one where the policy is Bypass, or where the peer agreed to take them so.
 
 use esplanade_ipsec::fragment::{Fragment, FragmentKey, Limits, Pushed, Reassembler, Tracker};
+use esplanade_ipsec::sa::Mode;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::{Decision, Spd};
 use esplanade_ipsec::wire::IpView;
 
 use super::counters::{IoCounters, add};
 
-/// Bypassed datagrams whose later fragments are known at a time, and for how long.
-const BYPASSED_MAX: usize = 4096;
-const BYPASSED_MS: u64 = 30_000;
+/// Datagrams that pass in pieces and whose first fragment is known at a time, and for how long.
+const FIRST_MAX: usize = 4096;
+const FIRST_MS: u64 = 30_000;
 
 /// What a packet is for the outbound walk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
     /// It goes on as it is.
     AsItIs,
-    /// A later fragment of a datagram whose first one was bypassed.
-    Bypass,
+    /// A later fragment, with the protocol and ports of its first one to be judged by.
+    Behind(IpView),
     /// It waits for the rest of its datagram.
     Held,
     Whole(Vec<u8>),
     Refused,
+}
+
+/// What a first fragment shows that later ones do not.
+#[derive(Clone, Debug)]
+struct First {
+    protocol: u8,
+    ports: Option<(u16, u16)>,
+    /// Where its data ends: later ones lie behind.
+    end: usize,
 }
 
 #[derive(Debug)]
@@ -30,8 +40,7 @@ pub(super) struct Fragments {
     /// Where all of them come from.
     interface: u32,
     reassembler: Reassembler,
-    /// By which snapshot of the SPD.
-    bypassed: Tracker<FragmentKey, u64>,
+    passing: Tracker<FragmentKey, First>,
 }
 
 impl Fragments {
@@ -39,7 +48,7 @@ impl Fragments {
         Self {
             interface,
             reassembler: Reassembler::new(Limits::default()),
-            bypassed: Tracker::new(BYPASSED_MAX, BYPASSED_MS),
+            passing: Tracker::new(FIRST_MAX, FIRST_MS),
         }
     }
 
@@ -66,23 +75,15 @@ impl Fragments {
             Ok(None) => return Admitted::AsItIs,
             Err(_) => return Admitted::Refused,
         };
-        let flow = Flow {
-            interface: self.interface,
-            ..view.outbound_flow()
-        };
-        if !spd.ports_decide(&flow) {
+        if !spd.ports_decide(&self.flow(view)) {
             return Admitted::AsItIs;
         }
-        // RFC 4301 §7.4 demands state for Bypass: the packet leaves as it came, in fragments.
-        if fragment.offset > 0 && self.bypassed.later(&fragment.key, now_ms) == Some(spd.id()) {
-            return Admitted::Bypass;
-        }
-        if fragment.offset == 0 {
-            if matches!(spd.outbound(&flow), Decision::Bypass) {
-                self.bypassed.first(fragment.key, spd.id(), now_ms);
-                return Admitted::AsItIs;
-            }
-            self.bypassed.forget(&fragment.key);
+        let known = match fragment.offset {
+            0 => self.begin(spd, (packet, view), &fragment, now_ms),
+            _ => self.follow(spd, (packet, view), &fragment, now_ms),
+        };
+        if let Some(admitted) = known {
+            return admitted;
         }
         match self.reassembler.push(packet, &fragment, now_ms) {
             Pushed::Held => {
@@ -98,6 +99,74 @@ impl Fragments {
                 Admitted::Refused
             }
         }
+    }
+
+    fn flow(&self, view: &IpView) -> Flow {
+        Flow {
+            interface: self.interface,
+            ..view.outbound_flow()
+        }
+    }
+
+    /// A first fragment; none if its datagram must be put together.
+    fn begin(
+        &mut self,
+        spd: &Spd,
+        (packet, view): (&[u8], &IpView),
+        fragment: &Fragment,
+        now_ms: u64,
+    ) -> Option<Admitted> {
+        if !passes_in_pieces(spd, &self.flow(view)) {
+            self.passing.forget(&fragment.key);
+            return None;
+        }
+        if fragment.is_atomic() {
+            return Some(Admitted::AsItIs);
+        }
+        if !fragment.is_sound(packet) {
+            return Some(Admitted::Refused);
+        }
+        let first = First {
+            protocol: view.protocol,
+            ports: view.ports,
+            end: fragment.data.len(),
+        };
+        self.passing.first(fragment.key, first, now_ms);
+        Some(Admitted::AsItIs)
+    }
+
+    /// A later fragment: RFC 4301 §7.4 demands state for Bypass, §7.3 for SAs.
+    fn follow(
+        &mut self,
+        spd: &Spd,
+        (packet, view): (&[u8], &IpView),
+        fragment: &Fragment,
+        now_ms: u64,
+    ) -> Option<Admitted> {
+        let first = self.passing.later(&fragment.key, now_ms)?;
+        let view = IpView {
+            protocol: first.protocol,
+            ports: first.ports,
+            ..*view
+        };
+        // The SPD may have changed since.
+        if !passes_in_pieces(spd, &self.flow(&view)) {
+            return None;
+        }
+        let refused = fragment.offset < first.end || !fragment.is_sound(packet);
+        Some(match refused {
+            true => Admitted::Refused,
+            false => Admitted::Behind(view),
+        })
+    }
+}
+
+/// Whether the fragments of a datagram need not come together before they go out.
+fn passes_in_pieces(spd: &Spd, flow: &Flow) -> bool {
+    match spd.outbound(flow) {
+        Decision::Bypass => true,
+        Decision::Protect(sa) => sa.common.non_first_fragments && sa.common.mode == Mode::Tunnel,
+        Decision::Discard(_) | Decision::Acquire(_) => false,
     }
 }
 
@@ -146,9 +215,14 @@ mod tests {
         let (mut fragments, spd) = (Fragments::new(0), spd());
         let (first, later) = (fragment(1, 0, true, 53), fragment(1, 2, false, 53));
         assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
-        assert_eq!(admit(&mut fragments, &spd, &later, 1), Admitted::Bypass);
+        let behind = admit(&mut fragments, &spd, &later, 1);
+        let Admitted::Behind(view) = behind else {
+            panic!("{behind:?}");
+        };
+        let decision = spd.outbound(&view.outbound_flow());
+        assert!(matches!(decision, Decision::Bypass), "{decision:?}");
         assert_eq!(
-            admit(&mut fragments, &spd, &later, BYPASSED_MS),
+            admit(&mut fragments, &spd, &later, FIRST_MS),
             Admitted::Held
         );
         let other = fragment(2, 2, false, 53);
@@ -172,7 +246,69 @@ mod tests {
         let (mut fragments, before) = (Fragments::new(0), spd());
         let (first, later) = (fragment(1, 0, true, 53), fragment(1, 2, false, 53));
         assert_eq!(admit(&mut fragments, &before, &first, 0), Admitted::AsItIs);
-        assert_eq!(admit(&mut fragments, &spd(), &later, 1), Admitted::Held);
+        let mut entries = before.entries().to_vec();
+        (entries[0].action, entries[1].action) = (Action::Discard, Action::Bypass);
+        let after = Spd::new(entries);
+        assert_eq!(admit(&mut fragments, &after, &later, 1), Admitted::Held);
+    }
+
+    /// Another first fragment's data, and TCP's flags, are not overwritten.
+    #[test]
+    fn later_fragments_lie_behind_their_first() {
+        let (mut fragments, spd) = (Fragments::new(0), spd());
+        let first = fragment(1, 0, true, 53);
+        assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
+        let onto = fragment(1, 1, false, 53);
+        assert_eq!(admit(&mut fragments, &spd, &onto, 0), Admitted::Refused);
+        // Seven of its bytes, the ports too.
+        let mut tiny = fragment(2, 0, true, 53);
+        tiny.truncate(27);
+        (tiny[3], tiny[10], tiny[11]) = (27, 0, 0);
+        let sum = checksum::fold(checksum::sum(0, &tiny[..20]));
+        tiny[10..12].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(admit(&mut fragments, &spd, &tiny, 0), Admitted::Refused);
+    }
+
+    // RFC 4301 R52
+    #[test]
+    fn an_sa_takes_pieces_only_where_the_peer_agreed() {
+        use esplanade_crypto::Transform;
+        use esplanade_ipsec::sa::{OutboundSa, Path, SaParameters};
+        use esplanade_ipsec::spd::{Policy, PolicyId};
+        use std::sync::Arc;
+
+        for agreed in [true, false] {
+            let transform = Transform::ESP[0];
+            let key: Vec<u8> = (1..=transform.key_material_len() as u8).collect();
+            let mut entries = spd().entries().to_vec();
+            let path = Path {
+                local: "192.0.2.1:0".parse().unwrap(),
+                remote: "192.0.2.2:0".parse().unwrap(),
+                udp_encap: false,
+            };
+            let selectors = entries[0].selectors.clone();
+            let sa = OutboundSa::new(SaParameters {
+                non_first_fragments: agreed,
+                ..SaParameters::new(0x100, PolicyId(1), transform, &key, selectors, path)
+            });
+            let policy = Arc::new(Policy::new(PolicyId(1), "dns"));
+            policy.install(Arc::new(sa.unwrap()));
+            entries[0].action = Action::Protect(policy);
+            let spd = Spd::new(entries);
+            let mut fragments = Fragments::new(0);
+            let first = admit(&mut fragments, &spd, &fragment(1, 0, true, 53), 0);
+            let later = admit(&mut fragments, &spd, &fragment(1, 2, false, 53), 0);
+            match agreed {
+                true => {
+                    assert_eq!(first, Admitted::AsItIs);
+                    assert!(matches!(later, Admitted::Behind(view) if view.ports == Some((7, 53))));
+                }
+                false => {
+                    assert_eq!(first, Admitted::Held);
+                    assert!(matches!(later, Admitted::Whole(_)), "{later:?}");
+                }
+            }
+        }
     }
 
     #[test]

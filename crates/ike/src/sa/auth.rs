@@ -211,7 +211,7 @@ impl IkeSa {
                 .map(Payload::IdR),
         );
         payloads.push(Payload::Auth(auth));
-        payloads.extend(child.mode_request());
+        payloads.extend(child.requests());
         payloads.push(Payload::Sa(child.offer.clone()));
         payloads.push(Payload::TsI(child.local_ts.clone()));
         payloads.push(Payload::TsR(child.remote_ts.clone()));

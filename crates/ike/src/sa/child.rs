@@ -84,6 +84,8 @@ pub(crate) struct Agreement<'a> {
     pub(crate) mode: Mode,
     /// The peer takes TFC padding.
     pub(crate) tfc: bool,
+    /// Both ends take later fragments.
+    pub(crate) non_first_fragments: bool,
     pub(crate) spi_in: u32,
     pub(crate) local_ts: Vec<TrafficSelector>,
     pub(crate) remote_ts: Vec<TrafficSelector>,
@@ -132,6 +134,7 @@ impl ChildSa {
                 initiator: agreed.initiator,
                 mode: agreed.mode,
                 tfc: agreed.tfc,
+                non_first_fragments: agreed.non_first_fragments,
                 local_ts: agreed.local_ts.clone(),
                 remote_ts: agreed.remote_ts.clone(),
                 spi_in: agreed.spi_in,

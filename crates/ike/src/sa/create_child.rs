@@ -63,10 +63,9 @@ impl PendingChild {
             .map_or(ProtocolId::ESP, |proposal| proposal.protocol)
     }
 
-    /// What asks for another mode than the tunnel's (section 1.3.1).
-    pub(super) fn mode_request(&self) -> Option<Payload> {
-        (self.config.mode == Mode::Transport)
-            .then(|| notify(NotifyType::USE_TRANSPORT_MODE, Vec::new()))
+    /// What asks for another mode than the tunnel's, and for later fragments (section 1.3.1).
+    pub(super) fn requests(&self) -> impl Iterator<Item = Payload> + use<> {
+        requests(self.config.mode, self.config.non_first_fragments)
     }
 }
 
@@ -80,6 +79,15 @@ pub(super) struct ChildPayloads<'a> {
     transport: bool,
     /// TFC padding is taken.
     tfc: bool,
+    /// Later fragments too (RFC 4301 section 7.3).
+    non_first_fragments: bool,
+}
+
+fn requests(mode: Mode, non_first_fragments: bool) -> impl Iterator<Item = Payload> {
+    let transport = (mode == Mode::Transport).then_some(NotifyType::USE_TRANSPORT_MODE);
+    let fragments = non_first_fragments.then_some(NotifyType::NON_FIRST_FRAGMENTS_ALSO);
+    let kinds = transport.into_iter().chain(fragments);
+    kinds.map(|kind| notify(kind, Vec::new()))
 }
 
 impl<'a> ChildPayloads<'a> {
@@ -107,6 +115,9 @@ impl<'a> ChildPayloads<'a> {
             tfc: message
                 .notification(NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED)
                 .is_none(),
+            non_first_fragments: message
+                .notification(NotifyType::NON_FIRST_FRAGMENTS_ALSO)
+                .is_some(),
         })
     }
 }
@@ -288,7 +299,7 @@ impl IkeSa {
                 child.spi_in,
             )));
         }
-        payloads.extend(pending.mode_request());
+        payloads.extend(pending.requests());
         payloads.push(Payload::Sa(pending.offer.clone()));
         payloads.push(Payload::Nonce(pending.nonce.clone()));
         if let Some(key_pair) = &pending.key_pair {
@@ -406,6 +417,7 @@ impl IkeSa {
             chosen: &chosen,
             mode,
             tfc: theirs.tfc,
+            non_first_fragments: theirs.non_first_fragments && pending.config.non_first_fragments,
             spi_in: pending.spi_in,
             local_ts: theirs.ts_i.to_vec(),
             remote_ts: theirs.ts_r.to_vec(),
@@ -649,11 +661,13 @@ impl IkeSa {
                 NotifyType::NO_ADDITIONAL_SAS,
             ));
         };
+        let non_first_fragments = theirs.non_first_fragments && config.non_first_fragments;
         let agreement = Agreement {
             config,
             chosen: &chosen,
             mode,
             tfc: theirs.tfc,
+            non_first_fragments,
             spi_in,
             local_ts: local_ts.clone(),
             remote_ts: remote_ts.clone(),
@@ -669,9 +683,7 @@ impl IkeSa {
         chosen.answer.spi = spi_in.to_be_bytes().to_vec();
         let mut payloads = vec![Payload::Sa(vec![chosen.answer])];
         payloads.extend(public);
-        if mode == Mode::Transport {
-            payloads.push(notify(NotifyType::USE_TRANSPORT_MODE, Vec::new()));
-        }
+        payloads.extend(requests(mode, non_first_fragments));
         payloads.push(Payload::TsI(remote_ts));
         payloads.push(Payload::TsR(local_ts));
         Ok((child, payloads))

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{Fragment, FragmentKey, Tracker, check};
+use super::{Fragment, FragmentKey, Tracker};
 use crate::drop_reason::DropReason;
 use crate::icmp_errors::check_selectors;
 use crate::sa::{InboundSa, SaCommon};
@@ -98,8 +98,8 @@ fn check_later(
 }
 
 fn refuse_tiny(packet: &[u8], fragment: &Fragment) -> Result<(), DropReason> {
-    let data = packet.get(fragment.data.clone()).unwrap_or_default();
-    check(packet, fragment, data).map_err(|_| DropReason::FragmentRefused)
+    let sound = fragment.is_sound(packet);
+    sound.then_some(()).ok_or(DropReason::FragmentRefused)
 }
 
 fn matching<'a>(sa: &'a SaCommon, flow: &'a Flow) -> impl Iterator<Item = &'a Selector> {

@@ -63,6 +63,13 @@ impl Fragment {
         self.offset == 0 && !self.more
     }
 
+    /// Whether it can be judged by itself, without what the others of its datagram say: the ports and TCP's flags are
+    /// in the first one whole, and this one does not lie on them (RFC 1858, RFC 3128).
+    pub fn is_sound(&self, packet: &[u8]) -> bool {
+        let data = packet.get(self.data.clone()).unwrap_or_default();
+        check(packet, self, data).is_ok()
+    }
+
     fn parse_v4(packet: &[u8], view: &IpView) -> Option<Option<Self>> {
         let field = be16(packet, 6)?;
         if field & 0x3fff == 0 {

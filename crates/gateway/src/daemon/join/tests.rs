@@ -55,6 +55,7 @@ fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> C
         name: "net".into(),
         initiator: true,
         mode: Mode::Tunnel,
+        non_first_fragments: false,
         tfc: true,
         local_ts: wire("10.1.0.0/16"),
         remote_ts: wire(remote),

@@ -126,7 +126,7 @@ impl Run {
         {
             Admitted::AsItIs => self.outbound_packet(spd, &header, packet, &view),
             Admitted::Held => {}
-            Admitted::Bypass => self.bypass_fragment(&header, packet),
+            Admitted::Behind(view) => self.outbound_packet(spd, &header, packet, &view),
             Admitted::Whole(mut whole) => match IpView::parse(&whole) {
                 Ok(mut view) => {
                     // Its sender let it be fragmented, in IPv6 too.
@@ -292,21 +292,6 @@ impl Run {
             };
             self.auditor.record(event, 1, self.now_ms);
         }
-    }
-
-    /// The walk would judge the fragment without its ports; this counts it in the walk's place.
-    fn bypass_fragment(&mut self, header: &VnetHeader, packet: &[u8]) {
-        let Ok(segments) = Segments::new(header, packet) else {
-            self.outbound.drop_malformed(packet.len());
-            return;
-        };
-        let counters = self.outbound.counters();
-        counters.packets_in.fetch_add(1, Ordering::Relaxed);
-        counters
-            .bytes_in
-            .fetch_add(packet.len() as u64, Ordering::Relaxed);
-        counters.packets_bypassed.fetch_add(1, Ordering::Relaxed);
-        self.bypass(&segments);
     }
 
     fn bypass(&self, segments: &Segments<'_>) {
