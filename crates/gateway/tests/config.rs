@@ -350,6 +350,17 @@ fn surprises_are_warned_about() {
             "`tfc_dummies`: `inactivity` never",
         ),
         (
+            site("", "tfc_padding = 1500"),
+            "`tfc_padding`: longer than the longest packet",
+        ),
+        (
+            site(
+                "",
+                "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n replay_window = 64",
+            ),
+            "`replay_window`: pass and drop",
+        ),
+        (
             site(
                 "",
                 "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n copy_ecn = no",
@@ -364,6 +375,13 @@ fn surprises_are_warned_about() {
         let rendered = good(&text).warnings.render(false);
         assert!(rendered.contains(expected), "{expected}: {rendered}");
     }
+    let quiet = site(
+        "",
+        "tfc_dummies = 5\n tfc_padding = mtu\n inactivity = 0\n dscp_map = *:0\n copy_ecn = no\n ttl = 9",
+    );
+    let rendered = good(&quiet).warnings.render(false);
+    assert!(!rendered.contains("`tfc_") && !rendered.contains("`dscp_map`"));
+    assert!(!rendered.contains("`copy_ecn`") && !rendered.contains("`ttl`"));
 }
 
 #[test]

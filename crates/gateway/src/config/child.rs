@@ -166,9 +166,20 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
     // What the longest inner packet has.
     let tun_mtu = from.map_or(parent.gateway.mtu, |interface| interface.mtu);
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
+    let tfc = read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default();
+    if let (TfcPadding::To(len), Some(entry)) = (tfc, given(node, "tfc_padding"))
+        && len > tun_mtu
+    {
+        let what = format!(
+            "`tfc_padding`: longer than the longest packet, which is {tun_mtu} bytes by the TUN device's MTU"
+        );
+        let help =
+            "set `tfc_padding = mtu`: longer packets hide nothing more, and may be fragmented";
+        d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
+    }
     SaOptions {
         tunnel: header::tunnel(node, d),
-        tfc: read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default(),
+        tfc,
         dummies: read(node, "tfc_dummies", d, |text| number(text, 0..=DUMMIES_MAX))
             .map_or(0, |rate| rate as u8),
         dscp: read_list(node, "dscp", d, header::dscp)
@@ -255,7 +266,8 @@ fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         let what = "without `tfc_padding` lengths tell dummy packets from others";
         warn(what, "add `tfc_padding = mtu`");
     }
-    if dummies && given(node, "inactivity").is_some() {
+    let inactivity = given(node, "inactivity").map(|entry| time(&entry.value.value));
+    if dummies && inactivity.is_some_and(|time| time.is_ok_and(|time| !time.is_zero())) {
         let what = "`inactivity` never closes an SA that sends dummy packets";
         warn(what, "leave one of them out");
     }
@@ -289,6 +301,16 @@ const DUMMIES_MAX: u64 = 100;
 /// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder.
 const REPLAY_WINDOW: u32 = 1024;
 
+/// Keys about SAs that do not change what a policy seems to let pass.
+const OF_SAS: [&str; 6] = [
+    "esp_proposals",
+    "ah_proposals",
+    "replay_window",
+    "inactivity",
+    "dpd_action",
+    "close_action",
+];
+
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
     // `dscp` would seem to let less pass than it does.
     for key in ["dscp", "class", "pfp", "icmp_errors"] {
@@ -298,6 +320,13 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
                 "leave it out",
             );
             report(key, bad, entry.value.at, d);
+        }
+    }
+    for key in OF_SAS {
+        if let Some(entry) = given(node, key) {
+            let what = format!("`{key}`: pass and drop have no SA");
+            let help = "leave it out: it changes nothing";
+            d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
         }
     }
     let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
