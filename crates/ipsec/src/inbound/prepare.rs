@@ -25,7 +25,7 @@ pub struct Received {
 }
 
 /// Packets that go through the steps together, so that their cache misses overlap.
-const STAGE: usize = 64;
+const STAGE: usize = 128;
 
 /// The packets of a step whose SAs are known.
 #[derive(Default)]
@@ -283,7 +283,7 @@ fn prepare_run(
     burst: &Burst<'_>,
 ) -> Result<(), DropReason> {
     let mut result = Ok(());
-    let layout = sa.layout;
+    let layout = &sa.layout;
     let expired = sa.common.lifetime.expired(burst.now_ms);
     let edges = sa.replay.edges();
     for head in heads {
