@@ -36,7 +36,7 @@ pub use cpu::CpuEngine;
 pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};
 pub use key::{KeyContext, KeyError};
-pub use prefetch::{prefetch, prefetch_line};
+pub use prefetch::prefetch_line;
 pub use slots::SlotTable;
 pub use transform::{IvKind, Protocol, Transform};
 pub use weak::WeakKey;

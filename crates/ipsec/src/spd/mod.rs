@@ -254,8 +254,8 @@ impl Spd {
         self.discards
     }
 
-    /// Whether a packet must not pass although it came through an SA that is for it: the entries are in order, and one
-    /// in front of the SA's own discards it (RFC 4301 §4.4.1).
+    /// Whether a packet must not pass although it came through an SA that is for it: the entries are in order, and the
+    /// first that matches discards it (RFC 4301 §4.4.1).
     pub fn inbound_discards(&self, flow: &Flow) -> bool {
         let first = self.find(flow, true);
         first.is_some_and(|(_, entry, _)| matches!(entry.action, Action::Discard))

@@ -138,7 +138,8 @@ impl Run {
     }
 }
 
-/// The SA's selectors took the packet; an entry in front of its own may not.
+/// The SA took the packet; an entry in front of its own may not. An ICMP error that came by its quote has no entry of
+/// its own, and any Discard for its header stands, as it does outbound.
 fn is_discarded(spd: &Spd, packet: &[u8], interface: u32) -> bool {
     let flow = IpView::parse(packet).map(|view| Flow {
         interface,
