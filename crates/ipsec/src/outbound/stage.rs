@@ -9,7 +9,7 @@ use crate::wire::{IpVersion, IpView};
 
 /// Packets that go through the steps together: enough for their cache misses to overlap, few enough for what is
 /// known about them to stay near.
-pub(super) const PACKETS: usize = 64;
+pub(super) const PACKETS: usize = 128;
 
 /// What is known about a stage. It is kept for the next one, so that its memory need not be made again.
 #[derive(Default)]
