@@ -1,7 +1,5 @@
 //! What an engine works on: jobs, collected in batches.
 
-use std::sync::Arc;
-
 use crate::key::KeyContext;
 use crate::slots::SlotTable;
 
@@ -50,10 +48,8 @@ pub struct Batch {
     pub jobs: Vec<Job>,
     /// A snapshot of the submitter's keys, so that no job counts a reference. A key has the same number in all batches
     /// of its submitter: an engine can keep what it made of a key in a slot of its own under that number, and has to
-    /// make it anew only when it finds another [`Arc`] there than the one it has kept.
+    /// make it anew only when it finds another [`Arc`](std::sync::Arc) there than the one it has kept.
     pub keys: SlotTable<KeyContext>,
-    /// Keys of [`Batch::add_key`].
-    added: u32,
     used: usize,
 }
 
@@ -66,7 +62,6 @@ impl Batch {
             buffer: vec![0; buffer_len],
             jobs: Vec::with_capacity(jobs),
             keys: SlotTable::new(),
-            added: 0,
             used: 0,
         }
     }
@@ -97,24 +92,10 @@ impl Batch {
         self.buffer.len() - self.used
     }
 
-    /// Puts `key` into a table that is the batch's own, for submitters that have none. Consecutive packets of one SA
-    /// share an entry.
-    pub fn add_key(&mut self, key: &Arc<KeyContext>) -> u32 {
-        let last = self.added.checked_sub(1);
-        let last = last.filter(|last| self.keys.get(*last).is_some_and(|k| Arc::ptr_eq(k, key)));
-        last.unwrap_or_else(|| {
-            let number = self.added;
-            self.keys.insert(number, Arc::clone(key));
-            self.added += 1;
-            number
-        })
-    }
-
     /// Empties the batch for its next use and lets go of its keys; the arena keeps its memory.
     pub fn clear(&mut self) {
         self.jobs.clear();
         self.keys = SlotTable::new();
-        self.added = 0;
         self.used = 0;
     }
 }

@@ -115,9 +115,10 @@ fn a_batch_mixes_transforms_and_protocols() {
         batch.reserve(3).expect("room");
         let offset = batch.reserve(bytes.len()).expect("room");
         batch.buffer[offset..offset + bytes.len()].copy_from_slice(&bytes);
-        let key = batch.add_key(&Arc::new(key(transform, true, 6)));
+        let number = batch.jobs.len() as u32;
+        batch.keys.insert(number, Arc::new(key(transform, true, 6)));
         batch.jobs.push(Job {
-            key,
+            key: number,
             esp: offset as u32,
             len: bytes.len() as u32,
             icv: icv as u32,

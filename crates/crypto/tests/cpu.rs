@@ -107,7 +107,7 @@ fn job(key: u32, esp: u32, len: u32) -> Job {
 fn jobs_outside_the_batch_are_malformed() {
     let transform = Transform::ESP[0];
     let mut batch = Batch::new(Direction::Open, 100, 4);
-    batch.add_key(&Arc::new(key(transform, false, 1)));
+    batch.keys.insert(0, Arc::new(key(transform, false, 1)));
     batch.jobs.extend([
         job(1, 0, 50),
         job(0, 90, 50),
@@ -141,12 +141,10 @@ fn the_queue_is_bounded_and_in_order() {
 }
 
 #[test]
-fn keys_of_consecutive_packets_are_shared() {
+fn a_cleared_batch_keeps_its_arena_and_no_key() {
     let first = Arc::new(key(Transform::ESP[0], false, 1));
-    let second = Arc::new(key(Transform::ESP[0], false, 2));
     let mut batch = Batch::new(Direction::Seal, 10, 4);
-    let indexes = [&first, &first, &second, &second, &first].map(|k| batch.add_key(k));
-    assert_eq!(indexes, [0, 0, 1, 1, 2]);
+    batch.keys.insert(700, Arc::clone(&first));
     assert_eq!(batch.reserve(10), Some(0));
     assert_eq!(batch.reserve(1), None);
     assert_eq!((batch.used(), batch.free()), (10, 0));

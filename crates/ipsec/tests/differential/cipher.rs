@@ -67,10 +67,10 @@ impl Cipher for Keyed {
     fn authenticate(&self, sequence: u64, packet: &[u8], ah: usize) -> Vec<u8> {
         let mut batch = Batch::new(Direction::Seal, packet.len(), 1);
         batch.buffer.copy_from_slice(packet);
-        let key = batch.add_key(&self.0);
+        batch.keys.insert(0, Arc::clone(&self.0));
         let icv = ah + 12 + self.iv_len();
         batch.jobs.push(Job {
-            key,
+            key: 0,
             esp: 0,
             len: packet.len() as u32,
             icv: icv as u32,
