@@ -67,7 +67,8 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
         report.step(
             "decision",
             "held: ports count here, and it shows none. It waits until its datagram is whole, and that is decided on; if \
-             its first fragment was bypassed, it follows that (RFC 4301 §7.3)",
+             its first fragment left as it was, bypassed or through an SA with non_first_fragments, it follows that \
+             (RFC 4301 §7.3)",
         );
         return report;
     }
