@@ -11,11 +11,15 @@ use crate::DropReason;
 pub enum AuditKind {
     /// Outbound: no policy lets the packet out (RFC 4301 §5.1).
     NoPolicy,
+    /// Outbound: a policy discards the packet (RFC 4301 §5.1.1).
+    Discard,
+    /// Outbound: the policy has no SA for the packet (RFC 4301 §5.1.1).
+    NoOutboundSa,
     /// Outbound: sequence numbers would cycle (RFC 4303 §3.3.3).
     SequenceOverflow,
     /// Inbound: no SA for SPI and destination (RFC 4303 §3.4.2).
     NoSa,
-    /// Inbound: a fragment offered to ESP or AH (RFC 4303 §3.4.1).
+    /// A fragment offered to ESP or AH (RFC 4303 §3.4.1), or outbound to transport mode (§3.3.4).
     Fragment,
     /// Inbound: replayed, or left of the window (RFC 4303 §3.4.3).
     Replay,
@@ -34,8 +38,10 @@ pub enum AuditKind {
 }
 
 impl AuditKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::NoPolicy,
+        Self::Discard,
+        Self::NoOutboundSa,
         Self::SequenceOverflow,
         Self::NoSa,
         Self::Fragment,
@@ -51,6 +57,8 @@ impl AuditKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NoPolicy => "no-policy",
+            Self::Discard => "discard",
+            Self::NoOutboundSa => "no-outbound-sa",
             Self::SequenceOverflow => "sequence-overflow",
             Self::NoSa => "no-sa",
             Self::Fragment => "fragment",
@@ -68,6 +76,9 @@ impl AuditKind {
     pub const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::NoPolicy => Some(Self::NoPolicy),
+            DropReason::PolicyDiscard => Some(Self::Discard),
+            DropReason::NoSa | DropReason::OutsideSaSelectors => Some(Self::NoOutboundSa),
+            DropReason::Fragment => Some(Self::Fragment),
             DropReason::SequenceExhausted => Some(Self::SequenceOverflow),
             DropReason::UnknownSpi => Some(Self::NoSa),
             DropReason::Replayed | DropReason::BeforeWindow => Some(Self::Replay),

@@ -110,11 +110,17 @@ fn later_fragments_pass_behind_their_first_where_the_ends_agreed() {
     let sealed = tunnel.seal(&[other, neighbour]);
     assert!(tunnel.open(&sealed).is_empty());
     assert_eq!(narrow.common.drops.get(DropReason::UnknownFragment), 3);
-    let kinds = tunnel
-        .inbound
-        .drain_audits()
-        .map(|(event, n)| (event.kind.name(), n));
-    assert_eq!(kinds.collect::<Vec<_>>(), [("refused-fragment", 6)]);
+    let audits: Vec<_> = tunnel.inbound.drain_audits().collect();
+    let [(event, count)] = audits[..] else {
+        panic!("{audits:?}");
+    };
+    assert_eq!((event.kind.name(), count), ("refused-fragment", 6));
+    let path = narrow.common.path();
+    assert_eq!(event.destination, Some(path.local.ip()));
+    assert_eq!(
+        (event.spi, event.sequence),
+        (Some(narrow.common.spi), Some(1))
+    );
     assert_reconciled(tunnel.inbound.counters());
 }
 

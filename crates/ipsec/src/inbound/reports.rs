@@ -1,5 +1,6 @@
 //! What a walk tells others: counters, events and what is to be audited.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::audit::{AuditEvent, AuditKind};
@@ -35,7 +36,8 @@ impl Reports {
         facts: &OuterFacts,
     ) {
         sa.common.drops.add(reason, 1);
-        self.drop_of(reason, Some(sa.common.spi), sequence, facts);
+        let (spi, local) = (sa.common.spi, sa.common.path().local.ip());
+        self.drop_at(reason, Some(spi), sequence, facts, Some(local));
     }
 
     #[cold]
@@ -45,6 +47,17 @@ impl Reports {
         spi: Option<u32>,
         sequence: Option<u64>,
         facts: &OuterFacts,
+    ) {
+        self.drop_at(reason, spi, sequence, facts, None);
+    }
+
+    fn drop_at(
+        &mut self,
+        reason: DropReason,
+        spi: Option<u32>,
+        sequence: Option<u64>,
+        facts: &OuterFacts,
+        local: Option<IpAddr>,
     ) {
         self.counters.count_drop(reason, 1);
         let Some(kind) = AuditKind::of(reason) else {
@@ -58,7 +71,7 @@ impl Reports {
                     spi,
                     sequence,
                     source: Some(facts.remote.ip()),
-                    destination: None,
+                    destination: local.filter(|local| !local.is_unspecified()),
                     flow_label: None,
                 },
                 1,
