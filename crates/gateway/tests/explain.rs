@@ -190,6 +190,116 @@ fn bad_packets_and_configurations_are_refused() {
     }
 }
 
+/// The warnings of `check` about a connection with these children, in this order.
+fn warnings(children: &[String], more: &str) -> String {
+    let in_order = |(child, number): (&String, usize)| child.replace("ORDER", &number.to_string());
+    let children: String = children.iter().zip(1..).map(in_order).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("test.conf");
+    let content = format!(
+        "{more} connections {{ s {{
+            local_addrs = 192.0.2.1
+            remote_addrs = 192.0.2.2
+            children {{ {children} }} }} }}\n"
+    );
+    std::fs::write(&file, content).unwrap();
+    let output = esplanade(&["check", file.to_str().unwrap()]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    errors
+}
+
+fn child(name: &str, local: &str, remote: &str, mode: &str) -> String {
+    format!(
+        "{name} {{ local_ts = {local}\n remote_ts = {remote}\n mode = {mode}\n start_action = trap\n priority = ORDER }}\n"
+    )
+}
+
+/// RFC 4301 appendix B, with packets as there are: ICMP has one type and code, and ports are seen both or not at all.
+#[test]
+fn check_knows_which_packets_there_are() {
+    let (ours, theirs) = ("10.0.0.0/8", "10.2.0.0/16");
+    let icmp = |name: &str, types: &str, mode: &str| {
+        let end = |net: &str| format!("{net}[icmp/{types}]");
+        child(name, &end(ours), &end(theirs), mode)
+    };
+    let covered = warnings(
+        &[
+            icmp("low", "0-3", "pass"),
+            icmp("high", "4-255", "drop"),
+            icmp("fragments", "opaque", "drop"),
+            child(
+                "all",
+                &format!("{ours}[icmp]"),
+                &format!("{theirs}[icmp]"),
+                "pass",
+            ),
+        ],
+        "",
+    );
+    let together = "`s/all` gets no packet: together these come before it and take them all";
+    assert!(covered.contains(together), "{covered}");
+    assert_eq!(covered.matches("warning:").count(), 1, "{covered}");
+    let gap = [
+        icmp("low", "0-3", "pass"),
+        icmp("high", "5-255", "drop"),
+        icmp("all", "0-255", "pass"),
+    ];
+    assert_eq!(warnings(&gap, ""), "");
+
+    let tcp = |name: &str, local: &str, remote: &str, mode: &str| {
+        child(
+            name,
+            &format!("{ours}[tcp{local}]"),
+            &format!("{theirs}[tcp{remote}]"),
+            mode,
+        )
+    };
+    let ports = warnings(
+        &[
+            tcp("hidden", "/opaque", "/opaque", "drop"),
+            tcp("low", "/0-1023", "", "pass"),
+            tcp("high", "/1024-65534", "", "drop"),
+            tcp("last", "/65535", "", "drop"),
+            tcp("all", "", "", "pass"),
+        ],
+        "",
+    );
+    assert!(ports.contains(together), "{ports}");
+    for covers in ["s/hidden", "s/low", "s/high", "s/last"] {
+        assert!(ports.contains(covers), "{ports}");
+    }
+}
+
+#[test]
+fn check_warns_about_selectors_that_contradict_each_other() {
+    let contradicts = "gets no packet: its local and remote selectors contradict each other";
+    for (local, remote) in [
+        ("10.0.0.0/8[tcp/80]", "10.2.0.0/16[udp/53]"),
+        ("10.0.0.0/8", "fd00::/16"),
+        ("10.0.0.0/8[icmp/8]", "10.2.0.0/16[icmp/0]"),
+    ] {
+        let found = warnings(&[child("odd", local, remote, "pass")], "");
+        assert!(found.contains(&format!("`s/odd` {contradicts}")), "{found}");
+    }
+    let half = child("half", "10.0.0.0/8, fd00:1::/32", "fd00:2::/32", "pass");
+    assert_eq!(warnings(&[half], ""), "");
+}
+
+#[test]
+fn policies_of_different_interfaces_do_not_meet() {
+    let child = |name: &str, mode| child(name, "10.0.0.0/8", "10.2.0.0/16", mode);
+    let common = warnings(&[child("a", "pass"), child("b", "drop")], "");
+    assert!(common.contains("`s/b` gets no packet: `s/a`"), "{common}");
+    let bound = format!(
+        "{} }} }} t {{ if_id_out = 42\n children {{ {}",
+        child("a", "pass"),
+        child("b", "drop")
+    );
+    let interface = "gateway { interfaces { ipsec0 { if_id = 42\n } } }";
+    assert_eq!(warnings(&[bound], interface), "");
+}
+
 #[test]
 fn check_warns_about_policies_that_meet_no_packet_or_cross() {
     let output = esplanade(&["check", &fixture()]);

@@ -5,58 +5,109 @@ use std::sync::Arc;
 
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::analysis::{FindingKind, analyse};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId};
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyDirection, PolicyId};
 use proptest::prelude::*;
 
-const ADDRESSES: u8 = 5;
-const PORTS: u16 = 4;
+const ADDRESSES: u8 = 3;
+const PORTS: u16 = 3;
 
 fn address(n: u8) -> IpAddr {
     IpAddr::V4([10, 0, 0, n].into())
 }
 
-/// Address ranges, protocol and remote ports within the small world; `None` is any.
-type Line = (Vec<([u8; 2], [u8; 2], Option<u8>, Option<[u16; 2]>)>, u8);
+/// Ports of a selector: any, hidden, or from and to.
+type Ports = Option<Option<[u16; 2]>>;
+/// Local and remote addresses, protocol (none is any), local and remote ports.
+type Box = ([u8; 2], [u8; 2], Option<u8>, Ports, Ports);
+/// Selectors, action, direction and interface.
+type Line = (Vec<Box>, u8, u8, u32);
 
 fn lines() -> impl Strategy<Value = Vec<Line>> {
     let addresses = || (0..ADDRESSES, 0..ADDRESSES).prop_map(|(a, b)| [a.min(b), a.max(b)]);
-    let ports = (0..PORTS, 0..PORTS).prop_map(|(a, b)| [a.min(b), a.max(b)]);
-    let selector = (
-        addresses(),
-        addresses(),
-        proptest::option::weighted(0.4, prop_oneof![Just(6u8), Just(17)]),
-        proptest::option::weighted(0.4, ports),
+    let ports = || {
+        let range = (0..PORTS, 0..PORTS).prop_map(|(a, b)| Some(Some([a.min(b), a.max(b)])));
+        let all = Just(Some(Some([0, u16::MAX])));
+        prop_oneof![4 => Just(None), 1 => Just(Some(None)), 3 => range, 1 => all]
+    };
+    let protocol = prop_oneof![Just(1u8), Just(6), Just(17), Just(50)];
+    let of_protocol = (protocol, ports(), ports()).prop_map(|(p, l, r)| (Some(p), l, r));
+    let upper = prop_oneof![3 => Just((None, None, None)), 4 => of_protocol];
+    let selector =
+        (addresses(), addresses(), upper).prop_map(|(l, r, (p, lp, rp))| (l, r, p, lp, rp));
+    let line = (
+        proptest::collection::vec(selector, 1..3),
+        0u8..3,
+        prop_oneof![4 => Just(0u8), 1 => Just(1), 1 => Just(2)],
+        prop_oneof![5 => Just(0u32), 1 => Just(7)],
     );
-    let line = (proptest::collection::vec(selector, 1..3), 0u8..3);
     proptest::collection::vec(line, 1..7)
 }
 
-fn entry((selectors, action): &Line, policy: &Arc<Policy>) -> Entry {
-    let selectors = selectors.iter().map(|(local, remote, protocol, ports)| {
-        let range = |[a, b]: [u8; 2]| AddressRange::new(address(a), address(b)).expect("in order");
-        Selector {
-            protocol: protocol.map_or(NextLayer::Any, NextLayer::Is),
-            remote_ports: ports.map_or(PortRange::Any, |[a, b]| PortRange::Range(a, b)),
-            ..Selector::between(range(*local), range(*remote))
-        }
-    });
+fn entry((selectors, action, direction, interface): &Line, policy: &Arc<Policy>) -> Entry {
+    let ports = |ports: &Ports| match ports {
+        None => PortRange::Any,
+        Some(None) => PortRange::Opaque,
+        Some(Some([a, b])) => PortRange::Range(*a, *b),
+    };
+    let selectors = selectors
+        .iter()
+        .map(|(local, remote, protocol, locals, remotes)| {
+            let range =
+                |[a, b]: [u8; 2]| AddressRange::new(address(a), address(b)).expect("in order");
+            Selector {
+                protocol: protocol.map_or(NextLayer::Any, NextLayer::Is),
+                local_ports: ports(locals),
+                remote_ports: ports(remotes),
+                ..Selector::between(range(*local), range(*remote))
+            }
+        });
     let action = match action {
         0 => Action::Protect(Arc::clone(policy)),
         1 => Action::Bypass,
         _ => Action::Discard,
     };
-    Entry::new(SelectorSet::new(selectors.collect()).expect("few"), action)
+    let set = SelectorSet::new(selectors.collect()).expect("few");
+    Entry {
+        direction: match direction {
+            0 => PolicyDirection::Both,
+            1 => PolicyDirection::Outbound,
+            _ => PolicyDirection::Inbound,
+        },
+        interface: *interface,
+        ..Entry::new(set, action)
+    }
 }
 
-/// All packets of the world, with a port and a protocol beside those that rules name, and hidden ports.
-fn world() -> Vec<Flow> {
+/// A packet and whether it is inbound.
+type Seen = (Flow, bool);
+
+fn sees(entry: &Entry, (flow, inbound): &Seen) -> bool {
+    let other_way = match inbound {
+        true => PolicyDirection::Outbound,
+        false => PolicyDirection::Inbound,
+    };
+    entry.interface == flow.interface
+        && entry.direction != other_way
+        && entry.selectors.matches(flow)
+}
+
+/// All packets of the world, with a port and a protocol beside those that rules name, and hidden ports. Both ports can
+/// be seen or neither, ICMP has its type and code in both, and ESP has none.
+fn world() -> Vec<Seen> {
+    let mut upper: Vec<(u8, Option<(u16, u16)>)> = [1, 6, 17, 50, 47].map(|p| (p, None)).to_vec();
+    for a in 0..=PORTS {
+        upper.push((1, Some((a, a))));
+        upper.extend((0..=PORTS).flat_map(|b| [6, 17].map(|p| (p, Some((a, b))))));
+    }
     let mut flows = Vec::new();
     for local in 0..ADDRESSES {
         for remote in 0..ADDRESSES {
-            for protocol in [6, 17, 50] {
-                let ports = (0..=PORTS).map(|port| Some((1, port))).chain([None]);
-                flows
-                    .extend(ports.map(|p| Flow::new(address(local), address(remote), protocol, p)));
+            for (protocol, ports) in &upper {
+                let flow = Flow::new(address(local), address(remote), *protocol, *ports);
+                for interface in [0, 7] {
+                    let flow = Flow { interface, ..flow };
+                    flows.extend([(flow, false), (flow, true)]);
+                }
             }
         }
     }
@@ -75,7 +126,7 @@ proptest! {
         let world = world();
         let mut reached = vec![false; entries.len()];
         for flow in &world {
-            if let Some(first) = entries.iter().position(|e| e.selectors.matches(flow)) {
+            if let Some(first) = entries.iter().position(|e| sees(e, flow)) {
                 reached[first] = true;
             }
         }
@@ -86,10 +137,12 @@ proptest! {
             let dead = of(|kind| !matches!(kind, FindingKind::Overlaps { .. }));
             prop_assert_eq!(dead, !reached, "entry {}: {:?}", index, analysis);
         }
-        let matches = |index: usize, flow: &&Flow| entries[index].selectors.matches(flow);
+        let matches = |index: usize, flow: &&Seen| sees(&entries[index], flow);
         for finding in &analysis.findings {
             match &finding.kind {
-                FindingKind::Empty => prop_assert!(false, "every selector matches something"),
+                FindingKind::Empty => {
+                    prop_assert!(!world.iter().any(|flow| matches(finding.entry, &flow)));
+                }
                 FindingKind::Shadowed { by } => {
                     let own = world.iter().filter(|flow| matches(finding.entry, flow));
                     prop_assert!(own.into_iter().all(|flow| matches(*by, &flow)));
@@ -101,7 +154,7 @@ proptest! {
                 }
                 FindingKind::Overlaps { with } => {
                     prop_assert!(lines[*with].1 != lines[finding.entry].1);
-                    let both = |flow: &Flow| matches(*with, &flow) && matches(finding.entry, &flow);
+                    let both = |flow: &Seen| matches(*with, &flow) && matches(finding.entry, &flow);
                     prop_assert!(world.iter().any(both));
                 }
             }
@@ -113,7 +166,7 @@ proptest! {
 #[test]
 fn exceptions_are_not_reported() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
-    let line = |remote: [u8; 2], action| (vec![([0, 4], remote, None, None)], action);
+    let line = |remote: [u8; 2], action| (vec![([0, 4], remote, None, None, None)], action, 0, 0);
     let entries = [line([1, 2], 1), line([0, 4], 0)];
     let entries: Vec<Entry> = entries.iter().map(|line| entry(line, &policy)).collect();
     assert!(analyse(&entries).findings.is_empty());
@@ -127,7 +180,7 @@ fn hostile_rules_are_undecided_and_not_endless() {
             let host = |n: u32| AddressRange::host(IpAddr::V4(u32::from(random(n)).into()));
             let port = |n: u32| PortRange::Range(random(n), random(n));
             let selector = Selector {
-                protocol: NextLayer::Is(random(n) as u8),
+                protocol: NextLayer::Is([6, 17, 33, 132, 136][usize::from(random(n) % 5)]),
                 local_ports: port(n + 1),
                 remote_ports: port(n + 2),
                 ..Selector::between(host(n + 3), host(n + 4))

@@ -28,14 +28,16 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
     let analysis = analyse(&entries);
     let warning = |finding: &Finding| warning(loaded, &planned, finding);
     let mut list: Vec<Diagnostic> = analysis.findings.iter().filter_map(warning).collect();
-    let unknown = unknown
-        .iter()
-        .filter_map(|index| loaded.policies.get(*index));
-    list.extend(
-        unknown
-            .filter(|policy| leaves_hosts_out(loaded, policy))
-            .map(without_hosts),
-    );
+    for missing in unknown {
+        let Some(policy) = loaded.policies.get(missing.policy) else {
+            continue;
+        };
+        if leaves_hosts_out(loaded, policy) {
+            list.push(without_hosts(policy));
+        } else if missing.contradicts {
+            list.push(contradicts(policy));
+        }
+    }
     if let [first, more @ ..] = analysis.undecided.as_slice() {
         let name = named(loaded, &planned, *first);
         let others = match more.len() {
@@ -60,6 +62,15 @@ fn without_hosts(policy: &Policy) -> Diagnostic {
     Diagnostic::warning(what).at(policy.at).help(help)
 }
 
+fn contradicts(policy: &Policy) -> Diagnostic {
+    let what = format!(
+        "`{}/{}` gets no packet: its local and remote selectors contradict each other",
+        policy.connection, policy.child
+    );
+    let help = "give both the same IP version, the same protocol, and with ICMP the same types";
+    Diagnostic::warning(what).at(policy.at).help(help)
+}
+
 /// A policy by name and place.
 fn named(loaded: &Loaded, planned: &[Planned], entry: usize) -> String {
     let member = planned.get(entry).and_then(|p| p.members.first());
@@ -81,8 +92,7 @@ fn warning(loaded: &Loaded, planned: &[Planned], finding: &Finding) -> Option<Di
     let name = |entry: usize| named(loaded, planned, entry);
     let order = "set `priority` (lower comes first), or narrow the selectors of one of them";
     let (what, help) = match &finding.kind {
-        // Its selectors were resolved, so they are not empty.
-        FindingKind::Empty => return None,
+        FindingKind::Empty => return Some(contradicts(policy)),
         FindingKind::Shadowed { by } => (
             format!(
                 "{own} gets no packet: {} comes before it and takes them all",

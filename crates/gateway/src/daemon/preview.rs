@@ -20,9 +20,17 @@ pub struct Planned {
     pub held: bool,
 }
 
-/// Entries of the configuration, those of Protect as if they were in force, and the policies that have none because an
-/// address is not known before a peer connects.
-pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<usize>) {
+/// A policy that has no entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing {
+    /// Into [`Loaded::policies`].
+    pub policy: usize,
+    /// No local selector goes with a remote one; otherwise an address is not known before a peer connects.
+    pub contradicts: bool,
+}
+
+/// Entries of the configuration, those of Protect as if they were in force, and the policies that have none.
+pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
     let configured = policies::configured(loaded, |_| None);
     let mut planned: Vec<Planned> = Vec::new();
     let mut unknown = Vec::new();
@@ -36,7 +44,14 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<usize>) {
         }
         let selectors = SelectorSet::from_ends(&policy.local, &policy.remote);
         let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) else {
-            unknown.push(index);
+            let all_known = loaded.policies.get(index).is_some_and(|configured| {
+                policy.local.len() == configured.local_ts.len()
+                    && policy.remote.len() == configured.remote_ts.len()
+            });
+            unknown.push(Missing {
+                policy: index,
+                contradicts: all_known,
+            });
             continue;
         };
         let (action, held) = match policy.kind {

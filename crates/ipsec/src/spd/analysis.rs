@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{Action, Entry, PolicyDirection};
 use crate::selector::{NextLayer, PortRange, Selector};
+use crate::wire::ip;
 
 /// Something about one entry. Numbers are places in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +47,23 @@ const OVERLAPS_MAX: usize = 3;
 const DIMENSIONS: usize = 6;
 const PROTOCOL_HIDDEN: u128 = 256;
 const PORT_HIDDEN: u128 = 65_536;
+/// Places in [`Region::ranges`].
+const PROTOCOL: usize = 2;
+const REMOTE_PORT: usize = 3;
+const LOCAL_PORT: usize = 4;
+/// The protocols whose ports, or type and code, can be seen.
+const WITH_PORTS: [u8; 7] = [
+    ip::PROTOCOL_ICMP,
+    ip::PROTOCOL_TCP,
+    ip::PROTOCOL_UDP,
+    ip::PROTOCOL_DCCP,
+    ip::PROTOCOL_ICMPV6,
+    ip::PROTOCOL_SCTP,
+    ip::PROTOCOL_UDP_LITE,
+];
 
-/// Packets of one IP version and one interface: inclusive ranges.
+/// Packets of one IP version and one interface: inclusive ranges. Type and code of ICMP, which stand in both ports, are
+/// kept in the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
     v6: bool,
@@ -78,9 +94,17 @@ impl Region {
             PolicyDirection::Outbound => (0, 0),
             PolicyDirection::Inbound => (1, 1),
         };
-        let (local_ports, remote_ports) =
+        let (mut local_ports, mut remote_ports) =
             (ports(selector.local_ports)?, ports(selector.remote_ports)?);
-        Some(Self {
+        if let NextLayer::Is(ip::PROTOCOL_ICMP | ip::PROTOCOL_ICMPV6) = selector.protocol {
+            let (first, last) = remote_ports;
+            local_ports = (local_ports.0.max(first), local_ports.1.min(last));
+            remote_ports = (0, PORT_HIDDEN);
+        }
+        if local_ports.0 > local_ports.1 {
+            return None;
+        }
+        let region = Self {
             v6,
             interface: entry.interface,
             ranges: [
@@ -91,7 +115,18 @@ impl Region {
                 local_ports,
                 direction,
             ],
-        })
+        };
+        region.is_real().then_some(region)
+    }
+
+    /// Whether there is such a packet: both ports can be seen, of a protocol that has any, or neither.
+    fn is_real(&self) -> bool {
+        let [protocol, remote, local] =
+            [PROTOCOL, REMOTE_PORT, LOCAL_PORT].map(|dimension| self.ranges[dimension]);
+        let hidden = remote.1 == PORT_HIDDEN && local.1 == PORT_HIDDEN;
+        let has_ports = |number: &u8| (protocol.0..=protocol.1).contains(&u128::from(*number));
+        hidden
+            || remote.0 < PORT_HIDDEN && local.0 < PORT_HIDDEN && WITH_PORTS.iter().any(has_ports)
     }
 
     fn meets(&self, other: &Self) -> bool {
@@ -99,6 +134,16 @@ impl Region {
         self.v6 == other.v6
             && self.interface == other.interface
             && pairs.all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
+            && self.common(other).is_real()
+    }
+
+    /// Of two whose ranges overlap.
+    fn common(&self, other: &Self) -> Self {
+        let ranges = std::array::from_fn(|dimension| {
+            let (a, b) = (self.ranges[dimension], other.ranges[dimension]);
+            (a.0.max(b.0), a.1.min(b.1))
+        });
+        Self { ranges, ..*self }
     }
 
     fn contains(&self, other: &Self) -> bool {
@@ -115,7 +160,9 @@ impl Region {
             let mut keep = |range: (u128, u128)| {
                 let mut piece = self;
                 piece.ranges[dimension] = range;
-                left.push(piece);
+                if piece.is_real() {
+                    left.push(piece);
+                }
             };
             if own_first < *first {
                 keep((own_first, first - 1));

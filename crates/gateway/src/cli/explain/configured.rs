@@ -10,7 +10,7 @@ use esplanade_ipsec::spd::{Action, Spd};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy};
 
 use crate::config::{Loaded, Policy};
-use crate::daemon::preview::{Planned, leaves_hosts_out, preview};
+use crate::daemon::preview::{Missing, Planned, leaves_hosts_out, preview};
 use crate::explain::words::describe;
 use crate::explain::{Packet, Report};
 
@@ -111,19 +111,18 @@ fn protect(
 }
 
 /// Policies that could not be compared.
-fn unknown(report: &mut Report, loaded: &Loaded, unknown: &[usize]) {
-    for policy in unknown
-        .iter()
-        .filter_map(|index| loaded.policies.get(*index))
-    {
-        let why = match leaves_hosts_out(loaded, policy) {
-            true => {
-                "takes no packet: transport mode carries packets between the two gateways only, and its selectors \
-                 leave them out"
-            }
-            false => {
-                "could not be compared: its selectors depend on an address that is not in the configuration"
-            }
+fn unknown(report: &mut Report, loaded: &Loaded, unknown: &[Missing]) {
+    for missing in unknown {
+        let Some(policy) = loaded.policies.get(missing.policy) else {
+            continue;
+        };
+        let why = if leaves_hosts_out(loaded, policy) {
+            "takes no packet: transport mode carries packets between the two gateways only, and its selectors leave \
+             them out"
+        } else if missing.contradicts {
+            "takes no packet: its local and remote selectors contradict each other"
+        } else {
+            "could not be compared: its selectors depend on an address that is not in the configuration"
         };
         let place = loaded.place(&policy.at);
         let text = format!("{}/{} ({place}) {why}", policy.connection, policy.child);
