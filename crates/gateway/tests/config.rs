@@ -363,6 +363,13 @@ fn surprises_are_warned_about() {
         (
             site(
                 "",
+                "mode = pass\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n non_first_fragments = yes",
+            ),
+            "`non_first_fragments`: pass and drop",
+        ),
+        (
+            site(
+                "",
                 "mode = drop\n local_ts = 10.0.0.0/8\n remote_ts = 10.0.0.0/8\n copy_ecn = no",
             ),
             "`copy_ecn`: pass and drop",

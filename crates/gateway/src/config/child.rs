@@ -302,10 +302,11 @@ const DUMMIES_MAX: u64 = 100;
 const REPLAY_WINDOW: u32 = 1024;
 
 /// Keys about SAs that do not change what a policy seems to let pass.
-const OF_SAS: [&str; 6] = [
+const OF_SAS: [&str; 7] = [
     "esp_proposals",
     "ah_proposals",
     "replay_window",
+    "non_first_fragments",
     "inactivity",
     "dpd_action",
     "close_action",
