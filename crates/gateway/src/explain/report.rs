@@ -386,7 +386,7 @@ impl fmt::Display for Report {
             };
             writeln!(
                 f,
-                "{:>13} {mark} {:<4}{} {}{place}",
+                "{:>13} {mark} {:<3} {} {}{place}",
                 "", one.number, one.action, one.policy
             )?;
             writeln!(f, "{:LABEL$}      {}", "", one.why)?;
