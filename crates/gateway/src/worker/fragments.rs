@@ -153,11 +153,14 @@ impl Fragments {
         if !passes_in_pieces(spd, &self.flow(&view)) {
             return None;
         }
-        let refused = fragment.offset < first.end || !fragment.is_sound(packet);
-        Some(match refused {
-            true => Admitted::Refused,
-            false => Admitted::Behind(view),
-        })
+        if fragment.offset < first.end || !fragment.is_sound(packet) {
+            return Some(Admitted::Refused);
+        }
+        if !fragment.more {
+            // The identification is soon used again, perhaps by a datagram that must not go out like this one.
+            self.passing.forget(&fragment.key);
+        }
+        Some(Admitted::Behind(view))
     }
 }
 
@@ -221,12 +224,27 @@ mod tests {
         };
         let decision = spd.outbound(&view.outbound_flow());
         assert!(matches!(decision, Decision::Bypass), "{decision:?}");
+        // With time it is forgotten.
+        assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
         assert_eq!(
             admit(&mut fragments, &spd, &later, FIRST_MS),
             Admitted::Held
         );
         let other = fragment(2, 2, false, 53);
         assert_eq!(admit(&mut fragments, &spd, &other, 1), Admitted::Held);
+    }
+
+    /// A later fragment that overtakes its own first one is not taken for one of the datagram before.
+    #[test]
+    fn the_last_fragment_ends_what_was_bypassed() {
+        let (mut fragments, spd) = (Fragments::new(0), spd());
+        let (first, last) = (fragment(1, 0, true, 53), fragment(1, 4, false, 53));
+        assert_eq!(admit(&mut fragments, &spd, &first, 0), Admitted::AsItIs);
+        for packet in [fragment(1, 2, true, 53), last.clone()] {
+            let behind = admit(&mut fragments, &spd, &packet, 1);
+            assert!(matches!(behind, Admitted::Behind(_)), "{behind:?}");
+        }
+        assert_eq!(admit(&mut fragments, &spd, &last, 1), Admitted::Held);
     }
 
     /// Senders use identifications again, soon if they are busy.
