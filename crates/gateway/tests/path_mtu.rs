@@ -319,12 +319,12 @@ fn an_entry_in_front_discards_what_an_sa_would_take() {
     arrives(&near, &far, 100);
     database.publish_spd(Spd::new(entries));
     near.send_to(b"refused", far.local_addr().unwrap()).unwrap();
-    let io = &pair.sites[1].workers[0].io;
+    let drops = &pair.sites[1].workers[0].inbound.drops;
     let deadline = Instant::now() + Duration::from_secs(10);
-    while io.inbound_discards.load(Ordering::Relaxed) == 0 && Instant::now() < deadline {
+    while drops.get(DropReason::PolicyDiscard) == 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(io.inbound_discards.load(Ordering::Relaxed), 1);
+    assert_eq!(drops.get(DropReason::PolicyDiscard), 1);
     far.set_nonblocking(true).unwrap();
     assert!(far.recv(&mut [0; 100]).is_err());
     // The SPD says nothing against IPv6.

@@ -11,7 +11,7 @@ use crate::DropReason;
 pub enum AuditKind {
     /// Outbound: no policy lets the packet out (RFC 4301 §5.1).
     NoPolicy,
-    /// Outbound: a policy discards the packet (RFC 4301 §5.1.1).
+    /// A policy discards the packet (RFC 4301 §5.1.1), outbound or although it came through an SA.
     Discard,
     /// Outbound: the policy has no SA for the packet (RFC 4301 §5.1.1).
     NoOutboundSa,

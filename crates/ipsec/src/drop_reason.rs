@@ -24,7 +24,7 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// Outbound, or inside a tunnel: not a well-formed IPv4 or IPv6 packet.
     MalformedInner = "malformed-inner";
-    /// Outbound: the SPD says Discard.
+    /// The SPD says Discard; inbound, of a packet that its SA took (RFC 4301 §4.4.1).
     PolicyDiscard = "policy-discard";
     /// Outbound: no SPD entry matches (RFC 4301 §5.1: the default is to discard).
     NoPolicy = "no-policy";

@@ -11,6 +11,7 @@ use common::{
 use esplanade_crypto::random::RandomError;
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
 use esplanade_ipsec::DropReason;
+use esplanade_ipsec::audit::AuditKind;
 use esplanade_ipsec::lifetime::LifetimeLimits;
 use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, SaParameters};
@@ -318,6 +319,50 @@ fn each_reason_is_produced_and_counted_once() {
         assert_eq!(counted, expected);
         assert_reconciled(&counters);
     }
+}
+
+/// The SPD is ordered: what an entry in front discards does not pass through the SA of a later one.
+// RFC 4301 R90
+#[test]
+fn an_sa_delivers_nothing_that_an_entry_in_front_discards() {
+    let mut tunnel = Tunnel::new(GCM, false);
+    let (passes, refused) = (inner(4, b"hello"), inner(4, b"other"));
+    let mut refused = refused;
+    refused[20..22].copy_from_slice(&7u16.to_be_bytes());
+    let from_port_7 = Selector {
+        protocol: NextLayer::Is(17),
+        remote_ports: PortRange::Range(7, 7),
+        ..selectors(RIGHT, LEFT).as_slice()[0]
+    };
+    let discard = SelectorSet::new(vec![from_port_7]).expect("one");
+    let spd = Spd::new(vec![Entry::new(discard, Action::Discard)]);
+    let sealed = tunnel.seal(&[passes.clone(), refused.clone(), passes.clone()]);
+    for packet in &sealed {
+        let pushed = tunnel
+            .inbound
+            .push_copy(tunnel.database.sad(), packet, &facts());
+        pushed.expect("room");
+    }
+    tunnel
+        .inbound
+        .submit(&mut tunnel.open_engine)
+        .expect("it takes all");
+    let opened = tunnel.inbound.poll_against(&mut tunnel.open_engine, &spd);
+    let opened = opened.expect("a batch");
+    let delivered: Vec<_> = opened
+        .delivered()
+        .iter()
+        .map(|d| opened.packet(d))
+        .collect();
+    assert_eq!(delivered, [&passes[..], &passes[..]]);
+    tunnel.inbound.recycle(opened);
+    let counters = tunnel.inbound.counters();
+    assert_eq!(counters.drops.get(DropReason::PolicyDiscard), 1);
+    assert_reconciled(counters);
+    let of_the_sa = &tunnel.inbound_sa.common.drops;
+    assert_eq!(of_the_sa.get(DropReason::PolicyDiscard), 1);
+    let audits: Vec<_> = tunnel.inbound.drain_audits().collect();
+    assert!(matches!(&audits[..], [(event, 1)] if event.kind == AuditKind::Discard));
 }
 
 #[test]

@@ -25,8 +25,6 @@ counters! {
     tun_writes,
     /// Packets in writes that the TUN refused.
     tun_write_errors,
-    /// Packets from SAs that an entry of the SPD discards.
-    inbound_discards,
     /// Reads whose virtio header made no sense.
     tun_malformed,
     /// Datagrams received, coalesced ones counted as one.

@@ -10,6 +10,8 @@ use crate::fragment::check_arrival;
 use crate::icmp_errors::check_selectors;
 use crate::outbound::set_protocol_and_len;
 use crate::sa::{InboundSa, Mode};
+use crate::selector::Flow;
+use crate::spd::Spd;
 use crate::tunnel::{self, OuterFacts, OuterMeta};
 use crate::wire::ip::{
     IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_NONE, PROTOCOL_TCP,
@@ -90,6 +92,36 @@ fn finish_any(
         }),
     }
     Ok(view.total_len as u32)
+}
+
+/// Takes the packet that is in the place `at` of those that are delivered back if the SPD discards it. There is none for a
+/// packet that is nested; what comes out of it is held against the SPD. An ICMP error that its SA took by its quote has no
+/// entry of its own: any Discard for its header stands, as it does outbound.
+#[cold]
+pub(super) fn hold_against(
+    spd: &Spd,
+    sa: &InboundSa,
+    buffer: &[u8],
+    content: &mut Content,
+    at: usize,
+) -> Result<(), DropReason> {
+    let Some(delivered) = content.delivered.get(at).copied() else {
+        return Ok(());
+    };
+    let packet = match delivered.rebuilt {
+        true => content.rebuilt.get(delivered.range()),
+        false => buffer.get(delivered.range()),
+    };
+    let flow = IpView::parse(packet.unwrap_or_default()).map(|view| Flow {
+        interface: sa.interface,
+        ..view.inbound_flow()
+    });
+    if flow.is_ok_and(|flow| !spd.inbound_discards(&flow)) {
+        return Ok(());
+    }
+    content.delivered.truncate(at);
+    content.bytes -= u64::from(delivered.len);
+    Err(DropReason::PolicyDiscard)
 }
 
 /// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of one are put together where

@@ -20,6 +20,7 @@ use crate::outbound::{NESTING_MAX, WalkLimits};
 use crate::replay::{self, Committed, ReplayWindow};
 use crate::sa::InboundSa;
 use crate::sad::{Sad, SadReader};
+use crate::spd::Spd;
 use crate::tunnel::OuterFacts;
 
 pub use opened::{Delivered, OpenedBatch};
@@ -165,13 +166,23 @@ impl Inbound {
     /// The next opened batch, in the order of submission, with what may be delivered. Give it to
     /// [`Inbound::push_nested`] before it is recycled.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<OpenedBatch> {
+        self.finish_next(engine, None)
+    }
+
+    /// The same where the SPD has entries that discard: they are in order, and what one in front of an SA's own names does
+    /// not pass although the SA takes it (RFC 4301 §4.4.1).
+    pub fn poll_against(&mut self, engine: &mut dyn Engine, spd: &Spd) -> Option<OpenedBatch> {
+        self.finish_next(engine, spd.discards().then_some(spd))
+    }
+
+    fn finish_next(&mut self, engine: &mut dyn Engine, spd: Option<&Spd>) -> Option<OpenedBatch> {
         let (mut batch, mut side) = self.batches.poll(engine)?;
         let mut content = std::mem::take(&mut side.content);
         content.now_ms = self.now_ms;
         for run in &side.runs {
             if let Some(sa) = self.reader.get(run.sa) {
                 let reports = &mut self.reports;
-                finish_run(reports, sa, &mut batch, &side, run, &mut content);
+                finish_run(reports, sa, &mut batch, &side, run, &mut content, spd);
             }
         }
         let delivered = content.delivered.len() as u64;
@@ -235,6 +246,7 @@ fn finish_run(
     side: &Side,
     run: &Run,
     content: &mut Content,
+    spd: Option<&Spd>,
 ) {
     let Batch { jobs, buffer, .. } = batch;
     let first = run.first_job as usize;
@@ -258,7 +270,12 @@ fn finish_run(
                 if newest {
                     newest_from = Some(facts);
                 }
-                finish::finish(sa, buffer, side, job, tag, facts, content)
+                let before = content.delivered.len();
+                let passed = finish::finish(sa, buffer, side, job, tag, facts, content)?;
+                if let Some(spd) = spd {
+                    finish::hold_against(spd, sa, buffer, content, before)?;
+                }
+                Ok(passed)
             });
             match finished {
                 Ok(passed) => bytes += u64::from(passed),

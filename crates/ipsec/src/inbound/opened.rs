@@ -120,7 +120,7 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    fn range(&self) -> std::ops::Range<usize> {
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize;
         start..start + self.len as usize
     }

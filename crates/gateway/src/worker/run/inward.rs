@@ -6,8 +6,6 @@ use std::ops::Range;
 use esplanade_crypto::{Protocol, RejectReason};
 use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
 use esplanade_ipsec::mss;
-use esplanade_ipsec::selector::Flow;
-use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
@@ -83,9 +81,10 @@ impl Run {
     }
 
     fn open_and_deliver(&mut self) {
+        let spd = self.database.spd();
         loop {
             let submitted = self.inbound.submit(&mut *self.engines.open);
-            while let Some(mut opened) = self.inbound.poll(&mut *self.engines.open) {
+            while let Some(mut opened) = self.inbound.poll_against(&mut *self.engines.open, &spd) {
                 self.deliver(&mut opened);
                 self.inbound.push_nested(self.database.sad(), &mut opened);
                 self.inbound.recycle(opened);
@@ -99,9 +98,7 @@ impl Run {
     }
 
     fn deliver(&mut self, opened: &mut OpenedBatch) {
-        let (mut writes, mut failed, mut discarded) = (0, 0, 0);
-        let spd = self.database.spd();
-        let discards = spd.discards();
+        let (mut writes, mut failed) = (0, 0);
         self.shares.clear();
         self.shares.extend(opened.by_interface());
         for (interface, share) in &self.shares {
@@ -116,14 +113,9 @@ impl Run {
                 clamp(opened, share.clone(), mtu, &self.io);
             }
             for index in share.clone() {
-                if discards && is_discarded(&spd, Packets::packet(opened, index), *interface) {
-                    discarded += 1;
-                    continue;
-                }
                 port.coalescer.push(opened, index);
             }
         }
-        add(&self.io.inbound_discards, discarded);
         for Port { tun, coalescer, .. } in &mut self.ports {
             coalescer.flush(opened, |slices, packets| {
                 writes += 1;
@@ -136,16 +128,6 @@ impl Run {
         add(&self.io.tun_writes, writes);
         add(&self.io.tun_write_errors, failed);
     }
-}
-
-/// The SA took the packet; an entry in front of its own may not. An ICMP error that came by its quote has no entry of
-/// its own, and any Discard for its header stands, as it does outbound.
-fn is_discarded(spd: &Spd, packet: &[u8], interface: u32) -> bool {
-    let flow = IpView::parse(packet).map(|view| Flow {
-        interface,
-        ..view.inbound_flow()
-    });
-    flow.is_ok_and(|flow| spd.inbound_discards(&flow))
 }
 
 impl Packets for OpenedBatch {
