@@ -549,6 +549,12 @@ fn secrets_never_show() {
         format!("base {{ secret = \"0x{SECRET}\" }}\nsecrets {{ ike-a : base {{ }} }}"),
         format!("connections {{ a {{ local {{ secret = {SECRET} }} }} }}"),
         format!("secret = {SECRET}"),
+        format!(
+            "connections {{ a {{ local {{ id = \"x\\\n}}}}}}secrets{{ike{{secret = {SECRET}\"\n }} }} }}"
+        ),
+        format!("connections {{ a {{ version = \"2\\\nsecret = {SECRET}\"\n }} }}"),
+        format!("secrets {{ ike {{ secret = x\nid = \"ipv4:\\\n{SECRET} \"\n }} }}"),
+        format!("include \"x\\\nsecret = {SECRET}\""),
         format!("= {SECRET}"),
         format!("\"{SECRET}\" {{ }}"),
     ] {

@@ -13,7 +13,7 @@ use super::identity::own_identity;
 use super::schema;
 use super::source::Spanned;
 use super::tree::Node;
-use super::value::given;
+use super::value::{finding, given};
 
 /// What the section gives.
 #[derive(Debug, Default)]
@@ -76,13 +76,8 @@ fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
             Ok(Identity::Any) => everybody = true,
             Ok(owner) => owners.push(owner),
             Err(bad) => {
-                let what = format!("`{}`: {}", entry.key.value, bad.what);
-                diagnostics.push(
-                    Diagnostic::error(what)
-                        .at(entry.value.at)
-                        .help(bad.help)
-                        .hide_source(),
-                );
+                let found = finding(&entry.key.value, bad, entry.value.at);
+                diagnostics.push(found.hide_source());
             }
         }
     }

@@ -17,6 +17,8 @@ pub struct Location {
     pub(super) start: u32,
     /// In bytes.
     pub(super) len: u32,
+    /// A string that joins lines. Behind a quote that was left open it may hold a secret: findings do not show it.
+    pub(super) joins_lines: bool,
 }
 
 impl Location {

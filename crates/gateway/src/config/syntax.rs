@@ -38,6 +38,7 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
         column: 1,
         start: 0,
         len: 0,
+        joins_lines: false,
     };
     let mut root = Node::new(Spanned {
         value: String::new(),
@@ -65,6 +66,7 @@ pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) 
         column: 1,
         start: 0,
         len: 0,
+        joins_lines: false,
     };
     let mut root = Node::new(Spanned {
         value: String::new(),
@@ -241,6 +243,7 @@ impl<'a> Lexer<'a> {
             column: self.column,
             start: self.at as u32,
             len: len as u32,
+            joins_lines: false,
         }
     }
 
@@ -438,7 +441,7 @@ impl Parser<'_, '_, '_> {
                         value.push(' ');
                     }
                     let line = self.lexer.line;
-                    self.string(&mut value);
+                    at.joins_lines |= self.string(&mut value);
                     one_line &= line == self.lexer.line;
                 }
                 Some(_) => {
@@ -461,21 +464,24 @@ impl Parser<'_, '_, '_> {
         Spanned { value, at }
     }
 
-    fn string(&mut self, into: &mut String) {
+    /// Whether it joins lines.
+    fn string(&mut self, into: &mut String) -> bool {
         let at = self.lexer.here(1);
+        let mut joins_lines = false;
         self.lexer.bump();
         loop {
             match self.lexer.bump() {
-                Some('"') => return,
+                Some('"') => return joins_lines,
                 Some('\r') => {}
                 Some('\\') => match self.lexer.bump() {
                     Some('n') => into.push('\n'),
                     Some('r') => into.push('\r'),
                     Some('t') => into.push('\t'),
                     // An escaped line end joins the lines.
-                    Some('\n') => {}
+                    Some('\n') => joins_lines = true,
                     Some('\r') if self.lexer.peek() == Some('\n') => {
                         self.lexer.bump();
+                        joins_lines = true;
                     }
                     Some(c) => into.push(c),
                     None => {}
@@ -491,12 +497,22 @@ impl Parser<'_, '_, '_> {
                 .help(help)
                 .hide_source(),
         );
+        joins_lines
     }
 
     fn include(&mut self, at: Location, into: &mut Node) {
         let mut pattern = Zeroizing::new(String::new());
         if self.lexer.peek() == Some('"') {
-            self.string(&mut pattern);
+            if self.string(&mut pattern) {
+                let help = "perhaps a quote in front of it is never closed";
+                self.error(
+                    Diagnostic::error("the name of a file goes on one line")
+                        .at(at)
+                        .help(help)
+                        .hide_source(),
+                );
+                return;
+            }
         } else {
             loop {
                 match self.lexer.peek() {
@@ -572,7 +588,9 @@ impl Parser<'_, '_, '_> {
                 self.lexer.bump();
                 self.sections.pop();
             }
-            '"' => self.string(&mut Zeroizing::new(String::new())),
+            '"' => {
+                self.string(&mut Zeroizing::new(String::new()));
+            }
             '=' => {
                 self.lexer.bump();
                 let _ = self.value();

@@ -89,11 +89,17 @@ pub(super) fn parts<'a>(
 }
 
 pub(super) fn report(key: &str, bad: Bad, at: Location, diagnostics: &mut Diagnostics) {
-    diagnostics.push(
-        Diagnostic::error(format!("`{key}`: {}", bad.what))
-            .at(at)
-            .help(bad.help),
-    );
+    diagnostics.push(finding(key, bad, at));
+}
+
+pub(super) fn finding(key: &str, bad: Bad, at: Location) -> Diagnostic {
+    let what = match at.joins_lines {
+        true => "what these lines say together is not right",
+        false => &bad.what,
+    };
+    Diagnostic::error(format!("`{key}`: {what}"))
+        .at(at)
+        .help(bad.help)
 }
 
 pub(super) fn switch(text: &str) -> Parsed<bool> {
