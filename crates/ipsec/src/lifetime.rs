@@ -271,6 +271,7 @@ impl Lifetime {
 
     /// Brings the totals up to date, `run` included, and sees what they say about it.
     #[cold]
+    #[inline(never)]
     fn settle(&self, run: Traffic, now_ms: u64, may_refuse: bool) -> Admission {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         self.edge.store(0, Ordering::Release);

@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use esplanade_crypto::{KeyContext, KeyError, Protocol, Transform, prefetch_line};
+use esplanade_crypto::{IvKind, KeyContext, KeyError, Protocol, Transform, prefetch_line};
 
 use crate::drop_reason::SaDropCounters;
 use crate::fragment::Arrivals;
@@ -244,6 +244,17 @@ impl SaCommon {
         })
     }
 
+    fn is_usual(&self) -> bool {
+        let tunnel = TunnelOptions {
+            dscp_from_outer: self.tunnel.dscp_from_outer,
+            ..TunnelOptions::default()
+        };
+        self.layout.is_esp_tunnel()
+            && self.layout.iv_kind == IvKind::Sequence
+            && self.layout.tfc == TfcPadding::None
+            && self.tunnel == tunnel
+    }
+
     pub fn transform(&self) -> Transform {
         self.key.transform()
     }
@@ -286,6 +297,7 @@ pub struct OutboundSa {
     pub sequence: SequenceAllocator,
     number: Number,
     nested: bool,
+    usual: bool,
     pub common: SaCommon,
     /// Where `nested` packets go on.
     pub(crate) next: Option<Arc<Policy>>,
@@ -309,8 +321,10 @@ impl OutboundSa {
         parameters: SaParameters<'_>,
         sequence: SequenceAllocator,
     ) -> Result<Self, KeyError> {
+        let common = SaCommon::new(parameters)?;
         Ok(Self {
-            common: SaCommon::new(parameters)?,
+            usual: common.is_usual(),
+            common,
             sequence,
             selection: AtomicU64::new(0),
             number: Number::new(),
@@ -337,6 +351,13 @@ impl OutboundSa {
     #[inline(always)]
     pub(crate) fn is_nested(&self) -> bool {
         self.nested
+    }
+
+    /// Whether this is ESP in tunnel mode as most SAs are: the sequence number is the IV, the outer header takes all from
+    /// the inner one, packets are not padded to a length, and what is sealed leaves.
+    #[inline(always)]
+    pub(crate) fn is_usual(&self) -> bool {
+        self.usual
     }
 
     /// What is known of the path, or nothing: packets are padded to no more than fits.
@@ -426,6 +447,7 @@ impl OutboundSa {
     pub fn through(self, policy: Arc<Policy>) -> Self {
         Self {
             nested: true,
+            usual: false,
             next: Some(policy),
             ..self
         }

@@ -164,6 +164,18 @@ impl OuterMeta {
         }
     }
 
+    /// With the default [`TunnelOptions`].
+    #[inline(always)]
+    pub(crate) fn usual(path: PackedPath, inner: OfInner) -> Self {
+        Self {
+            path,
+            tos: inner.tos,
+            dont_fragment: inner.dont_fragment,
+            ttl: None,
+            flow_label: 0,
+        }
+    }
+
     /// Of a packet that is around no packet.
     pub(crate) fn of_dummy(path: PackedPath, options: &TunnelOptions) -> Self {
         Self {

@@ -7,7 +7,7 @@
 use std::slice::from_ref;
 
 use super::prepare::{self, Place, Plan, Preparer, Shape};
-use super::stage::{self, Header, Stage, Staged};
+use super::stage::{self, Header, NO_SA, Stage, Staged};
 use super::{OVERHEAD_MAX, Outbound};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
@@ -115,17 +115,21 @@ impl Outbound {
         for staged in stage.iter_mut() {
             staged.at = flows.locate(&staged.key, staged.hash);
         }
-        for staged in stage.iter() {
-            flows.prefetch_sa(staged.at);
-        }
         // Nothing here is locked: what is still on its way for one entry does not keep the next waiting.
         for staged in stage {
+            if let Some((slot, number)) = flows.protected(staged.at) {
+                staged.verdict = Verdict::Protect(slot);
+                staged.sa = number;
+                continue;
+            }
             staged.verdict = flows.settle(spd, &staged.key, staged.at);
             match staged.verdict {
-                Verdict::Protect(slot) => staged.sa = flows.sa(slot).map_or(0, |sa| sa.number()),
+                Verdict::Protect(slot) => {
+                    staged.sa = flows.sa(slot).map_or(NO_SA, |sa| sa.number())
+                }
                 Verdict::Acquire(entry) => {
                     let flow = staged.key.flow(self.interface);
-                    self.events.extend(spd.acquire(entry, &flow));
+                    self.gate.events.extend(spd.acquire(entry, &flow));
                     staged.verdict = Verdict::Discard(DropReason::NoSa);
                 }
                 Verdict::Bypass | Verdict::Discard(_) => {}
@@ -154,6 +158,13 @@ impl Outbound {
                     let Some(sa) = flows.sa(slot) else {
                         continue;
                     };
+                    if sa.is_usual() {
+                        let after = self.prepare_usual(packets, flows, (staged, lens), at - 1);
+                        if after >= at {
+                            at = after;
+                            continue;
+                        }
+                    }
                     let (mut more, mut bytes) = (0, u64::from(head.bytes));
                     while let Some(next) = staged.get(at)
                         && joins(sa, head, next)
@@ -248,7 +259,7 @@ impl Outbound {
     ) -> Result<(), (DropReason, u32)> {
         let count = packets.len() as u32;
         self.has_room_for(packets)?;
-        let sequence = self.admit(sa, count, bytes);
+        let sequence = self.gate.admit(sa, count, bytes);
         let sequence = sequence.map_err(|reason| (reason, count))?;
         let Some((batch, side)) = self.batches.filling.as_mut() else {
             return Ok(());
@@ -278,7 +289,7 @@ impl Outbound {
         self.has_room_for(packets)?;
         let plan = self.plan_run(sa, packets);
         let plan = plan.map_err(|reason| (reason, count))?;
-        let sequence = self.admit(sa, count, bytes);
+        let sequence = self.gate.admit(sa, count, bytes);
         let sequence = sequence.map_err(|reason| (reason, count))?;
         let Some((batch, side)) = self.batches.filling.as_mut() else {
             return Ok(());
@@ -339,7 +350,6 @@ fn places(packets: &[Packet], lens: &[u32]) -> impl Iterator<Item = Place> {
 fn joins(sa: &OutboundSa, head: &Staged, next: &Staged) -> bool {
     next.sa == head.sa
         && next.header == head.header
-        && matches!(next.verdict, Verdict::Protect(_))
         && sa.common.layout.mode == Mode::Tunnel
         && sa.common.tunnel.flow_label != FlowLabelPolicy::Hash
 }

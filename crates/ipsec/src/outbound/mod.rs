@@ -6,11 +6,13 @@
 //! cut from super-segments and leave in trains.
 
 mod burst;
+mod gate;
 mod prepare;
 mod sealed;
 mod side;
 mod slots;
 mod stage;
+mod usual;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -22,8 +24,7 @@ use crate::drop_reason::{DropReason, WalkCounters};
 use crate::event::Event;
 use crate::icmp_errors;
 use crate::iv::{IvPool, RandomSource};
-use crate::lifetime::LifetimeEvent;
-use crate::sa::{Mode, OutboundSa, SaDirection};
+use crate::sa::{Mode, OutboundSa};
 use crate::selector::Flow;
 use crate::spd::{FlowCache, FlowKey, Spd, Verdict};
 use crate::tunnel::{FlowLabelPolicy, OuterMeta};
@@ -34,6 +35,7 @@ pub use burst::{HEADROOM, Packet, TAILROOM};
 pub use sealed::{SealedBatch, Train, TrainLimits, Trains};
 pub use slots::Slots;
 
+use gate::Gate;
 pub(crate) use prepare::set_protocol_and_len;
 use prepare::{OUTER_HEADROOM, Plan, Preparer};
 use side::Side;
@@ -132,9 +134,8 @@ pub struct Outbound {
     limits: WalkLimits,
     batches: Circulation<Side>,
     ivs: IvPool,
-    events: Vec<Event>,
+    gate: Gate,
     counters: Arc<WalkCounters>,
-    now_ms: u64,
     /// Of the IP headers that are written here, not by the back end.
     identification: u16,
     /// Keeps flow labels from telling which flow they are of.
@@ -159,9 +160,8 @@ impl Outbound {
             limits,
             batches: Circulation::new(Direction::Seal, &limits),
             ivs: IvPool::new(source),
-            events: Vec::new(),
+            gate: Gate::default(),
             counters: Arc::default(),
-            now_ms: 0,
             identification: 0,
             label_key: RandomState::new(),
             flows: Some(flow_cache(FLOWS)),
@@ -201,12 +201,12 @@ impl Outbound {
 
     /// The caller's monotonic time; call it once per burst.
     pub fn set_now_ms(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
+        self.gate.now_ms = now_ms;
     }
 
     /// Takes the events raised since the last call.
     pub fn drain_events(&mut self) -> std::vec::Drain<'_, Event> {
-        self.events.drain(..)
+        self.gate.events.drain(..)
     }
 
     /// Looks a packet, from which `view` was parsed, up in the SPD and counts it as `segments.count` packets.
@@ -251,7 +251,7 @@ impl Outbound {
             Verdict::Bypass => Ok(Outcome::Bypass),
             Verdict::Discard(reason) => Err(reason),
             Verdict::Acquire(entry) => {
-                self.events.extend(spd.acquire(entry, flow));
+                self.gate.events.extend(spd.acquire(entry, flow));
                 Err(DropReason::NoSa)
             }
         }
@@ -324,7 +324,7 @@ impl Outbound {
         if !self.fits(count, bytes) {
             return Err(Refused::BatchFull);
         }
-        let sequence = match self.admit(sa, segments.count, segments.bytes() as u64) {
+        let sequence = match self.gate.admit(sa, segments.count, segments.bytes() as u64) {
             Ok(sequence) => sequence,
             Err(reason) => return Err(self.refuse(sa, reason, segments.count)),
         };
@@ -355,40 +355,6 @@ impl Outbound {
         .map_err(Refused::Dropped)
     }
 
-    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Gives the
-    /// first.
-    #[inline(always)]
-    fn admit(&mut self, sa: &OutboundSa, packets: u32, bytes: u64) -> Result<u64, DropReason> {
-        let taken = sa.sequence.take(packets);
-        let Ok(sequence) = taken else {
-            return Err(self.exhausted(sa, packets, bytes));
-        };
-        let lifetime = &sa.common.lifetime;
-        let admission = lifetime.admit(packets.into(), bytes, self.now_ms);
-        if admission.event.is_some() {
-            self.raise(sa, admission.event);
-        }
-        if !admission.passes {
-            return Err(DropReason::LifetimeExpired);
-        }
-        if sequence.low {
-            self.raise(sa, lifetime.raise(LifetimeEvent::Soft));
-        }
-        Ok(sequence.first)
-    }
-
-    #[cold]
-    fn exhausted(&mut self, sa: &OutboundSa, packets: u32, bytes: u64) -> DropReason {
-        let lifetime = &sa.common.lifetime;
-        if !lifetime.expired(self.now_ms) {
-            self.raise(sa, lifetime.raise(LifetimeEvent::Hard));
-            return DropReason::SequenceExhausted;
-        }
-        let admission = lifetime.admit(packets.into(), bytes, self.now_ms);
-        self.raise(sa, admission.event);
-        DropReason::LifetimeExpired
-    }
-
     /// What the packets of a run with this header have in common.
     fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
         let common = &sa.common;
@@ -414,23 +380,8 @@ impl Outbound {
         Ok(Plan::new(sa, meta, view.tos, view.version.next_header()))
     }
 
-    #[cold]
     fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
-        self.counters.count_drop(reason, packets.into());
-        sa.common.drops.add(reason, packets.into());
-        Refused::Dropped(reason)
-    }
-
-    #[cold]
-    fn raise(&mut self, sa: &OutboundSa, event: Option<LifetimeEvent>) {
-        if let Some(event) = event {
-            self.events.push(Event::Lifetime {
-                direction: SaDirection::Outbound,
-                spi: sa.common.spi,
-                policy: sa.common.policy,
-                event,
-            });
-        }
+        refuse(&self.counters, sa, reason, packets)
     }
 
     fn fits(&self, packets: usize, bytes: usize) -> bool {
@@ -611,7 +562,7 @@ impl Outbound {
         let view = IpView::parse(packet).map_err(|_| DropReason::TooLong)?;
         let flow = view.outbound_flow();
         let Some(sa) = policy.outbound_sa_for(&flow) else {
-            self.events.extend(policy.acquire_for_nested(&flow));
+            self.gate.events.extend(policy.acquire_for_nested(&flow));
             return Err(DropReason::NoSa);
         };
         match self.copy(&sa, &view, packet, depth + 1) {
@@ -625,6 +576,14 @@ impl Outbound {
     pub fn recycle(&mut self, sealed: SealedBatch) {
         self.batches.recycle(sealed.batch, sealed.side);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse(counters: &WalkCounters, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
+    counters.count_drop(reason, packets.into());
+    sa.common.drops.add(reason, packets.into());
+    Refused::Dropped(reason)
 }
 
 impl std::fmt::Debug for Outbound {

@@ -82,22 +82,28 @@ impl Side {
         self.frames.is_empty() && !self.nested
     }
 
-    /// Adds jobs with an outer header that is made for them.
+    /// Adds jobs of a usual SA ([`OutboundSa::is_usual`]).
     #[inline(always)]
-    pub fn add_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
+    pub fn add_usual(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
         let last = self.runs.last().map(|run| run.sa);
         match sa.common.path_between_ipv4() {
-            // The header's one copy is the one in the run.
-            Some(path) if last != Some(sa.number()) => {
-                let meta = OuterMeta::around(path, &sa.common.tunnel, inner);
-                self.push(sa, meta, 0, first_job, jobs);
-            }
-            _ => self.join_tunnelled(sa, inner, first_job, jobs),
+            Some(path) if last != Some(sa.number()) => self.runs.push(Run {
+                // The header's one copy.
+                meta: OuterMeta::usual(path, inner),
+                sa: sa.number(),
+                first_job,
+                jobs,
+                first_frame: None,
+                depth: 0,
+                nested: false,
+            }),
+            _ => self.add_tunnelled(sa, inner, first_job, jobs),
         }
     }
 
+    /// Adds jobs with an outer header that is made for them.
     #[inline(never)]
-    fn join_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
+    pub fn add_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
         let meta = OuterMeta::around(sa.common.packed_path(), &sa.common.tunnel, inner);
         self.add_jobs(sa, &meta, 0, first_job, jobs);
     }
@@ -115,23 +121,20 @@ impl Side {
             Some(run) if run.sa == number && run.depth == depth && run.meta == *meta => {
                 run.jobs += jobs;
             }
-            _ => self.push(sa, *meta, depth, first_job, jobs),
+            _ => {
+                let nested = sa.is_nested();
+                self.nested |= nested;
+                self.runs.push(Run {
+                    meta: *meta,
+                    sa: number,
+                    first_job,
+                    jobs,
+                    first_frame: None,
+                    depth,
+                    nested,
+                });
+            }
         }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, sa: &OutboundSa, meta: OuterMeta, depth: u8, first_job: u32, jobs: u32) {
-        let nested = sa.is_nested();
-        self.nested |= nested;
-        self.runs.push(Run {
-            meta,
-            sa: sa.number(),
-            first_job,
-            jobs,
-            first_frame: None,
-            depth,
-            nested,
-        });
     }
 
     /// Adds one job whose packet lies in `frame`.

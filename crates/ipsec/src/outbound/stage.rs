@@ -11,6 +11,9 @@ use crate::wire::{IpVersion, IpView};
 /// known about them to stay near.
 pub(super) const PACKETS: usize = 128;
 
+/// The number of no SA: there are never so many.
+pub(super) const NO_SA: u32 = u32::MAX;
+
 /// What is known about a stage. It is kept for the next one, so that its memory need not be made again.
 #[derive(Default)]
 pub(super) struct Stage {
@@ -28,7 +31,7 @@ pub(super) struct Staged {
     pub header: Header,
     pub at: Located,
     pub verdict: Verdict,
-    /// Of the SA, if there is one.
+    /// Of the SA, or [`NO_SA`].
     pub sa: u32,
     /// The first packet's index in the stage.
     pub first: u32,
@@ -261,7 +264,7 @@ impl Stage {
             header,
             at: Located::NOWHERE,
             verdict: Verdict::Discard(DropReason::NoPolicy),
-            sa: 0,
+            sa: NO_SA,
             first: self.lens.len() as u32,
             count: 1,
             bytes: len,

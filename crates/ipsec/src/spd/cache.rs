@@ -299,6 +299,9 @@ impl<const W: usize> Table<W> {
             0 => first ^ usize::from(here != 0),
             _ => set.iter().position(|slot| slot.key == *key)?,
         };
+        if let Some(sa) = set.get(way).and_then(|slot| slot.sa.as_ref()) {
+            sa.prefetch();
+        }
         Some((index * WAYS + way) as u32)
     }
 
@@ -546,7 +549,7 @@ impl FlowCache {
         self.settle(spd, key, at)
     }
 
-    /// The first half of [`FlowCache::find`]: where the flow is, current or not.
+    /// The first half of [`FlowCache::find`]: where the flow is, current or not. Has the processor fetch its SA.
     #[inline]
     pub(crate) fn locate(&self, key: &FlowKey, hash: u64) -> Located {
         let at = match *key {
@@ -567,12 +570,18 @@ impl FlowCache {
         Located(at.unwrap_or(NOWHERE))
     }
 
-    /// Has the processor fetch the SA that [`FlowCache::settle`] looks at.
-    #[inline]
-    pub(crate) fn prefetch_sa(&self, Located(at): Located) {
-        if let Some(sa) = self.sa(SaSlot(at)) {
-            sa.prefetch();
-        }
+    /// The second half of [`FlowCache::find`] for most packets: where the SA is and its number, if it is known and
+    /// current, and the flow of IPv4.
+    #[inline(always)]
+    pub(crate) fn protected(&self, Located(at): Located) -> Option<(SaSlot, u32)> {
+        let slot = match at < V6 {
+            true => self.v4.slot(at)?,
+            false => return None,
+        };
+        let sa = slot.sa.as_ref()?;
+        let generation = sa.selection.load(Ordering::Acquire);
+        let current = slot.stamp == generation << EPOCH_BITS | self.epoch;
+        current.then(|| (SaSlot(at), sa.number()))
     }
 
     /// The second half of [`FlowCache::find`].
@@ -599,13 +608,13 @@ impl FlowCache {
     #[inline]
     pub fn sa(&self, slot: SaSlot) -> Option<&Arc<OutboundSa>> {
         let SaSlot(at) = slot;
+        if at < V6 {
+            return self.v4.sa(at);
+        }
         if at & PENDING != 0 {
             return self.pending.get((at & !PENDING) as usize)?.sa.as_ref();
         }
-        match at & V6 {
-            0 => self.v4.sa(at),
-            _ => self.v6.sa(at & !V6),
-        }
+        self.v6.sa(at & !V6)
     }
 
     #[cold]
