@@ -1,14 +1,13 @@
 //! The straight way for the usual kind of SA ([`OutboundSa::is_usual`]): what most packets go, many of them alone in
-//! their run. What can be checked once for a stage is not checked for each run, and one loop has all of it, so that
-//! nothing is handed from one function to the next by way of memory.
+//! their run. What can be checked once for a stage is not checked for each run, and nothing is looked up that such SAs
+//! have no choice in.
 
-use esplanade_crypto::{Job, JobStatus};
+use esplanade_crypto::{Batch, Job, JobStatus};
 
 use super::burst::Packet;
 use super::stage::{Header, Staged};
 use super::{ESP_LEN_MAX, Outbound, refuse};
 use crate::drop_reason::DropReason;
-use crate::layout::Layout;
 use crate::sa::OutboundSa;
 use crate::spd::{FlowCache, Verdict};
 use crate::wire::esp;
@@ -40,7 +39,6 @@ impl Outbound {
         if packets.len() > first.first as usize + room {
             return at;
         }
-        let buffer = batch.buffer.as_mut_slice();
         while let Some(head) = staged.get(at)
             && let Verdict::Protect(slot) = head.verdict
             && let Some(sa) = flows.sa(slot)
@@ -65,22 +63,15 @@ impl Outbound {
                 }
             };
             let first_job = batch.jobs.len() as u32;
-            let shape = Shape::new(sa, head.header);
             let run = head.first as usize..(head.first + count) as usize;
-            for (at, sequence) in run.zip(sequence..) {
-                if let (Some(packet), Some(len)) = (packets.get(at), lens.get(at))
-                    && let Some((esp, len)) = lay_out(buffer, &shape, sequence, packet, *len)
-                {
-                    batch.jobs.push(Job {
-                        key: head.sa,
-                        esp,
-                        len,
-                        icv: 0,
-                        sequence,
-                        class: shape.class,
-                        status: JobStatus::Pending,
-                    });
+            match (packets.get(run.clone()), lens.get(run)) {
+                (Some([packet]), Some([len])) => {
+                    lay_out_one(batch, sa, head.header, sequence, packet, *len);
                 }
+                (Some(packets), Some(lens)) => {
+                    lay_out_all(batch, sa, head.header, sequence, packets, lens);
+                }
+                _ => {}
             }
             let jobs = batch.jobs.len() as u32 - first_job;
             if jobs > 0 {
@@ -94,50 +85,69 @@ impl Outbound {
     }
 }
 
-/// What the packets of a run have in common.
-struct Shape {
-    layout: Layout,
-    spi: u32,
-    class: u8,
-    next_header: u8,
-}
-
-impl Shape {
-    #[inline(always)]
-    fn new(sa: &OutboundSa, header: Header) -> Self {
-        let layout = sa.common.layout;
-        Self {
-            layout,
-            spi: sa.common.spi,
-            class: layout.class(header.of_inner().tos),
-            next_header: header.version().next_header(),
-        }
-    }
-}
-
-/// Writes what is around a packet (RFC 4303 §2). Gives where ESP begins, and its length.
-#[inline(always)]
-fn lay_out(
-    buffer: &mut [u8],
-    shape: &Shape,
+/// For a run of one packet, as most are where flows are many. Not inline, as [`lay_out_all`] is not, because the registers
+/// do not suffice for what a run and what a packet needs.
+#[inline(never)]
+fn lay_out_one(
+    batch: &mut Batch,
+    sa: &OutboundSa,
+    header: Header,
     sequence: u64,
     packet: &Packet,
     len: u32,
-) -> Option<(u32, u32)> {
-    let len = len as usize;
-    let body_len = shape.layout.body_len(len);
-    let whole = FRONT + body_len + shape.layout.icv_len();
+) {
+    lay_out(batch, sa, header, sequence, packet, len);
+}
+
+#[inline(never)]
+fn lay_out_all(
+    batch: &mut Batch,
+    sa: &OutboundSa,
+    header: Header,
+    sequence: u64,
+    packets: &[Packet],
+    lens: &[u32],
+) {
+    for ((packet, len), sequence) in packets.iter().zip(lens).zip(sequence..) {
+        lay_out(batch, sa, header, sequence, packet, *len);
+    }
+}
+
+/// Writes what is around a packet (RFC 4303 §2), and its job. Nothing if it does not fit its slot.
+#[inline(always)]
+fn lay_out(
+    batch: &mut Batch,
+    sa: &OutboundSa,
+    header: Header,
+    sequence: u64,
+    packet: &Packet,
+    len: u32,
+) -> Option<()> {
+    let (layout, len) = (&sa.common.layout, len as usize);
+    let body_len = layout.body_len(len);
+    let whole = FRONT + body_len + layout.icv_len();
     let start = (packet.offset as usize).checked_sub(FRONT)?;
     let end = start + whole;
     let inside = start >= packet.slot_start as usize && end <= packet.slot_end as usize;
     if !inside || whole > ESP_LEN_MAX {
         return None;
     }
-    let (front, behind) = buffer.get_mut(start..end)?.split_first_chunk_mut()?;
+    let esp = batch.buffer.get_mut(start..end)?;
+    let (front, behind) = esp.split_first_chunk_mut()?;
     // The IV is unique because sequence numbers are.
-    let header = u128::from(shape.spi) << 96 | u128::from(sequence as u32) << 64;
-    *front = (header | u128::from(sequence)).to_be_bytes();
+    let first = u128::from(sa.common.spi) << 96 | u128::from(sequence as u32) << 64;
+    *front = (first | u128::from(sequence)).to_be_bytes();
     let pad_len = body_len - len - esp::TRAILER_LEN;
-    esp::write_trailer(behind.get_mut(len..)?, pad_len, shape.next_header);
-    Some((start as u32, whole as u32))
+    let next_header = header.version().next_header();
+    esp::write_trailer(behind.get_mut(len..)?, pad_len, next_header);
+    batch.jobs.push(Job {
+        key: sa.number(),
+        esp: start as u32,
+        len: whole as u32,
+        icv: 0,
+        sequence,
+        class: layout.class(header.of_inner().tos),
+        status: JobStatus::Pending,
+    });
+    Some(())
 }

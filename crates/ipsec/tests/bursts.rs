@@ -1,0 +1,125 @@
+//! Packets that lie in the arena and cannot all be sealed: for the usual kind of SA, which has a way of its own, and
+//! for another.
+
+mod common;
+
+use std::num::NonZeroU8;
+
+use common::{ONE, Tunnel, assert_reconciled, inner};
+use esplanade_crypto::Transform;
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::outbound::{HEADROOM, Outbound, Packet, TAILROOM, WalkLimits};
+
+const GCM: Transform = Transform::ESP[0];
+
+/// Each with so many bytes of its own in front and behind.
+fn push(tunnel: &mut Tunnel, packets: &[(Vec<u8>, usize, usize)]) {
+    let mut places = Vec::new();
+    let buffer = tunnel.outbound.receive_buffer().expect("a batch");
+    let mut end = 0;
+    for (packet, in_front, behind) in packets {
+        let at = end + HEADROOM;
+        buffer.bytes[at..at + packet.len()].copy_from_slice(packet);
+        let place = |at: usize| (buffer.offset + at) as u32;
+        places.push(Packet {
+            slot_start: place(at - in_front),
+            slot_end: place(at + packet.len() + behind),
+            offset: place(at),
+            len: packet.len() as u32,
+        });
+        end = at + packet.len() + TAILROOM;
+    }
+    assert!(tunnel.outbound.commit_received(end));
+    tunnel.outbound.push_burst(&tunnel.spd, &places);
+}
+
+/// What arrives at the other end.
+fn arrived(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
+    let engine = &mut tunnel.seal_engine;
+    tunnel.outbound.submit(engine).expect("it takes all");
+    let mut sealed = Vec::new();
+    while let Some(batch) = tunnel.outbound.poll(engine) {
+        sealed.extend(batch.trains(ONE).map(|train| train.esp.to_vec()));
+        tunnel.outbound.recycle(batch);
+    }
+    tunnel.open(&sealed)
+}
+
+fn tunnels() -> [Tunnel; 2] {
+    [None, NonZeroU8::new(9)].map(|ttl| Tunnel::with(GCM, false, |p| p.tunnel.ttl = ttl))
+}
+
+/// A run of them is of one SA, whatever their lengths.
+fn packets(n: u8) -> Vec<Vec<u8>> {
+    let payload = |i: u8| vec![i; usize::from(i) + 8];
+    (0..n).map(|i| inner(4, &payload(i))).collect()
+}
+
+#[test]
+fn a_packet_without_room_around_it_is_dropped_alone() {
+    for mut tunnel in tunnels() {
+        let all = packets(5);
+        let mut placed: Vec<_> = all
+            .iter()
+            .map(|packet| (packet.clone(), HEADROOM, TAILROOM))
+            .collect();
+        placed[1].1 = 15;
+        placed[3].2 = 17;
+        push(&mut tunnel, &placed);
+        let whole = [&all[0], &all[2], &all[4]];
+        assert!(arrived(&mut tunnel).iter().eq(whole));
+        let counters = tunnel.outbound.counters();
+        assert_eq!(counters.drops.get(DropReason::TooLong), 2);
+        assert_eq!(tunnel.outbound_sa.common.drops.get(DropReason::TooLong), 2);
+        assert_reconciled(counters);
+    }
+}
+
+#[test]
+fn a_packet_may_fill_its_slot() {
+    for mut tunnel in tunnels() {
+        // Header and IV in front; padding, trailer and ICV behind.
+        let packet = inner(4, &[7; 10]);
+        let behind = GCM.sealed_len(packet.len()) - packet.len() - 16;
+        push(&mut tunnel, &[(packet.clone(), 16, behind)]);
+        assert_eq!(arrived(&mut tunnel), [packet]);
+    }
+}
+
+#[test]
+fn a_malformed_packet_does_not_shift_those_behind_it() {
+    for mut tunnel in tunnels() {
+        let mut all = packets(4);
+        all[1][0] = 0x30;
+        let placed: Vec<_> = all
+            .iter()
+            .map(|packet| (packet.clone(), HEADROOM, TAILROOM))
+            .collect();
+        push(&mut tunnel, &placed);
+        let whole = [&all[0], &all[2], &all[3]];
+        assert!(arrived(&mut tunnel).iter().eq(whole));
+        assert_reconciled(tunnel.outbound.counters());
+    }
+}
+
+#[test]
+fn a_burst_beyond_the_batch_is_dropped_and_counted() {
+    for mut tunnel in tunnels() {
+        tunnel.outbound = Outbound::new(WalkLimits {
+            jobs_max: 4,
+            ..WalkLimits::default()
+        });
+        let all = packets(6);
+        for part in [&all[..3], &all[3..]] {
+            let placed: Vec<_> = part
+                .iter()
+                .map(|packet| (packet.clone(), HEADROOM, TAILROOM))
+                .collect();
+            push(&mut tunnel, &placed);
+        }
+        assert!(arrived(&mut tunnel).iter().eq(&all[..3]));
+        let counters = tunnel.outbound.counters();
+        assert_eq!(counters.drops.get(DropReason::TooLong), 3);
+        assert_reconciled(counters);
+    }
+}
