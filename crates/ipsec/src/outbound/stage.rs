@@ -110,16 +110,14 @@ impl FirstWords {
     ];
 
     #[inline(always)]
-    fn of(packet: &[u8]) -> Self {
-        let Some(first) = packet.first_chunk::<24>() else {
-            return Self::NONE;
-        };
+    fn of(packet: &[u8]) -> Option<Self> {
+        let first = packet.first_chunk::<24>()?;
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&first[at..at + 8]);
             u64::from_le_bytes(bytes)
         };
-        Self([word(0), word(8), word(16)])
+        Some(Self([word(0), word(8), word(16)]))
     }
 
     #[inline(always)]
@@ -212,9 +210,10 @@ impl Stage {
         let mut last = FirstWords::NONE;
         let mut malformed = 0;
         for packet in packets {
-            let words = FirstWords::of(packet);
-            let len = words.total_len();
-            if words.is_sound(packet.len()) {
+            if let Some(words) = FirstWords::of(packet)
+                && words.is_sound(packet.len())
+            {
+                let len = words.total_len();
                 if words.is_like(&last)
                     && let Some(flow) = self.flows.last_mut()
                 {
