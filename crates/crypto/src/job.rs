@@ -46,9 +46,9 @@ pub struct Batch {
     /// The arena. Its length is fixed for the batch's life, so that filling it costs no zeroing.
     pub buffer: Vec<u8>,
     pub jobs: Vec<Job>,
-    /// A snapshot of the submitter's keys, so that no job counts a reference. A key has the same number in all batches
-    /// of its submitter: an engine can keep what it made of a key in a slot of its own under that number, and has to
-    /// make it anew only when it finds another [`Arc`](std::sync::Arc) there than the one it has kept.
+    /// A snapshot of the submitter's keys, so that no job counts a reference. As a rule a key keeps its number over
+    /// batches: an engine can keep what it made of a key in a slot of its own under that number, and makes it anew when it
+    /// finds another [`Arc`](std::sync::Arc) there than the one it has kept.
     pub keys: SlotTable<KeyContext>,
     used: usize,
 }
