@@ -112,6 +112,17 @@ def test_reload_adds_a_connection(topology, daemon):
     assert_ping(topology.host_a, topology.b.host4)
 
 
+def test_reload_says_what_differs(topology, daemon):
+    settings = pair(topology, inner=4)
+    a, _ = establish(daemon, esplanade_pair, settings)
+    assert a.command("reload").stdout == "nothing has changed\n"
+    changed = settings[0].copy()
+    changed.child()["priority"] = "3"
+    a.write(changed)
+    said = a.command("reload").stdout
+    assert "changed: site\n" in said and "policies have changed\n" in said, said
+
+
 def test_full_disk_for_the_exported_keys(topology, daemon, folder):
     """Said once; the tunnel comes up all the same."""
     full = folder / "full"

@@ -84,8 +84,15 @@ pub(super) fn reload(control: &Control) -> Result<(), Failure> {
             text += &format!("{what}: {}\n", names.join(", "));
         }
     }
+    for other in answer.items("others") {
+        text += match other {
+            "gateway" => "the gateway section has changed: that takes effect at the next start\n",
+            "secrets" => "secrets have changed: they count from the next authentication on\n",
+            _ => "policies have changed\n",
+        };
+    }
     if text.is_empty() {
-        text += "no connection has changed\n";
+        text += "nothing has changed\n";
     }
     print(text.as_bytes())
 }

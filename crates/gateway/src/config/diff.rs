@@ -69,6 +69,18 @@ impl Diff {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// What differs besides connections.
+    pub fn others(&self) -> impl Iterator<Item = &'static str> {
+        let others = [
+            (self.policies, "policies"),
+            (self.secrets, "secrets"),
+            (self.gateway, "gateway"),
+        ];
+        others
+            .into_iter()
+            .filter_map(|(differs, name)| differs.then_some(name))
+    }
 }
 
 impl Loaded {

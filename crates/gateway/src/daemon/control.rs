@@ -332,7 +332,8 @@ impl Daemon {
                     .set("success", "yes")
                     .list("added", &diff.added)
                     .list("changed", &diff.changed)
-                    .list("removed", &diff.removed);
+                    .list("removed", &diff.removed)
+                    .list("others", diff.others());
                 request.reply(message);
             }
             Err(error) => request.fail(error),
