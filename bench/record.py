@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Sequence
 
 from setups import ROOT
 from tunnel import RECORDS, commit, machine, machine_name
@@ -21,12 +19,10 @@ class Bench:
         self.command = ["cargo", "bench", "--locked", "--package", package, "--bench", name]
         self.machine = machine()
 
-    def run(self, arguments: Sequence[str] = (), **environment: str) -> str:
+    def run(self) -> str:
         """What it prints, shown as it comes."""
         printed = []
-        command = [*self.command, *(["--", *arguments] if arguments else [])]
-        environ = {**os.environ, **environment}
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environ) as bench:
+        with subprocess.Popen(self.command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
             for line in bench.stdout:
                 print(line, end="", flush=True)
                 printed.append(line)
@@ -34,10 +30,9 @@ class Bench:
             sys.exit(f"{' '.join(self.command)} failed with {bench.returncode}")
         return "".join(printed)
 
-    def cases(self, arguments: Sequence[str] = (), **environment: str) -> list[dict]:
+    def cases(self) -> list[dict]:
         """The lines of JSON that it prints."""
-        printed = self.run(arguments, **environment)
-        found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        found = [json.loads(line) for line in self.run().splitlines() if line.startswith("{")]
         if not found:
             sys.exit(f"{' '.join(self.command)} printed no results")
         return found
