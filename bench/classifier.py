@@ -5,7 +5,7 @@ import json
 from record import Bench
 
 RUNS = 5
-WHAT = "SPD lookup without flow cache, random traffic, and flow cache hits (key, hash, search); one core"
+WHAT = "SPD lookup without flow cache, random traffic, and flow cache hits (hash, search); one core"
 
 
 def best_of(runs: list[list[dict]]) -> list[dict]:

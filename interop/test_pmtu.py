@@ -45,7 +45,7 @@ with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
     print(sent, longest)
 """
 
-# Prints the length of the first datagram of x that comes.
+# Prints the lengths of the first `count` datagrams of x that come.
 LISTEN = """
 import socket, sys
 v6 = ":" in sys.argv[1]
@@ -53,11 +53,12 @@ with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
     listener.bind((sys.argv[1], 40300))
     listener.settimeout(20)
     print("ready", flush=True)
-    while True:
+    count = int(sys.argv[2])
+    while count:
         data = listener.recv(65536)
         if data.startswith(b"x"):
             print(len(data), flush=True)
-            break
+            count -= 1
 """
 
 
@@ -74,7 +75,7 @@ def longest_inner(outer, encap):
 
 
 def probe(sender, receiver, address, length):
-    listener = receiver.start([sys.executable, "-c", LISTEN, address], stdout=subprocess.PIPE)
+    listener = receiver.start([sys.executable, "-c", LISTEN, address, "1"], stdout=subprocess.PIPE)
     try:
         assert listener.popen.stdout.readline() == b"ready\n"
         done = sender.run([sys.executable, "-c", PROBE, address, str(length)], timeout=30)
@@ -194,25 +195,13 @@ def test_a_tunnel_can_refuse_what_routers_say(topology, daemon):
     assert b.drops("no-policy") > before
 
 
-# Prints the lengths of what comes.
-COUNT = """
-import socket, sys
-v6 = ":" in sys.argv[1]
-with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM) as listener:
-    listener.bind((sys.argv[1], 40300))
-    listener.settimeout(20)
-    print("ready", flush=True)
-    for _ in range(int(sys.argv[2])):
-        print(len(listener.recv(65536)), flush=True)
-"""
-
-# Sends datagrams of `length` bytes.
+# Sends datagrams of `length` bytes of x.
 SEND = """
 import socket, sys, time
 address, length, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as sender:
     for _ in range(count):
-        sender.sendto(bytes(length), (address, 40300))
+        sender.sendto(b"x" * length, (address, 40300))
         time.sleep(0.05)
 """
 
@@ -231,7 +220,7 @@ def test_fragments_through_a_tunnel_for_ports(version, agreed, topology, daemon)
     a, b = establish(daemon, esplanade_pair, settings)
     address, length = topology.b.host(version), 4000
     # The first ones may get lost while the sender learns how long fragments may be.
-    listener = topology.host_b.start([sys.executable, "-c", COUNT, address, "5"], stdout=subprocess.PIPE)
+    listener = topology.host_b.start([sys.executable, "-c", LISTEN, address, "5"], stdout=subprocess.PIPE)
     try:
         assert listener.popen.stdout.readline() == b"ready\n"
         topology.host_a.run([sys.executable, "-c", SEND, address, str(length), "10"], timeout=30)

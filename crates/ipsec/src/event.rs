@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::lifetime::LifetimeEvent;
-use crate::sa::SaDirection;
+use crate::sa::{SaCommon, SaDirection};
 use crate::selector::{Flow, Selector};
 use crate::spd::PolicyId;
 
@@ -32,4 +32,15 @@ pub enum Event {
         from: SocketAddr,
         to: SocketAddr,
     },
+}
+
+impl Event {
+    pub(crate) fn lifetime(direction: SaDirection, sa: &SaCommon, event: LifetimeEvent) -> Self {
+        Self::Lifetime {
+            direction,
+            spi: sa.spi,
+            policy: sa.policy,
+            event,
+        }
+    }
 }

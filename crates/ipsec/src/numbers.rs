@@ -1,23 +1,46 @@
-//! Small numbers for outbound SAs, which their peers give SPIs that index nothing.
+//! Small numbers for SAs, to name them and their keys by.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Those that are free, and the first that was never given out.
-static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
+/// Numbers that are used again: there are never more than were in use at the busiest time.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    free: Vec<u32>,
+    /// The first that was never given out.
+    fresh: u32,
+}
 
-/// A number that nobody else has until this is dropped. There are never more in use than SAs at the busiest time.
+impl Pool {
+    const fn new() -> Self {
+        Self {
+            free: Vec::new(),
+            fresh: 0,
+        }
+    }
+
+    pub fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        })
+    }
+
+    pub fn give_back(&mut self, number: u32) {
+        self.free.push(number);
+    }
+}
+
+/// For outbound SAs, which their peers give SPIs that index nothing.
+static NUMBERS: Mutex<Pool> = Mutex::new(Pool::new());
+
+/// A number that no other outbound SA has until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Number(u32);
 
 impl Number {
     pub fn new() -> Self {
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let (free, fresh) = &mut *numbers;
-        Self(free.pop().unwrap_or_else(|| {
-            let number = *fresh;
-            *fresh += 1;
-            number
-        }))
+        Self(numbers.take())
     }
 
     #[inline(always)]
@@ -29,7 +52,7 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.0.push(self.0);
+        numbers.give_back(self.0);
     }
 }
 

@@ -199,6 +199,11 @@ impl Selector {
         }
     }
 
+    /// Whether a side is only for packets whose ports cannot be seen (RFC 4301 §4.4.1.1).
+    pub(crate) fn has_opaque_ports(&self) -> bool {
+        [self.local_ports, self.remote_ports].contains(&PortRange::Opaque)
+    }
+
     /// The combination of two negotiated ends; none if IP versions or protocols contradict each other.
     pub fn combine(local: &TrafficSelector, remote: &TrafficSelector) -> Option<Self> {
         let protocol = match (local.protocol, remote.protocol) {

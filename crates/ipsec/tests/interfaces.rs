@@ -7,6 +7,7 @@ use std::sync::Arc;
 use common::*;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
+use esplanade_ipsec::inbound::OpenedBatch;
 use esplanade_ipsec::outbound::Outcome;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
@@ -42,6 +43,16 @@ fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
     }
 }
 
+fn opened(tunnel: &mut Tunnel, frames: &[Vec<u8>]) -> OpenedBatch {
+    let sad = tunnel.database.sad();
+    for frame in frames {
+        let _ = tunnel.inbound.push_copy(sad, frame, &facts());
+    }
+    let engine = &mut tunnel.open_engine;
+    tunnel.inbound.submit(engine).expect("the engine takes it");
+    tunnel.inbound.poll(engine).expect("one batch")
+}
+
 // RFC 4301 R10
 #[test]
 fn packets_stay_with_their_interface() {
@@ -66,13 +77,7 @@ fn packets_stay_with_their_interface() {
         ));
     }
 
-    let sad = tunnel.database.sad();
-    for frame in &frames {
-        let _ = tunnel.inbound.push_copy(sad, frame, &facts());
-    }
-    let engine = &mut tunnel.open_engine;
-    tunnel.inbound.submit(engine).expect("the engine takes it");
-    let opened = tunnel.inbound.poll(engine).expect("one batch");
+    let opened = opened(&mut tunnel, &frames);
     assert_eq!(opened.delivered().len(), order.len());
     let shares: Vec<_> = opened.by_interface().collect();
     assert_eq!(shares, [(42, 0..1), (43, 1..3), (42, 3..5)]);
@@ -90,13 +95,7 @@ fn packets_that_are_refused_are_nobodys() {
     if let Some(byte) = frames[1].last_mut() {
         *byte ^= 1;
     }
-    let sad = tunnel.database.sad();
-    for frame in &frames {
-        let _ = tunnel.inbound.push_copy(sad, frame, &facts());
-    }
-    let engine = &mut tunnel.open_engine;
-    tunnel.inbound.submit(engine).expect("the engine takes it");
-    let opened = tunnel.inbound.poll(engine).expect("one batch");
+    let opened = opened(&mut tunnel, &frames);
     let shares: Vec<_> = opened.by_interface().collect();
     assert_eq!(shares, [(42, 0..1), (43, 1..1), (42, 1..2)]);
 }

@@ -9,7 +9,7 @@ use super::{Fragment, FragmentKey, Tracker};
 use crate::drop_reason::DropReason;
 use crate::icmp_errors::check_selectors;
 use crate::sa::{InboundSa, SaCommon};
-use crate::selector::{Flow, PortRange, Selector};
+use crate::selector::{Flow, Selector};
 use crate::wire::IpView;
 
 /// First fragments that an SA knows at a time, and for how long.
@@ -61,7 +61,7 @@ pub(crate) fn check_arrival(
         ports: None,
         ..view.inbound_flow()
     };
-    let ports_decide = !matching(&sa.common, &flow).any(|selector| !is_opaque(selector));
+    let ports_decide = !matching(&sa.common, &flow).any(|selector| !selector.has_opaque_ports());
     if ports_decide
         && !fragment.is_atomic()
         && let Some(arrivals) = &sa.arrivals
@@ -80,7 +80,7 @@ fn check_later(
     now_ms: u64,
 ) -> Result<(), DropReason> {
     let flow = view.inbound_flow();
-    if matching(&sa.common, &flow).any(|selector| !is_opaque(selector)) {
+    if matching(&sa.common, &flow).any(|selector| !selector.has_opaque_ports()) {
         return Ok(());
     }
     // §7.2: not onto the ports of the first fragment, which took another way.
@@ -105,8 +105,4 @@ fn refuse_tiny(packet: &[u8], fragment: &Fragment) -> Result<(), DropReason> {
 fn matching<'a>(sa: &'a SaCommon, flow: &'a Flow) -> impl Iterator<Item = &'a Selector> {
     let selectors = sa.selectors.as_slice().iter();
     selectors.filter(move |selector| selector.matches(flow))
-}
-
-fn is_opaque(selector: &Selector) -> bool {
-    [selector.local_ports, selector.remote_ports].contains(&PortRange::Opaque)
 }

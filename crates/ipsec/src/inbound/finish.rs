@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use esplanade_crypto::{Job, Protocol};
 
-use super::opened::{Content, Delivered, Facts, Nested, Side, Tag};
+use super::opened::{Arrival, Content, Delivered, Nested};
 use crate::drop_reason::DropReason;
 use crate::fragment::check_arrival;
 use crate::icmp_errors::check_selectors;
@@ -25,48 +25,44 @@ use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
 pub(super) fn finish(
     sa: &InboundSa,
     buffer: &mut [u8],
-    side: &Side,
     job: &Job,
-    tag: &Tag,
-    facts: &Facts,
+    arrival: Arrival<'_>,
     content: &mut Content,
 ) -> Result<u32, DropReason> {
     // The outer ECN field says nothing (RFC 6040 §4.2).
     if sa.layout.is_esp_tunnel()
-        && facts.outer.tos & 0b11 == 0
+        && arrival.facts.outer.tos & 0b11 == 0
         && let Some((offset, len)) = plain_ipv4(sa, buffer, job)
     {
-        content.deliver(Delivered {
+        content.delivered.push(Delivered {
             offset,
             len,
             rebuilt: false,
         });
         return Ok(len);
     }
-    finish_any(sa, buffer, side, job, tag, facts, content)
+    finish_any(sa, buffer, job, arrival, content)
 }
 
 #[inline(never)]
 fn finish_any(
     sa: &InboundSa,
     buffer: &mut [u8],
-    side: &Side,
     job: &Job,
-    tag: &Tag,
-    facts: &Facts,
+    arrival: Arrival<'_>,
     content: &mut Content,
 ) -> Result<u32, DropReason> {
     let layout = &sa.layout;
-    let now_ms = content.now_ms;
+    let Arrival { facts, now_ms, .. } = arrival;
     let (offset, rebuilt, view) = match (layout.protocol, layout.mode) {
         (Protocol::Esp, Mode::Tunnel) => esp_tunnel(sa, buffer, job, &facts.outer, now_ms)?,
         (Protocol::Esp, Mode::Transport) => {
             esp_transport(sa, buffer, job, &facts.outer, &mut content.rebuilt)?
         }
         (Protocol::Ah, mode) => {
-            let saved = tag.saved as usize;
+            let saved = arrival.tag.saved as usize;
             let ah_at = job.icv as usize - layout.iv_len() - ah::FIXED_LEN;
-            let saved = side.saved.get(saved..saved + ah_at);
+            let saved = arrival.saved.get(saved..saved + ah_at);
             let frame = buffer.get_mut(job.esp as usize..(job.esp + job.len) as usize);
             let (Some(saved), Some(frame)) = (saved, frame) else {
                 return Err(DropReason::EngineFailed);
@@ -84,7 +80,7 @@ fn finish_any(
         rebuilt,
     };
     match is_nested(sa, &view) {
-        false => content.deliver(packet),
+        false => content.delivered.push(packet),
         true => content.nested.push(Nested {
             packet,
             view,
@@ -108,11 +104,8 @@ pub(super) fn hold_against(
     let Some(delivered) = content.delivered.get(at).copied() else {
         return Ok(());
     };
-    let packet = match delivered.rebuilt {
-        true => content.rebuilt.get(delivered.range()),
-        false => buffer.get(delivered.range()),
-    };
-    let flow = IpView::parse(packet.unwrap_or_default()).map(|view| Flow {
+    let packet = content.packet(buffer, &delivered);
+    let flow = IpView::parse(packet).map(|view| Flow {
         interface: sa.interface,
         ..view.inbound_flow()
     });
@@ -120,7 +113,6 @@ pub(super) fn hold_against(
         return Ok(());
     }
     content.delivered.truncate(at);
-    content.bytes -= u64::from(delivered.len);
     Err(DropReason::PolicyDiscard)
 }
 

@@ -9,7 +9,7 @@ mod reports;
 
 use std::sync::Arc;
 
-use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, Protocol, RejectReason};
+use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason};
 
 use crate::audit::AuditEvent;
 use crate::circulation::Circulation;
@@ -26,7 +26,7 @@ use crate::tunnel::OuterFacts;
 pub use opened::{Delivered, OpenedBatch};
 pub use prepare::Received;
 
-use opened::{Content, Run, Side};
+use opened::{Arrival, Content, Run, Side};
 use reports::Reports;
 
 /// The inbound walk of one worker.
@@ -128,12 +128,14 @@ impl Inbound {
             place.copy_from_slice(packet);
             Some(start)
         });
-        // No packet can be at the end of the address space: it is refused and counted as too long.
-        let offset = place.map_or(usize::MAX, |start| start + header_len);
+        let Some(start) = place else {
+            let reason = DropReason::TooLong;
+            self.reports.drop_of(reason, None, None, facts);
+            return Err(reason);
+        };
         let len = packet.len().saturating_sub(header_len);
-        let result = self.push_one(sad, offset, len, facts, depth);
-        if let (Err(_), Some(start), Some((batch, _))) = (result, place, &mut self.batches.filling)
-        {
+        let result = self.push_one(sad, start + header_len, len, facts, depth);
+        if let (Err(_), Some((batch, _))) = (result, &mut self.batches.filling) {
             batch.release(start);
         }
         result
@@ -178,15 +180,19 @@ impl Inbound {
     fn finish_next(&mut self, engine: &mut dyn Engine, spd: Option<&Spd>) -> Option<OpenedBatch> {
         let (mut batch, mut side) = self.batches.poll(engine)?;
         let mut content = std::mem::take(&mut side.content);
-        content.now_ms = self.now_ms;
         for run in &side.runs {
             if let Some(sa) = self.reader.get(run.sa) {
                 let reports = &mut self.reports;
-                finish_run(reports, sa, &mut batch, &side, run, &mut content, spd);
+                let finishing = Finishing {
+                    reports,
+                    spd,
+                    now_ms: self.now_ms,
+                };
+                finishing.run(sa, &mut batch, &side, run, &mut content);
             }
         }
         let delivered = content.delivered.len() as u64;
-        self.reports.counters.count_out(delivered, content.bytes);
+        self.reports.counters.count_out(delivered, content.bytes());
         side.content = content;
         Some(OpenedBatch { batch, side })
     }
@@ -195,17 +201,7 @@ impl Inbound {
     /// SAs) into the batch being filled. Deliver what the batch has before; submit again while packets are waiting.
     pub fn push_nested(&mut self, sad: &Sad, opened: &mut OpenedBatch) {
         for nested in std::mem::take(&mut opened.side.content.nested) {
-            let view = &nested.view;
-            let facts = OuterFacts {
-                remote: std::net::SocketAddr::new(view.source, 0),
-                udp_encap: false,
-                tos: view.tos,
-                header_len: view.upper as u16,
-                protocol: match view.protocol {
-                    crate::wire::ah::PROTOCOL => Protocol::Ah,
-                    _ => Protocol::Esp,
-                },
-            };
+            let facts = nested.outer();
             let packet = opened.packet(&nested.packet);
             if nested.depth >= NESTING_MAX {
                 self.reports
@@ -220,9 +216,8 @@ impl Inbound {
     /// Takes a delivered batch back for its next use.
     pub fn recycle(&mut self, opened: OpenedBatch) {
         for nested in &opened.side.content.nested {
-            let facts = OuterFacts::new(std::net::SocketAddr::new(nested.view.source, 0), false, 0);
-            self.reports
-                .drop_of(DropReason::NestedTooDeep, None, None, &facts);
+            let reason = DropReason::NestedTooDeep;
+            self.reports.drop_of(reason, None, None, &nested.outer());
         }
         self.batches.recycle(opened.batch, opened.side);
     }
@@ -238,60 +233,73 @@ impl std::fmt::Debug for Inbound {
     }
 }
 
-/// Finishes the packets of a run, as many at a time as the replay window takes in one step.
-fn finish_run(
-    reports: &mut Reports,
-    sa: &InboundSa,
-    batch: &mut Batch,
-    side: &Side,
-    run: &Run,
-    content: &mut Content,
-    spd: Option<&Spd>,
-) {
-    let Batch { jobs, buffer, .. } = batch;
-    let first = run.first_job as usize;
-    let of_run = first..first + run.jobs as usize;
-    let mut jobs = jobs.get(of_run.clone()).unwrap_or_default();
-    let mut tags = side.tags.get(of_run).unwrap_or_default().iter();
-    content.turn_to(sa.interface);
-    let (mut packets, mut bytes) = (0u64, 0u64);
-    // Only the newest packet of all says where the peer is now.
-    let mut newest_from = None;
-    while !jobs.is_empty() {
-        let group = Group::of(jobs, &sa.replay);
-        let (of_group, rest) = jobs.split_at_checked(group.len).unwrap_or_default();
-        jobs = rest;
-        for (job, tag) in of_group.iter().zip(&mut tags) {
-            let Some(facts) = side.facts.get(tag.facts as usize) else {
-                continue;
-            };
-            let finished = group.verdict(job).and_then(|newest| {
-                packets += 1;
-                if newest {
-                    newest_from = Some(facts);
-                }
-                let before = content.delivered.len();
-                let passed = finish::finish(sa, buffer, side, job, tag, facts, content)?;
-                if let Some(spd) = spd {
-                    finish::hold_against(spd, sa, buffer, content, before)?;
-                }
-                Ok(passed)
-            });
-            match finished {
-                Ok(passed) => bytes += u64::from(passed),
-                Err(reason) => {
-                    reports.drop_packet(reason, sa, Some(job.sequence), &facts.outer);
+/// What it takes to finish packets, besides them.
+struct Finishing<'a> {
+    reports: &'a mut Reports,
+    /// If it may discard what an SA takes.
+    spd: Option<&'a Spd>,
+    now_ms: u64,
+}
+
+impl Finishing<'_> {
+    /// Finishes the packets of a run, as many at a time as the replay window takes in one step.
+    fn run(self, sa: &InboundSa, batch: &mut Batch, side: &Side, run: &Run, content: &mut Content) {
+        let Self {
+            reports,
+            spd,
+            now_ms,
+        } = self;
+        let Batch { jobs, buffer, .. } = batch;
+        let first = run.first_job as usize;
+        let of_run = first..first + run.jobs as usize;
+        let mut jobs = jobs.get(of_run.clone()).unwrap_or_default();
+        let mut tags = side.tags.get(of_run).unwrap_or_default().iter();
+        content.turn_to(sa.interface);
+        let (mut packets, mut bytes) = (0u64, 0u64);
+        // Only the newest packet of all says where the peer is now.
+        let mut newest_from = None;
+        while !jobs.is_empty() {
+            let group = Group::of(jobs, &sa.replay);
+            let (of_group, rest) = jobs.split_at_checked(group.len).unwrap_or_default();
+            jobs = rest;
+            for (job, tag) in of_group.iter().zip(&mut tags) {
+                let Some(facts) = side.facts.get(tag.facts as usize) else {
+                    continue;
+                };
+                let finished = group.verdict(job).and_then(|newest| {
+                    packets += 1;
+                    if newest {
+                        newest_from = Some(facts);
+                    }
+                    let before = content.delivered.len();
+                    let arrival = Arrival {
+                        tag,
+                        facts,
+                        saved: &side.saved,
+                        now_ms,
+                    };
+                    let passed = finish::finish(sa, buffer, job, arrival, content)?;
+                    if let Some(spd) = spd {
+                        finish::hold_against(spd, sa, buffer, content, before)?;
+                    }
+                    Ok(passed)
+                });
+                match finished {
+                    Ok(passed) => bytes += u64::from(passed),
+                    Err(reason) => {
+                        reports.drop_packet(reason, sa, Some(job.sequence), &facts.outer);
+                    }
                 }
             }
         }
-    }
-    if let Some(facts) = newest_from.filter(|facts| facts.outer.udp_encap) {
-        reports.observe(sa, &facts.outer);
-    }
-    if packets > 0
-        && let Some(event) = sa.common.lifetime.count(packets, bytes, content.now_ms)
-    {
-        reports.raise(sa, event);
+        if let Some(facts) = newest_from.filter(|facts| facts.outer.udp_encap) {
+            reports.observe(sa, &facts.outer);
+        }
+        if packets > 0
+            && let Some(event) = sa.common.lifetime.count(packets, bytes, now_ms)
+        {
+            reports.raise(sa, event);
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! What the inbound walk knows about a batch, and the batch when it has been opened.
 
-use esplanade_crypto::Batch;
+use std::net::SocketAddr;
+
+use esplanade_crypto::{Batch, Protocol};
 
 use crate::circulation;
 use crate::drop_reason::DropReason;
 use crate::sad::{SaName, SadReader};
 use crate::tunnel::OuterFacts;
-use crate::wire::IpView;
+use crate::wire::{IpView, ah};
 
 /// Consecutive jobs of one SA.
 #[derive(Clone, Copy, Debug)]
@@ -48,23 +50,27 @@ pub(super) struct Side {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub delivered: Vec<Delivered>,
-    /// Of all that is delivered.
-    pub bytes: u64,
     /// From which place in `delivered` on packets are for which interface.
     pub interfaces: Vec<(usize, u32)>,
     /// Packets that are IPsec again.
     pub nested: Vec<Nested>,
-    /// The caller's time, by which fragments age.
-    pub now_ms: u64,
     /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
     pub rebuilt: Vec<u8>,
 }
 
 impl Content {
-    #[inline]
-    pub fn deliver(&mut self, packet: Delivered) {
-        self.bytes += u64::from(packet.len);
-        self.delivered.push(packet);
+    /// Of all that is delivered.
+    pub fn bytes(&self) -> u64 {
+        self.delivered.iter().map(|d| u64::from(d.len)).sum()
+    }
+
+    /// The bytes of a packet; `buffer` is the arena.
+    pub fn packet<'a>(&'a self, buffer: &'a [u8], delivered: &Delivered) -> &'a [u8] {
+        let bytes = match delivered.rebuilt {
+            true => &self.rebuilt,
+            false => buffer,
+        };
+        bytes.get(delivered.range()).unwrap_or_default()
     }
 
     /// What is delivered next is for this interface.
@@ -86,6 +92,34 @@ pub(super) struct Nested {
     pub depth: u8,
 }
 
+impl Nested {
+    /// The outer header of what is inside.
+    pub fn outer(&self) -> OuterFacts {
+        let view = &self.view;
+        OuterFacts {
+            remote: SocketAddr::new(view.source, 0),
+            udp_encap: false,
+            tos: view.tos,
+            header_len: view.upper as u16,
+            protocol: match view.protocol {
+                ah::PROTOCOL => Protocol::Ah,
+                _ => Protocol::Esp,
+            },
+        }
+    }
+}
+
+/// What of a job is not the engine's: how its packet came.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub tag: &'a Tag,
+    pub facts: &'a Facts,
+    /// [`Side::saved`].
+    pub saved: &'a [u8],
+    /// The caller's time, by which fragments age.
+    pub now_ms: u64,
+}
+
 impl circulation::Side for Side {
     type Sas = SadReader;
 
@@ -95,7 +129,6 @@ impl circulation::Side for Side {
         self.facts.clear();
         self.saved.clear();
         self.content.delivered.clear();
-        self.content.bytes = 0;
         self.content.interfaces.clear();
         self.content.nested.clear();
         self.content.rebuilt.clear();
@@ -120,7 +153,7 @@ pub struct Delivered {
 }
 
 impl Delivered {
-    pub(super) fn range(&self) -> std::ops::Range<usize> {
+    fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize;
         start..start + self.len as usize
     }
@@ -150,11 +183,7 @@ impl OpenedBatch {
 
     /// The bytes of an inner packet of this batch.
     pub fn packet(&self, delivered: &Delivered) -> &[u8] {
-        let bytes = match delivered.rebuilt {
-            true => &self.side.content.rebuilt,
-            false => &self.batch.buffer,
-        };
-        bytes.get(delivered.range()).unwrap_or_default()
+        self.side.content.packet(&self.batch.buffer, delivered)
     }
 
     /// The same to write to: coalescing changes headers in place.

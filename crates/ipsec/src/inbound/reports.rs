@@ -93,11 +93,7 @@ impl Reports {
 
     #[cold]
     pub fn raise(&mut self, sa: &InboundSa, event: LifetimeEvent) {
-        self.events.push(Event::Lifetime {
-            direction: SaDirection::Inbound,
-            spi: sa.common.spi,
-            policy: sa.common.policy,
-            event,
-        });
+        let event = Event::lifetime(SaDirection::Inbound, &sa.common, event);
+        self.events.push(event);
     }
 }

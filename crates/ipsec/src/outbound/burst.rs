@@ -8,7 +8,7 @@ use std::slice::from_ref;
 
 use super::prepare::{self, Place, Plan, Preparer, Shape};
 use super::stage::{self, Header, NO_SA, Stage, Staged};
-use super::{OVERHEAD_MAX, Outbound};
+use super::{OVERHEAD_MAX, Outbound, refuse};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
 use crate::icmp_errors;
@@ -234,6 +234,10 @@ impl Outbound {
         lens: &[u32],
         bytes: u64,
     ) {
+        if packets.len() > self.batches.room() {
+            self.refuse(sa, DropReason::TooLong, packets.len() as u32);
+            return;
+        }
         let layout = &sa.common.layout;
         let plain = layout.is_esp_tunnel() && sa.common.tunnel.flow_label != FlowLabelPolicy::Hash;
         let result = match plain {
@@ -246,7 +250,7 @@ impl Outbound {
     }
 
     /// ESP in tunnel mode, where the first packet's flow says all that there is to know. Gives how many packets are
-    /// dropped.
+    /// dropped. There is room for all.
     // Not inline: what is around it would take the registers.
     #[inline(never)]
     fn prepare_tunnelled(
@@ -258,7 +262,6 @@ impl Outbound {
         bytes: u64,
     ) -> Result<(), (DropReason, u32)> {
         let count = packets.len() as u32;
-        self.has_room_for(packets)?;
         let sequence = self.gate.admit(sa, count, bytes);
         let sequence = sequence.map_err(|reason| (reason, count))?;
         let Some((batch, side)) = self.batches.filling.as_mut() else {
@@ -268,12 +271,12 @@ impl Outbound {
         let (inner, next_header) = (header.of_inner(), header.version().next_header());
         let shape = Shape::new(sa, inner.tos, next_header);
         let places = places(packets, lens);
-        let failed = prepare::esp_tunnel(batch, &mut self.ivs, &shape, sequence, places);
+        let result = prepare::esp_tunnel(batch, &mut self.ivs, &shape, sequence, places);
         let jobs = batch.jobs.len() - first_job;
         if jobs > 0 {
             side.add_tunnelled(sa, inner, first_job as u32, jobs as u32);
         }
-        failed.map_or(Ok(()), Err)
+        result
     }
 
     /// All others.
@@ -286,7 +289,6 @@ impl Outbound {
         bytes: u64,
     ) -> Result<(), (DropReason, u32)> {
         let count = packets.len() as u32;
-        self.has_room_for(packets)?;
         let plan = self.plan_run(sa, packets);
         let plan = plan.map_err(|reason| (reason, count))?;
         let sequence = self.gate.admit(sa, count, bytes);
@@ -306,29 +308,18 @@ impl Outbound {
                 false => preparer.packet(sa, &plan, sequence, &place),
             };
             if let Err(reason) = result {
-                self.counters.count_drop(reason, 1);
-                sa.common.drops.add(reason, 1);
+                refuse(&self.counters, sa, reason, 1);
             }
         }
         Ok(())
-    }
-
-    #[inline(always)]
-    fn has_room_for(&self, packets: &[Packet]) -> Result<(), (DropReason, u32)> {
-        match packets.len() <= self.batches.room() {
-            true => Ok(()),
-            false => Err((DropReason::TooLong, packets.len() as u32)),
-        }
     }
 
     /// The plan for a run, by the headers of its first packet.
     fn plan_run(&self, sa: &OutboundSa, packets: &[Packet]) -> Result<Plan, DropReason> {
         let filling = self.batches.filling.as_ref();
         let (batch, _) = filling.ok_or(DropReason::TooLong)?;
-        let first = packets.first().and_then(|packet| {
-            let start = packet.offset as usize;
-            batch.buffer.get(start..start + packet.len as usize)
-        });
+        let first = packets.first();
+        let first = first.and_then(|packet| batch.buffer.get(packet.range()));
         let view = IpView::parse(first.unwrap_or_default());
         self.plan(sa, &view.map_err(|_| DropReason::MalformedInner)?)
     }

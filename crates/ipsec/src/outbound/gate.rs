@@ -51,12 +51,8 @@ impl Gate {
     #[inline(never)]
     fn raise(&mut self, sa: &OutboundSa, event: Option<LifetimeEvent>) {
         if let Some(event) = event {
-            self.events.push(Event::Lifetime {
-                direction: SaDirection::Outbound,
-                spi: sa.common.spi,
-                policy: sa.common.policy,
-                event,
-            });
+            let event = Event::lifetime(SaDirection::Outbound, &sa.common, event);
+            self.events.push(event);
         }
     }
 }

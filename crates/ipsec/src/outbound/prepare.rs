@@ -50,6 +50,20 @@ impl Shape {
             padded_to: sa.padded_to(),
         }
     }
+
+    /// For the bytes of the arena from `start` on; see [`Job`] about `icv`.
+    #[inline(always)]
+    fn job(&self, start: usize, len: usize, icv: usize, sequence: u64) -> Job {
+        Job {
+            key: self.key,
+            esp: start as u32,
+            len: len as u32,
+            icv: icv as u32,
+            sequence,
+            class: self.class,
+            status: JobStatus::Pending,
+        }
+    }
 }
 
 impl Plan {
@@ -138,13 +152,10 @@ impl Preparer<'_> {
         }
         let first_job = self.batch.jobs.len() as u32;
         let place = std::iter::once(*place);
-        match esp_tunnel(self.batch, self.ivs, &plan.shape, sequence, place) {
-            Some((reason, _)) => Err(reason),
-            None => {
-                self.side.add_jobs(sa, &plan.meta, plan.depth, first_job, 1);
-                Ok(())
-            }
-        }
+        esp_tunnel(self.batch, self.ivs, &plan.shape, sequence, place)
+            .map_err(|(reason, _)| reason)?;
+        self.side.add_jobs(sa, &plan.meta, plan.depth, first_job, 1);
+        Ok(())
     }
 
     /// Transport mode, and AH in either mode: the packet is in its place and gets its IP header with it.
@@ -217,15 +228,7 @@ impl Preparer<'_> {
         };
         set_protocol_and_len(headers, at.next_header_at, protocol, frame_len)
             .ok_or(DropReason::TooLong)?;
-        let job = Job {
-            key: plan.shape.key,
-            esp: (start + header_len) as u32,
-            len: esp_len as u32,
-            icv: 0,
-            sequence,
-            class: plan.shape.class,
-            status: JobStatus::Pending,
-        };
+        let job = plan.shape.job(start + header_len, esp_len, 0, sequence);
         Ok((job, unsaved(start, frame_len, header_len)))
     }
 
@@ -289,15 +292,8 @@ impl Preparer<'_> {
         let saved = self.side.saved.len();
         let saved_len = ah::zero_mutable(frame, &mut self.side.saved)
             .map_err(|_| DropReason::MalformedInner)?;
-        let job = Job {
-            key: plan.shape.key,
-            esp: start as u32,
-            len: frame_len as u32,
-            icv: (at + ah::FIXED_LEN + plan.shape.layout.iv_len()) as u32,
-            sequence,
-            class: plan.shape.class,
-            status: JobStatus::Pending,
-        };
+        let icv = at + ah::FIXED_LEN + plan.shape.layout.iv_len();
+        let job = plan.shape.job(start, frame_len, icv, sequence);
         let frame = Frame {
             saved: saved as u32,
             saved_len: saved_len as u32,
@@ -336,8 +332,8 @@ fn number(packet: &mut [u8], identification: &mut u16) {
     }
 }
 
-/// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packets, which may still be to be written. Gives how
-/// many could not be laid out, and why the last of them.
+/// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packets, which may still be to be written. If some could
+/// not be laid out, gives why the last of them, and how many.
 #[inline(always)]
 pub(super) fn esp_tunnel(
     batch: &mut Batch,
@@ -345,29 +341,21 @@ pub(super) fn esp_tunnel(
     shape: &Shape,
     mut sequence: u64,
     places: impl Iterator<Item = Place>,
-) -> Option<(DropReason, u32)> {
+) -> Result<(), (DropReason, u32)> {
     let Batch { buffer, jobs, .. } = batch;
     let buffer = buffer.as_mut_slice();
-    let mut failed = None;
+    let mut result = Ok(());
     for place in places {
         match lay_out(buffer, shape, sequence, &place, ivs) {
-            Ok((start, len)) => jobs.push(Job {
-                key: shape.key,
-                esp: start as u32,
-                len: len as u32,
-                icv: 0,
-                sequence,
-                class: shape.class,
-                status: JobStatus::Pending,
-            }),
+            Ok((start, len)) => jobs.push(shape.job(start, len, 0, sequence)),
             Err(reason) => {
-                let before = failed.map_or(0, |(_, count)| count);
-                failed = Some((reason, before + 1));
+                let before = result.map_or_else(|(_, count)| count, |()| 0);
+                result = Err((reason, before + 1));
             }
         }
         sequence += 1;
     }
-    failed
+    result
 }
 
 /// Writes what is around a packet of an ESP tunnel. Gives where ESP begins, and its length.
@@ -417,23 +405,20 @@ fn write_header(
     sequence: u64,
     ivs: &mut IvPool,
 ) -> Result<(), DropReason> {
-    let header = u64::from(shape.spi) << 32 | sequence & 0xffff_ffff;
     match shape.layout.iv_kind {
-        // Unique because sequence numbers are.
         IvKind::Sequence => {
-            let header = u128::from(header) << 64 | u128::from(sequence);
             let place = packet.first_chunk_mut().ok_or(DropReason::TooLong)?;
-            *place = header.to_be_bytes();
+            *place = esp::header_and_iv(shape.spi, sequence);
         }
         IvKind::None | IvKind::Implicit => {
             let place = packet.first_chunk_mut().ok_or(DropReason::TooLong)?;
-            *place = header.to_be_bytes();
+            *place = esp::header(shape.spi, sequence);
         }
         IvKind::Random => {
             let iv = ivs.next().map_err(|_| DropReason::NoRandomness)?;
             let iv_len = shape.layout.iv_len().min(iv.len());
             let (place, rest) = packet.split_first_chunk_mut().ok_or(DropReason::TooLong)?;
-            *place = header.to_be_bytes();
+            *place = esp::header(shape.spi, sequence);
             rest.get_mut(..iv_len)
                 .ok_or(DropReason::TooLong)?
                 .copy_from_slice(&iv[..iv_len]);

@@ -1,7 +1,7 @@
 //! Places in the arena for the segments of one packet, side by side.
 
-use super::Segments;
 use super::prepare::{self, Place, Plan, Preparer};
+use super::{Segments, refuse};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::sa::OutboundSa;
 
@@ -60,14 +60,13 @@ impl<'a> Slots<'a> {
         let (plan, mut slot, mut left) = (self.plan, self.slot, segments);
         let places = std::iter::from_fn(|| next_place(&plan, &mut slot, &mut left));
         let Preparer { batch, ivs, .. } = &mut self.preparer;
-        let failed = prepare::esp_tunnel(batch, ivs, &plan.shape, self.sequence, places);
-        if let Some((reason, _)) = failed {
+        let result = prepare::esp_tunnel(batch, ivs, &plan.shape, self.sequence, places);
+        if let Err((reason, _)) = result {
             let batch = &mut *self.preparer.batch;
             batch.jobs.truncate(first_job);
             batch.release(self.slot);
             self.left.count = 0;
-            self.counters.count_drop(reason, count.into());
-            self.sa.common.drops.add(reason, count.into());
+            refuse(self.counters, self.sa, reason, count);
             return Err(reason);
         }
         self.sequence += u64::from(count);
@@ -98,8 +97,7 @@ impl<'a> Slots<'a> {
             .framed(self.sa, &self.plan, self.sequence, &place);
         self.sequence += 1;
         if let Err(reason) = result {
-            self.counters.count_drop(reason, 1);
-            self.sa.common.drops.add(reason, 1);
+            refuse(self.counters, self.sa, reason, 1);
             self.dropped = Some(reason);
         }
     }

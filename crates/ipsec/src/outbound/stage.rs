@@ -40,7 +40,7 @@ pub(super) struct Staged {
 }
 
 /// TOS, Don't Fragment, version and flow label; and whether it is a fragment, which not every SA takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(u64);
 
 impl Header {
@@ -282,5 +282,68 @@ impl Staged {
     /// The places of its packets in the stage, and of `more` packets that follow.
     pub fn range(&self, more: u32) -> std::ops::Range<usize> {
         self.first as usize..(self.first + self.count + more) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As [`Stage::parse`] reads packets.
+    fn fast(packet: &[u8]) -> Option<Parsed> {
+        let words = FirstWords::of(packet).filter(|words| words.is_sound(packet.len()));
+        let v4 = words.and_then(|words| {
+            let (key, header) = words.flow()?;
+            Some(Parsed {
+                key,
+                header,
+                len: words.total_len(),
+            })
+        });
+        v4.or_else(|| Parsed::plain_ipv6(packet))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn a_quick_look_sees_what_a_slow_one_does(
+            mut packet in proptest::collection::vec(any::<u8>(), 20..70),
+            version in prop_oneof![Just(0x45u8), Just(0x46), Just(0x60)],
+            protocol in prop_oneof![Just(6u8), Just(17), Just(1), Just(44), Just(47)],
+            fragment in any::<bool>(),
+            cut in 0u16..12,
+        ) {
+            let len = (packet.len() as u16).saturating_sub(cut);
+            packet[0] = version | packet[0] & if version == 0x60 { 0xf } else { 0 };
+            if version == 0x60 {
+                packet.resize(packet.len().max(40), 0);
+                packet[4..6].copy_from_slice(&len.saturating_sub(40).to_be_bytes());
+                packet[6] = protocol;
+            } else {
+                packet[2..4].copy_from_slice(&len.to_be_bytes());
+                packet[6..8].copy_from_slice(&u16::from(fragment).to_be_bytes());
+                packet[9] = protocol;
+                packet[10..12].fill(0);
+                let header = usize::from(packet[0] & 0xf) * 4;
+                let sum: u32 = packet.get(..header).unwrap_or(&[]).chunks(2)
+                    .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+                let folded = (sum & 0xffff) + (sum >> 16);
+                let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
+            if let Ok(view) = IpView::parse(&packet) {
+                let slow = Parsed::other(&packet, 0).map(|p| (p.key, p.header, p.len));
+                let fast = fast(&packet).map(|p| (p.key, p.header, p.len));
+                prop_assert!(fast.is_none() || fast == slow, "{fast:?}, not {slow:?}");
+                let plain = matches!(packet[0], 0x45 | 0x60..) && matches!(protocol, 6 | 17);
+                let whole = version == 0x60 || !fragment;
+                if plain && whole && view.ports.is_some() {
+                    prop_assert!(fast.is_some());
+                }
+            }
+        }
     }
 }

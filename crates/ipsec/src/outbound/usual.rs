@@ -134,9 +134,7 @@ fn lay_out(
     }
     let esp = batch.buffer.get_mut(start..end)?;
     let (front, behind) = esp.split_first_chunk_mut()?;
-    // The IV is unique because sequence numbers are.
-    let first = u128::from(sa.common.spi) << 96 | u128::from(sequence as u32) << 64;
-    *front = (first | u128::from(sequence)).to_be_bytes();
+    *front = esp::header_and_iv(sa.common.spi, sequence);
     let pad_len = body_len - len - esp::TRAILER_LEN;
     let next_header = header.version().next_header();
     esp::write_trailer(behind.get_mut(len..)?, pad_len, next_header);

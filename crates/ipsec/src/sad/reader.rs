@@ -9,6 +9,7 @@ use std::sync::Arc;
 use esplanade_crypto::{KeyContext, SlotTable, prefetch_line};
 
 use super::{Sad, slot_of};
+use crate::numbers::Pool;
 use crate::sa::InboundSa;
 
 /// The SAs that a worker has met. Call [`Self::refresh`] once per burst, and from time to time without traffic: a
@@ -22,9 +23,7 @@ pub struct SadReader {
     retired: HashMap<u32, Arc<InboundSa>>,
     /// Their numbers, each with the last batch that may name it.
     retiring: VecDeque<(u64, u32)>,
-    /// Numbers below `numbers` that no SA has.
-    free: Vec<u32>,
-    numbers: u32,
+    pool: Pool,
     /// The batch being filled.
     batch: u64,
 }
@@ -93,7 +92,7 @@ impl SadReader {
             self.retiring.pop_front();
             self.retired.remove(&number);
             self.keys.remove(number);
-            self.free.push(number);
+            self.pool.give_back(number);
         }
     }
 
@@ -174,10 +173,7 @@ impl SadReader {
 
     /// A number for an SA and its key.
     fn number(&mut self, sa: &InboundSa) -> u32 {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.numbers += 1;
-            self.numbers - 1
-        });
+        let number = self.pool.take();
         self.keys.insert(number, Arc::clone(&sa.common.key));
         number
     }

@@ -50,20 +50,6 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl FlowKey {
-    /// From an outbound packet whose headers have been checked. None if it takes more than a look at fixed offsets:
-    /// options, fragments, other protocols; then make it from a [`Flow`].
-    #[inline]
-    pub fn from_ipv4(packet: &[u8]) -> Option<Self> {
-        let header = packet.first_chunk::<24>()?;
-        let word = |at: usize| -> u32 {
-            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-        };
-        // Version and header length; fragment offset; total length.
-        let plain = (header[0] == 0x45) & (word(4) & 0x1fff == 0) & (word(0) & 0xffff >= 24);
-        let addresses = u64::from(word(12)) << 32 | u64::from(word(16));
-        Self::plain_ipv4(addresses, word(20), header[9], header[1]).filter(|_| plain)
-    }
-
     /// Of a packet that is no later fragment; none for a protocol without ports.
     #[inline(always)]
     pub(crate) fn plain_ipv4(addresses: u64, ports: u32, protocol: u8, tos: u8) -> Option<Self> {
@@ -75,9 +61,10 @@ impl FlowKey {
         matches!(protocol, TCP | UDP).then_some(Self::V4 { addresses, rest })
     }
 
-    /// As [`FlowKey::from_ipv4`], of packets without extension headers.
+    /// Of an outbound packet of IPv6. None if it takes more than a look at fixed offsets: extension headers, other
+    /// protocols; then make it from a [`Flow`].
     #[inline]
-    pub fn from_ipv6(packet: &[u8]) -> Option<Self> {
+    pub(crate) fn from_ipv6(packet: &[u8]) -> Option<Self> {
         let header = packet.first_chunk::<44>()?;
         let word = |at: usize| -> u64 {
             let mut bytes = [0; 8];
@@ -233,7 +220,7 @@ impl<const W: usize> Slot<W> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_current(&self, epoch: u64) -> bool {
         let generation = match &self.sa {
             Some(sa) => sa.selection.load(Ordering::Acquire),
@@ -579,8 +566,7 @@ impl FlowCache {
             false => return None,
         };
         let sa = slot.sa.as_ref()?;
-        let generation = sa.selection.load(Ordering::Acquire);
-        let current = slot.stamp == generation << EPOCH_BITS | self.epoch;
+        let current = slot.is_current(self.epoch);
         current.then(|| (SaSlot(at), sa.number()))
     }
 

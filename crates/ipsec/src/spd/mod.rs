@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::OutboundSa;
-use crate::selector::{Flow, PopulateFromPacket, PortRange, Selector, SelectorSet};
+use crate::selector::{Flow, PopulateFromPacket, Selector, SelectorSet};
 use classifier::Classifier;
 
 pub(crate) use cache::Located;
@@ -188,10 +188,8 @@ impl Spd {
         if possible.certain && !entry.is_some_and(populates) {
             return false;
         }
-        let opaque = |(_, _, selector): (u32, &Entry, &Selector)| {
-            [selector.local_ports, selector.remote_ports].contains(&PortRange::Opaque)
-        };
-        !self.find(&fragment, false).is_some_and(opaque)
+        let found = self.find(&fragment, false);
+        !found.is_some_and(|(_, _, selector)| selector.has_opaque_ports())
     }
 
     /// Asks for the SA that a packet of this flow has not got: once per policy until [`Policy::acquire_done`].

@@ -37,7 +37,17 @@ impl SaTables {
 
     /// A flow has this SA from now on.
     pub fn enter(&mut self, sa: &Arc<OutboundSa>) {
-        self.put(sa).flows += 1;
+        let number = sa.number();
+        let index = number as usize;
+        // As long as an SA is in a table, no other has its number.
+        if self.sas.get(number).is_none() {
+            self.sas.insert(number, Arc::clone(sa));
+            self.keys.insert(number, Arc::clone(&sa.common.key));
+        }
+        if self.uses.len() <= index {
+            self.uses.resize(index + 1, Use::default());
+        }
+        self.uses[index].flows += 1;
     }
 
     /// A flow does not have this SA any more.
@@ -58,20 +68,6 @@ impl SaTables {
             self.enter(sa);
             self.leave(sa);
         }
-    }
-
-    fn put(&mut self, sa: &Arc<OutboundSa>) -> &mut Use {
-        let number = sa.number();
-        let index = number as usize;
-        // As long as an SA is in a table, no other has its number.
-        if self.sas.get(number).is_none() {
-            self.sas.insert(number, Arc::clone(sa));
-            self.keys.insert(number, Arc::clone(&sa.common.key));
-        }
-        if self.uses.len() <= index {
-            self.uses.resize(index + 1, Use::default());
-        }
-        &mut self.uses[index]
     }
 
     /// Lets go of SAs that no flow has. No batch that is still to take its snapshot may have a packet of them.

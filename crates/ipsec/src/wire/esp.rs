@@ -25,6 +25,19 @@ impl EspHeader {
     }
 }
 
+/// The header; only the low half of the sequence number is sent (RFC 4303 §2.2.1).
+#[inline(always)]
+pub(crate) fn header(spi: u32, sequence: u64) -> [u8; HEADER_LEN] {
+    (u64::from(spi) << 32 | sequence & 0xffff_ffff).to_be_bytes()
+}
+
+/// The header, and the sequence number as an IV of 8 bytes: unique because sequence numbers are.
+#[inline(always)]
+pub(crate) fn header_and_iv(spi: u32, sequence: u64) -> [u8; HEADER_LEN + 8] {
+    let header = u64::from_be_bytes(header(spi, sequence));
+    (u128::from(header) << 64 | u128::from(sequence)).to_be_bytes()
+}
+
 /// What the trailer says about an opened body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
