@@ -7,6 +7,8 @@
 set -u -o pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+# A clean build has no use for incremental state, which takes gigabytes.
+[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
 rm -f "$logs"/*.log
