@@ -8,15 +8,11 @@ use crate::key::{KeyContext, Keys, Pair};
 use crate::transform::{IvKind, Protocol};
 
 /// SPI and sequence number.
-const HEADER_LEN: usize = 8;
+pub(crate) const HEADER_LEN: usize = 8;
 
-/// Whether the encrypted part of a packet of `len` bytes is a whole number of blocks.
+/// Whether it is an ESP packet of the key's transform, by its length.
 fn well_formed(key: &KeyContext, len: usize) -> bool {
-    let transform = key.transform();
-    transform.protocol() == Protocol::Esp
-        && len >= transform.sealed_len_min()
-        && (len - HEADER_LEN - transform.iv_len() - transform.icv_len())
-            .is_multiple_of(transform.block_align())
+    key.transform().protocol() == Protocol::Esp && u32::try_from(len).is_ok_and(|len| key.fits(len))
 }
 
 /// Seals one ESP packet: header, IV, payload with trailer, room for the ICV.

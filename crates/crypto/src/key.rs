@@ -2,8 +2,10 @@
 
 use crate::aead::Aead;
 use crate::cipher::Cipher;
+use crate::cpu::{self, Family, Kind, Tier};
+use crate::esp;
 use crate::mac::Mac;
-use crate::transform::Transform;
+use crate::transform::{Protocol, Transform};
 use crate::weak::{self, WeakKey};
 
 /// Why no context was made. Says nothing about the key's bytes.
@@ -22,6 +24,8 @@ pub enum KeyError {
     },
     #[error("the cryptographic library refused the key")]
     Refused,
+    #[error("this machine has no {feature}, which the tier {tier} needs")]
+    MissingFeature { tier: Tier, feature: &'static str },
 }
 
 /// One direction of one SA: transform, ESN flag and the expanded keys. Immutable, so that any number of
@@ -33,9 +37,12 @@ pub enum KeyError {
 pub struct KeyContext {
     transform: Transform,
     esn: bool,
+    tier: Tier,
+    kind: Kind,
     pub(crate) keys: Keys,
 }
 
+/// In the form that the family of kernels or the library works with.
 pub(crate) enum Keys {
     /// An AEAD in ESP.
     Aead(Aead),
@@ -54,8 +61,22 @@ pub(crate) struct Pair {
 }
 
 impl KeyContext {
-    /// Expands `key_material`, laid out as [`Transform::key_material_len`] says. Weak keys are refused.
+    /// Expands `key_material`, laid out as [`Transform::key_material_len`] says, for [`Tier::current`]. Weak keys are
+    /// refused.
     pub fn new(transform: Transform, esn: bool, key_material: &[u8]) -> Result<Self, KeyError> {
+        Self::for_tier(Tier::current(), transform, esn, key_material)
+    }
+
+    /// As [`KeyContext::new`], for the kernels of this tier. What a tier has no kernel for is left to the library.
+    pub fn for_tier(
+        tier: Tier,
+        transform: Transform,
+        esn: bool,
+        key_material: &[u8],
+    ) -> Result<Self, KeyError> {
+        if let Some(feature) = tier.missing() {
+            return Err(KeyError::MissingFeature { tier, feature });
+        }
         if key_material.len() != transform.key_material_len() {
             return Err(KeyError::WrongLength {
                 transform,
@@ -67,12 +88,54 @@ impl KeyContext {
             transform,
             weakness,
         })?;
-        let keys = expand(transform, key_material).ok_or(KeyError::Refused)?;
+        let kernel = match transform.protocol() {
+            Protocol::Esp => cpu::kernel_keys(tier, transform, esn, key_material),
+            Protocol::Ah => None,
+        };
+        let keys = match kernel {
+            Some(keys) => keys,
+            None => expand(transform, key_material).ok_or(KeyError::Refused)?,
+        };
+        let family = keys.family();
+        // One kind for all that the library does.
+        let kind = if family == Family::Library {
+            Kind::LIBRARY
+        } else {
+            Kind { family, tier }
+        };
         Ok(Self {
             transform,
             esn,
+            tier,
+            kind,
             keys,
         })
+    }
+
+    /// The tier that it was made for.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Whether a kernel of ours does the work, and not the library.
+    pub fn has_kernel(&self) -> bool {
+        self.kind.family != Family::Library
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether an ESP packet of `len` bytes can be of the transform: whole blocks between header and ICV.
+    #[inline(always)]
+    pub(crate) fn fits(&self, len: u32) -> bool {
+        let transform = self.transform;
+        let len = len as usize;
+        len >= transform.sealed_len_min()
+            && (len - esp::HEADER_LEN - transform.iv_len() - transform.icv_len())
+                & (transform.block_align() - 1)
+                == 0
     }
 
     pub fn transform(&self) -> Transform {
@@ -85,6 +148,15 @@ impl KeyContext {
     }
 }
 
+impl Keys {
+    fn family(&self) -> Family {
+        match self {
+            Self::Aead(_) | Self::Pair(_) | Self::Gmac(_) | Self::Mac(_) => Family::Library,
+        }
+    }
+}
+
+/// For the library.
 fn expand(transform: Transform, key_material: &[u8]) -> Option<Keys> {
     use crate::iana::Encryption::NullAuthAesGmac;
     let (cipher_key, integrity_key) =

@@ -1,7 +1,8 @@
 //! IPsec transforms by IANA name, key contexts and the engine seam.
 //!
 //! A [`Batch`] of [`Job`]s, all of one direction, goes to an [`Engine`] and comes back with a status
-//! per job. [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] works with aws-lc.
+//! per job. [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] works with vector kernels of the
+//! machine's [`Tier`], and with aws-lc where there is none.
 
 mod aead;
 mod aes;
@@ -32,7 +33,8 @@ mod slots;
 pub mod transform;
 pub mod weak;
 
-pub use cpu::CpuEngine;
+pub use cpu::tier::{Selection, TierError, selection};
+pub use cpu::{CpuEngine, Tier};
 pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};
 pub use key::{KeyContext, KeyError};

@@ -1,11 +1,10 @@
-//! Known answers for every transform, checked before an engine may work.
+//! Known answers for every transform, checked on a tier before it may be used.
 //!
 //! The answers come from an independent implementation (`vectors/generate_self_test.py`).
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
-use crate::cpu;
+use crate::cpu::{self, Tier};
 use crate::job::JobStatus;
 use crate::key::KeyContext;
 use crate::transform::{Protocol, Transform};
@@ -15,21 +14,16 @@ const ANSWERS: &str = include_str!("../../../vectors/esp/self-test.txt");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "self test of {transform} failed: {step}; this build or this machine must not process packets"
+    "self-test of {transform} on the tier {tier} failed: {step}; this build must not process packets with it on this machine"
 )]
 pub struct SelfTestError {
+    pub tier: Tier,
     pub transform: Transform,
     pub step: &'static str,
 }
 
-/// The outcome of [`run`], which takes place once per process.
-pub fn passed() -> Result<(), SelfTestError> {
-    static OUTCOME: OnceLock<Result<(), SelfTestError>> = OnceLock::new();
-    *OUTCOME.get_or_init(run)
-}
-
 /// Seals and opens the known packets of every transform, and checks that a forged one is refused.
-pub fn run() -> Result<(), SelfTestError> {
+pub fn run(tier: Tier) -> Result<(), SelfTestError> {
     let mut answers = HashMap::<&str, Vec<&str>>::new();
     for line in ANSWERS.lines().filter(|line| !line.starts_with('#')) {
         if let Some((name, answer)) = line.split_once(' ') {
@@ -37,10 +31,14 @@ pub fn run() -> Result<(), SelfTestError> {
         }
     }
     for transform in Transform::all() {
-        let failed = |step| SelfTestError { transform, step };
+        let failed = |step| SelfTestError {
+            tier,
+            transform,
+            step,
+        };
         let known = answers.get(transform.name().as_str());
         for answer in known.ok_or(failed("there is no known answer"))? {
-            check(transform, answer).map_err(failed)?;
+            check(tier, transform, answer).map_err(failed)?;
         }
     }
     Ok(())
@@ -56,13 +54,13 @@ struct Answer {
 }
 
 impl Answer {
-    fn parse(transform: Transform, answer: &str) -> Result<Self, &'static str> {
+    fn parse(tier: Tier, transform: Transform, answer: &str) -> Result<Self, &'static str> {
         let read = || {
             let fields: Vec<&str> = answer.split(' ').collect();
             let &[esn, sequence, icv_at, key, plain, sealed] = fields.as_slice() else {
                 return None;
             };
-            let key = KeyContext::new(transform, esn == "esn", &unhex(key)?).ok()?;
+            let key = KeyContext::for_tier(tier, transform, esn == "esn", &unhex(key)?).ok()?;
             Some(Self {
                 key,
                 sequence: sequence.parse().ok()?,
@@ -89,8 +87,8 @@ impl Answer {
     }
 }
 
-fn check(transform: Transform, answer: &str) -> Result<(), &'static str> {
-    let answer = Answer::parse(transform, answer)?;
+fn check(tier: Tier, transform: Transform, answer: &str) -> Result<(), &'static str> {
+    let answer = Answer::parse(tier, transform, answer)?;
     let mut packet = answer.plain.clone();
     if answer.seal(&mut packet) != JobStatus::Done || packet != answer.sealed {
         return Err("sealing gives another packet");
@@ -130,8 +128,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passes_on_this_machine() {
-        assert_eq!(run(), Ok(()));
+    fn passes_on_every_tier_of_this_machine() {
+        for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
+            assert_eq!(run(tier), Ok(()));
+        }
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let last = if wrong.pop() == Some('0') { '1' } else { '0' };
         wrong.push(last);
         let expected = Err("sealing gives another packet");
-        assert_eq!(check(transform, &wrong), expected);
-        assert!(check(transform, "short").is_err());
+        assert_eq!(check(Tier::Portable, transform, &wrong), expected);
+        assert!(check(Tier::Portable, transform, "short").is_err());
     }
 }

@@ -1,0 +1,144 @@
+//! The CPU engine: finishes a batch at once, with the kernels of the keys' tiers and with aws-lc for the rest.
+//!
+//! The packets of a batch are sorted by kernel, so that a kernel sees all of its packets together and can have
+//! several in flight.
+
+use std::collections::VecDeque;
+
+use crate::engine::{Engine, RejectReason, Rejected};
+use crate::job::{Batch, Direction, JobStatus};
+use crate::key::{KeyContext, Keys};
+use crate::self_test::SelfTestError;
+use crate::transform::{Protocol, Transform};
+
+mod group;
+mod registers;
+pub mod tier;
+mod work;
+
+use group::{GROUP, Group, Packet};
+pub use tier::Tier;
+pub(crate) use work::{Family, Kernel, Kind, Work};
+
+/// Works in the caller's thread.
+#[derive(Debug)]
+pub struct CpuEngine {
+    finished: VecDeque<Batch>,
+    capacity: usize,
+}
+
+impl CpuEngine {
+    /// An engine that holds at most `capacity` finished batches. Refused unless every transform gives its known
+    /// answer on one tier at least.
+    pub fn new(capacity: usize) -> Result<Self, SelfTestError> {
+        tier::selection()?;
+        Ok(Self {
+            finished: VecDeque::with_capacity(capacity),
+            capacity,
+        })
+    }
+}
+
+impl Engine for CpuEngine {
+    fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
+        if self.finished.len() >= self.capacity {
+            let reason = RejectReason::Full;
+            return Err(Rejected { batch, reason });
+        }
+        process(&mut batch);
+        self.finished.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        self.finished.pop_front()
+    }
+}
+
+/// Does every job of a batch and sets its status.
+pub fn process(batch: &mut Batch) {
+    let room = batch.buffer.len();
+    let buffer = batch.buffer.as_mut_ptr();
+    for jobs in batch.jobs.chunks_mut(GROUP) {
+        let mut group = Group::new(batch.direction);
+        for (index, job) in jobs.iter_mut().enumerate() {
+            let (start, len) = (job.esp as usize, job.len as usize);
+            let inside = start.checked_add(len).is_some_and(|end| end <= room);
+            match batch.keys.get(job.key) {
+                Some(key) if inside => group.push(Packet {
+                    key,
+                    // SAFETY: inside the buffer, as just checked.
+                    bytes: unsafe { buffer.add(start) },
+                    len: job.len,
+                    icv_at: job.icv,
+                    sequence: job.sequence,
+                    index: index as u32,
+                }),
+                _ => job.status = JobStatus::Malformed,
+            }
+        }
+        // SAFETY: the packets lie in the buffer, which is borrowed.
+        unsafe { group.run(|index, status| jobs[index as usize].status = status) };
+    }
+}
+
+/// Seals one ESP packet in place: header, IV, payload with trailer, room for the ICV.
+pub fn seal(key: &KeyContext, sequence: u64, esp: &mut [u8]) -> JobStatus {
+    one(Direction::Seal, Protocol::Esp, key, sequence, esp, 0)
+}
+
+/// Opens one ESP packet in place; a wrong ICV leaves the payload zeroed.
+pub fn open(key: &KeyContext, sequence: u64, esp: &mut [u8]) -> JobStatus {
+    one(Direction::Open, Protocol::Esp, key, sequence, esp, 0)
+}
+
+/// Writes the ICV of one IP packet with AH, of which the mutable fields are zero, at offset `icv_at`.
+pub fn seal_ah(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: usize) -> JobStatus {
+    one(Direction::Seal, Protocol::Ah, key, sequence, packet, icv_at)
+}
+
+/// Checks the ICV of one IP packet with AH, of which the mutable fields are zero, at offset `icv_at` and
+/// leaves zeros there; a wrong one leaves all that follows zeroed.
+pub fn open_ah(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: usize) -> JobStatus {
+    one(Direction::Open, Protocol::Ah, key, sequence, packet, icv_at)
+}
+
+fn one(
+    direction: Direction,
+    protocol: Protocol,
+    key: &KeyContext,
+    sequence: u64,
+    packet: &mut [u8],
+    icv_at: usize,
+) -> JobStatus {
+    let mut status = JobStatus::Malformed;
+    let (Ok(len), Ok(icv_at)) = (u32::try_from(packet.len()), u32::try_from(icv_at)) else {
+        return status;
+    };
+    if key.transform().protocol() == protocol {
+        let mut group = Group::new(direction);
+        group.push(Packet {
+            key,
+            bytes: packet.as_mut_ptr(),
+            len,
+            icv_at,
+            sequence,
+            index: 0,
+        });
+        // SAFETY: the packet is borrowed.
+        unsafe { group.run(|_, done| status = done) };
+    }
+    status
+}
+
+/// The key context for the tier's kernel of this transform, which is of ESP; None if it has none. The key material has
+/// the right length.
+#[allow(clippy::unnecessary_wraps)]
+pub(crate) fn kernel_keys(
+    _tier: Tier,
+    _transform: Transform,
+    _esn: bool,
+    _key_material: &[u8],
+) -> Option<Keys> {
+    None
+}

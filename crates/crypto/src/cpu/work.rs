@@ -1,0 +1,84 @@
+//! What a kernel is, and what it is given.
+
+use super::Tier;
+use crate::key::Keys;
+
+/// Whose work a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Family {
+    /// No kernel: aws-lc.
+    Library,
+}
+
+impl Family {
+    const ALL: [Self; 1] = [Self::Library];
+}
+
+/// The family of kernels that a key is for, and its tier: packets of one kind are worked on together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) family: Family,
+    pub(crate) tier: Tier,
+}
+
+impl Kind {
+    pub(crate) const LIBRARY: Self = Self {
+        family: Family::Library,
+        tier: Tier::Portable,
+    };
+
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let with_tier = |tier| Family::ALL.map(|family| Self { family, tier });
+        Tier::ALL.into_iter().flat_map(with_tier)
+    }
+
+    /// Its bit in a set of kinds.
+    #[inline(always)]
+    pub(super) const fn bit(self) -> u32 {
+        1 << (self.tier as usize * Family::ALL.len() + self.family as usize)
+    }
+}
+
+/// A packet for a kernel: ESP header, IV, payload with trailer, ICV.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Work<'a, K> {
+    pub(crate) key: &'a K,
+    /// The ESP header, with `len` bytes that may be read and written. Packets overlap if the caller made them so;
+    /// what is in them is then nobody's business.
+    pub(crate) packet: *mut u8,
+    /// From the header to the end of the ICV; it fits the transform.
+    pub(crate) len: u32,
+    /// The full 64 bits, for ESN and for implicit IVs.
+    pub(crate) sequence: u64,
+}
+
+impl<K> Clone for Work<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Work<'_, K> {}
+
+/// A family of kernels: one transform or several, a kernel for each tier and direction.
+pub(crate) trait Kernel: Sized {
+    /// The most packets of one call.
+    const PACKETS: usize = 128;
+
+    /// The key, if it is one of this family.
+    fn of(keys: &Keys) -> Option<&Self>;
+
+    /// Encrypts each packet in place and writes its ICV.
+    ///
+    /// # Safety
+    /// The machine has the tier, and each packet's bytes may be read and written, by nobody else, during the call.
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]);
+
+    /// Checks each packet's ICV and decrypts in place. What it leaves of one that is not authentic must not be used.
+    ///
+    /// # Safety
+    /// As [`Kernel::seal`].
+    unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]);
+}
