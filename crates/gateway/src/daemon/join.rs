@@ -1,7 +1,7 @@
 //! Joins IKE and the data plane: "child SA installed" becomes entries of SAD and SPD, and what the data plane meets
 //! becomes questions to IKE. Neither crate knows the other; this file knows both.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
 use crate::config::SaOptions;
 use crate::net;
+
+use dummies::Dummies;
 
 pub use activity::Activity;
 
@@ -79,8 +81,6 @@ pub struct Installed {
     pub inbound: Arc<InboundSa>,
     pub outbound: Arc<OutboundSa>,
     group: PolicyId,
-    /// Dummy packets a second.
-    dummies: u8,
     /// The peer has made this SA beside those that there are.
     of_peer: bool,
     sending: bool,
@@ -127,9 +127,7 @@ pub struct Join {
     next_policy: u32,
     /// The SPD lags behind `groups`.
     stale: bool,
-    /// Those that send dummies when they send.
-    with_dummies: BTreeSet<ChildSaId>,
-    dummies_stale: bool,
+    dummies: Dummies,
 }
 
 impl Join {
@@ -149,8 +147,7 @@ impl Join {
             thrown: Vec::new(),
             next_policy: 1,
             stale: false,
-            with_dummies: BTreeSet::new(),
-            dummies_stale: false,
+            dummies: Dummies::default(),
         }
     }
 
@@ -286,16 +283,13 @@ impl Join {
             group.children.push(event.child);
         }
         self.by_spi.insert(event.spi_in, event.child);
-        if configured.sa.dummies > 0 {
-            self.with_dummies.insert(event.child);
-        }
+        self.dummies.add(group, event.child, configured.sa.dummies);
         self.children.insert(
             event.child,
             Installed {
                 inbound,
                 outbound,
                 group,
-                dummies: configured.sa.dummies,
                 of_peer: !event.initiator && event.rekeyed_from.is_none(),
                 sending: false,
                 seen: (0, 0),
@@ -331,7 +325,7 @@ impl Join {
             return;
         };
         group.policy.install(installed.outbound.clone());
-        self.dummies_stale |= !self.with_dummies.is_empty();
+        self.dummies.switched(installed.group);
         let older = group.children.iter().take_while(|other| **other != child);
         let alike = |other: &&ChildSaId| {
             let other = self.children.get(other);
@@ -349,8 +343,8 @@ impl Join {
             return;
         };
         self.by_spi.remove(&event.spi_in);
-        self.dummies_stale |= !self.with_dummies.is_empty();
-        self.with_dummies.remove(&event.child);
+        self.dummies.switched(installed.group);
+        self.dummies.remove(installed.group, event.child);
         self.handovers
             .retain(|(_, waiting)| *waiting != event.child);
         self.lingering.push((now + event.linger, event.spi_in));

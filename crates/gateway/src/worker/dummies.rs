@@ -1,7 +1,7 @@
 //! Dummy packets for SAs that are silent (RFC 4303 §2.6), so that it does not show when there is nothing to send.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -44,13 +44,24 @@ impl Dummies {
         dummies
     }
 
-    /// Takes over what has been published; SAs that are not in use any more are let go.
+    /// Takes over what has been published; SAs that are not in use any more are let go. The others keep their time, or
+    /// none would come to it while SAs change often.
     pub fn follow(&mut self, now_ms: u64) {
         if !matches!(self.published.has_changed(), Ok(true)) {
             return;
         }
-        self.sas = self.published.borrow_and_update().clone();
-        let due = |(index, one): (usize, &DummySa)| Reverse((now_ms + one.interval_ms, index));
+        let former = std::mem::replace(&mut self.sas, self.published.borrow_and_update().clone());
+        let looks = std::mem::take(&mut self.looks).into_iter();
+        let due_of = |Reverse((due, index)): Reverse<(u64, usize)>| {
+            let one = former.get(index)?;
+            Some((Arc::as_ptr(&one.sa), due))
+        };
+        let known: HashMap<_, _> = looks.filter_map(due_of).collect();
+        let due = |(index, one): (usize, &DummySa)| {
+            let known = known.get(&Arc::as_ptr(&one.sa)).copied();
+            let due = known.unwrap_or(now_ms.saturating_add(one.interval_ms));
+            Reverse((due, index))
+        };
         self.looks = self.sas.iter().enumerate().map(due).collect();
     }
 
@@ -147,11 +158,38 @@ mod tests {
         assert_eq!(spis(&mut dummies, 5100), NOTHING);
         assert_eq!(dummies.next_ms(), Some(5190));
         assert_eq!(spis(&mut dummies, 5190), [1]);
-        // What is not in use any more is let go.
+        // What is not in use any more is let go. The others wait no longer for that.
         publish.send_replace([one(&seldom, 250)].into());
         assert_eq!(spis(&mut dummies, 5200), NOTHING);
         assert_eq!(Arc::strong_count(&often), 1);
-        assert_eq!(spis(&mut dummies, 5450), [2]);
+        assert_eq!(dummies.next_ms(), Some(5250));
+        assert_eq!(spis(&mut dummies, 5250), [2]);
+    }
+
+    #[test]
+    fn sas_that_stay_keep_their_time() {
+        let stays = sa(1);
+        let dummy = |sa: &Arc<OutboundSa>| DummySa {
+            sa: Arc::clone(sa),
+            interval_ms: 1000,
+        };
+        let (publish, published) = watch::channel(DummySas::default());
+        let mut dummies = Dummies::new(published);
+        let mut sent = Vec::new();
+        for step in 0..30 {
+            // Another SA is rekeyed more often than a dummy is due, and comes in front of this one or behind it.
+            let (other, one) = (dummy(&sa(100 + step)), dummy(&stays));
+            let sas = if step % 2 == 0 {
+                [other, one]
+            } else {
+                [one, other]
+            };
+            publish.send_replace(sas.into());
+            let now_ms = 100 * u64::from(step);
+            let due = spis(&mut dummies, now_ms).into_iter();
+            sent.extend(due.map(|spi| (now_ms, spi)));
+        }
+        assert_eq!(sent, [(1000, 1), (2000, 1)]);
     }
 
     #[test]

@@ -625,7 +625,8 @@ fn a_policy_of_an_interface_is_for_its_packets_only() {
 fn dummies_are_sent_on_the_sa_in_use_only() {
     let mut configured = policy("net", TRAP, "10.2.0.0/16");
     configured.sa.dummies = 20;
-    let mut join = join_with(vec![configured]);
+    let other = policy("other", TRAP, "10.3.0.0/16");
+    let mut join = join_with(vec![configured, other]);
     let spis = |join: &mut Join| {
         let sas = join.take_dummies()?;
         assert!(sas.iter().all(|one| one.interval_ms == 50));
@@ -644,6 +645,16 @@ fn dummies_are_sent_on_the_sa_in_use_only() {
     join.use_outbound(second.child, Instant::now());
     join.delete(&deleted(&first, true, Then::Clear), Instant::now());
     assert_eq!(spis(&mut join), Some(vec![second.spi_out]));
+
+    // What happens to SAs without dummies changes nothing.
+    let mut other = installed(&join, 3, "10.3.0.0/16", None);
+    other.name = "other".into();
+    join.install(&other, 0).unwrap();
+    join.use_outbound(other.child, Instant::now());
+    assert_eq!(send(&join, "10.3.0.1"), Ok(other.spi_out));
+    join.delete(&deleted(&other, false, Then::Clear), Instant::now());
+    assert_eq!(spis(&mut join), None);
+
     join.delete(&deleted(&second, false, Then::Clear), Instant::now());
     assert_eq!(spis(&mut join), Some(vec![]));
 }
