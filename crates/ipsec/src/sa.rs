@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use esplanade_crypto::{IvKind, KeyContext, KeyError, Protocol, Transform, prefetch_line};
 
-use crate::drop_reason::SaDropCounters;
+use crate::drop_reason::{DropReason, SaDropCounters};
 use crate::fragment::Arrivals;
 use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
@@ -19,9 +19,9 @@ use crate::replay::ReplayWindow;
 use crate::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
 use crate::sequence::SequenceAllocator;
 use crate::spd::{Policy, PolicyId};
-use crate::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy};
-use crate::wire::ah;
+use crate::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy, OuterMeta};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
+use crate::wire::{IpView, ah};
 
 pub use crate::path::{PackedPath, Path};
 
@@ -435,6 +435,37 @@ impl OutboundSa {
                 outer + ah::header_len(path.version(), icv_field) + inner_len
             }
         }
+    }
+
+    /// The outer header of a packet; in transport mode the packet's own. A flow label that is a hash is the walk's to make.
+    pub fn outer_meta(&self, view: &IpView) -> OuterMeta {
+        let common = &self.common;
+        let meta = OuterMeta::around(common.packed_path(), &common.tunnel, view.into());
+        match common.layout.mode {
+            Mode::Tunnel => meta,
+            Mode::Transport => OuterMeta {
+                tos: view.tos,
+                ttl: None,
+                dont_fragment: view.dont_fragment,
+                flow_label: view.flow_label,
+                ..meta
+            },
+        }
+    }
+
+    /// Why transport mode does not take a packet that is to have this outer header.
+    pub fn refuses(&self, view: &IpView, meta: &OuterMeta) -> Option<DropReason> {
+        if self.common.layout.mode != Mode::Transport {
+            return None;
+        }
+        // It carries whole packets (RFC 4303 §3.3.4).
+        if view.fragment {
+            return Some(DropReason::Fragment);
+        }
+        let path = meta.path();
+        // The packet's addresses are the SA's ends (RFC 4301 §4.1).
+        let between_ends = view.source == path.local.ip() && view.destination == path.remote.ip();
+        (!between_ends).then_some(DropReason::OutsideSaSelectors)
     }
 
     /// The policy of the SA that goes around this one: see [`Self::through`].

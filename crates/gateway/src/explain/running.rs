@@ -177,11 +177,10 @@ fn follow(
     for depth in 0..=NESTING_MAX {
         let known_len = packet.len.is_some();
         let interface = if depth == 0 { packet.interface } else { 0 };
-        let hop = hop(report, gateway, &sa, (&view, known_len), interface, &policy);
-        let dropped = !["sent", "fragmented-after", "fragmented-before"].contains(&&*hop.outcome);
+        let (hop, leaves) = hop(report, gateway, &sa, (&view, known_len), interface, &policy);
         let outer_len = hop.outer_len.unwrap_or_default() as usize;
         report.hops.push(hop);
-        let Some(next) = sa.next_policy().filter(|_| !dropped).cloned() else {
+        let Some(next) = sa.next_policy().filter(|_| leaves).cloned() else {
             return;
         };
         view = outer_view(&sa, &view, outer_len);
@@ -207,6 +206,7 @@ fn follow(
     );
 }
 
+/// One SA, and whether the packet leaves it.
 fn hop(
     report: &mut Report,
     gateway: &impl Gateway,
@@ -214,10 +214,10 @@ fn hop(
     (view, known_len): (&IpView, bool),
     interface: u32,
     policy: &str,
-) -> Hop {
+) -> (Hop, bool) {
     let common = &sa.common;
     let path = common.path();
-    let meta = meta(sa, view);
+    let meta = sa.outer_meta(view);
     let mut hop = Hop {
         policy: policy.to_owned(),
         local: path.local.to_string(),
@@ -232,43 +232,50 @@ fn hop(
         Some(DropReason::NestedTooDeep)
     } else if common.lifetime.expired(gateway.now_ms()) {
         Some(DropReason::LifetimeExpired)
-    } else if common.mode == Mode::Transport && view.fragment {
-        Some(DropReason::Fragment)
-    } else if common.mode == Mode::Transport
-        && (view.source != path.local.ip() || view.destination != path.remote.ip())
-    {
-        Some(DropReason::OutsideSaSelectors)
     } else {
-        None
+        sa.refuses(view, &meta)
     };
     if let Some(reason) = refused {
         hop.outcome = reason.name().to_owned();
         report.step("drop", format!("dropped ({reason})"));
-        return hop;
+        return (hop, false);
     }
     let known = gateway.path(path.remote.ip());
     hop.path_mtu = known.map(|path| path.mtu);
     hop.inner_mtu = known.map(|path| sa.inner_mtu(path.mtu as usize) as u32);
     hop.outer_len = known_len.then(|| sa.outer_len(view.total_len) as u32);
-    let (outcome, text) = size(sa, view, &meta, known, known_len);
-    hop.outcome = outcome.to_owned();
-    report.step("size", text);
-    hop
+    let size = size(sa, view, &meta, known, known_len);
+    hop.outcome = size.outcome.to_owned();
+    report.step("size", size.text);
+    (hop, size.leaves)
 }
 
-/// What the packet's length leads to.
+/// What a packet's length leads to.
+struct Size {
+    outcome: &'static str,
+    leaves: bool,
+    text: String,
+}
+
+impl Size {
+    fn sent(text: String) -> Self {
+        Self {
+            outcome: "sent",
+            leaves: true,
+            text,
+        }
+    }
+}
+
 fn size(
     sa: &OutboundSa,
     view: &IpView,
     meta: &OuterMeta,
     known: Option<PathMtu>,
     known_len: bool,
-) -> (&'static str, String) {
+) -> Size {
     let Some(PathMtu { mtu, learned }) = known else {
-        return (
-            "sent",
-            "what the path to the peer takes is not known".to_owned(),
-        );
+        return Size::sent("what the path to the peer takes is not known".to_owned());
     };
     let mtu = mtu as usize;
     let whole = sa.inner_mtu(mtu);
@@ -280,21 +287,23 @@ fn size(
     let takes =
         format!("the path takes {mtu} bytes, {from}: packets of up to {whole} fit in whole");
     if !known_len {
-        return ("sent", takes);
+        return Size::sent(takes);
     }
     let (len, outer_len) = (view.total_len, sa.outer_len(view.total_len));
     let becomes = format!("{takes}; its {len} bytes become {outer_len}");
     if outer_len <= mtu {
-        return ("sent", format!("{becomes}, which fit"));
+        return Size::sent(format!("{becomes}, which fit"));
     }
     let limit = size_limit(sa, view, mtu).filter(|limit| len > *limit);
-    let (outcome, then) = match limit {
+    let (outcome, leaves, then) = match limit {
         Some(limit) if view.version == IpVersion::V4 && !view.dont_fragment => (
             "fragmented-before",
+            true,
             format!("it is cut into pieces of up to {limit} bytes that are protected one by one"),
         ),
         Some(limit) => (
             "too-big",
+            false,
             format!(
                 "it must not be cut: it is dropped ({}), and an ICMP error tells its sender {limit} bytes (RFC 4301 §8.2.1)",
                 DropReason::TooBig
@@ -302,6 +311,7 @@ fn size(
         ),
         None => (
             "fragmented-after",
+            true,
             "the outer packet is cut, and the peer puts it together".to_owned(),
         ),
     };
@@ -310,7 +320,12 @@ fn size(
         true => "the kernel refuses the first such packet; from then on ",
         false => "",
     };
-    (outcome, format!("{becomes}: {first}{then}"))
+    let text = format!("{becomes}: {first}{then}");
+    Size {
+        outcome,
+        leaves,
+        text,
+    }
 }
 
 /// The SA itself: which one it is, and what was negotiated.
@@ -374,20 +389,6 @@ fn outer(sa: &OutboundSa, meta: &OuterMeta) -> String {
     format!("a new header, {local} -> {remote}, {how}, DSCP {dscp}{df}{from}, TTL {ttl}")
 }
 
-fn meta(sa: &OutboundSa, view: &IpView) -> OuterMeta {
-    let common = &sa.common;
-    let meta = OuterMeta::new(common.path(), &common.tunnel, view);
-    match common.mode {
-        Mode::Tunnel => meta,
-        Mode::Transport => OuterMeta {
-            tos: view.tos,
-            ttl: None,
-            dont_fragment: view.dont_fragment,
-            ..meta
-        },
-    }
-}
-
 /// A packet without options.
 fn view(packet: &Packet) -> IpView {
     let version = IpVersion::of(packet.source);
@@ -415,7 +416,7 @@ fn view(packet: &Packet) -> IpView {
 
 /// What the next SA of a bundle sees.
 fn outer_view(sa: &OutboundSa, inner: &IpView, outer_len: usize) -> IpView {
-    let meta = meta(sa, inner);
+    let meta = sa.outer_meta(inner);
     let path = sa.common.path();
     let header_len = match path.version() {
         IpVersion::V4 => 20,

@@ -357,24 +357,12 @@ impl Outbound {
 
     /// What the packets of a run with this header have in common.
     fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
+        let mut meta = sa.outer_meta(view);
+        if let Some(reason) = sa.refuses(view, &meta) {
+            return Err(reason);
+        }
         let common = &sa.common;
-        let mut meta = OuterMeta::around(common.packed_path(), &common.tunnel, view.into());
-        if common.layout.mode != Mode::Tunnel {
-            // Transport mode carries whole packets (RFC 4303 §3.3.4).
-            if view.fragment {
-                return Err(DropReason::Fragment);
-            }
-            let path = meta.path();
-            let (local, remote) = (path.local.ip(), path.remote.ip());
-            // The packet's addresses are the SA's ends (RFC 4301 §4.1).
-            if view.source != local || view.destination != remote {
-                return Err(DropReason::OutsideSaSelectors);
-            }
-            meta.tos = view.tos;
-            meta.ttl = None;
-            meta.dont_fragment = view.dont_fragment;
-            meta.flow_label = view.flow_label;
-        } else if common.tunnel.flow_label == FlowLabelPolicy::Hash {
+        if common.layout.mode == Mode::Tunnel && common.tunnel.flow_label == FlowLabelPolicy::Hash {
             meta.flow_label = self.label_key.hash_one(view.outbound_flow()) as u32 & 0xf_ffff;
         }
         Ok(Plan::new(sa, meta, view.tos, view.version.next_header()))

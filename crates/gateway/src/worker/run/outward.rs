@@ -533,7 +533,7 @@ pub(crate) fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
     match path.udp_encap {
         false => matches!(view.protocol, esp::PROTOCOL | ah::PROTOCOL),
         true => {
-            let ports = view.outbound_flow().ports;
+            let ports = view.ports;
             view.protocol == PROTOCOL_UDP && ports.is_some_and(|ports| ports.1 == remote.port())
         }
     }
