@@ -84,6 +84,13 @@ impl GatewayConfig {
             None => (self.tun == name).then_some(0),
         }
     }
+
+    /// The MTU of the TUN device with this `if_id`.
+    pub fn interface_mtu(&self, if_id: u32) -> u16 {
+        let mut others = self.interfaces.iter();
+        let own = others.find(|other| other.if_id == if_id);
+        own.map_or(self.mtu, |own| own.mtu)
+    }
 }
 
 pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConfig {

@@ -3,8 +3,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use esplanade_ike::event::ChildSaId;
-use esplanade_ike::status::ChildSaState;
 use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{PolicyId, Spd};
 
@@ -30,8 +28,6 @@ struct Question {
 struct View<'a> {
     daemon: &'a Daemon,
     spd: Arc<Spd>,
-    /// Of all children.
-    states: Vec<(ChildSaId, String, ChildSaState)>,
 }
 
 impl Daemon {
@@ -74,18 +70,9 @@ impl Daemon {
     }
 
     fn answer(&self, question: &Question) -> Report {
-        let status = self.endpoint.status();
-        let children = status.iter().flat_map(|sa| {
-            let connection = sa.connection.as_deref().unwrap_or("(unnamed)");
-            (sa.children.iter()).map(move |child| {
-                let name = format!("{connection}/{}-{}", child.name, child.id.0);
-                (child.id, name, child.state)
-            })
-        });
         let view = View {
             daemon: self,
             spd: self.plane.database().spd(),
-            states: children.collect(),
         };
         let mut report = running::report(&view, &question.packet, question.inbound);
         self.asleep(&mut report, &view.spd, question);
@@ -131,8 +118,11 @@ impl Gateway for View<'_> {
             false => SaDirection::Outbound,
         };
         let (child, _) = self.daemon.join.child_of(direction, sa.policy, sa.spi)?;
-        let (_, name, state) = self.states.iter().find(|(id, ..)| *id == child)?;
-        Some((name.clone(), state.name()))
+        let ike_sa = self.daemon.endpoint.status_around(child)?;
+        let connection = ike_sa.connection.as_deref().unwrap_or("(unnamed)");
+        let own = ike_sa.children.iter().find(|one| one.id == child)?;
+        let name = format!("{connection}/{}-{}", own.name, child.0);
+        Some((name, own.state.name()))
     }
 
     fn path(&self, remote: IpAddr) -> Option<PathMtu> {
@@ -144,10 +134,7 @@ impl Gateway for View<'_> {
     }
 
     fn interface_mtu(&self, interface: u32) -> u16 {
-        let gateway = &self.daemon.loaded.gateway;
-        let mut others = gateway.interfaces.iter();
-        let own = others.find(|other| other.if_id == interface);
-        own.map_or(gateway.mtu, |own| own.mtu)
+        self.daemon.loaded.gateway.interface_mtu(interface)
     }
 
     fn reassembles(&self) -> bool {

@@ -390,6 +390,11 @@ impl Endpoint {
         self.table.iter().filter_map(snapshot::ike_sa).collect()
     }
 
+    /// The IKE SA that a child SA is of.
+    pub fn status_around(&self, child: ChildSaId) -> Option<IkeSaStatus> {
+        snapshot::ike_sa(self.table.get(self.table.ike_sa_of(child)?)?)
+    }
+
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
