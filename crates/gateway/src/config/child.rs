@@ -17,7 +17,8 @@ use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::Node;
 use super::value::{
-    Bad, Parsed, bytes, count, given, number, read, read_list, report, switch, time, word,
+    Bad, Parsed, bytes, count, given, number, place, read, read_list, report, switch, time, unused,
+    word,
 };
 use super::{header, proposal, schema};
 
@@ -146,14 +147,11 @@ pub(super) fn child(
         return None;
     }
     if (start.start || start.trap) && !parent.reachable {
-        let at = node
-            .value("start_action")
-            .map_or(node.name.at, |entry| entry.value.at);
         let bad = Bad::new(
             "the peer has no single address to connect to",
             "put an address into remote_addrs, or set start_action to none",
         );
-        report("start_action", bad, at, d);
+        report("start_action", bad, place(node, "start_action"), d);
     }
     policies.push(policy);
     Some(child)
@@ -162,9 +160,8 @@ pub(super) fn child(
 fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOptions {
     let interfaces = &parent.gateway.interfaces;
     let if_ids = interface::if_ids(node, parent.if_ids, interfaces, d);
-    let from = interfaces.iter().find(|one| one.if_id == if_ids.outbound);
     // What the longest inner packet has.
-    let tun_mtu = from.map_or(parent.gateway.mtu, |interface| interface.mtu);
+    let tun_mtu = parent.gateway.interface_mtu(if_ids.outbound);
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
     let tfc = read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default();
     if let (TfcPadding::To(len), Some(entry)) = (tfc, given(node, "tfc_padding"))
@@ -203,7 +200,6 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     let protects = policy.action == PolicyAction::Protect;
     header::check(node, protects, policy.mode, d);
     check_tfc(node, policy, d);
-    let at = |key: &str| node.value(key).map_or(node.name.at, |entry| entry.value.at);
     let populate = policy.sa.populate;
     if protects && !populate.is_none() {
         let ports = populate.local_port || populate.remote_port;
@@ -213,7 +209,7 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
                 "ports belong to a protocol, and the selectors name none",
                 "add `protocol`, or name one in local_ts and remote_ts",
             );
-            report("pfp", bad, at("pfp"), d);
+            report("pfp", bad, place(node, "pfp"), d);
         }
         let hidden = |ts: &Selector| ts.ports == (u16::MAX, 0);
         if ports && policy.local_ts.iter().chain(&policy.remote_ts).any(hidden) {
@@ -221,21 +217,20 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
                 "packets with opaque ports have none to take (RFC 4301 section 4.4.2.2)",
                 "leave the ports out of `pfp`, or `opaque` out of the selectors",
             );
-            report("pfp", bad, at("pfp"), d);
+            report("pfp", bad, place(node, "pfp"), d);
         }
         if !policy.trap {
             let bad = Bad::new(
                 "only packets can say which selectors to negotiate",
                 "add `start_action = trap`",
             );
-            report("pfp", bad, at("pfp"), d);
+            report("pfp", bad, place(node, "pfp"), d);
         }
     }
 }
 
 /// Traffic flow confidentiality is for ESP in tunnel mode, and hides nothing by halves.
 fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
-    let at = |key: &str| node.value(key).map_or(node.name.at, |entry| entry.value.at);
     let (padding, dummies) = (policy.sa.tfc != TfcPadding::None, policy.sa.dummies > 0);
     for (key, what, _) in [
         ("tfc_padding", "padding that hides lengths", padding),
@@ -256,11 +251,11 @@ fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         } else {
             continue;
         };
-        report(key, bad, at(key), d);
+        report(key, bad, place(node, key), d);
     }
     let mut warn = |what: &str, help: &str| {
         let warning = Diagnostic::warning(format!("`tfc_dummies`: {what}"));
-        d.push(warning.at(at("tfc_dummies")).help(help));
+        d.push(warning.at(place(node, "tfc_dummies")).help(help));
     };
     if dummies && !padding {
         let what = "without `tfc_padding` lengths tell dummy packets from others";
@@ -323,32 +318,20 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
             report(key, bad, entry.value.at, d);
         }
     }
-    for key in OF_SAS {
-        if let Some(entry) = given(node, key) {
-            let what = format!("`{key}`: pass and drop have no SA");
-            let help = "leave it out: it changes nothing";
-            d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
-        }
-    }
+    unused(node, &OF_SAS, "pass and drop have no SA", d);
     let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
     if policy.local_ts.iter().chain(&policy.remote_ts).any(dynamic) {
-        let at = node
-            .value("mode")
-            .map_or(node.name.at, |entry| entry.value.at);
         let bad = Bad::new(
             "pass and drop have no peer that `dynamic` could stand for",
             "write the addresses in local_ts and remote_ts, such as 0.0.0.0/0",
         );
-        report("mode", bad, at, d);
+        report("mode", bad, place(node, "mode"), d);
     }
     if !start.trap {
-        let at = node
-            .value("mode")
-            .map_or(node.name.at, |entry| entry.value.at);
         let what = "`mode`: pass and drop take effect at once, also without `start_action = trap`";
         d.push(
             Diagnostic::warning(what)
-                .at(at)
+                .at(place(node, "mode"))
                 .help("add `start_action = trap` to say so"),
         );
     }

@@ -18,7 +18,8 @@ use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
 use super::tree::Node;
 use super::value::{
-    Bad, Parsed, address_match, given, number, parts, read, read_list, report, switch, time, word,
+    Bad, Parsed, address_match, given, number, parts, place, read, read_list, report, switch, time,
+    word,
 };
 use super::{proposal, schema};
 
@@ -371,10 +372,7 @@ fn local_auth(
             "the peer would refuse it; leave `id` out to be {}",
             end_entity.subject()
         );
-        let at = section
-            .value("id")
-            .map_or(section.name.at, |entry| entry.value.at);
-        d.push(Diagnostic::error(what).at(at).help(help));
+        d.push(Diagnostic::error(what).at(place(section, "id")).help(help));
     }
     seen.extend(chain.iter().map(|certificate| certificate.der().to_vec()));
     let credential = context.store.credential(chain, entry.value.at, d)?;
@@ -448,13 +446,10 @@ fn remote_auth(
             Some(RemoteAuth { id, method })
         }
         Err(error) => {
-            let at = section
-                .value("cacerts")
-                .map_or(section.name.at, |entry| entry.value.at);
             report(
                 "cacerts",
                 Bad::new(error.to_string(), "use certificates of authorities"),
-                at,
+                place(section, "cacerts"),
                 d,
             );
             None

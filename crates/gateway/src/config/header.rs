@@ -1,5 +1,6 @@
 //! The keys of a child about the outer header of tunnel mode (RFC 4301 section 5.1.2).
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use esplanade_ipsec::tunnel::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy};
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::tree::Node;
-use super::value::{Bad, Parsed, given, number, read, read_list, report, switch, word};
+use super::value::{Bad, Parsed, number, place, read, read_list, report, switch, unused, word};
 
 const KEYS: [&str; 5] = ["copy_df", "copy_dscp", "copy_ecn", "dscp_map", "ttl"];
 
@@ -62,20 +63,15 @@ pub(super) fn check(node: &Node, protects: bool, mode: Mode, d: &mut Diagnostics
         (true, Mode::Transport) => "transport mode keeps the packet's own IP header",
         (false, _) => "pass and drop put no header in front",
     };
-    for key in KEYS.into_iter().filter(|key| given(node, key).is_some()) {
-        let help = "leave it out: it changes nothing";
-        warn(node, key, &format!("`{key}`: {why}"), help, d);
-    }
+    unused(node, &KEYS, why, d);
 }
 
 fn refuse(node: &Node, key: &str, bad: Bad, d: &mut Diagnostics) {
-    let at = given(node, key).map_or(node.name.at, |entry| entry.value.at);
-    report(key, bad, at, d);
+    report(key, bad, place(node, key), d);
 }
 
 fn warn(node: &Node, key: &str, what: &str, help: &str, d: &mut Diagnostics) {
-    let at = given(node, key).map_or(node.name.at, |entry| entry.value.at);
-    d.push(Diagnostic::warning(what).at(at).help(help));
+    d.push(Diagnostic::warning(what).at(place(node, key)).help(help));
 }
 
 fn copy_df(text: &str) -> Parsed<DfPolicy> {
@@ -115,17 +111,14 @@ type Mapped = (Option<(u8, u8)>, u8);
 fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
     let entries = read_list(node, "dscp_map", d, mapped).filter(|list| !list.is_empty())?;
     let mut rest = None;
-    let mut named: Vec<(u8, u8)> = Vec::new();
+    let mut named = BTreeMap::new();
     for (range, outer) in entries {
         let twice = match range {
             None => rest.replace(outer).map(|_| "`*`".to_owned()),
             Some((first, last)) => {
-                let new = named.len();
+                let twice = (first..=last).find(|inner| named.contains_key(inner));
                 named.extend((first..=last).map(|inner| (inner, outer)));
-                let (former, added) = named.split_at(new);
-                let known = |inner| former.iter().any(|other| other.0 == inner);
-                let twice = added.iter().find(|(inner, _)| known(*inner));
-                twice.map(|(inner, _)| format!("the DSCP {inner}"))
+                twice.map(|inner| format!("the DSCP {inner}"))
             }
         };
         if let Some(twice) = twice {

@@ -33,6 +33,21 @@ pub(super) fn given<'a>(node: &'a Node, key: &str) -> Option<&'a Entry> {
         .filter(|entry| !entry.value.value.is_empty())
 }
 
+/// Where `key` is given, or else its section.
+pub(super) fn place(node: &Node, key: &str) -> Location {
+    given(node, key).map_or(node.name.at, |entry| entry.value.at)
+}
+
+/// Warns of keys that change nothing here.
+pub(super) fn unused(node: &Node, keys: &[&str], why: &str, diagnostics: &mut Diagnostics) {
+    for key in keys {
+        if let Some(entry) = given(node, key) {
+            let warning = Diagnostic::warning(format!("`{key}`: {why}")).at(entry.value.at);
+            diagnostics.push(warning.help("leave it out: it changes nothing"));
+        }
+    }
+}
+
 /// The value of `key` as `parse` reads it. None if it is not given, or refused (which is reported).
 pub(super) fn read<T>(
     node: &Node,
