@@ -7,7 +7,7 @@ use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 
 use super::{Failure, colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
-use crate::daemon::preview::{Planned, leaves_hosts_out, preview};
+use crate::daemon::preview::{Planned, Why, preview};
 
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
     let loaded = load(file)?;
@@ -23,19 +23,19 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
 
 /// Policies that no packet reaches, and policies whose order decides (RFC 4301 appendix B).
 fn policy_warnings(loaded: &Loaded) -> Diagnostics {
-    let (planned, unknown) = preview(loaded);
+    let (planned, missing) = preview(loaded);
     let entries: Vec<Entry> = planned.iter().map(|p| p.entry.clone()).collect();
     let analysis = analyse(&entries);
     let warning = |finding: &Finding| warning(loaded, &planned, finding);
     let mut list: Vec<Diagnostic> = analysis.findings.iter().filter_map(warning).collect();
-    for missing in unknown {
+    for missing in missing {
         let Some(policy) = loaded.policies.get(missing.policy) else {
             continue;
         };
-        if leaves_hosts_out(loaded, policy) {
-            list.push(without_hosts(policy));
-        } else if missing.contradicts {
-            list.push(contradicts(policy));
+        match missing.why {
+            Why::NoHosts => list.push(without_hosts(policy)),
+            Why::Contradicts => list.push(contradicts(policy)),
+            Why::AddressUnknown => {}
         }
     }
     if let [first, more @ ..] = analysis.undecided.as_slice() {

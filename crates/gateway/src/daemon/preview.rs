@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::SelectorSet;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId};
+use esplanade_ipsec::spd::{self, Action, Entry, PolicyId};
 
-use super::join::PolicyKind;
+use super::join::{ConfiguredPolicy, PolicyKind};
 use super::policies;
-use crate::config::{self, Loaded};
+use crate::config::{Loaded, Policy};
 
 /// One entry, in the order of the SPD.
 #[derive(Clone, Debug)]
@@ -25,15 +25,25 @@ pub struct Planned {
 pub struct Missing {
     /// Into [`Loaded::policies`].
     pub policy: usize,
-    /// No local selector goes with a remote one; otherwise an address is not known before a peer connects.
-    pub contradicts: bool,
+    pub why: Why,
+}
+
+/// Why a policy has no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is for transport mode, and the selectors leave out the two hosts.
+    NoHosts,
+    /// No local selector goes with a remote one.
+    Contradicts,
+    /// An address is not known before a peer connects.
+    AddressUnknown,
 }
 
 /// Entries of the configuration, those of Protect as if they were in force, and the policies that have none.
 pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
     let configured = policies::configured(loaded, |_| None);
     let mut planned: Vec<Planned> = Vec::new();
-    let mut unknown = Vec::new();
+    let mut missing = Vec::new();
     for (index, policy) in configured.iter().enumerate() {
         let name = format!("{}/{}", policy.connection, policy.leader);
         if policy.leader != policy.child
@@ -44,21 +54,16 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
         }
         let selectors = SelectorSet::from_ends(&policy.local, &policy.remote);
         let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) else {
-            let all_known = loaded.policies.get(index).is_some_and(|configured| {
-                policy.local.len() == configured.local_ts.len()
-                    && policy.remote.len() == configured.remote_ts.len()
-            });
-            unknown.push(Missing {
-                policy: index,
-                contradicts: all_known,
-            });
+            let configured = loaded.policies.get(index);
+            let why = configured.map_or(Why::AddressUnknown, |of| why(loaded, of, policy));
+            missing.push(Missing { policy: index, why });
             continue;
         };
         let (action, held) = match policy.kind {
             PolicyKind::Bypass => (Action::Bypass, true),
             PolicyKind::Discard => (Action::Discard, true),
             PolicyKind::Protect { trap } => {
-                let policy = Policy::new(PolicyId(index as u32), name.clone());
+                let policy = spd::Policy::new(PolicyId(index as u32), name.clone());
                 (Action::Protect(Arc::new(policy)), trap)
             }
         };
@@ -73,10 +78,18 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
             held,
         });
     }
-    (planned, unknown)
+    (planned, missing)
 }
 
-/// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts.
-pub fn leaves_hosts_out(loaded: &Loaded, policy: &config::Policy) -> bool {
-    policies::leaves_hosts_out(loaded, policy)
+/// `resolved` lacks the selectors of `policy` whose address is not known.
+fn why(loaded: &Loaded, policy: &Policy, resolved: &ConfiguredPolicy) -> Why {
+    let all_known = resolved.local.len() == policy.local_ts.len()
+        && resolved.remote.len() == policy.remote_ts.len();
+    if policies::leaves_hosts_out(loaded, policy) {
+        Why::NoHosts
+    } else if all_known {
+        Why::Contradicts
+    } else {
+        Why::AddressUnknown
+    }
 }

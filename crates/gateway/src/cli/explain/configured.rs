@@ -10,7 +10,7 @@ use esplanade_ipsec::spd::{Action, Spd};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, EcnPolicy};
 
 use crate::config::{Loaded, Policy};
-use crate::daemon::preview::{Missing, Planned, leaves_hosts_out, preview};
+use crate::daemon::preview::{Missing, Planned, Why, preview};
 use crate::explain::words::describe;
 use crate::explain::{Packet, Report};
 
@@ -52,7 +52,7 @@ pub(super) fn report(loaded: &Loaded, packet: &Packet, inbound: bool) -> Report 
     } else {
         report.no_policy();
     }
-    unknown(&mut report, loaded, &missing);
+    left_out(&mut report, loaded, &missing);
     report
 }
 
@@ -111,18 +111,22 @@ fn protect(
 }
 
 /// Policies that could not be compared.
-fn unknown(report: &mut Report, loaded: &Loaded, unknown: &[Missing]) {
-    for missing in unknown {
+fn left_out(report: &mut Report, loaded: &Loaded, missing: &[Missing]) {
+    for missing in missing {
         let Some(policy) = loaded.policies.get(missing.policy) else {
             continue;
         };
-        let why = if leaves_hosts_out(loaded, policy) {
-            "takes no packet: transport mode carries packets between the two gateways only, and its selectors leave \
-             them out"
-        } else if missing.contradicts {
-            "takes no packet: its local and remote selectors contradict each other"
-        } else {
-            "could not be compared: its selectors depend on an address that is not in the configuration"
+        let why = match missing.why {
+            Why::NoHosts => {
+                "takes no packet: transport mode carries packets between the two gateways only, and its selectors leave \
+                 them out"
+            }
+            Why::Contradicts => {
+                "takes no packet: its local and remote selectors contradict each other"
+            }
+            Why::AddressUnknown => {
+                "could not be compared: its selectors depend on an address that is not in the configuration"
+            }
         };
         let place = loaded.place(&policy.at);
         let text = format!("{}/{} ({place}) {why}", policy.connection, policy.child);
