@@ -34,7 +34,7 @@ const SLOT: usize = 65_536;
 const IDLE_MS: i32 = 1000;
 /// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
 const SWEPT: usize = 4;
-/// And more where the cache is so large that a round of all sets, of eight flows each, would take longer than this.
+/// And more where the cache is so large that a round of all sets would take longer than this.
 const ROUND_MS: usize = 30_000;
 /// But no more at a time: a few milliseconds, in which a packet could arrive.
 const SWEPT_MAX: usize = 1 << 14;
@@ -83,8 +83,6 @@ pub(super) struct Run {
     path_errors: PathErrors,
     auditor: Auditor,
     dummies: Option<Dummies>,
-    /// That the flow cache has room for.
-    flows: usize,
 }
 
 impl Run {
@@ -159,7 +157,6 @@ impl Run {
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
             dummies: dummies.map(Dummies::new),
-            flows,
         })
     }
 
@@ -236,7 +233,8 @@ impl Run {
     /// SAs that were removed, with their keys, do not stay in what this worker remembers.
     fn let_go(&mut self, passed_ms: u64) {
         self.inbound.refresh(self.database.sad());
-        self.outbound.sweep_flows(swept(self.flows, passed_ms));
+        let sets = swept(self.outbound.flow_sets(), passed_ms);
+        self.outbound.sweep_flows(sets);
     }
 
     fn keep_time(&mut self) {
@@ -272,8 +270,7 @@ impl Run {
 }
 
 /// Sets of a flow cache to look at after so much time: wakes alone, for dummies too, make no work.
-fn swept(flows: usize, passed_ms: u64) -> usize {
-    let sets = flows.div_ceil(8);
+fn swept(sets: usize, passed_ms: u64) -> usize {
     let of_ms = sets.div_ceil(ROUND_MS).max(SWEPT);
     let passed_ms = usize::try_from(passed_ms).unwrap_or(usize::MAX);
     of_ms.saturating_mul(passed_ms).min(SWEPT_MAX)
@@ -295,12 +292,17 @@ mod tests {
 
     #[test]
     fn the_sweep_goes_with_time() {
-        assert_eq!(swept(65_536, 0), 0);
-        assert_eq!(swept(65_536, 1), SWEPT);
-        assert_eq!(swept(65_536, 10), 10 * SWEPT);
-        assert_eq!(swept(65_536, u64::MAX), SWEPT_MAX);
-        // A round of the largest cache takes no longer than it may.
-        let largest = 16_777_216;
-        assert!(swept(largest, 1) * ROUND_MS >= largest / 8);
+        assert_eq!(swept(8192, 0), 0);
+        assert_eq!(swept(8192, 1), SWEPT);
+        assert_eq!(swept(8192, 10), 10 * SWEPT);
+        assert_eq!(swept(8192, u64::MAX), SWEPT_MAX);
+        // A round takes no longer than it may, whatever number of flows was asked for.
+        for flows in [1024, 600_000, 1_100_000] {
+            let sets = Outbound::new(WalkLimits::default())
+                .with_flows(flows)
+                .flow_sets();
+            assert!(sets * 8 >= flows, "{flows}: {sets} sets");
+            assert!(swept(sets, 1) * ROUND_MS >= sets, "{flows}: {sets} sets");
+        }
     }
 }

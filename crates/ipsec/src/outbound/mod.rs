@@ -195,6 +195,11 @@ impl Outbound {
         }
     }
 
+    /// How many sets [`Self::sweep_flows`] has to look at until it has seen all.
+    pub fn flow_sets(&self) -> usize {
+        self.flows.as_ref().map_or(0, FlowCache::sets)
+    }
+
     pub fn counters(&self) -> &Arc<WalkCounters> {
         &self.counters
     }

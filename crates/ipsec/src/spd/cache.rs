@@ -433,6 +433,11 @@ impl FlowCache {
         }
     }
 
+    /// Sets for the flows of each IP version.
+    pub fn sets(&self) -> usize {
+        self.v4.sets.len()
+    }
+
     /// Lookups that the SPD answered.
     pub fn misses(&self) -> u64 {
         self.misses
@@ -483,7 +488,7 @@ impl FlowCache {
         self.v6.sweep(sets, self.epoch, &mut self.tables);
         self.swept = self.swept.saturating_add(sets);
         // A change copies parts of the tables while a batch has a snapshot, so many are made at a time.
-        if self.swept >= self.v4.sets.len() {
+        if self.swept >= self.sets() {
             self.swept = 0;
             self.tables.release();
         }
