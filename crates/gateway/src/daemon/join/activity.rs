@@ -29,9 +29,20 @@ impl Activity {
 impl Join {
     /// Looks at the next slice of child SAs. `now_ms` is the data plane's clock.
     pub fn take_activity(&mut self, now_ms: u64) -> Vec<Activity> {
+        let mut active = Vec::new();
+        // A peer that sends on its SA has it.
+        let waiting: Vec<_> = self.handovers.iter().map(|(_, child)| *child).collect();
+        for child in waiting {
+            let Some(activity) = self.activity_of(child, now_ms) else {
+                continue;
+            };
+            if activity.inbound {
+                self.switch_to(child);
+            }
+            active.push(activity);
+        }
         let slice = self.children.len().div_ceil(LOOKS_MAX).max(SLICE_MIN);
         let from = self.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut active = Vec::new();
         let mut looks = 0;
         let mut last = None;
         for (child, installed) in self
@@ -44,16 +55,6 @@ impl Join {
             active.extend(look(*child, installed, now_ms));
         }
         self.looked_at = last.filter(|_| looks == slice);
-        let waiting: Vec<_> = self.handovers.iter().map(|(_, child)| *child).collect();
-        for child in waiting {
-            active.extend(self.activity_of(child, now_ms));
-            if active
-                .iter()
-                .any(|seen| seen.child == child && seen.inbound)
-            {
-                self.switch_to(child);
-            }
-        }
         active
     }
 
