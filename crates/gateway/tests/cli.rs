@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use esplanade_crypto::Tier;
 use program::{esplanade, text};
 
 fn code(output: &Output) -> i32 {
@@ -47,6 +48,7 @@ fn usage_errors_are_two() {
         &[],
         &["up"],
         &["run", "--log-format", "xml"],
+        &["run", "--cpu-tier", "sse9"],
         &["status", "--timeout", "0"],
         &["man", "fly"],
     ] {
@@ -60,6 +62,29 @@ fn usage_errors_are_two() {
         "esplanade=loud",
     ]);
     assert_eq!(code(&level), 2, "{}", text(&level.stderr));
+}
+
+#[test]
+fn tiers_that_the_machine_lacks_are_five() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.conf");
+    for tier in Tier::ALL {
+        // Nothing else of it is looked at.
+        let Some(feature) = tier.missing() else {
+            continue;
+        };
+        fs::write(&file, format!("gateway {{\n cpu_tier = {tier}\n}}\n")).unwrap();
+        let file = file.to_str().unwrap();
+        for arguments in [
+            &["run", "--config", file][..],
+            &["run", "--config", file, "--cpu-tier", tier.name()],
+        ] {
+            let output = esplanade(arguments);
+            let error = text(&output.stderr);
+            assert_eq!(code(&output), 5, "{error}");
+            assert!(error.contains(&format!("has no {feature}")), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use esplanade::config::{
     DEFAULT_SOCKET, Diagnostics, GatewayConfig, Loaded, PolicyAction, load, load_text, schema,
 };
+use esplanade_crypto::Tier;
 use esplanade_ike::auth::Identity;
 use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Selector, StartAction};
 use esplanade_ipsec::sa::TfcPadding;
@@ -216,7 +217,7 @@ fn policies_are_in_order() {
 fn the_gateway_section_is_read() {
     let gateway = good(
         "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
-         tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
+         tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n cpu_tier = aesni\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
          log_level = info,esplanade_ike=debug\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
          retransmit_tries = 3\n cookie_threshold = 5\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
     )
@@ -229,10 +230,12 @@ fn the_gateway_section_is_read() {
         (4, 220, 0x20)
     );
     assert_eq!(gateway.flow_cache_size, 262_144);
+    assert_eq!(gateway.cpu_tier, Some(Tier::AesNi));
     assert_eq!(gateway.socket, Path::new("/tmp/e.vici"));
     assert_eq!(gateway.retransmission.timeout.as_millis(), 2500);
     assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
+    assert_eq!(good("").gateway.cpu_tier, None);
 }
 
 #[test]

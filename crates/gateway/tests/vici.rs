@@ -93,10 +93,21 @@ fn answer(request: Request, events: &Events) {
             workers.set("total", 2).set("idle", 1);
             let mut sas = Message::new();
             sas.set("total", 1).set("half-open", 0);
+            let mut engine = Message::new();
+            engine
+                .set("name", "cpu")
+                .set("tier", "aesni")
+                .list("disabled", ["self-test of the tier avx512 failed"]);
             reply
                 .section("uptime", uptime)
                 .section("workers", workers)
-                .section("ikesas", sas);
+                .section("ikesas", sas)
+                .section("engine", engine);
+        }
+        "get-counters" => {
+            let mut drops = Message::new();
+            drops.set("no-sa", 7);
+            reply.section("drops", drops);
         }
         "list-sas" => request.emit("list-sa", sa()),
         "list-conns" => request.emit("list-conn", connection()),
@@ -447,6 +458,28 @@ fn explain_asks_the_running_gateway() {
         assert!(errors.contains(what), "{errors}");
     }
     drop(gateway);
+}
+
+#[test]
+fn status_names_the_engine() {
+    let gateway = Gateway::start();
+    let socket = gateway.socket.to_str().unwrap();
+    let status = |arguments: &[&str]| {
+        let output = esplanade(&[&["status", "--socket", socket], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let shown = status(&[]);
+    for line in [
+        "office: ESTABLISHED",
+        "dropped   no-sa 7\n",
+        "engine    cpu, tier aesni\nwarning   self-test of the tier avx512 failed\n",
+    ] {
+        assert!(shown.contains(line), "{line} is missing in {shown}");
+    }
+    let report: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    assert_eq!(report["engine"]["tier"], "aesni");
+    assert_eq!(report["counters"]["drops"]["no-sa"], "7");
 }
 
 fn swanctl(gateway: &Gateway, arguments: &[&str]) -> Option<(bool, String)> {

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use esplanade_crypto::Tier;
 
 use crate::{config, demo, log};
 
@@ -21,7 +23,7 @@ Exit codes:
     2  wrong command line
     3  the configuration has errors
     4  no gateway answers at the control socket
-    5  the system forbids what is needed
+    5  the system forbids or lacks what is needed
   130  interrupted";
 
 #[derive(Debug, Subcommand)]
@@ -86,12 +88,19 @@ pub struct Run {
     /// Append the session keys to FILE, for Wireshark: whoever has it can read the traffic
     #[arg(long, value_name = "FILE")]
     pub export_keys: Option<PathBuf>,
+    /// The CPU instructions for ESP; by default the best that the machine has
+    #[arg(long, value_name = "TIER", value_parser = tier())]
+    pub cpu_tier: Option<Tier>,
     /// How log lines look
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: log::Format,
     /// A level (error, warn, info, debug, trace), also for single parts: info,esplanade_ike=debug
     #[arg(long, value_name = "FILTER")]
     pub log_level: Option<String>,
+}
+
+fn tier() -> impl TypedValueParser<Value = Tier> {
+    PossibleValuesParser::new(Tier::ALL.map(Tier::name)).try_map(|name| name.parse::<Tier>())
 }
 
 #[derive(Debug, Args)]

@@ -13,8 +13,10 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
     let counters = client
         .command("get-counters", Message::new())
         .map_err(failed)?;
+    let stats = client.command("stats", Message::new()).map_err(failed)?;
     let text = if json {
-        let report = serde_json::json!({ "sas": sas, "counters": counters });
+        let engine = stats.sub("engine");
+        let report = serde_json::json!({ "sas": sas, "counters": counters, "engine": engine });
         format!("{report:#}\n")
     } else {
         let mut text: String = sas
@@ -25,7 +27,7 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         if text.is_empty() {
             text += "no security associations\n";
         }
-        text + &status::render_counters(&counters)
+        text + &status::render_counters(&counters) + &status::render_engine(&stats)
     };
     print(text.as_bytes())
 }

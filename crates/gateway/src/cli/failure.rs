@@ -15,7 +15,7 @@ pub enum Exit {
     Configuration = 3,
     /// No gateway answers at the control socket.
     Unreachable = 4,
-    /// The system forbids what is needed: a capability, a namespace, a device.
+    /// The system forbids or lacks what is needed: a capability, a namespace, a device, instructions of the processor.
     Forbidden = 5,
     /// Ended by an interrupt from the keyboard.
     Interrupted = 130,

@@ -76,6 +76,7 @@ fn run(options: Run) -> Result<(), Failure> {
         daemon::Options {
             config: options.config,
             export_keys: options.export_keys,
+            cpu_tier: options.cpu_tier,
         },
     )
 }

@@ -67,6 +67,26 @@ pub fn render_counters(counters: &Message) -> String {
     out
 }
 
+/// What packets are sealed and opened with, from the answer to `stats`.
+pub fn render_engine(stats: &Message) -> String {
+    let mut out = String::new();
+    let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
+    if let (Some(name), Some(tier)) = (text("name"), text("tier")) {
+        let _ = writeln!(
+            out,
+            "{:<10}{}, tier {}",
+            "engine",
+            printable(name),
+            printable(tier)
+        );
+    }
+    let disabled = stats.sub("engine").into_iter();
+    for why in disabled.flat_map(|engine| engine.items("disabled")) {
+        let _ = writeln!(out, "{:<10}{}", "warning", printable(why));
+    }
+    out
+}
+
 fn render_child(out: &mut String, unique: &str, child: &Message) {
     let text = |key: &str| printable(child.text(key).unwrap_or("-"));
     let name = printable(child.text("name").unwrap_or(unique));

@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use esplanade_crypto::Tier;
 use esplanade_ike::config::{Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
 use super::interface::{self, InterfaceConfig};
 use super::tree::Node;
-use super::value::{Bad, Parsed, count, number, read, read_list, switch, time};
+use super::value::{Bad, Parsed, count, number, read, read_list, switch, time, word};
 use super::{DEFAULT_SOCKET, schema};
 
 /// How the gateway as a whole is set up.
@@ -29,6 +30,8 @@ pub struct GatewayConfig {
     pub workers: usize,
     /// Flows of each IP version whose decision a worker remembers.
     pub flow_cache_size: usize,
+    /// Of the CPU engine; none is the best that the machine has.
+    pub cpu_tier: Option<Tier>,
     /// Routing table for the routes into the TUN device.
     pub table: u32,
     /// Firewall mark on the gateway's own packets.
@@ -60,6 +63,7 @@ impl Default for GatewayConfig {
             interfaces: Vec::new(),
             workers: 1,
             flow_cache_size: 65_536,
+            cpu_tier: None,
             // strongSwan's table, so that an administrator finds what he knows.
             table: 220,
             mark: 220,
@@ -116,6 +120,9 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
             number(text, 1024..=16_777_216)
         })
         .map_or(standard.flow_cache_size, |flows| flows as usize),
+        cpu_tier: read(node, "cpu_tier", d, |text| {
+            word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
+        }),
         table: read(node, "table", d, |text| number(text, 1..=u32::MAX.into()))
             .map_or(standard.table, |table| table as u32),
         mark: read(node, "mark", d, mark).unwrap_or(standard.mark),

@@ -7,7 +7,7 @@ use esplanade_ike::CommandError;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 
-use super::{Daemon, report};
+use super::{Daemon, report, tier};
 use crate::vici::Message;
 use crate::vici::server::Request;
 
@@ -137,7 +137,10 @@ impl Daemon {
             .set("total", status.len())
             .set("half-open", half_open);
         let mut message = Message::new();
-        message.section("uptime", uptime).section("ikesas", ike_sas);
+        message
+            .section("uptime", uptime)
+            .section("ikesas", ike_sas)
+            .section("engine", tier::report());
         message
     }
 

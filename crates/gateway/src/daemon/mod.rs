@@ -12,11 +12,13 @@ mod plane;
 mod policies;
 pub mod preview;
 mod report;
+mod tier;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
+use esplanade_crypto::Tier;
 use esplanade_ike::event::{ChildSaId, DownReason, Event};
 use esplanade_ike::{Endpoint, SystemRandom};
 use esplanade_ipsec::lifetime::LifetimeEvent;
@@ -52,10 +54,13 @@ pub struct Options {
     pub config: PathBuf,
     /// Where to append the session keys for Wireshark, if asked for.
     pub export_keys: Option<PathBuf>,
+    /// Goes before what the configuration says.
+    pub cpu_tier: Option<Tier>,
 }
 
 /// Runs the gateway until it is told to stop.
 pub fn run(loaded: Loaded, options: Options) -> Result<(), Failure> {
+    tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,0 +1,70 @@
+//! Which of the processor's instructions the CPU engine works with.
+
+use esplanade_crypto::{Tier, TierError, selection};
+
+use crate::cli::{Exit, Failure};
+use crate::vici::Message;
+
+/// Settles it before the first key is made, and logs it. Without a wish it is the best that passes its self-test.
+pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
+    wish.map_or(Ok(()), Tier::force).map_err(failure)?;
+    let selection = selection().map_err(Failure::runtime)?;
+    for error in &selection.disabled {
+        tracing::warn!("a better tier is not used: {error}");
+    }
+    tracing::info!(tier = %selection.tier, "the CPU engine is ready");
+    Ok(())
+}
+
+/// For the control socket.
+pub(super) fn report() -> Message {
+    let mut message = Message::new();
+    message.set("name", "cpu");
+    if let Ok(selection) = selection() {
+        message
+            .set("tier", selection.tier)
+            .list("disabled", &selection.disabled);
+    }
+    message
+}
+
+fn failure(error: TierError) -> Failure {
+    let available = Tier::ALL.into_iter().filter(|tier| tier.available());
+    let names: Vec<&str> = available.map(Tier::name).collect();
+    let exit = match error {
+        TierError::Missing { .. } => Exit::Forbidden,
+        _ => Exit::Failure,
+    };
+    Failure::new(exit, error).help(format!(
+        "leave `--cpu-tier` and `cpu_tier` out to have the best of what this machine has: {}",
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_is_said() {
+        let missing = TierError::Missing {
+            tier: Tier::Avx512,
+            feature: "vaes",
+        };
+        let failure = failure(missing);
+        assert_eq!(failure.exit, Exit::Forbidden);
+        assert_eq!(
+            failure.what,
+            "this machine has no vaes, which the tier avx512 needs"
+        );
+        assert!(failure.help.is_some_and(|help| help.contains("portable")));
+    }
+
+    #[test]
+    fn the_tier_is_reported() {
+        choose(None).unwrap();
+        let report = report();
+        assert_eq!(report.text("tier"), Some(Tier::current().name()));
+        assert_eq!(report.items("disabled").count(), 0);
+    }
+}
