@@ -1,5 +1,5 @@
 //! Memory per installed pair of SAs, as the operating system sees it: what the crypto library allocates for keys is
-//! part of it. `cargo run --locked -p esplanade-ipsec --example sa_memory -- 100000`
+//! part of it. `cargo run --locked --release -p esplanade-ipsec --example sa_memory -- 100000`
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
