@@ -6,6 +6,7 @@ import datetime
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from setups import ROOT
 from tunnel import RECORDS, commit, machine, machine_name
@@ -14,40 +15,48 @@ from tunnel import RECORDS, commit, machine, machine_name
 class Bench:
     """`cargo bench` of one bench, on a machine as it is before the first run."""
 
-    def __init__(self, package: str, name: str):
+    def __init__(self, package: str, name: str, shown: str | None = None):
         self.name = name
         self.command = ["cargo", "bench", "--locked", "--package", package, "--bench", name]
+        self.shown = shown or " ".join(self.command)
         self.machine = machine()
 
-    def run(self) -> str:
+    def build(self) -> None:
+        """Builds it and no more: so that it can run pinned when the compiler need not."""
+        subprocess.run([*self.command, "--no-run"], cwd=ROOT, check=True)
+
+    def run(self, arguments: Sequence[str] = ()) -> str:
         """What it prints, shown as it comes."""
+        command = [*self.command, *(["--", *arguments] if arguments else [])]
         printed = []
-        with subprocess.Popen(self.command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
             for line in bench.stdout:
                 print(line, end="", flush=True)
                 printed.append(line)
         if bench.returncode != 0:
-            sys.exit(f"{' '.join(self.command)} failed with {bench.returncode}")
+            sys.exit(f"{' '.join(command)} failed with {bench.returncode}")
         return "".join(printed)
 
-    def cases(self) -> list[dict]:
+    def cases(self, arguments: Sequence[str] = ()) -> list[dict]:
         """The lines of JSON that it prints."""
-        found = [json.loads(line) for line in self.run().splitlines() if line.startswith("{")]
+        found = [json.loads(line) for line in self.run(arguments).splitlines() if line.startswith("{")]
         if not found:
-            sys.exit(f"{' '.join(self.command)} printed no results")
+            sys.exit(f"{self.shown} printed no results")
         return found
 
-    def write(self, what: str, results: dict[str, object], how: str = "") -> None:
-        date = datetime.date.today().isoformat()
-        record = {
+    def record(self, what: str, results: dict[str, object], how: str = "") -> dict[str, object]:
+        return {
             "what": what,
-            "date": date,
+            "date": datetime.date.today().isoformat(),
             "commit": commit(),
-            "command": " ".join(self.command) + how,
+            "command": self.shown + how,
             "machine": self.machine,
             **results,
         }
+
+    def write(self, what: str, results: dict[str, object], how: str = "") -> None:
+        record = self.record(what, results, how)
         RECORDS.mkdir(exist_ok=True)
-        file = RECORDS / f"{date}-{self.name}-{machine_name(self.machine)}.json"
+        file = RECORDS / f"{record['date']}-{self.name}-{machine_name(self.machine)}.json"
         file.write_text(json.dumps(record, indent=2) + "\n")
         print(f"record: {file.relative_to(ROOT)}")

@@ -38,6 +38,8 @@ bench_packages() {
   cat <<'LIST'
 wireguard-go                       comparison in the benchmark
 wireguard-tools                    sets up wireguard-go and boringtun
+libipsec-mb-dev                    comparison with the CPU engine
+libssl-dev                         comparison with the CPU engine
 LIST
 }
 

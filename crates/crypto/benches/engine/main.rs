@@ -1,0 +1,298 @@
+//! The CPU engine, tier by tier, beside other libraries: core cycles to seal and to open a packet, in one process.
+//!
+//! All work on the same packets in the same memory with the same keys, take turns, and must give the same bytes. One
+//! line of JSON a case and contender. bench/engine.py builds the other libraries' side and runs this, pinned to a core.
+//! Arguments: `--peer FILE` (any number), `--suites A,B`, `--sizes 64,imix`, `--keys 1,10000`, `--batches 32,128`,
+//! `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
+
+mod contender;
+mod measure;
+mod peer;
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use contender::{Contender, Esplanade, own_name};
+use esplanade_crypto::{Direction, KeyContext, Tier, Transform};
+use measure::{Limits, Race, Samples};
+use peer::{BATCH_MAX, Key, Peer, PeerContender};
+use plan::{Plan, Random, Size};
+
+const SUITES: [&str; 7] = [
+    "AES_GCM_16_128",
+    "AES_GCM_16_256",
+    "AES_CBC_128/HMAC_SHA1_96",
+    "AES_CBC_128/HMAC_SHA2_256_128",
+    "AES_CTR_256/HMAC_SHA2_256_128",
+    "CHACHA20_POLY1305",
+    "3DES/HMAC_MD5_96",
+];
+const SIZES: &str = "64,128,256,576,1024,1448,4096,9000,imix";
+const DIRECTIONS: [(Direction, &str); 2] = [(Direction::Seal, "seal"), (Direction::Open, "open")];
+
+struct Options {
+    peers: Vec<String>,
+    suites: Vec<String>,
+    sizes: Vec<Size>,
+    keys: Vec<usize>,
+    batches: Vec<usize>,
+    body_at: usize,
+    limits: Limits,
+}
+
+fn options() -> Options {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let all = |name: &str| {
+        let pairs = arguments.windows(2).filter(|pair| pair[0] == name);
+        pairs.map(|pair| pair[1].clone()).collect::<Vec<_>>()
+    };
+    let list = |name: &str, default: &str| {
+        let given = all(name).pop();
+        let given = given.unwrap_or_else(|| default.to_owned());
+        given.split(',').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let numbers = |name: &str, default: &str| {
+        let found = list(name, default).into_iter();
+        found
+            .map(|n| n.parse().expect("a number"))
+            .collect::<Vec<usize>>()
+    };
+    let size = |name: String| match name.as_str() {
+        "imix" => Size::Imix,
+        bytes => Size::Bytes(bytes.parse().expect("a size")),
+    };
+    Options {
+        peers: all("--peer"),
+        suites: list("--suites", ""),
+        sizes: list("--sizes", SIZES).into_iter().map(size).collect(),
+        keys: numbers("--keys", "1,10000"),
+        batches: numbers("--batches", "32,64,128"),
+        body_at: numbers("--body-at", "0")[0],
+        limits: Limits {
+            samples: numbers("--samples", "15")[0],
+            time: Duration::from_millis(numbers("--case-ms", "4000")[0] as u64),
+        },
+    }
+}
+
+/// The tiers that this machine has; the last is the fastest.
+fn tiers() -> impl DoubleEndedIterator<Item = Tier> {
+    Tier::ALL.into_iter().filter(|tier| tier.available())
+}
+
+fn key(tier: Tier, transform: Transform, material: &[u8]) -> KeyContext {
+    KeyContext::for_tier(tier, transform, false, material).expect("good keys")
+}
+
+/// Keys of one suite, for every contender.
+struct Field {
+    transform: Transform,
+    own: Vec<(Tier, Vec<Arc<KeyContext>>)>,
+    sealing: Vec<Arc<KeyContext>>,
+    /// By peer: its place in the list, keys to seal with, keys to open with.
+    peers: Vec<(usize, [Vec<Key>; 2])>,
+}
+
+impl Field {
+    fn new(transform: Transform, materials: &[Vec<u8>], peers: &[Peer]) -> Self {
+        let keys = |tier| {
+            let keys = materials.iter().map(|m| Arc::new(key(tier, transform, m)));
+            keys.collect::<Vec<_>>()
+        };
+        let fastest = tiers().next_back().expect("portable");
+        let peers = peers.iter().enumerate().filter_map(|(i, peer)| {
+            let suite = peer.suite(&transform.name())?;
+            let keys = DIRECTIONS.map(|(direction, _)| {
+                let keys = materials.iter().map(|m| suite.key(m, direction));
+                keys.collect::<Option<Vec<_>>>()
+            });
+            match keys {
+                [Some(seal), Some(open)] => Some((i, [seal, open])),
+                _ => {
+                    eprintln!("{} refuses keys of {transform}", peer.name);
+                    None
+                }
+            }
+        });
+        Self {
+            transform,
+            own: tiers().map(|tier| (tier, keys(tier))).collect(),
+            sealing: keys(fastest),
+            peers: peers.collect(),
+        }
+    }
+
+    fn contenders<'a>(
+        &'a self,
+        peers: &[Peer],
+        direction: Direction,
+    ) -> Vec<Box<dyn Contender + 'a>> {
+        let own = self.own.iter().map(|(tier, keys)| {
+            let own = Esplanade::new(*tier, direction, keys);
+            Box::new(own) as Box<dyn Contender>
+        });
+        let mut all: Vec<_> = own.collect();
+        for (i, keys) in &self.peers {
+            let peer = &peers[*i];
+            let keys = &keys[usize::from(direction == Direction::Open)];
+            let suite = peer.suite(&self.transform.name());
+            for way in suite.into_iter().flat_map(|suite| suite.ways()) {
+                all.push(Box::new(PeerContender::new(peer, way, direction, keys)));
+            }
+        }
+        all
+    }
+
+    fn sealer(&self) -> Esplanade {
+        let fastest = tiers().next_back().expect("portable");
+        Esplanade::new(fastest, Direction::Seal, &self.sealing)
+    }
+}
+
+/// Every contender must give the bytes of the first, and get the plain text back.
+fn compare(field: &Field, peers: &[Peer], plan: &mut Plan) {
+    let Plan { batches, batch, .. } = plan;
+    let packets = &batches[0];
+    let body = |buffer: &[u8]| {
+        let icv = field.transform.icv_len();
+        let start = 8 + field.transform.iv_len();
+        let bodies = packets.iter().flat_map(|p| {
+            let packet = &buffer[p.at as usize..][..p.len as usize - icv];
+            packet[start..].to_vec()
+        });
+        bodies.collect::<Vec<u8>>()
+    };
+    Random(3).fill(&mut batch.buffer);
+    let plain = batch.buffer.clone();
+    let mut expected: Option<Vec<u8>> = None;
+    for mut contender in field.contenders(peers, Direction::Seal) {
+        batch.buffer.copy_from_slice(&plain);
+        contender.set_up(packets, batch);
+        assert_eq!(
+            contender.run(batch),
+            packets.len(),
+            "{:?}",
+            contender.name()
+        );
+        let sealed = expected.get_or_insert_with(|| batch.buffer.clone());
+        assert!(
+            *sealed == batch.buffer,
+            "{:?} seals {} otherwise",
+            contender.name(),
+            field.transform
+        );
+    }
+    let sealed = expected.expect("at least one tier");
+    for mut contender in field.contenders(peers, Direction::Open) {
+        batch.buffer.copy_from_slice(&sealed);
+        contender.set_up(packets, batch);
+        assert_eq!(
+            contender.run(batch),
+            packets.len(),
+            "{:?}",
+            contender.name()
+        );
+        let opened = body(&batch.buffer) == body(&plain);
+        assert!(
+            opened,
+            "{:?} opens {} otherwise",
+            contender.name(),
+            field.transform
+        );
+    }
+}
+
+fn report(who: &(String, String), samples: &Samples, facts: &str) {
+    let (name, way) = who;
+    println!(
+        "{{\"bench\": \"engine\", {facts}, \"who\": \"{name}\", \"way\": \"{way}\", \"cycles_median\": {:.1}, \
+         \"cycles_min\": {:.1}, \"samples\": {}, \"ghz\": {:.2}}}",
+        samples.median(),
+        samples.least(),
+        samples.len(),
+        samples.ghz()
+    );
+}
+
+/// What it takes to make a key context, for opening: with AES-CBC that is the longer one.
+fn key_set_up(transform: Transform, materials: &[Vec<u8>], peers: &[Peer]) {
+    let facts = format!("\"suite\": \"{transform}\", \"direction\": \"key\"");
+    let mut next = materials.iter().cycle();
+    let mut material = || next.next().expect("at least one key").as_slice();
+    for tier in tiers() {
+        let samples = measure::latency(|| key(tier, transform, material()));
+        let who = (own_name(tier), String::new());
+        report(&who, &samples, &facts);
+    }
+    for peer in peers {
+        if let Some(suite) = peer.suite(&transform.name()) {
+            let samples = measure::latency(|| suite.key(material(), Direction::Open));
+            report(&(peer.name.clone(), String::new()), &samples, &facts);
+        }
+    }
+}
+
+fn run(transform: Transform, options: &Options, peers: &[Peer]) {
+    let most = options.keys.iter().copied().max().unwrap_or(1);
+    let mut random = Random(7);
+    let materials: Vec<Vec<u8>> = (0..most)
+        .map(|_| {
+            let mut material = vec![0; transform.key_material_len()];
+            random.fill(&mut material);
+            material
+        })
+        .collect();
+    key_set_up(transform, &materials, peers);
+    let field = Field::new(transform, &materials, peers);
+    // The kernels of old ciphers work on more packets at once.
+    let batches = match transform.legacy() {
+        true => &[BATCH_MAX][..],
+        false => &options.batches,
+    };
+    for &size in &options.sizes {
+        for &packets in batches {
+            let mut plan = Plan::new(transform, size, most.min(packets), packets, options.body_at);
+            compare(&field, peers, &mut plan);
+            // The largest batch is measured with all numbers of keys.
+            let largest = batches.iter().all(|&other| other <= packets);
+            let counts = if largest { options.keys.len() } else { 1 };
+            for &keys in &options.keys[..counts] {
+                let mut plan = Plan::new(transform, size, keys, packets, options.body_at);
+                for (direction, name) in DIRECTIONS {
+                    let facts = format!(
+                        "\"suite\": \"{transform}\", \"direction\": \"{name}\", \"size\": \"{size}\", \
+                         \"bytes\": {:.1}, \"keys\": {keys}, \"batch\": {packets}",
+                        plan.mean_bytes
+                    );
+                    let contenders = field.contenders(peers, direction);
+                    let mut race = Race::new(&mut plan, direction, field.sealer());
+                    for (contender, samples) in race.run(contenders, &options.limits) {
+                        report(&contender.name(), &samples, &facts);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn main() {
+    let options = options();
+    let mut peers = Vec::new();
+    for path in &options.peers {
+        match Peer::load(path) {
+            Ok(peer) => peers.push(peer),
+            Err(reason) => println!("{{\"bench\": \"engine\", \"skipped\": \"{reason}\"}}"),
+        }
+    }
+    let wanted = |name: &&str| {
+        options
+            .suites
+            .iter()
+            .any(|part| name.contains(part.as_str()))
+    };
+    for name in SUITES.iter().copied().filter(wanted) {
+        let transform = Transform::from_name(name).expect("a transform");
+        run(transform, &options, &peers);
+    }
+}

@@ -1,0 +1,222 @@
+//! Times contenders in turns.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::Direction;
+use esplanade_testkit::clock::cycle_ns;
+
+use crate::contender::{Contender, Esplanade};
+use crate::plan::{Plan, Random};
+
+/// How much the clock may move during a sample that counts.
+const MOVED_MAX: f64 = 0.03;
+/// What a sample should take, and what it may take if that lets every key have its turn.
+const SAMPLE: Duration = Duration::from_micros(150);
+const ROUND_MAX: Duration = Duration::from_millis(40);
+/// Samples that choose the best of a library's interfaces.
+const TRIALS: usize = 3;
+
+pub struct Limits {
+    pub samples: usize,
+    /// For one case.
+    pub time: Duration,
+}
+
+#[derive(Clone, Default)]
+pub struct Samples {
+    /// Core cycles a packet.
+    cycles: Vec<f64>,
+    ghz: Vec<f64>,
+}
+
+impl Samples {
+    pub fn len(&self) -> usize {
+        self.cycles.len()
+    }
+
+    pub fn least(&self) -> f64 {
+        self.cycles.iter().copied().fold(f64::NAN, f64::min)
+    }
+
+    pub fn median(&self) -> f64 {
+        median(&self.cycles)
+    }
+
+    pub fn ghz(&self) -> f64 {
+        median(&self.ghz)
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// What reading the clock twice costs.
+fn clock() -> Duration {
+    let least = (0..1000).map(|_| Instant::now().elapsed()).min();
+    least.unwrap_or_default()
+}
+
+/// One case: a plan, a direction and those who work on it.
+pub struct Race<'a> {
+    plan: &'a mut Plan,
+    /// Seals what is opened next, with keys of its own, so that the opener's are as cold as they would be.
+    sealer: Option<Esplanade>,
+    clock: Duration,
+}
+
+impl<'a> Race<'a> {
+    pub fn new(plan: &'a mut Plan, direction: Direction, sealer: Esplanade) -> Self {
+        let sealer = (direction == Direction::Open).then_some(sealer);
+        let clock = clock();
+        Random(2).fill(&mut plan.batch.buffer);
+        Self {
+            plan,
+            sealer,
+            clock,
+        }
+    }
+
+    /// Works on one batch of the plan and gives the time of the work alone.
+    fn call(&mut self, contender: &mut dyn Contender, number: usize) -> Duration {
+        let Plan { batches, batch, .. } = &mut *self.plan;
+        let packets = &batches[number % batches.len()];
+        if let Some(sealer) = &mut self.sealer {
+            sealer.set_up(packets, batch);
+            assert_eq!(sealer.run(batch), packets.len());
+        }
+        contender.set_up(packets, batch);
+        let start = Instant::now();
+        let done = black_box(contender.run(batch));
+        let spent = start.elapsed();
+        assert_eq!(
+            done,
+            packets.len(),
+            "{:?} refused a packet",
+            contender.name()
+        );
+        spent.saturating_sub(self.clock)
+    }
+
+    /// Batches of a sample. With many keys the whole plan is worked on once before, if that does not take too long.
+    fn calls(&mut self, contender: &mut dyn Contender) -> usize {
+        let all = self.plan.batches.len();
+        self.call(contender, 0);
+        let one = self.call(contender, 0).max(Duration::from_nanos(1));
+        let wanted = SAMPLE.div_duration_f64(one) as usize;
+        let most = ROUND_MAX.div_duration_f64(one) as usize;
+        match all {
+            1 => wanted.clamp(1, 128),
+            _ => all.min(most.max(1)),
+        }
+    }
+
+    /// Adds a sample unless the clock moved meanwhile.
+    fn sample(
+        &mut self,
+        contender: &mut dyn Contender,
+        from: usize,
+        calls: usize,
+        to: &mut Samples,
+    ) {
+        let many = self.plan.batches.len() > 1;
+        for number in from..from + if many { calls } else { 1 } {
+            self.call(contender, number);
+        }
+        let before = cycle_ns();
+        let mut spent = Duration::ZERO;
+        for number in from..from + calls {
+            spent += self.call(contender, number);
+        }
+        let after = cycle_ns();
+        let cycle = (before + after) / 2.0;
+        if (before - after).abs() / cycle > MOVED_MAX {
+            return;
+        }
+        let packets = calls * self.plan.batches[0].len();
+        to.cycles
+            .push(spent.as_nanos() as f64 / cycle / packets as f64);
+        to.ghz.push(1.0 / cycle);
+    }
+
+    /// Takes turns until each contender has `samples`.
+    fn rounds(
+        &mut self,
+        contenders: &mut [Box<dyn Contender + '_>],
+        limits: &Limits,
+    ) -> Vec<Samples> {
+        let began = Instant::now();
+        let mut taken = vec![Samples::default(); contenders.len()];
+        let calls: Vec<usize> = contenders
+            .iter_mut()
+            .map(|c| self.calls(c.as_mut()))
+            .collect();
+        // A busy machine spoils many samples.
+        for round in 0..limits.samples * 4 {
+            for (i, contender) in contenders.iter_mut().enumerate() {
+                if taken[i].len() < limits.samples {
+                    let from = round * calls[i];
+                    self.sample(contender.as_mut(), from, calls[i], &mut taken[i]);
+                }
+            }
+            let enough = |least: usize| taken.iter().all(|samples| samples.len() >= least);
+            if enough(limits.samples) || enough(1) && began.elapsed() > limits.time {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Of contenders with the same name only the best takes part.
+    pub fn run<'c>(
+        &mut self,
+        mut contenders: Vec<Box<dyn Contender + 'c>>,
+        limits: &Limits,
+    ) -> Vec<(Box<dyn Contender + 'c>, Samples)> {
+        let trials = Limits {
+            samples: TRIALS,
+            time: limits.time / 2,
+        };
+        let tried = self.rounds(&mut contenders, &trials);
+        let mut best: Vec<(Box<dyn Contender + 'c>, f64)> = Vec::new();
+        for (contender, samples) in contenders.into_iter().zip(&tried) {
+            let name = contender.name().0;
+            match best.iter_mut().find(|(other, _)| other.name().0 == name) {
+                Some(other) if samples.median() < other.1 => *other = (contender, samples.median()),
+                Some(_) => {}
+                None => best.push((contender, samples.median())),
+            }
+        }
+        let mut contenders: Vec<_> = best.into_iter().map(|(contender, _)| contender).collect();
+        let taken = self.rounds(&mut contenders, limits);
+        contenders.into_iter().zip(taken).collect()
+    }
+}
+
+/// Core cycles that `make` takes, median and least of groups of sixteen.
+pub fn latency<T>(mut make: impl FnMut() -> T) -> Samples {
+    const GROUP: usize = 16;
+    let mut samples = Samples::default();
+    for _ in 0..40 {
+        let mut made = Vec::with_capacity(GROUP);
+        let before = cycle_ns();
+        let start = Instant::now();
+        for _ in 0..GROUP {
+            made.push(make());
+        }
+        let spent = start.elapsed();
+        let after = cycle_ns();
+        let cycle = (before + after) / 2.0;
+        if (before - after).abs() / cycle <= MOVED_MAX {
+            samples
+                .cycles
+                .push(spent.as_nanos() as f64 / cycle / GROUP as f64);
+            samples.ghz.push(1.0 / cycle);
+        }
+        drop(black_box(made));
+    }
+    samples
+}
