@@ -30,7 +30,7 @@ pub(crate) fn seal(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
             let at = packet.len() - icv.len();
             packet[at..].copy_from_slice(&icv);
         }),
-        Keys::Mac(_) => None,
+        _ => None,
     };
     match sealed {
         Some(()) => JobStatus::Done,
@@ -50,7 +50,7 @@ pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
         }
         Keys::Pair(pair) => open_pair(key, pair, sequence, packet),
         Keys::Gmac(gmac) => open_gmac(key, gmac, sequence, packet),
-        Keys::Mac(_) => None,
+        _ => None,
     };
     match opened {
         Some(()) => JobStatus::Done,

@@ -120,6 +120,21 @@ impl Hmac {
         }))
     }
 
+    /// The chaining values after the inner and the outer pad, with zeros after them. None if the hash has 64-bit words.
+    pub(crate) fn states(&self) -> Option<[Cleansed<[u32; 8]>; 2]> {
+        let states: [&[u32]; 2] = match &self.0 {
+            Kind::Md5(key) => [&key.inner.0, &key.outer.0],
+            Kind::Sha1(key) => [&key.inner.0, &key.outer.0],
+            Kind::Sha256(key) => [&key.inner.0, &key.outer.0],
+            Kind::Sha384(_) | Kind::Sha512(_) => return None,
+        };
+        Some(states.map(|state| {
+            let mut padded = Cleansed([0; 8]);
+            padded.0[..state.len()].copy_from_slice(state);
+            padded
+        }))
+    }
+
     /// HMAC over `message` and `suffix`, not truncated; zeros follow a shorter digest.
     pub(crate) fn compute(&self, message: &[u8], suffix: &[u8]) -> [u8; DIGEST_LEN_MAX] {
         match &self.0 {

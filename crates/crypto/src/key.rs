@@ -33,7 +33,7 @@ pub enum KeyError {
 ///
 /// Heap memory, with this struct: AES-GCM, AES-GMAC and ChaCha20-Poly1305 about 650 bytes, AES-CCM 300,
 /// AES-CBC with an HMAC 700, AES-CTR, DES or NULL with an HMAC 450, AH with an HMAC 200; AES-XCBC and
-/// AES-CMAC instead of the HMAC 280 more.
+/// AES-CMAC instead of the HMAC 280 more. AES-CBC, AES-CTR or NULL with an HMAC in a kernel: 420.
 pub struct KeyContext {
     transform: Transform,
     esn: bool,
@@ -52,6 +52,9 @@ pub(crate) enum Keys {
     Gmac(Aead),
     /// Any other integrity algorithm in AH.
     Mac(Box<Mac>),
+    /// A cipher and an HMAC in ESP.
+    #[cfg(target_arch = "x86_64")]
+    PairKernel(Box<cpu::pair::Key>),
 }
 
 /// Encrypt, then MAC.
@@ -152,6 +155,8 @@ impl Keys {
     fn family(&self) -> Family {
         match self {
             Self::Aead(_) | Self::Pair(_) | Self::Gmac(_) | Self::Mac(_) => Family::Library,
+            #[cfg(target_arch = "x86_64")]
+            Self::PairKernel(_) => Family::Pair,
         }
     }
 }

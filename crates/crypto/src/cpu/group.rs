@@ -2,6 +2,8 @@
 
 use arrayvec::ArrayVec;
 
+#[cfg(target_arch = "x86_64")]
+use super::pair;
 use super::work::{Family, Kind};
 use super::{Kernel, Tier, Work, registers};
 use crate::job::{Direction, JobStatus};
@@ -65,6 +67,10 @@ impl<'a> Group<'a> {
                             done(packet.index, self.library(packet));
                         }
                     }
+                    #[cfg(target_arch = "x86_64")]
+                    Family::Pair => self.kernel::<pair::Key>(kind, done),
+                    #[cfg(not(target_arch = "x86_64"))]
+                    Family::Pair => {}
                 }
             }
             used = used.max(kind.tier);
@@ -95,7 +101,6 @@ impl<'a> Group<'a> {
     ///
     /// # Safety
     /// As [`Group::run`]; the machine has the tier.
-    #[allow(dead_code)]
     unsafe fn kernel<K: Kernel>(&self, kind: Kind, done: &mut impl FnMut(u32, JobStatus)) {
         const { assert!(K::PACKETS <= GROUP) };
         let mut work = ArrayVec::<Work<K>, GROUP>::new();

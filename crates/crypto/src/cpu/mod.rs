@@ -12,6 +12,8 @@ use crate::self_test::SelfTestError;
 use crate::transform::{Protocol, Transform};
 
 mod group;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod pair;
 mod registers;
 pub mod tier;
 mod work;
@@ -133,12 +135,17 @@ fn one(
 
 /// The key context for the tier's kernel of this transform, which is of ESP; None if it has none. The key material has
 /// the right length.
-#[allow(clippy::unnecessary_wraps)]
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn kernel_keys(
-    _tier: Tier,
-    _transform: Transform,
-    _esn: bool,
-    _key_material: &[u8],
+    tier: Tier,
+    transform: Transform,
+    esn: bool,
+    key_material: &[u8],
 ) -> Option<Keys> {
+    pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn kernel_keys(_: Tier, _: Transform, _: bool, _: &[u8]) -> Option<Keys> {
     None
 }

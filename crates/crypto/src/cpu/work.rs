@@ -9,10 +9,12 @@ use crate::key::Keys;
 pub(crate) enum Family {
     /// No kernel: aws-lc.
     Library,
+    /// A cipher and an HMAC.
+    Pair,
 }
 
 impl Family {
-    const ALL: [Self; 1] = [Self::Library];
+    const ALL: [Self; 2] = [Self::Library, Self::Pair];
 }
 
 /// The family of kernels that a key is for, and its tier: packets of one kind are worked on together.

@@ -1,0 +1,79 @@
+//! In which order the packets of a call go through the lanes.
+
+use super::Work;
+
+/// Numbers of packets.
+pub(crate) type Order = [u16];
+
+/// The most packets of a call, those of the DES kernels included.
+pub(crate) const PACKETS_MAX: usize = 512;
+/// Lengths are told apart by 64 bytes, those from 4 kB on not at all.
+const CLASSES: usize = 64;
+
+/// Sorts packets by length.
+pub(crate) struct Sorted {
+    order: [u16; PACKETS_MAX],
+    len: usize,
+}
+
+impl Sorted {
+    /// The numbers of the packets, the longest first; at most [`PACKETS_MAX`].
+    pub(crate) fn new<K>(work: &[Work<'_, K>]) -> Self {
+        let mut order = [0; PACKETS_MAX];
+        let len = work.len().min(PACKETS_MAX);
+        let mut place = [0u16; CLASSES];
+        for work in &work[..len] {
+            place[class(work.len)] += 1;
+        }
+        let mut before = 0;
+        for place in &mut place {
+            before += std::mem::replace(place, before);
+        }
+        for (packet, work) in work[..len].iter().enumerate() {
+            let place = &mut place[class(work.len)];
+            order[*place as usize] = packet as u16;
+            *place += 1;
+        }
+        Self { order, len }
+    }
+
+    pub(crate) fn all(&self) -> &Order {
+        &self.order[..self.len]
+    }
+}
+
+/// Those that fulfil a condition, in the same order.
+pub(crate) fn filter(order: &Order, mut condition: impl FnMut(usize) -> bool) -> Sorted {
+    let mut kept = Sorted {
+        order: [0; PACKETS_MAX],
+        len: 0,
+    };
+    for &packet in order.iter().take(PACKETS_MAX) {
+        kept.order[kept.len] = packet;
+        kept.len += usize::from(condition(packet as usize));
+    }
+    kept
+}
+
+/// Calls `each` for each class of packets, with those of the class. A class is less than 32.
+pub(crate) fn by_class(
+    order: &Order,
+    class: impl Fn(usize) -> u32,
+    mut each: impl FnMut(u32, &Order),
+) {
+    let set = |set, &packet: &u16| set | 1u32 << class(packet as usize);
+    let mut classes = order.iter().fold(0, set);
+    if classes.is_power_of_two() {
+        return each(classes.trailing_zeros(), order);
+    }
+    while classes != 0 {
+        let next = classes.trailing_zeros();
+        each(next, filter(order, |packet| class(packet) == next).all());
+        classes &= classes - 1;
+    }
+}
+
+/// Small for long packets.
+fn class(len: u32) -> usize {
+    CLASSES - 1 - (len as usize / 64).min(CLASSES - 1)
+}
