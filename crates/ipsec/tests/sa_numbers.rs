@@ -154,6 +154,29 @@ fn flows_that_give_way_take_nothing_from_their_batch() {
 }
 
 #[test]
+fn a_round_of_all_sets_lets_go_of_what_is_removed() {
+    let (policy, spd) = hosts(200);
+    // Rounded up to 128 sets of eight.
+    let mut outbound = Outbound::new(WalkLimits::default()).with_flows(600);
+    let mut engine = HoldingEngine::default();
+    for n in 0..200 {
+        let packet = ipv4("10.1.0.7", &format!("10.2.0.{n}"), 17, 0, &[n; 20]);
+        outbound.push(&spd, &packet).expect("room");
+    }
+    outbound.submit(&mut engine).expect("taken");
+    assert_eq!(finish(&mut outbound, &mut engine).len(), 200);
+    for n in 0..200 {
+        policy.remove(0x1000 + n);
+    }
+    for _ in 1..outbound.flow_sets() {
+        outbound.sweep_flows(1);
+    }
+    assert!(engine.keys_left() > 0, "one set is left");
+    outbound.sweep_flows(1);
+    assert_eq!(engine.keys_left(), 0);
+}
+
+#[test]
 fn an_sa_without_a_flow_is_kept_for_its_packets() {
     let mut tunnel = Tunnel::new(GCM, true);
     let mut engine = HoldingEngine::default();
