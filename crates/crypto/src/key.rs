@@ -55,6 +55,9 @@ pub(crate) enum Keys {
     /// A cipher and an HMAC in ESP.
     #[cfg(target_arch = "x86_64")]
     PairKernel(Box<cpu::pair::Key>),
+    /// ChaCha20-Poly1305 in ESP.
+    #[cfg(target_arch = "x86_64")]
+    ChaCha(Box<cpu::chacha::Key>),
 }
 
 /// Encrypt, then MAC.
@@ -157,6 +160,8 @@ impl Keys {
             Self::Aead(_) | Self::Pair(_) | Self::Gmac(_) | Self::Mac(_) => Family::Library,
             #[cfg(target_arch = "x86_64")]
             Self::PairKernel(_) => Family::Pair,
+            #[cfg(target_arch = "x86_64")]
+            Self::ChaCha(_) => Family::ChaCha,
         }
     }
 }

@@ -27,6 +27,12 @@ pub(crate) fn cleanse<T: Plain>(value: &mut T) {
     unsafe { lc::OPENSSL_cleanse(std::ptr::from_mut(value).cast(), size_of::<T>()) }
 }
 
+/// Overwrites all of `values` with zeros, which the compiler does not leave out.
+pub(crate) fn cleanse_all<T: Plain>(values: &mut [T]) {
+    // SAFETY: the pointer is valid for the size of the slice, and zeros are a valid T.
+    unsafe { lc::OPENSSL_cleanse(values.as_mut_ptr().cast(), size_of_val(values)) }
+}
+
 /// A value that is cleansed when it is dropped.
 pub(crate) struct Cleansed<T: Plain>(pub(crate) T);
 

@@ -2,10 +2,10 @@
 
 use arrayvec::ArrayVec;
 
-#[cfg(target_arch = "x86_64")]
-use super::pair;
 use super::work::{Family, Kind};
 use super::{Kernel, Tier, Work, registers};
+#[cfg(target_arch = "x86_64")]
+use super::{chacha, pair};
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
 use crate::transform::Protocol;
@@ -69,8 +69,10 @@ impl<'a> Group<'a> {
                     }
                     #[cfg(target_arch = "x86_64")]
                     Family::Pair => self.kernel::<pair::Key>(kind, done),
+                    #[cfg(target_arch = "x86_64")]
+                    Family::ChaCha => self.kernel::<chacha::Key>(kind, done),
                     #[cfg(not(target_arch = "x86_64"))]
-                    Family::Pair => {}
+                    Family::Pair | Family::ChaCha => {}
                 }
             }
             used = used.max(kind.tier);

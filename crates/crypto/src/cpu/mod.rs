@@ -11,6 +11,8 @@ use crate::key::{KeyContext, Keys};
 use crate::self_test::SelfTestError;
 use crate::transform::{Protocol, Transform};
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod chacha;
 mod group;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod pair;
@@ -142,7 +144,13 @@ pub(crate) fn kernel_keys(
     esn: bool,
     key_material: &[u8],
 ) -> Option<Keys> {
-    pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel)
+    use crate::iana::Encryption::{ChaCha20Poly1305, ChaCha20Poly1305Iiv};
+    match transform.encryption()? {
+        ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
+            chacha::Key::new(tier, transform, esn, key_material).map(Keys::ChaCha)
+        }
+        _ => pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel),
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]

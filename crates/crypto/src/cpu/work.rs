@@ -11,10 +11,12 @@ pub(crate) enum Family {
     Library,
     /// A cipher and an HMAC.
     Pair,
+    /// ChaCha20-Poly1305.
+    ChaCha,
 }
 
 impl Family {
-    const ALL: [Self; 2] = [Self::Library, Self::Pair];
+    const ALL: [Self; 3] = [Self::Library, Self::Pair, Self::ChaCha];
 }
 
 /// The family of kernels that a key is for, and its tier: packets of one kind are worked on together.

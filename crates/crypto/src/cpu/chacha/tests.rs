@@ -1,0 +1,444 @@
+//! Every tier against the library, and where the library has no say against arithmetic written down plainly.
+
+use std::marker::PhantomData;
+
+use super::flow::{self, MESSAGES};
+use super::message::Message;
+use super::{Kernel, Key, TAG_LEN, Work, same};
+use crate::aead::Aead;
+use crate::cpu::Tier;
+use crate::iana::Encryption;
+use crate::transform::{IvKind, Transform};
+
+/// Numbers that look random and are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x ^ x >> 29
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        [(); N].map(|()| self.next() as u8)
+    }
+
+    fn vec(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+fn tiers() -> impl Iterator<Item = Tier> {
+    let kernels = [Tier::AesNi, Tier::Avx512].into_iter();
+    kernels.filter(|tier| tier.available())
+}
+
+fn transform(implicit: bool) -> Transform {
+    let kind = |t: &Transform| t.iv_kind() == IvKind::Implicit;
+    let found = Transform::ESP.iter().find(|t| {
+        let ours = [
+            Encryption::ChaCha20Poly1305,
+            Encryption::ChaCha20Poly1305Iiv,
+        ];
+        t.encryption().is_some_and(|e| ours.contains(&e)) && kind(t) == implicit
+    });
+    *found.expect("both transforms are there")
+}
+
+fn key(tier: Tier, material: &[u8; 36]) -> Option<Box<Key>> {
+    Key::new(tier, transform(false), false, material)
+}
+
+/// A message of the general form, with what the library makes of it.
+struct Case {
+    material: [u8; 36],
+    nonce: [u8; 12],
+    aad: Vec<u8>,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+    tag: [u8; 16],
+}
+
+impl Case {
+    fn new(random: &mut Random, len: usize, aad_len: usize) -> Self {
+        let material: [u8; 36] = random.bytes();
+        let iv: [u8; 8] = random.bytes();
+        let mut nonce = [0; 12];
+        nonce[..4].copy_from_slice(&material[32..]);
+        nonce[4..].copy_from_slice(&iv);
+        let (aad, plain) = (random.vec(aad_len), random.vec(len));
+        let library = Aead::new(Encryption::ChaCha20Poly1305, 16, &material).expect("a good key");
+        let (mut sealed, mut tag) = (plain.clone(), [0; 16]);
+        library
+            .seal(iv, &aad, &mut sealed, &mut tag)
+            .expect("the lengths fit");
+        Self {
+            material,
+            nonce,
+            aad,
+            plain,
+            sealed,
+            tag,
+        }
+    }
+}
+
+const GUARD: usize = 80;
+
+/// Seals and opens the cases as one call, in place and apart, and looks at what is around the bodies.
+fn check(tier: Tier, cases: &[Case]) {
+    let Some(keys) = cases
+        .iter()
+        .map(|case| key(tier, &case.material))
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    for (opening, apart) in [(false, false), (false, true), (true, false), (true, true)] {
+        let input = |case: &Case| {
+            if opening {
+                case.sealed.clone()
+            } else {
+                case.plain.clone()
+            }
+        };
+        let guarded = |text: &[u8]| [&[0xa5; GUARD][..], text, &[0xa5; GUARD]].concat();
+        let sources: Vec<Vec<u8>> = cases.iter().map(|case| guarded(&input(case))).collect();
+        let mut targets: Vec<Vec<u8>> = if apart {
+            let blank = |case: &Case| guarded(&vec![0; case.plain.len()]);
+            cases.iter().map(blank).collect()
+        } else {
+            sources.clone()
+        };
+        let mut messages: Vec<Message<'_>> = Vec::new();
+        for (((case, key), source), target) in
+            cases.iter().zip(&keys).zip(&sources).zip(&mut targets)
+        {
+            let dst = target.as_mut_ptr().wrapping_add(GUARD);
+            let src = if apart {
+                source.as_ptr().wrapping_add(GUARD)
+            } else {
+                dst.cast_const()
+            };
+            // SAFETY: both have the body's length behind the guard.
+            let message = unsafe { Message::new(key, &case.nonce, src, dst, case.plain.len()) };
+            messages.push(message.with_aad(&case.aad));
+        }
+        // SAFETY: the tier is available.
+        unsafe {
+            if opening {
+                super::open(tier, &mut messages);
+            } else {
+                super::seal(tier, &mut messages);
+            }
+        }
+        let tags: Vec<[u8; 16]> = messages.iter().map(|message| message.tag).collect();
+        for (at, case) in cases.iter().enumerate() {
+            let expected = if opening { &case.plain } else { &case.sealed };
+            let (len, aad_len) = (case.plain.len(), case.aad.len());
+            let what = format!("{tier}, case {at}, {len} and {aad_len} bytes, {opening} {apart}");
+            assert_eq!(targets[at], guarded(expected), "{what}");
+            assert_eq!(tags[at], case.tag, "{what}");
+            if apart {
+                assert_eq!(sources[at], guarded(&input(case)), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_alone() {
+    let mut random = Random(1);
+    for tier in tiers() {
+        for len in (0..700).chain([1023, 1024, 1025, 1446, 2047, 2049, 4097, 9000, 65_536]) {
+            let aad_len = random.below(40);
+            check(tier, &[Case::new(&mut random, len, aad_len)]);
+        }
+    }
+}
+
+#[test]
+fn every_length_of_aad() {
+    let mut random = Random(2);
+    for tier in tiers() {
+        let cases: Vec<Case> = (0..100)
+            .map(|aad_len| Case::new(&mut random, 80, aad_len))
+            .collect();
+        check(tier, &cases);
+        for case in &cases {
+            check(tier, std::slice::from_ref(case));
+        }
+        check(tier, &[Case::new(&mut random, 1, 5000)]);
+    }
+}
+
+#[test]
+fn ragged_mixes() {
+    let mut random = Random(3);
+    for tier in tiers() {
+        for round in 0..250 {
+            let count = 1 + random.below(MESSAGES);
+            // Now short ones, now of all sizes, now all alike, now one long one among short ones.
+            let longest = [70, 300, 1500, 4000][round % 4];
+            let alike = random.below(longest);
+            let cases: Vec<Case> = (0..count)
+                .map(|at| {
+                    let len = match round % 5 {
+                        0 => alike,
+                        1 if at == count / 2 => 20_000,
+                        1 => alike % 100,
+                        _ => random.below(longest),
+                    };
+                    let aad_len = [8, 12][at % 2];
+                    Case::new(&mut random, len, aad_len)
+                })
+                .collect();
+            check(tier, &cases);
+        }
+    }
+}
+
+/// Every count of messages around the sizes of groups, with lengths around those of blocks.
+#[test]
+fn every_count_of_messages() {
+    let mut random = Random(4);
+    for tier in tiers() {
+        for count in (1..=36).chain([63, 64, 65, 127, MESSAGES]) {
+            let cases: Vec<Case> = (0..count)
+                .map(|at| {
+                    let len = [0, 16, 63, 64, 65, 128, 1024][at % 7] + at % 3;
+                    Case::new(&mut random, len, 12)
+                })
+                .collect();
+            check(tier, &cases);
+        }
+    }
+}
+
+/// One packet of a batch, before and after sealing by the library.
+struct Packet {
+    key: Box<Key>,
+    sequence: u64,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl Packet {
+    fn new(tier: Tier, random: &mut Random, len: usize) -> Option<Self> {
+        let (implicit, esn) = (random.below(2) == 0, random.below(2) == 0);
+        let (transform, sequence) = (transform(implicit), random.next());
+        let material: [u8; 36] = random.bytes();
+        let key = Key::new(tier, transform, esn, &material)?;
+        let mut plain = random.vec(8 + transform.iv_len() + len + TAG_LEN);
+        plain[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
+        let mut sealed = plain.clone();
+        let library = crate::KeyContext::for_tier(Tier::Portable, transform, esn, &material);
+        let status = crate::cpu::seal(&library.expect("a good key"), sequence, &mut sealed);
+        assert_eq!(status, crate::JobStatus::Done);
+        Some(Self {
+            key,
+            sequence,
+            plain,
+            sealed,
+        })
+    }
+
+    fn work(&self, bytes: &mut [u8]) -> Work<'_, Key> {
+        Work {
+            key: &self.key,
+            packet: bytes.as_mut_ptr(),
+            len: bytes.len() as u32,
+            sequence: self.sequence,
+        }
+    }
+}
+
+#[test]
+fn packets_of_both_transforms_and_all_flags() {
+    let mut random = Random(5);
+    for tier in tiers() {
+        for count in [1, 5, 16, 17, 100, MESSAGES] {
+            let Some(packets) = (0..count)
+                .map(|_| {
+                    let len = 4 * (1 + random.below(400));
+                    Packet::new(tier, &mut random, len)
+                })
+                .collect::<Option<Vec<_>>>()
+            else {
+                continue;
+            };
+            let mut bytes: Vec<Vec<u8>> = packets.iter().map(|p| p.plain.clone()).collect();
+            let work: Vec<_> = packets
+                .iter()
+                .zip(&mut bytes)
+                .map(|(p, b)| p.work(b))
+                .collect();
+            // SAFETY: the tier is available; each packet has its own bytes.
+            unsafe { Key::seal(tier, &work) };
+            for (packet, bytes) in packets.iter().zip(&bytes) {
+                assert_eq!(bytes, &packet.sealed);
+            }
+
+            // One bit in every third packet is wrong, wherever.
+            let mut bytes: Vec<Vec<u8>> = packets.iter().map(|p| p.sealed.clone()).collect();
+            for (at, bytes) in bytes.iter_mut().enumerate().filter(|(at, _)| at % 3 == 1) {
+                let byte = random.below(bytes.len());
+                bytes[byte] ^= 1 << (at % 8);
+            }
+            let work: Vec<_> = packets
+                .iter()
+                .zip(&mut bytes)
+                .map(|(p, b)| p.work(b))
+                .collect();
+            let mut authentic = vec![false; count];
+            // SAFETY: as above.
+            unsafe { Key::open(tier, &work, &mut authentic) };
+            for (at, (packet, bytes)) in packets.iter().zip(&bytes).enumerate() {
+                assert_eq!(authentic[at], at % 3 != 1, "packet {at} of {count}");
+                if authentic[at] {
+                    let body = ..packet.plain.len() - TAG_LEN;
+                    assert_eq!(bytes[body], packet.plain[body]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_a_tag_counts() {
+    for bit in 0..128 {
+        let tag = 0x0123_4567_89ab_cdef_u128.wrapping_mul(0xffff_ffff_fedc);
+        assert!(same(&tag.to_le_bytes(), &tag.to_le_bytes()));
+        assert!(!same(&tag.to_le_bytes(), &(tag ^ 1 << bit).to_le_bytes()));
+    }
+}
+
+/// Poly1305 of an AEAD's ciphertext, bit by bit: numbers as 64-bit digits, reduced by subtraction.
+mod plain_poly {
+    type Wide = [u64; 5];
+
+    fn less(a: &Wide, b: &Wide) -> bool {
+        a.iter().rev().lt(b.iter().rev())
+    }
+
+    fn add(a: &Wide, b: &Wide) -> Wide {
+        let mut carry = 0;
+        std::array::from_fn(|at| {
+            let sum = u128::from(a[at]) + u128::from(b[at]) + carry;
+            carry = sum >> 64;
+            sum as u64
+        })
+    }
+
+    const P: Wide = [0xffff_ffff_ffff_fffb, u64::MAX, 3, 0, 0];
+
+    fn reduced(a: Wide) -> Wide {
+        if less(&a, &P) {
+            return a;
+        }
+        // a - p = a + (2^320 - p), cut to 320 bits.
+        add(&a, &[5, 0, 0u64.wrapping_sub(4), u64::MAX, u64::MAX])
+    }
+
+    fn wide(bytes: &[u8]) -> Wide {
+        let mut all = [0; 40];
+        all[..bytes.len()].copy_from_slice(bytes);
+        std::array::from_fn(|at| {
+            let digit: [u8; 8] = all[8 * at..8 * at + 8].try_into().expect("eight bytes");
+            u64::from_le_bytes(digit)
+        })
+    }
+
+    pub(super) fn tag(once: &[u8; 64], blocks: &[[u8; 16]]) -> [u8; 16] {
+        let mut r: [u8; 16] = once[..16].try_into().expect("sixteen bytes");
+        for at in [3, 7, 11, 15] {
+            r[at] &= 15;
+        }
+        for at in [4, 8, 12] {
+            r[at] &= 252;
+        }
+        let mut h = [0; 5];
+        for block in blocks {
+            let number = wide(&[&block[..], &[1]].concat());
+            let sum = reduced(reduced(add(&h, &number)));
+            h = [0; 5];
+            for bit in (0..128).rev() {
+                h = reduced(add(&h, &h));
+                if r[bit / 8] >> (bit % 8) & 1 == 1 {
+                    h = reduced(add(&h, &sum));
+                }
+            }
+        }
+        let total = add(&h, &wide(&once[16..32]));
+        let low = u128::from(total[0]) | u128::from(total[1]) << 64;
+        low.to_le_bytes()
+    }
+}
+
+/// One-time keys and texts at the edges of Poly1305's arithmetic, which no choice of AEAD keys would find: limbs full
+/// of ones, sums at and around 2^130 - 5, s that carries. Alone, across lanes and long enough for powers of r.
+#[test]
+fn poly1305_at_its_limits() {
+    let material = [7; 36];
+    let edges: [[u8; 16]; 7] = [
+        [0xff; 16],
+        [0; 16],
+        (u128::MAX - 4).to_le_bytes(),
+        (u128::MAX - 5).to_le_bytes(),
+        (u128::MAX << 44).to_le_bytes(),
+        (u128::MAX >> 40).to_le_bytes(),
+        1u128.to_le_bytes(),
+    ];
+    for tier in tiers() {
+        let Some(key) = key(tier, &material) else {
+            continue;
+        };
+        let mut random = Random(6);
+        for round in 0..60 {
+            let count = [1, 3, 8, 9, 16, 21][round % 6];
+            let blocks = [1, 2, 5, 40, 67, 260][round / 6 % 6];
+            let mut texts: Vec<Vec<[u8; 16]>> = Vec::new();
+            let mut once: Vec<[u8; 64]> = Vec::new();
+            for _ in 0..count {
+                let mut edge = || edges[random.below(edges.len())];
+                texts.push((0..blocks).map(|_| edge()).collect());
+                let mut block = [0; 64];
+                block[..16].copy_from_slice(&edge());
+                block[16..32].copy_from_slice(&edge());
+                once.push(block);
+            }
+            let mut messages: Vec<Message<'_>> = texts
+                .iter()
+                .map(|text| Message {
+                    key: &key,
+                    row: [0; 16],
+                    aad: edges[0],
+                    aad_front: &[],
+                    aad_len: 16,
+                    src: text.as_ptr().cast(),
+                    dst: std::ptr::null_mut(),
+                    len: 16 * blocks,
+                    tag: [0; 16],
+                    buffers: PhantomData,
+                })
+                .collect();
+            let mut refs: Vec<&mut Message<'_>> = messages.iter_mut().collect();
+            // SAFETY: the tier is available, and the texts have the length.
+            unsafe { super::tags(tier, &mut refs, &once, flow::Side::Source) };
+            for ((message, text), once) in messages.iter().zip(&texts).zip(&once) {
+                let lengths = 16u128 | (16 * blocks as u128) << 64;
+                let all = [&[edges[0]], &text[..], &[lengths.to_le_bytes()]].concat();
+                assert_eq!(
+                    message.tag,
+                    plain_poly::tag(once, &all),
+                    "{tier}, round {round}"
+                );
+            }
+        }
+    }
+}
