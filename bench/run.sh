@@ -9,5 +9,6 @@ cargo build --locked --release --bin esplanade
 .venv/bin/python bench/classifier.py
 .venv/bin/python bench/transforms.py
 .venv/bin/python bench/engine.py
+.venv/bin/python bench/path.py
 .venv/bin/python bench/handshake.py
 .venv/bin/python bench/tunnel.py "$@"
