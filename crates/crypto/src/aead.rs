@@ -8,6 +8,7 @@ use aws_lc_sys as lc;
 
 use crate::ccm::{self, Ccm};
 use crate::iana::{Encryption, Integrity};
+use crate::lookaside::{AeadAlgorithm, TAG_LEN};
 use crate::plain::Cleansed;
 
 pub(crate) const IV_LEN: usize = 8;
@@ -129,13 +130,33 @@ unsafe impl Send for EvpKey {}
 unsafe impl Sync for EvpKey {}
 
 impl EvpKey {
+    /// Without a salt, for nonces of 12 bytes and tags of 16.
+    pub(crate) fn general(algorithm: AeadAlgorithm, key: &[u8]) -> Option<Self> {
+        // SAFETY: each returns a static.
+        let algorithm = unsafe {
+            match algorithm {
+                AeadAlgorithm::Aes128Gcm => lc::EVP_aead_aes_128_gcm(),
+                AeadAlgorithm::Aes192Gcm => lc::EVP_aead_aes_192_gcm(),
+                AeadAlgorithm::Aes256Gcm => lc::EVP_aead_aes_256_gcm(),
+                AeadAlgorithm::ChaCha20Poly1305 => lc::EVP_aead_chacha20_poly1305(),
+            }
+        };
+        Self::new(algorithm, TAG_LEN, key)
+    }
+
     fn new(algorithm: *const lc::EVP_AEAD, icv_len: usize, key: &[u8]) -> Option<Self> {
         // SAFETY: the algorithm is a static; the key is valid for its length, which is checked.
         let context = unsafe { lc::EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), icv_len) };
         NonNull::new(context).map(Self)
     }
 
-    fn seal(&self, nonce: &[u8; 12], aad: &[u8], body: &mut [u8], icv: &mut [u8]) -> Option<()> {
+    pub(crate) fn seal(
+        &self,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        body: &mut [u8],
+        icv: &mut [u8],
+    ) -> Option<()> {
         let mut icv_len = 0;
         // SAFETY: in and out are the same `body.len()` bytes, which is allowed; ICV, nonce and AAD
         // are valid for their lengths and do not overlap the output; there is no extra input.
@@ -163,7 +184,13 @@ impl EvpKey {
         Some(())
     }
 
-    fn open(&self, nonce: &[u8; 12], aad: &[u8], body: &mut [u8], icv: &[u8]) -> Option<()> {
+    pub(crate) fn open(
+        &self,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        body: &mut [u8],
+        icv: &[u8],
+    ) -> Option<()> {
         // SAFETY: as in `seal`; the ICV is only read.
         let done = unsafe {
             lc::EVP_AEAD_CTX_open_gather(

@@ -2,7 +2,8 @@
 //!
 //! A [`Batch`] of [`Job`]s, all of one direction, goes to an [`Engine`] and comes back with a status
 //! per job. [`KeyContext`] holds what can be computed once per key. [`CpuEngine`] works with vector kernels of the
-//! machine's [`Tier`], and with aws-lc where there is none.
+//! machine's [`Tier`], and with aws-lc where there is none. [`lookaside`] does the same for packets and records in the
+//! caller's own buffers.
 
 mod aead;
 mod aes;
@@ -22,6 +23,7 @@ mod joined;
 pub mod key;
 #[cfg(test)]
 mod known_answers;
+pub mod lookaside;
 mod mac;
 mod plain;
 pub mod prefetch;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::engine::{Engine, RejectReason, Rejected};
 use crate::job::{Batch, Direction, JobStatus};
 use crate::key::{KeyContext, Keys};
+use crate::lookaside::EspPacket;
 use crate::self_test::SelfTestError;
 use crate::transform::{Protocol, Transform};
 
@@ -83,6 +84,30 @@ pub fn process(batch: &mut Batch) {
         }
         // SAFETY: the packets lie in the buffer, which is borrowed.
         unsafe { group.run(|index, status| jobs[index as usize].status = status) };
+    }
+}
+
+/// Does ESP packets that have buffers of their own and sets the status of each.
+pub(crate) fn process_packets(direction: Direction, packets: &mut [EspPacket<'_>]) {
+    for packets in packets.chunks_mut(GROUP) {
+        let mut group = Group::new(direction);
+        for (index, packet) in packets.iter_mut().enumerate() {
+            match u32::try_from(packet.bytes.len()) {
+                Ok(len) if packet.key.transform().protocol() == Protocol::Esp => {
+                    group.push(Packet {
+                        key: packet.key,
+                        bytes: packet.bytes.as_mut_ptr(),
+                        len,
+                        icv_at: 0,
+                        sequence: packet.sequence,
+                        index: index as u32,
+                    });
+                }
+                _ => packet.status = JobStatus::Malformed,
+            }
+        }
+        // SAFETY: each packet's bytes are borrowed for itself alone, longer than the call.
+        unsafe { group.run(|index, status| packets[index as usize].status = status) };
     }
 }
 

@@ -1,0 +1,355 @@
+//! Look-aside use: batches of packets and records in the caller's own buffers.
+//!
+//! A [`Batch`](crate::Batch) has one arena for all of its packets. A program that already has its bytes somewhere
+//! hands over slices instead: [`EspPacket`]s for IPsec, [`Record`]s for any other protocol with an AEAD. The functions
+//! work in the caller's thread and are finished when they return; keys may be shared by any number of threads.
+//! Batches are faster than single calls: 64 to 128 packets or records fill the widest kernels.
+//!
+//! Nothing here chooses a nonce. **A key must never seal two records with one nonce**: of both AEADs that gives away
+//! the exclusive or of the texts and lets anybody forge records. Count, and let no two holders of a key count in the
+//! same numbers. With nonces drawn at random a key is good for 2^32 records (SP 800-38D §8.3).
+//!
+//! ```
+//! use esplanade_crypto::JobStatus;
+//! use esplanade_crypto::lookaside::{AeadAlgorithm, AeadKey, Record, open_records, seal_records};
+//!
+//! let key = AeadKey::new(AeadAlgorithm::Aes256Gcm, &[7; 32])?;
+//! let mut texts = [*b"first record ", *b"second record"];
+//! let mut records = Vec::new();
+//! for (number, text) in (0u8..).zip(&mut texts) {
+//!     let mut nonce = [0; 12];
+//!     nonce[11] = number;
+//!     records.push(Record::in_place(&key, nonce, b"header", text)?);
+//! }
+//! seal_records(&mut records);
+//! let tags: Vec<_> = records.iter().map(|record| (record.nonce(), *record.tag())).collect();
+//!
+//! let mut records = Vec::new();
+//! for ((nonce, tag), text) in tags.into_iter().zip(&mut texts) {
+//!     records.push(Record::in_place(&key, nonce, b"header", text)?.with_tag(tag));
+//! }
+//! open_records(&mut records);
+//! assert!(records.iter().all(|record| record.status() == JobStatus::Done));
+//! assert_eq!(texts[1], *b"second record");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::aead::EvpKey;
+use crate::cpu::{self, Tier};
+use crate::job::{Direction, JobStatus};
+use crate::key::KeyContext;
+use crate::self_test::SelfTestError;
+
+/// An ESP packet in a buffer of its own.
+#[derive(Debug)]
+pub struct EspPacket<'a> {
+    pub key: &'a KeyContext,
+    /// The full 64 bits; the high half is part of the ICV's input if the key is for ESN.
+    pub sequence: u64,
+    /// ESP header, IV, payload with trailer, ICV. For sealing, header and IV are filled in (the IV is the sequence
+    /// number or random, see [`IvKind`](crate::IvKind)) and there is room for the ICV.
+    pub bytes: &'a mut [u8],
+    pub status: JobStatus,
+}
+
+impl<'a> EspPacket<'a> {
+    pub fn new(key: &'a KeyContext, sequence: u64, bytes: &'a mut [u8]) -> Self {
+        Self {
+            key,
+            sequence,
+            bytes,
+            status: JobStatus::Pending,
+        }
+    }
+}
+
+/// Seals each packet in place and sets its status. A packet whose length does not fit its transform, or whose key is
+/// for AH, is [`JobStatus::Malformed`] and left as it is.
+pub fn seal_esp(packets: &mut [EspPacket<'_>]) {
+    cpu::process_packets(Direction::Seal, packets);
+}
+
+/// Opens each packet in place and sets its status. What is between IV and ICV of a packet that is not authentic is
+/// zeroed.
+pub fn open_esp(packets: &mut [EspPacket<'_>]) {
+    cpu::process_packets(Direction::Open, packets);
+}
+
+/// Length of an AEAD's nonce.
+pub const NONCE_LEN: usize = 12;
+/// Length of an AEAD's tag.
+pub const TAG_LEN: usize = 16;
+
+/// The AEADs (RFC 5116, RFC 8439) with 12-byte nonces and 16-byte tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AeadAlgorithm {
+    Aes128Gcm,
+    Aes192Gcm,
+    Aes256Gcm,
+    ChaCha20Poly1305,
+}
+
+impl AeadAlgorithm {
+    pub const ALL: [Self; 4] = [
+        Self::Aes128Gcm,
+        Self::Aes192Gcm,
+        Self::Aes256Gcm,
+        Self::ChaCha20Poly1305,
+    ];
+
+    pub const fn key_len(self) -> usize {
+        match self {
+            Self::Aes128Gcm => 16,
+            Self::Aes192Gcm => 24,
+            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32,
+        }
+    }
+
+    /// The longest text: the block counter has 32 bits.
+    pub const fn text_len_max(self) -> u64 {
+        match self {
+            Self::Aes128Gcm | Self::Aes192Gcm | Self::Aes256Gcm => (1 << 36) - 32,
+            Self::ChaCha20Poly1305 => (1 << 38) - 64,
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes128Gcm => "AES-128-GCM",
+            Self::Aes192Gcm => "AES-192-GCM",
+            Self::Aes256Gcm => "AES-256-GCM",
+            Self::ChaCha20Poly1305 => "ChaCha20-Poly1305",
+        }
+    }
+}
+
+impl std::fmt::Display for AeadAlgorithm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Why a key or a record was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AeadError {
+    #[error("the key has {actual} bytes, {algorithm} needs {}", algorithm.key_len())]
+    KeyLength {
+        algorithm: AeadAlgorithm,
+        actual: usize,
+    },
+    #[error("the key is all zeros")]
+    ZeroKey,
+    #[error("the cryptographic library refused the key")]
+    Refused,
+    #[error("this machine has no {feature}, which the tier {tier} needs")]
+    MissingFeature { tier: Tier, feature: &'static str },
+    #[error(transparent)]
+    SelfTest(#[from] SelfTestError),
+    #[error("{from} bytes do not fit a buffer of {to}")]
+    Lengths { from: usize, to: usize },
+    #[error("{algorithm} takes no {len} bytes")]
+    TooLong {
+        algorithm: AeadAlgorithm,
+        len: usize,
+    },
+}
+
+/// An AEAD key, expanded. Immutable, so that any number of threads may use it at once; zeroised on drop.
+pub struct AeadKey {
+    algorithm: AeadAlgorithm,
+    tier: Tier,
+    keys: Keys,
+}
+
+enum Keys {
+    Library(EvpKey),
+}
+
+impl AeadKey {
+    /// For [`Tier::current`]. Fails if no tier passes its self-test.
+    pub fn new(algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
+        let selection = cpu::tier::selection()?;
+        Self::for_tier(selection.tier, algorithm, key)
+    }
+
+    /// For the kernels of this tier. What a tier has no kernel for is left to the library.
+    pub fn for_tier(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
+        if let Some(feature) = tier.missing() {
+            return Err(AeadError::MissingFeature { tier, feature });
+        }
+        if key.len() != algorithm.key_len() {
+            let actual = key.len();
+            return Err(AeadError::KeyLength { algorithm, actual });
+        }
+        if key.iter().fold(0, |all, byte| all | byte) == 0 {
+            return Err(AeadError::ZeroKey);
+        }
+        let keys = EvpKey::general(algorithm, key).map(Keys::Library);
+        Ok(Self {
+            algorithm,
+            tier,
+            keys: keys.ok_or(AeadError::Refused)?,
+        })
+    }
+
+    pub fn algorithm(&self) -> AeadAlgorithm {
+        self.algorithm
+    }
+
+    /// The tier that it was made for.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Whether a kernel of ours does the work, and not the library.
+    pub fn has_kernel(&self) -> bool {
+        !matches!(self.keys, Keys::Library(_))
+    }
+}
+
+impl std::fmt::Debug for AeadKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AeadKey")
+            .field("algorithm", &self.algorithm)
+            .field("tier", &self.tier)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A text to be sealed or opened, with its nonce, associated data and tag.
+#[derive(Debug)]
+pub struct Record<'a> {
+    key: &'a AeadKey,
+    nonce: [u8; NONCE_LEN],
+    aad: &'a [u8],
+    text: Text<'a>,
+    tag: [u8; TAG_LEN],
+    status: JobStatus,
+}
+
+#[derive(Debug)]
+enum Text<'a> {
+    InPlace(&'a mut [u8]),
+    Apart { from: &'a [u8], to: &'a mut [u8] },
+}
+
+impl Text<'_> {
+    fn output(&mut self) -> &mut [u8] {
+        match self {
+            Self::InPlace(text) | Self::Apart { to: text, .. } => text,
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// The output takes the place of the input.
+    pub fn in_place(
+        key: &'a AeadKey,
+        nonce: [u8; NONCE_LEN],
+        aad: &'a [u8],
+        text: &'a mut [u8],
+    ) -> Result<Self, AeadError> {
+        Self::new(key, nonce, aad, text.len(), Text::InPlace(text))
+    }
+
+    /// From one buffer to another of the same length.
+    pub fn apart(
+        key: &'a AeadKey,
+        nonce: [u8; NONCE_LEN],
+        aad: &'a [u8],
+        from: &'a [u8],
+        to: &'a mut [u8],
+    ) -> Result<Self, AeadError> {
+        if from.len() != to.len() {
+            return Err(AeadError::Lengths {
+                from: from.len(),
+                to: to.len(),
+            });
+        }
+        Self::new(key, nonce, aad, from.len(), Text::Apart { from, to })
+    }
+
+    fn new(
+        key: &'a AeadKey,
+        nonce: [u8; NONCE_LEN],
+        aad: &'a [u8],
+        len: usize,
+        text: Text<'a>,
+    ) -> Result<Self, AeadError> {
+        let algorithm = key.algorithm;
+        if len as u64 > algorithm.text_len_max() {
+            return Err(AeadError::TooLong { algorithm, len });
+        }
+        Ok(Self {
+            key,
+            nonce,
+            aad,
+            text,
+            tag: [0; TAG_LEN],
+            status: JobStatus::Pending,
+        })
+    }
+
+    /// With the tag that opening checks.
+    pub fn with_tag(mut self, tag: [u8; TAG_LEN]) -> Self {
+        self.tag = tag;
+        self
+    }
+
+    pub fn nonce(&self) -> [u8; NONCE_LEN] {
+        self.nonce
+    }
+
+    /// What sealing has computed, or what opening compares with.
+    pub fn tag(&self) -> &[u8; TAG_LEN] {
+        &self.tag
+    }
+
+    /// [`JobStatus::Pending`] until it is sealed or opened.
+    pub fn status(&self) -> JobStatus {
+        self.status
+    }
+}
+
+/// Encrypts each record and computes its tag.
+pub fn seal_records(records: &mut [Record<'_>]) {
+    for record in records {
+        record.seal_by_library();
+    }
+}
+
+/// Checks each record's tag and decrypts it. The output of a record that is not authentic is zeros, and its status
+/// [`JobStatus::AuthFailed`]; the others are not affected.
+pub fn open_records(records: &mut [Record<'_>]) {
+    for record in records {
+        record.open_by_library();
+    }
+}
+
+impl Record<'_> {
+    fn move_text(&mut self) {
+        if let Text::Apart { from, to } = &mut self.text {
+            to.copy_from_slice(from);
+        }
+    }
+
+    fn seal_by_library(&mut self) {
+        let Keys::Library(key) = &self.key.keys;
+        self.move_text();
+        let done = key.seal(&self.nonce, self.aad, self.text.output(), &mut self.tag);
+        self.status = match done {
+            Some(()) => JobStatus::Done,
+            None => JobStatus::Malformed,
+        };
+    }
+
+    fn open_by_library(&mut self) {
+        let Keys::Library(key) = &self.key.keys;
+        self.move_text();
+        let done = key.open(&self.nonce, self.aad, self.text.output(), &self.tag);
+        self.status = match done {
+            Some(()) => JobStatus::Done,
+            None => JobStatus::AuthFailed,
+        };
+    }
+}
