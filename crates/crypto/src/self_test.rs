@@ -1,12 +1,16 @@
 //! Known answers for every transform, checked on a tier before it may be used.
 //!
-//! The answers come from an independent implementation (`vectors/generate_self_test.py`).
+//! The answers come from an independent implementation (`vectors/generate_self_test.py`). They are short and few, and a
+//! kernel has many lanes: it also does batches that fill all of its lanes with known answers and with packets of
+//! ragged lengths, short and long, which must come out as aws-lc seals them.
 
 use std::collections::HashMap;
 
 use crate::cpu::{self, Tier};
+use crate::esp::HEADER_LEN;
 use crate::job::JobStatus;
 use crate::key::KeyContext;
+use crate::lookaside::{self, EspPacket};
 use crate::transform::{Protocol, Transform};
 
 /// A line: transform, esn, sequence, offset of AH's ICV, key material, packet before and after sealing.
@@ -37,9 +41,11 @@ pub fn run(tier: Tier) -> Result<(), SelfTestError> {
             step,
         };
         let known = answers.get(transform.name().as_str());
-        for answer in known.ok_or(failed("there is no known answer"))? {
+        let known = known.ok_or(failed("there is no known answer"))?;
+        for answer in known {
             check(tier, transform, answer).map_err(failed)?;
         }
+        check_batch(tier, transform, known).map_err(failed)?;
     }
     Ok(())
 }
@@ -111,6 +117,139 @@ fn check(tier: Tier, transform: Transform, answer: &str) -> Result<(), &'static 
     Ok(())
 }
 
+/// A packet of a batch, of one of the batch's keys.
+struct Member {
+    key: usize,
+    sequence: u64,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+/// Fills all lanes of the tier's kernel, if it has one, more than once.
+fn check_batch(tier: Tier, transform: Transform, known: &[&str]) -> Result<(), &'static str> {
+    let parse = |tier| -> Result<Vec<Answer>, _> {
+        let answer = |answer: &&str| Answer::parse(tier, transform, answer);
+        known.iter().map(answer).collect()
+    };
+    let answers = parse(tier)?;
+    if !answers.iter().any(|answer| answer.key.has_kernel()) {
+        return Ok(());
+    }
+    let reference = parse(Tier::Portable)?;
+    let mut members = Vec::new();
+    for number in 0..lanes(transform) {
+        // Neighbours have different keys, and every key comes to every lane.
+        let key = (number + number / 16) % answers.len();
+        members.push(match number % 4 {
+            0 => Member {
+                key,
+                sequence: answers[key].sequence,
+                plain: answers[key].plain.clone(),
+                sealed: answers[key].sealed.clone(),
+            },
+            _ => Member::of_aws_lc(&reference, key, number)?,
+        });
+    }
+    seal_members(&answers, &members)?;
+    open_members(&answers, &members)
+}
+
+/// More packets than the widest kernel takes at once, which leaves a few for a second call.
+fn lanes(transform: Transform) -> usize {
+    use crate::iana::Encryption::{Des, TripleDes};
+    match transform.encryption() {
+        Some(Des | TripleDes) => 512 + 9,
+        _ => 128 + 9,
+    }
+}
+
+impl Member {
+    fn of_aws_lc(reference: &[Answer], key: usize, number: usize) -> Result<Self, &'static str> {
+        let answer = &reference[key];
+        let transform = answer.key.transform();
+        let payload = match number % 64 {
+            // Several wide blocks, and not whole ones.
+            21 => 1400 + number,
+            42 => 513 + number % 32,
+            _ => number * 13 % 190,
+        };
+        let mut plain = answer.plain.clone();
+        plain.resize(transform.sealed_len(payload), 0);
+        let body = HEADER_LEN + transform.iv_len();
+        for (at, byte) in plain.iter_mut().enumerate().skip(body) {
+            *byte = (at * 7 + number * 31) as u8;
+        }
+        let mut sealed = plain.clone();
+        if answer.seal(&mut sealed) != JobStatus::Done {
+            return Err("a packet cannot be sealed");
+        }
+        Ok(Self {
+            key,
+            sequence: answer.sequence,
+            plain,
+            sealed,
+        })
+    }
+}
+
+/// What is between IV and ICV.
+fn body(transform: Transform, packet: &[u8]) -> Option<&[u8]> {
+    let start = HEADER_LEN + transform.iv_len();
+    packet.get(start..packet.len().checked_sub(transform.icv_len())?)
+}
+
+fn batch<'a>(
+    answers: &'a [Answer],
+    members: &[Member],
+    bytes: &'a mut [Vec<u8>],
+) -> Vec<EspPacket<'a>> {
+    let members = members.iter().zip(bytes);
+    members
+        .map(|(member, bytes)| EspPacket::new(&answers[member.key].key, member.sequence, bytes))
+        .collect()
+}
+
+fn seal_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static str> {
+    let mut bytes: Vec<_> = members.iter().map(|member| member.plain.clone()).collect();
+    let mut packets = batch(answers, members, &mut bytes);
+    lookaside::seal_esp(&mut packets);
+    let good = packets
+        .iter()
+        .zip(members)
+        .all(|(packet, member)| packet.status == JobStatus::Done && packet.bytes == member.sealed);
+    if !good {
+        return Err("sealing a batch gives another packet");
+    }
+    Ok(())
+}
+
+/// With a forged packet here and there.
+fn open_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static str> {
+    let forged = |number: usize| number % 5 == 2;
+    let mut bytes: Vec<_> = members.iter().map(|member| member.sealed.clone()).collect();
+    for (number, bytes) in bytes.iter_mut().enumerate().filter(|(n, _)| forged(*n)) {
+        let at = number * 3 % bytes.len();
+        bytes[at] ^= 1 << (number % 8);
+    }
+    let mut packets = batch(answers, members, &mut bytes);
+    lookaside::open_esp(&mut packets);
+    for (number, (packet, member)) in packets.iter().zip(members).enumerate() {
+        let transform = packet.key.transform();
+        let body = body(transform, packet.bytes);
+        if forged(number) {
+            if packet.status != JobStatus::AuthFailed {
+                return Err("a forged packet of a batch is accepted");
+            }
+            if body.is_none_or(|body| body.iter().any(|&byte| byte != 0)) {
+                return Err("a forged packet of a batch leaves plaintext");
+            }
+        } else if packet.status != JobStatus::Done || body != self::body(transform, &member.plain) {
+            return Err("opening a batch gives another payload");
+        }
+    }
+    Ok(())
+}
+
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) {
@@ -126,11 +265,47 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::fault::{self, Effect};
 
     #[test]
     fn passes_on_every_tier_of_this_machine() {
         for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
             assert_eq!(run(tier), Ok(()));
+        }
+    }
+
+    /// A kernel that is wrong in one lane only, in any way.
+    #[test]
+    fn a_broken_lane_is_noticed() {
+        for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
+            let kernels = Transform::ESP.into_iter().filter(|transform| {
+                let material: Vec<u8> = (1..=transform.key_material_len() as u8).collect();
+                let key = KeyContext::for_tier(tier, *transform, false, &material);
+                key.expect("a good key").has_kernel()
+            });
+            for (round, transform) in kernels.enumerate() {
+                let name = transform.name();
+                let known: Vec<&str> = ANSWERS
+                    .lines()
+                    .filter_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))
+                    .collect();
+                for (number, (effect, step)) in [
+                    (Effect::Sealed, "sealing a batch gives another packet"),
+                    (Effect::Opened, "opening a batch gives another payload"),
+                    (Effect::Refused, "opening a batch gives another payload"),
+                    (Effect::Accepted, "a forged packet of a batch is accepted"),
+                ]
+                .into_iter()
+                .enumerate()
+                {
+                    let lane = [0, 1, 7, 15, 16, 31, 60, 120][(round + number) % 8] / 5 * 5;
+                    // To a forged one of the batch, or to a good one.
+                    let lane = lane + if effect == Effect::Accepted { 2 } else { 0 };
+                    let _broken = fault::inject(tier, lane, effect);
+                    let noticed = check_batch(tier, transform, &known);
+                    assert_eq!(noticed, Err(step), "{tier} {name} lane {lane}");
+                }
+            }
         }
     }
 

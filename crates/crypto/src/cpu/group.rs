@@ -144,14 +144,22 @@ impl<'a> Group<'a> {
         match self.direction {
             Direction::Seal => {
                 // SAFETY: the caller's promise.
-                unsafe { K::seal(tier, work) };
+                unsafe {
+                    K::seal(tier, work);
+                    #[cfg(test)]
+                    super::fault::sealed(tier, work);
+                }
                 from.iter().for_each(|p| done(p.index, JobStatus::Done));
             }
             Direction::Open => {
                 let mut authentic = [false; GROUP];
                 let authentic = &mut authentic[..work.len()];
                 // SAFETY: the caller's promise.
-                unsafe { K::open(tier, work, authentic) };
+                unsafe {
+                    K::open(tier, work, authentic);
+                    #[cfg(test)]
+                    super::fault::opened(tier, work, from[0].body(), authentic);
+                }
                 for (packet, &authentic) in from.iter().zip(&*authentic) {
                     if !authentic {
                         // SAFETY: the body lies inside the packet, whose length fits its transform.
@@ -170,14 +178,18 @@ impl<'a> Group<'a> {
 }
 
 impl Packet<'_> {
+    /// Where an ESP packet's body begins.
+    fn body(&self) -> usize {
+        esp::HEADER_LEN + self.key.transform().iv_len()
+    }
+
     /// Zeroes an ESP packet's body.
     ///
     /// # Safety
     /// The packet's bytes may be written; its length fits its transform.
     unsafe fn wipe(&self) {
-        let transform = self.key.transform();
-        let start = esp::HEADER_LEN + transform.iv_len();
-        let len = self.len as usize - start - transform.icv_len();
+        let start = self.body();
+        let len = self.len as usize - start - self.key.transform().icv_len();
         // SAFETY: the caller's promise.
         unsafe { self.bytes.add(start).write_bytes(0, len) };
     }

@@ -14,6 +14,8 @@ use crate::transform::{Protocol, Transform};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod chacha;
+#[cfg(test)]
+pub(crate) mod fault;
 mod group;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod pair;

@@ -187,6 +187,7 @@ impl std::str::FromStr for Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::fault::{self, Effect};
 
     #[test]
     fn the_best_tier_of_the_machine_is_selected() {
@@ -201,6 +202,25 @@ mod tests {
             let current = selection.tier;
             assert_eq!(tier.force(), Err(TierError::Late { tier, current }));
         }
+    }
+
+    /// A tier of which a kernel is wrong in one lane is left out, and the next one taken.
+    #[test]
+    fn a_broken_tier_is_disabled() {
+        let good: Vec<Tier> = Tier::ALL.into_iter().filter(|t| t.available()).collect();
+        let &[.., next, broken] = good.as_slice() else {
+            println!("SKIP tier_aesni: this machine has the portable tier only");
+            return;
+        };
+        let _broken = fault::inject(broken, 5, Effect::Sealed);
+        let selection = best().expect("the next tier passes");
+        assert_eq!(selection.tier, next);
+        let [error] = selection.disabled[..] else {
+            panic!("{:?}", selection.disabled);
+        };
+        assert_eq!(error.tier, broken);
+        let forced = broken.force();
+        assert!(matches!(forced, Err(TierError::SelfTest(_))), "{forced:?}");
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! Breaks one lane of a tier's kernels on purpose, for the tests of the self-test.
+
+use std::cell::Cell;
+
+use super::{Tier, Work};
+
+/// What is wrong with the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// A bit of what it seals.
+    Sealed,
+    /// A bit of what it opens.
+    Opened,
+    /// It takes every packet for authentic.
+    Accepted,
+    /// It takes no packet for authentic.
+    Refused,
+}
+
+thread_local! {
+    static FAULT: Cell<Option<(Tier, usize, Effect)>> = const { Cell::new(None) };
+}
+
+/// Heals the lane when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        FAULT.set(None);
+    }
+}
+
+/// Breaks the lane in this thread.
+pub(crate) fn inject(tier: Tier, lane: usize, effect: Effect) -> Broken {
+    FAULT.set(Some((tier, lane, effect)));
+    Broken
+}
+
+fn lane(tier: Tier, effect: Effect) -> Option<usize> {
+    let (broken, lane, how) = FAULT.get()?;
+    (broken == tier && effect == how).then_some(lane)
+}
+
+/// # Safety
+/// The packets' bytes may be written.
+pub(super) unsafe fn sealed<K>(tier: Tier, work: &[Work<'_, K>]) {
+    if let Some(work) = lane(tier, Effect::Sealed).and_then(|lane| work.get(lane)) {
+        // SAFETY: the ICV's last byte.
+        unsafe { *work.packet.add(work.len as usize - 1) ^= 0x10 };
+    }
+}
+
+/// # Safety
+/// As [`sealed`]; the bodies begin at this offset.
+pub(super) unsafe fn opened<K>(
+    tier: Tier,
+    work: &[Work<'_, K>],
+    body: usize,
+    authentic: &mut [bool],
+) {
+    if let Some(work) = lane(tier, Effect::Opened).and_then(|lane| work.get(lane)) {
+        // SAFETY: the body's first byte.
+        unsafe { *work.packet.add(body) ^= 1 };
+    }
+    for (effect, verdict) in [(Effect::Accepted, true), (Effect::Refused, false)] {
+        if let Some(authentic) = lane(tier, effect).and_then(|lane| authentic.get_mut(lane)) {
+            *authentic = verdict;
+        }
+    }
+}
