@@ -32,16 +32,16 @@ const ROUNDS_MAX: usize = 14;
 /// The counters of the four blocks in a register, little endian in the last word.
 const FIRST_COUNTERS: [u32; 16] = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4];
 
-/// Round keys of sixteen lanes.
+/// Round keys of the lanes, four lanes a register.
 #[derive(Clone, Copy)]
-struct LaneKeys([[__m512i; 4]; ROUNDS_MAX + 1]);
+struct LaneKeys<const QUARTERS: usize>([[__m512i; QUARTERS]; ROUNDS_MAX + 1]);
 
 // SAFETY: integers.
-unsafe impl Plain for LaneKeys {}
+unsafe impl<const QUARTERS: usize> Plain for LaneKeys<QUARTERS> {}
 
 #[repr(C, align(64))]
-struct CbcLanes<'a, 'k, const ROUNDS: usize> {
-    keys: LaneKeys,
+struct CbcLanes<'a, 'k, const ROUNDS: usize, const QUARTERS: usize> {
+    keys: LaneKeys<QUARTERS>,
     of: [*const RoundKeys; 16],
     /// Where each lane's next block is.
     next: [*mut u8; 16],
@@ -50,8 +50,8 @@ struct CbcLanes<'a, 'k, const ROUNDS: usize> {
     work: &'a [Work<'k, Key>],
 }
 
-impl<const ROUNDS: usize> Streams for CbcLanes<'_, '_, ROUNDS> {
-    const LANES: usize = 16;
+impl<const ROUNDS: usize, const QUARTERS: usize> Streams for CbcLanes<'_, '_, ROUNDS, QUARTERS> {
+    const LANES: usize = 4 * QUARTERS;
 
     #[inline(always)]
     unsafe fn load(&mut self, lane: usize, packet: usize) -> usize {
@@ -73,7 +73,7 @@ impl<const ROUNDS: usize> Streams for CbcLanes<'_, '_, ROUNDS> {
     unsafe fn run(&mut self, blocks: usize) {
         // SAFETY: the lanes are valid and the caller has the features.
         unsafe {
-            for quarter in 0..4 {
+            for quarter in 0..QUARTERS {
                 if self.fresh & 0xf << (4 * quarter) != 0 {
                     self.collect_keys(quarter);
                 }
@@ -92,7 +92,7 @@ impl<const ROUNDS: usize> Streams for CbcLanes<'_, '_, ROUNDS> {
     unsafe fn complete(&mut self, _: Lanes) {}
 }
 
-impl<const ROUNDS: usize> CbcLanes<'_, '_, ROUNDS> {
+impl<const ROUNDS: usize, const QUARTERS: usize> CbcLanes<'_, '_, ROUNDS, QUARTERS> {
     /// # Safety
     /// The lanes' keys are valid.
     #[target_feature(enable = "avx512f")]
@@ -119,23 +119,23 @@ impl<const ROUNDS: usize> CbcLanes<'_, '_, ROUNDS> {
             let at = &next[4 * q..4 * q + 4];
             [0, 1, 2, 3].map(|lane| at[lane].wrapping_add(offset))
         };
-        let mut state = [_mm512_setzero_si512(); 4];
+        let mut state = [_mm512_setzero_si512(); QUARTERS];
         for (q, state) in state.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
             *state = unsafe { gather(at(q, 16usize.wrapping_neg())) };
         }
         for offset in (0..16 * blocks).step_by(16) {
-            for q in 0..4 {
+            for q in 0..QUARTERS {
                 // SAFETY: the caller's promise.
                 let block = unsafe { gather(at(q, offset)) };
                 state[q] = _mm512_ternarylogic_epi64::<0x96>(state[q], block, keys[0][q]);
             }
             for keys in &keys[1..ROUNDS] {
-                for q in 0..4 {
+                for q in 0..QUARTERS {
                     state[q] = _mm512_aesenc_epi128(state[q], keys[q]);
                 }
             }
-            for q in 0..4 {
+            for q in 0..QUARTERS {
                 state[q] = _mm512_aesenclast_epi128(state[q], keys[ROUNDS][q]);
                 // SAFETY: the caller's promise.
                 unsafe { scatter(at(q, offset), state[q]) };
@@ -147,7 +147,7 @@ impl<const ROUNDS: usize> CbcLanes<'_, '_, ROUNDS> {
     }
 }
 
-impl<const ROUNDS: usize> Drop for CbcLanes<'_, '_, ROUNDS> {
+impl<const ROUNDS: usize, const QUARTERS: usize> Drop for CbcLanes<'_, '_, ROUNDS, QUARTERS> {
     fn drop(&mut self) {
         cleanse(&mut self.keys);
     }
@@ -187,8 +187,25 @@ unsafe fn scatter([a, b, c, d]: [*mut u8; 4], z: __m512i) {
 /// The packets are valid and their keys of this cipher.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
 pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
-    let mut lanes = CbcLanes::<ROUNDS> {
-        keys: LaneKeys([[_mm512_setzero_si512(); 4]; ROUNDS_MAX + 1]),
+    // SAFETY: the caller's promise.
+    unsafe {
+        if order.len() > 4 {
+            cbc_encrypt_lanes::<ROUNDS, 4>(work, order);
+        } else {
+            cbc_encrypt_lanes::<ROUNDS, 1>(work, order);
+        }
+    }
+}
+
+/// # Safety
+/// As [`cbc_encrypt`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
+unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const QUARTERS: usize>(
+    work: &[Work<'_, Key>],
+    order: &Order,
+) {
+    let mut lanes = CbcLanes::<ROUNDS, QUARTERS> {
+        keys: LaneKeys([[_mm512_setzero_si512(); QUARTERS]; ROUNDS_MAX + 1]),
         of: [std::ptr::null(); 16],
         next: [std::ptr::null_mut(); 16],
         fresh: 0,

@@ -29,6 +29,7 @@ pub(super) trait Hash {
 macro_rules! unroll {
     ($round:ident $($t:literal)*) => { $($round!($t);)* };
 }
+pub(super) use unroll;
 
 pub(super) struct Sha1;
 

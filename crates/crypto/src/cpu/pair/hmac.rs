@@ -243,7 +243,7 @@ impl<S, H, K> Drop for HmacLanes<'_, '_, S, H, K> {
 
 /// What the ICV covers.
 pub(super) struct Message {
-    packet: *const u8,
+    pub(super) packet: *const u8,
     /// Whole blocks in the packet, and the bytes after them.
     pub(super) blocks: usize,
     rest: usize,

@@ -18,13 +18,16 @@
 
 #![cfg(target_arch = "x86_64")]
 
+mod aesni;
 mod avx512;
 mod expand;
 mod hash;
 mod hmac;
 mod mac;
 mod order;
+mod sha_ni;
 mod simd;
+mod simd_avx2;
 mod simd_avx512;
 mod streams;
 #[cfg(test)]
@@ -41,6 +44,7 @@ use crate::transform::Transform;
 use hash::{Md5, Sha1, Sha256};
 use hmac::HmacLanes;
 use mac::HashName;
+use simd_avx2::Avx2;
 use simd_avx512::Avx512;
 
 type RoundKeys = [[u8; 16]; 15];
@@ -82,7 +86,7 @@ impl Key {
         esn: bool,
         key_material: &[u8],
     ) -> Option<Box<Self>> {
-        if tier != Tier::Avx512 {
+        if tier == Tier::Portable {
             return None;
         }
         let (key, integrity_key) = key_material.split_at_checked(transform.encryption_key_len())?;
@@ -181,22 +185,31 @@ enum Way {
 
 /// # Safety
 /// As [`Kernel::seal`].
-unsafe fn cipher(_: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
+unsafe fn cipher(tier: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
     let class = |packet: usize| work[packet].key.cipher_class();
+    macro_rules! by_class {
+        ($tier:ident, $class:expr, $order:expr) => {
+            match ($class, way) {
+                (1, Way::Encrypt) => $tier::cbc_encrypt::<10>(work, $order),
+                (2, Way::Encrypt) => $tier::cbc_encrypt::<12>(work, $order),
+                (3, Way::Encrypt) => $tier::cbc_encrypt::<14>(work, $order),
+                (1, Way::Decrypt) => $tier::cbc_decrypt::<10>(work, $order),
+                (2, Way::Decrypt) => $tier::cbc_decrypt::<12>(work, $order),
+                (3, Way::Decrypt) => $tier::cbc_decrypt::<14>(work, $order),
+                (5, _) => $tier::ctr::<10>(work, $order),
+                (6, _) => $tier::ctr::<12>(work, $order),
+                (7, _) => $tier::ctr::<14>(work, $order),
+                _ => {}
+            }
+        };
+    }
     order::by_class(order, class, |class, order| {
         // SAFETY: the caller's promise; the keys are of this class.
         unsafe {
-            match (class, way) {
-                (1, Way::Encrypt) => avx512::cbc_encrypt::<10>(work, order),
-                (2, Way::Encrypt) => avx512::cbc_encrypt::<12>(work, order),
-                (3, Way::Encrypt) => avx512::cbc_encrypt::<14>(work, order),
-                (1, Way::Decrypt) => avx512::cbc_decrypt::<10>(work, order),
-                (2, Way::Decrypt) => avx512::cbc_decrypt::<12>(work, order),
-                (3, Way::Decrypt) => avx512::cbc_decrypt::<14>(work, order),
-                (5, _) => avx512::ctr::<10>(work, order),
-                (6, _) => avx512::ctr::<12>(work, order),
-                (7, _) => avx512::ctr::<14>(work, order),
-                _ => {}
+            match tier {
+                Tier::Portable => {}
+                Tier::AesNi => by_class!(aesni, class, order),
+                Tier::Avx512 => by_class!(avx512, class, order),
             }
         }
     });
@@ -207,36 +220,45 @@ unsafe fn cipher(_: Tier, work: &[Work<'_, Key>], order: &Order, way: Way) {
 /// # Safety
 /// The machine has the tier; the packets are valid and at least as long as their ICV.
 pub(crate) unsafe fn hash<K: Mac>(
-    _: Tier,
+    tier: Tier,
     work: &[Work<'_, K>],
     order: &Order,
     mut icvs: Icvs<'_>,
 ) {
+    const MD5: u32 = HashName::Md5 as u32;
+    const SHA1: u32 = HashName::Sha1 as u32;
+    const SHA256: u32 = HashName::Sha256 as u32;
     let class = |packet: usize| work[packet].key.mac().hash as u32;
     order::by_class(order, class, |class, order| {
         let icvs = icvs.reborrow();
+        let lanes = |worth| tier == Tier::Avx512 && order::fill_lanes(work, order, worth);
         // SAFETY: the caller's promise; the keys are of this class.
         unsafe {
-            const SHA1: u32 = HashName::Sha1 as u32;
-            const SHA256: u32 = HashName::Sha256 as u32;
             match class {
-                SHA1 => hmac_sha1(work, order, icvs),
-                SHA256 => hmac_sha256(work, order, icvs),
-                _ => hmac_md5(work, order, icvs),
+                SHA1 if lanes(SHA1_LANES_WORTH) => sha1_avx512(work, order, icvs),
+                SHA1 => sha1_ni(work, order, icvs),
+                SHA256 if lanes(SHA256_LANES_WORTH) => sha256_avx512(work, order, icvs),
+                SHA256 => sha256_ni(work, order, icvs),
+                MD5 if tier == Tier::Avx512 => md5_avx512(work, order, icvs),
+                _ => md5_avx2(work, order, icvs),
             }
         }
     });
 }
 
-macro_rules! hmac {
-    ($name:ident, $hash:ty) => {
+/// How many packets SHA-NI hashes in the time of the sixteen lanes, full or not.
+const SHA1_LANES_WORTH: usize = 6;
+const SHA256_LANES_WORTH: usize = 8;
+
+macro_rules! lanes {
+    ($name:ident, $hash:ty, $simd:ty, $features:literal) => {
         /// # Safety
         /// As [`hash`].
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2")]
+        #[target_feature(enable = $features)]
         unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
             // SAFETY: the caller's promise.
             unsafe {
-                let mut lanes = HmacLanes::<_, $hash, K>::new(Avx512::new(), work, icvs);
+                let mut lanes = HmacLanes::<_, $hash, K>::new(<$simd>::new(), work, icvs);
                 streams::schedule(&mut lanes, order);
                 lanes.flush();
             }
@@ -244,6 +266,36 @@ macro_rules! hmac {
     };
 }
 
-hmac!(hmac_sha1, Sha1);
-hmac!(hmac_sha256, Sha256);
-hmac!(hmac_md5, Md5);
+macro_rules! two_packets {
+    ($name:ident, $hash:ty) => {
+        /// # Safety
+        /// As [`hash`].
+        #[target_feature(enable = "sha,sse4.1,ssse3,avx,avx2,bmi1,bmi2")]
+        unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
+            // SAFETY: the caller's promise.
+            unsafe { sha_ni::hmac::<$hash, K>(work, order, icvs) }
+        }
+    };
+}
+
+lanes!(
+    sha1_avx512,
+    Sha1,
+    Avx512,
+    "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
+);
+lanes!(
+    sha256_avx512,
+    Sha256,
+    Avx512,
+    "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
+);
+lanes!(
+    md5_avx512,
+    Md5,
+    Avx512,
+    "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
+);
+lanes!(md5_avx2, Md5, Avx2, "avx2,bmi1,bmi2");
+two_packets!(sha1_ni, Sha1);
+two_packets!(sha256_ni, Sha256);

@@ -73,6 +73,18 @@ pub(crate) fn by_class(
     }
 }
 
+/// Whether there is work for more than `worth` lanes until the first packet, which is the longest, is done.
+pub(crate) fn fill_lanes<K>(work: &[Work<'_, K>], order: &Order, worth: usize) -> bool {
+    let blocks = |&packet: &u16| work[packet as usize].len as usize / 64 + 2;
+    match order {
+        [] => false,
+        [longest, ..] if order.len() < 4 * worth => {
+            order.iter().map(blocks).sum::<usize>() > worth * blocks(longest)
+        }
+        _ => true,
+    }
+}
+
 /// Small for long packets.
 fn class(len: u32) -> usize {
     CLASSES - 1 - (len as usize / 64).min(CLASSES - 1)

@@ -51,7 +51,7 @@ impl Case {
 }
 
 fn tiers() -> impl Iterator<Item = Tier> {
-    let kernels = [Tier::Avx512];
+    let kernels = [Tier::AesNi, Tier::Avx512];
     kernels.into_iter().filter(|tier| tier.available())
 }
 

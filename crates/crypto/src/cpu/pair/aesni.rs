@@ -1,0 +1,318 @@
+//! AES in CBC and CTR mode with AES-NI: one block a register, eight registers in flight.
+//!
+//! As in [`super::avx512`], whose tricks 1, 3 and 4 hold here too: CBC encryption in eight packets in step, the rest in
+//! eight blocks of one packet. Eight, because a round takes three cycles and two can begin in each: six cover it, and
+//! eight leave room for what else there is to do.
+
+use std::arch::x86_64::*;
+
+use super::streams::{Lanes, Streams, schedule};
+use super::{Key, Order, RoundKeys};
+use crate::cpu::Work;
+use crate::plain::{Plain, cleanse};
+
+const ROUNDS_MAX: usize = 14;
+const LANES: usize = 8;
+
+/// Does something for each of the first `N` registers, without a loop: the compiler keeps an array in registers only if
+/// it sees nothing but constants as indices, and it gives up on unrolling this much by itself.
+macro_rules! registers {
+    ($n:expr, $i:ident => $do:block) => {
+        registers!(@ $n, $i, $do, 0 1 2 3 4 5 6 7)
+    };
+    (@ $n:expr, $i:ident, $do:block, $($index:literal)*) => {
+        $({
+            const $i: usize = $index;
+            if $i < $n $do
+        })*
+    };
+}
+
+/// Round keys of eight lanes.
+#[derive(Clone, Copy)]
+struct LaneKeys([[__m128i; LANES]; ROUNDS_MAX + 1]);
+
+// SAFETY: integers.
+unsafe impl Plain for LaneKeys {}
+
+#[repr(C, align(64))]
+struct CbcLanes<'a, 'k, const ROUNDS: usize> {
+    keys: LaneKeys,
+    /// Where each lane's next block is.
+    next: [*mut u8; LANES],
+    work: &'a [Work<'k, Key>],
+}
+
+impl<const ROUNDS: usize> Streams for CbcLanes<'_, '_, ROUNDS> {
+    const LANES: usize = LANES;
+
+    #[inline(always)]
+    unsafe fn load(&mut self, lane: usize, packet: usize) -> usize {
+        let work = &self.work[packet];
+        self.next[lane] = work.packet.wrapping_add(work.key.head());
+        for (keys, key) in self
+            .keys
+            .0
+            .iter_mut()
+            .zip(&work.key.round_keys)
+            .take(ROUNDS + 1)
+        {
+            // SAFETY: the caller has SSE2.
+            keys[lane] = unsafe { block(key) };
+        }
+        work.key.body_len(work.len) / 16
+    }
+
+    #[inline(always)]
+    unsafe fn shadow(&mut self, lane: usize, busy: usize) {
+        self.next[lane] = self.next[busy];
+        for keys in self.keys.0.iter_mut().take(ROUNDS + 1) {
+            keys[lane] = keys[busy];
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn run(&mut self, blocks: usize) {
+        // SAFETY: the lanes are valid and the caller has the features.
+        unsafe { self.encrypt(blocks) };
+    }
+
+    #[inline(always)]
+    unsafe fn next_segment(&mut self, _: usize) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn complete(&mut self, _: Lanes) {}
+}
+
+impl<const ROUNDS: usize> CbcLanes<'_, '_, ROUNDS> {
+    /// # Safety
+    /// Every lane has so many blocks in front of it, and a block or IV behind it.
+    #[target_feature(enable = "aes,avx")]
+    #[inline]
+    unsafe fn encrypt(&mut self, blocks: usize) {
+        let keys = &self.keys.0;
+        let mut state = [_mm_setzero_si128(); LANES];
+        registers!(LANES, L => {
+            // SAFETY: the caller's promise.
+            state[L] = unsafe { _mm_loadu_si128(self.next[L].wrapping_sub(16).cast()) };
+        });
+        for offset in (0..16 * blocks).step_by(16) {
+            registers!(LANES, L => {
+                // SAFETY: the caller's promise.
+                let text = unsafe { _mm_loadu_si128(self.next[L].add(offset).cast()) };
+                state[L] = _mm_xor_si128(state[L], _mm_xor_si128(text, keys[0][L]));
+            });
+            for keys in &keys[1..ROUNDS] {
+                registers!(LANES, L => {
+                    state[L] = _mm_aesenc_si128(state[L], keys[L]);
+                });
+            }
+            registers!(LANES, L => {
+                state[L] = _mm_aesenclast_si128(state[L], keys[ROUNDS][L]);
+                // SAFETY: the caller's promise.
+                unsafe { _mm_storeu_si128(self.next[L].add(offset).cast(), state[L]) };
+            });
+        }
+        for next in &mut self.next {
+            *next = next.wrapping_add(16 * blocks);
+        }
+    }
+}
+
+impl<const ROUNDS: usize> Drop for CbcLanes<'_, '_, ROUNDS> {
+    fn drop(&mut self) {
+        cleanse(&mut self.keys);
+    }
+}
+
+#[target_feature(enable = "sse2")]
+#[inline]
+fn block(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: 16 bytes.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Encrypts the bodies of the packets with AES in CBC mode.
+///
+/// # Safety
+/// The packets are valid and their keys of this cipher.
+#[target_feature(enable = "aes,avx2,bmi1,bmi2")]
+pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+    let mut lanes = CbcLanes::<ROUNDS> {
+        keys: LaneKeys([[_mm_setzero_si128(); LANES]; ROUNDS_MAX + 1]),
+        next: [std::ptr::null_mut(); LANES],
+        work,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { schedule(&mut lanes, order) };
+}
+
+/// One packet's round keys.
+#[derive(Clone, Copy)]
+struct Keys([__m128i; ROUNDS_MAX + 1]);
+
+// SAFETY: integers.
+unsafe impl Plain for Keys {}
+
+impl Keys {
+    /// The keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
+    #[target_feature(enable = "aes")]
+    #[inline]
+    fn inverse<const ROUNDS: usize>(round_keys: &RoundKeys) -> Self {
+        let mut keys = [_mm_setzero_si128(); ROUNDS_MAX + 1];
+        keys[0] = block(&round_keys[ROUNDS]);
+        for round in 1..ROUNDS {
+            keys[round] = _mm_aesimc_si128(block(&round_keys[ROUNDS - round]));
+        }
+        keys[ROUNDS] = block(&round_keys[0]);
+        Self(keys)
+    }
+}
+
+/// Decrypts the bodies of the packets with AES in CBC mode.
+///
+/// # Safety
+/// The packets are valid and their keys of this cipher.
+#[target_feature(enable = "aes,avx2,bmi1,bmi2")]
+pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+    let mut of: *const Key = std::ptr::null();
+    let mut keys = Keys([_mm_setzero_si128(); ROUNDS_MAX + 1]);
+    for &packet in order {
+        let work = &work[packet as usize];
+        if !std::ptr::eq(of, work.key) {
+            of = work.key;
+            keys = Keys::inverse::<ROUNDS>(&work.key.round_keys);
+        }
+        let body = work.packet.wrapping_add(work.key.head());
+        let mut blocks = work.key.body_len(work.len) / 16;
+        // SAFETY: inside the body, with the IV in front of it.
+        unsafe {
+            while blocks >= 8 {
+                blocks -= 8;
+                cbc_decrypt_blocks::<ROUNDS, 8>(&keys, body.add(16 * blocks));
+            }
+            while blocks >= 2 {
+                blocks -= 2;
+                cbc_decrypt_blocks::<ROUNDS, 2>(&keys, body.add(16 * blocks));
+            }
+            if blocks > 0 {
+                cbc_decrypt_blocks::<ROUNDS, 1>(&keys, body);
+            }
+        }
+    }
+    cleanse(&mut keys);
+}
+
+/// # Safety
+/// `N` blocks and the one in front of them can be read, and they can be written.
+#[target_feature(enable = "aes,avx")]
+#[inline]
+unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &Keys, at: *mut u8) {
+    let keys = &keys.0;
+    let mut state = [_mm_setzero_si128(); N];
+    let mut before = state;
+    registers!(N, I => {
+        let at = at.wrapping_add(16 * I);
+        // SAFETY: the caller's promise.
+        unsafe {
+            state[I] = _mm_xor_si128(_mm_loadu_si128(at.cast()), keys[0]);
+            before[I] = _mm_loadu_si128(at.wrapping_sub(16).cast());
+        }
+    });
+    for &key in &keys[1..ROUNDS] {
+        registers!(N, I => {
+            state[I] = _mm_aesdec_si128(state[I], key);
+        });
+    }
+    registers!(N, I => {
+        let last = _mm_xor_si128(keys[ROUNDS], before[I]);
+        let plain = _mm_aesdeclast_si128(state[I], last);
+        // SAFETY: the caller's promise.
+        unsafe { _mm_storeu_si128(at.wrapping_add(16 * I).cast(), plain) };
+    });
+}
+
+/// Encrypts or decrypts the bodies of the packets with AES in CTR mode (RFC 3686).
+///
+/// # Safety
+/// The packets are valid and their keys of this cipher.
+#[target_feature(enable = "aes,avx2,bmi1,bmi2")]
+pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
+    for &packet in order {
+        let work = &work[packet as usize];
+        let keys = &work.key.round_keys;
+        let mut at = work.packet.wrapping_add(work.key.head());
+        let mut len = work.key.body_len(work.len);
+        // SAFETY: the IV is in front of the body.
+        let iv = unsafe { at.wrapping_sub(8).cast::<u64>().read_unaligned() };
+        let nonce = u128::from(work.key.salt) | u128::from(iv) << 32;
+        let nonce = _mm_xor_si128(block(&keys[0]), block(&nonce.to_le_bytes()));
+        let mut counter = 1;
+        while len >= 128 {
+            let stream = ctr_blocks::<ROUNDS, 8>(keys, nonce, &mut counter);
+            // SAFETY: inside the body.
+            unsafe { add(&stream, at) };
+            at = at.wrapping_add(128);
+            len -= 128;
+        }
+        while len >= 32 {
+            let stream = ctr_blocks::<ROUNDS, 2>(keys, nonce, &mut counter);
+            // SAFETY: inside the body.
+            unsafe { add(&stream, at) };
+            at = at.wrapping_add(32);
+            len -= 32;
+        }
+        if len > 0 {
+            let stream = ctr_blocks::<ROUNDS, 2>(keys, nonce, &mut counter);
+            let mut rest = [0; 32];
+            // SAFETY: `len` bytes, less than 32, are inside the body.
+            unsafe {
+                rest.as_mut_ptr().copy_from_nonoverlapping(at, len);
+                add(&stream, rest.as_mut_ptr());
+                at.copy_from_nonoverlapping(rest.as_ptr(), len);
+            }
+        }
+    }
+}
+
+/// Adds `N` blocks to those at a place.
+///
+/// # Safety
+/// They can be read and written.
+#[target_feature(enable = "avx")]
+#[inline]
+unsafe fn add<const N: usize>(stream: &[__m128i; N], at: *mut u8) {
+    registers!(N, I => {
+        let at: *mut __m128i = at.wrapping_add(16 * I).cast();
+        // SAFETY: the caller's promise.
+        unsafe { _mm_storeu_si128(at, _mm_xor_si128(stream[I], _mm_loadu_si128(at))) };
+    });
+}
+
+/// The next `N` blocks of the key stream. `nonce` has the first round key in it.
+#[target_feature(enable = "aes,avx,sse4.1")]
+#[inline]
+fn ctr_blocks<const ROUNDS: usize, const N: usize>(
+    keys: &RoundKeys,
+    nonce: __m128i,
+    counter: &mut u32,
+) -> [__m128i; N] {
+    let mut state = [_mm_setzero_si128(); N];
+    registers!(N, I => {
+        let last = _mm_insert_epi32::<3>(_mm_setzero_si128(), counter.swap_bytes() as i32);
+        state[I] = _mm_xor_si128(nonce, last);
+        *counter = counter.wrapping_add(1);
+    });
+    for key in &keys[1..ROUNDS] {
+        let key = block(key);
+        registers!(N, I => {
+            state[I] = _mm_aesenc_si128(state[I], key);
+        });
+    }
+    registers!(N, I => {
+        state[I] = _mm_aesenclast_si128(state[I], block(&keys[ROUNDS]));
+    });
+    state
+}
