@@ -24,16 +24,6 @@ WHAT = ("core cycles to seal and to open one packet, in place, in batches: the C
 # What PEER_ARCH in ipsec_mb.c means. The last two have no more than the aesni tier has.
 ARCHS = {3: "AVX-512", 2: "AVX2", 1: "AVX2 without VAES", 0: "SSE"}
 NARROW = (ARCHS[1], ARCHS[0])
-# Core cycles a byte that a Zen 5 core needs at least, from its measured instruction rates; None: not derived.
-LIMITS = {
-    "AES_GCM_16_128": 0.165,
-    "AES_GCM_16_256": 0.219,
-    "AES_CBC_128/HMAC_SHA1_96": 0.57,
-    "AES_CBC_128/HMAC_SHA2_256_128": None,
-    "AES_CTR_256/HMAC_SHA2_256_128": 1.06,
-    "CHACHA20_POLY1305": 0.68,
-    "3DES/HMAC_MD5_96": 2.2,
-}
 COLOURS = {"Esplanade": ["#1f6f8b", "#53a2be", "#a5cfdd"], "intel": ["#c1440e", "#e08e5b", "#efc4a5", "#7d6b5d", "#a99c91", "#d3cbc4"],
            "OpenSSL": ["#5a7d2a"]}
 
@@ -111,7 +101,7 @@ def contender_names(cases: list[dict]) -> list[str]:
     return list(dict.fromkeys(name for case in cases for name in case["contenders"]))
 
 
-def table(cases: list[dict], keys: list[int]) -> list[str]:
+def table(cases: list[dict], keys: list[int], limits: dict[str, float]) -> list[str]:
     """Rows are sizes; a cell has one figure for each number of keys."""
     names = contender_names(cases)
     own, aesni = fastest_tier(names), next((name for name in names if name == "Esplanade aesni"), None)
@@ -122,7 +112,7 @@ def table(cases: list[dict], keys: list[int]) -> list[str]:
         by_size.setdefault(case["size"], {})[case["keys"]] = case
     for size, found in by_size.items():
         here = [found[count] for count in keys if count in found]
-        limit = LIMITS.get(here[0]["suite"])
+        limit = limits.get(here[0]["suite"])
         cells = [f"{size} ({here[0]['bytes']:.0f})" if size == "IMIX" else f"{here[0]['bytes']:.0f}",
                  f"{limit * here[0]['bytes']:.0f}" if limit else "–"]
         for name in names:
@@ -143,8 +133,8 @@ def markdown(record: dict, stem: str) -> str:
             f"{facts['cores']} × {facts['cpu']}, Linux {facts['kernel']}, governor: {facts['governor']}, load at start "
             f"{facts['load_at_start']:.2f}. Commit {record['commit']}.", "", f"`{record['command']}`", "",
             f"Median core cycles per packet, {counts} in random order, in place, on one core. *bytes* are those that are "
-            "encrypted: payload and trailer. *limit* is what a Zen 5 core needs at least for so many bytes, from its measured "
-            "instruction rates, without what each packet costs. The ratios say how many times "
+            "encrypted: payload and trailer. *limit* is what this core needs for the instructions that no kernel for AVX-512 "
+            "can do without, measured in the same run, without what each packet costs. The ratios say how many times "
             "faster the engine is than the best of the others. Opening follows a sealing with other key contexts, whose time "
             "does not count.", ""]
     for suite in suites(cases):
@@ -154,7 +144,7 @@ def markdown(record: dict, stem: str) -> str:
             largest = max((case["batch"] for case in of_suite), default=0)
             chosen = [case for case in of_suite if case["batch"] == largest]
             if chosen:
-                text += [f"{direction.capitalize()}, batches of {largest}:", "", *table(chosen, keys), ""]
+                text += [f"{direction.capitalize()}, batches of {largest}:", "", *table(chosen, keys, record["limits_cycles_per_byte"]), ""]
             for batch in sorted({case["batch"] for case in of_suite} - {largest}):
                 smaller = [case for case in of_suite if case["batch"] == batch]
                 own = fastest_tier(contender_names(smaller))
@@ -214,7 +204,7 @@ def plot(record: dict, file: Path, gbit: bool) -> bool:
                 values = [bytes_ * 8 * record["core_ghz"] / cycles if gbit else cycles / bytes_ for bytes_, cycles in points]
                 axis.plot([bytes_ for bytes_, _ in points], values, marker=".", markersize=3, linewidth=1, label=name,
                           color=colour(name, names), zorder=3 if name.startswith("Esplanade") else 2)
-            if limit := LIMITS.get(suite):
+            if limit := record["limits_cycles_per_byte"].get(suite):
                 axis.axhline(8 * record["core_ghz"] / limit if gbit else limit, color="black", linewidth=0.6,
                              linestyle=":", label="limit")
             axis.set_xscale("log", base=2)
@@ -261,15 +251,16 @@ def main() -> int:
         rest += ["--peer", str(peer)]
     os.sched_setaffinity(0, {options.cpu})
     rows = bench.cases(rest)
+    limits = {row["limit"]: row["cycles_per_byte"] for row in rows if "limit" in row}
     for row in rows:
         if "skipped" in row:
             name, _, reason = row["skipped"].rpartition("/")[2].partition(" ")
             skipped[name.rstrip(":")] = reason
-    cases, key_set_up = collect([row for row in rows if "skipped" not in row])
+    cases, key_set_up = collect([row for row in rows if "who" in row])
     clocks = sorted(entry["ghz"] for case in cases for entry in case["contenders"].values())
     results = {
         "core_ghz": clocks[len(clocks) // 2],
-        "limits_cycles_per_byte": {"machine": "a Zen 5 core", **LIMITS},
+        "limits_cycles_per_byte": limits,
         "keys": sorted({case["keys"] for case in cases}),
         "skipped": skipped,
         "cases": cases,

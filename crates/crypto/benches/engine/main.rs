@@ -6,6 +6,7 @@
 //! `--samples N`, `--case-ms N`, `--body-at N`. `--suites` takes parts of names.
 
 mod contender;
+mod limits;
 mod measure;
 mod peer;
 mod plan;
@@ -284,6 +285,11 @@ fn main() {
             Ok(peer) => peers.push(peer),
             Err(reason) => println!("{{\"bench\": \"engine\", \"skipped\": \"{reason}\"}}"),
         }
+    }
+    for (suite, cycles) in limits::cycles_per_byte() {
+        println!(
+            "{{\"bench\": \"engine\", \"limit\": \"{suite}\", \"cycles_per_byte\": {cycles:.3}}}"
+        );
     }
     let wanted = |name: &&str| {
         options
