@@ -203,14 +203,19 @@ def plot(record: dict, file: Path, gbit: bool) -> bool:
                 points = [(case["bytes"], case["contenders"][name]["median"]) for case in here if name in case["contenders"]]
                 values = [bytes_ * 8 * record["core_ghz"] / cycles if gbit else cycles / bytes_ for bytes_, cycles in points]
                 axis.plot([bytes_ for bytes_, _ in points], values, marker=".", markersize=3, linewidth=1, label=name,
-                          color=colour(name, names), zorder=3 if name.startswith("Esplanade") else 2)
+                          linestyle="--" if name.endswith(NARROW) else "-", color=colour(name, names), zorder=3 if name.startswith("Esplanade") else 2)
             if limit := record["limits_cycles_per_byte"].get(suite):
                 axis.axhline(8 * record["core_ghz"] / limit if gbit else limit, color="black", linewidth=0.6,
                              linestyle=":", label="limit")
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
+            axis.set_xscale("log", base=4)
+            axis.set_xticks([64, 256, 1024, 4096], ["64", "256", "1024", "4096"])
+            if gbit:
+                axis.set_ylim(bottom=0)
+            else:
+                axis.set_yscale("log")
+                axis.yaxis.set_major_formatter("{x:g}")
+                axis.yaxis.set_minor_formatter("")
             axis.tick_params(labelsize=6)
-            axis.tick_params(which="minor", labelsize=5)
             axis.spines[["top", "right"]].set_visible(False)
             if row == 0:
                 axis.set_title(suite, fontsize=7)
