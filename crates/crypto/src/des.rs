@@ -30,10 +30,18 @@ impl DesKey {
     /// None unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
     pub(crate) fn new(key: &[u8]) -> Option<Self> {
         match key.as_chunks::<BLOCK>() {
-            ([key], []) => Some(Self::Single(schedule(key))),
-            ([a, b, c], []) => Some(Self::Triple(Box::new([a, b, c].map(schedule)))),
+            ([key], []) => Some(Self::single(key)),
+            ([a, b, c], []) => Some(Self::triple([a, b, c])),
             _ => None,
         }
+    }
+
+    pub(crate) fn single(key: &[u8; BLOCK]) -> Self {
+        Self::Single(schedule(key))
+    }
+
+    pub(crate) fn triple(keys: [&[u8; BLOCK]; 3]) -> Self {
+        Self::Triple(Box::new(keys.map(schedule)))
     }
 
     /// CBC in place; `body` must be whole blocks.

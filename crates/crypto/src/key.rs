@@ -58,6 +58,9 @@ pub(crate) enum Keys {
     /// ChaCha20-Poly1305 in ESP.
     #[cfg(target_arch = "x86_64")]
     ChaCha(Box<cpu::chacha::Key>),
+    /// DES or 3DES and an HMAC in ESP.
+    #[cfg(target_arch = "x86_64")]
+    DesKernel(Box<cpu::des::EspKey>),
 }
 
 /// Encrypt, then MAC.
@@ -162,6 +165,8 @@ impl Keys {
             Self::PairKernel(_) => Family::Pair,
             #[cfg(target_arch = "x86_64")]
             Self::ChaCha(_) => Family::ChaCha,
+            #[cfg(target_arch = "x86_64")]
+            Self::DesKernel(_) => Family::Des,
         }
     }
 }

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use super::work::{Family, Kind};
 use super::{Kernel, Tier, Work, registers};
 #[cfg(target_arch = "x86_64")]
-use super::{chacha, pair};
+use super::{chacha, des, pair};
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
 use crate::transform::Protocol;
@@ -71,8 +71,10 @@ impl<'a> Group<'a> {
                     Family::Pair => self.kernel::<pair::Key>(kind, done),
                     #[cfg(target_arch = "x86_64")]
                     Family::ChaCha => self.kernel::<chacha::Key>(kind, done),
+                    #[cfg(target_arch = "x86_64")]
+                    Family::Des => self.kernel::<des::EspKey>(kind, done),
                     #[cfg(not(target_arch = "x86_64"))]
-                    Family::Pair | Family::ChaCha => {}
+                    Family::Pair | Family::ChaCha | Family::Des => {}
                 }
             }
             used = used.max(kind.tier);

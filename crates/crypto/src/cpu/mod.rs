@@ -14,6 +14,8 @@ use crate::transform::{Protocol, Transform};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod chacha;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod des;
 #[cfg(test)]
 pub(crate) mod fault;
 mod group;
@@ -171,10 +173,13 @@ pub(crate) fn kernel_keys(
     esn: bool,
     key_material: &[u8],
 ) -> Option<Keys> {
-    use crate::iana::Encryption::{ChaCha20Poly1305, ChaCha20Poly1305Iiv};
+    use crate::iana::Encryption::{ChaCha20Poly1305, ChaCha20Poly1305Iiv, Des, TripleDes};
     match transform.encryption()? {
         ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
             chacha::Key::new(tier, transform, esn, key_material).map(Keys::ChaCha)
+        }
+        Des | TripleDes => {
+            des::EspKey::new(tier, transform, esn, key_material).map(Keys::DesKernel)
         }
         _ => pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel),
     }

@@ -13,10 +13,12 @@ pub(crate) enum Family {
     Pair,
     /// ChaCha20-Poly1305.
     ChaCha,
+    /// DES or 3DES and an HMAC.
+    Des,
 }
 
 impl Family {
-    const ALL: [Self; 3] = [Self::Library, Self::Pair, Self::ChaCha];
+    const ALL: [Self; 4] = [Self::Library, Self::Pair, Self::ChaCha, Self::Des];
 }
 
 /// The family of kernels that a key is for, and its tier: packets of one kind are worked on together.

@@ -34,7 +34,7 @@ mod streams;
 mod tests;
 
 pub(crate) use mac::{Icvs, Mac, MacKey};
-pub(crate) use order::{Order, Sorted};
+pub(crate) use order::{Order, Sorted, filter};
 
 use super::{Kernel, Tier, Work};
 use crate::iana::Encryption;

@@ -63,11 +63,12 @@ fn transforms(tier: Tier) -> Vec<Transform> {
             esn: false,
             key: 1,
         };
-        matches!(case.key(tier).keys, crate::key::Keys::PairKernel(_))
+        use crate::key::Keys::{DesKernel, PairKernel};
+        matches!(case.key(tier).keys, PairKernel(_) | DesKernel(_))
     };
     let transforms: Vec<_> = Transform::ESP.into_iter().filter(has_kernel).collect();
-    // AES-CBC and AES-CTR with three key lengths, and NULL; three hashes.
-    assert_eq!(transforms.len(), 7 * 3);
+    // AES-CBC and AES-CTR with three key lengths, DES, 3DES and NULL; three hashes.
+    assert_eq!(transforms.len(), 9 * 3);
     transforms
 }
 

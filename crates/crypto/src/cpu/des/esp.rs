@@ -1,0 +1,102 @@
+//! DES-CBC or 3DES-CBC and an HMAC: the ciphers of this module in the frame of `pair`.
+
+use arrayvec::ArrayVec;
+
+use super::{BLOCK, Chain, Key, LANES, decrypt, encrypt};
+use crate::cpu::pair::{Icvs, Mac, MacKey, Order, Sorted, filter, hash};
+use crate::cpu::{Kernel, Tier, Work};
+use crate::esp::HEADER_LEN;
+use crate::iana::Encryption;
+use crate::key::Keys;
+use crate::transform::Transform;
+
+/// Header and IV.
+const HEAD: usize = HEADER_LEN + BLOCK;
+
+/// One direction of an SA.
+#[repr(C, align(64))]
+pub(crate) struct EspKey {
+    mac: MacKey,
+    cipher: Key,
+    icv_len: u8,
+}
+
+impl EspKey {
+    /// The key material has the transform's length. None if there is no kernel for the transform.
+    pub(crate) fn new(
+        tier: Tier,
+        transform: Transform,
+        esn: bool,
+        key_material: &[u8],
+    ) -> Option<Box<Self>> {
+        if tier == Tier::Portable {
+            return None;
+        }
+        let (key, integrity_key) = key_material.split_at_checked(transform.encryption_key_len())?;
+        match transform.encryption()? {
+            Encryption::Des | Encryption::TripleDes => Some(Box::new(Self {
+                mac: MacKey::new(transform.integrity()?, esn, integrity_key)?,
+                cipher: Key::new(key)?,
+                icv_len: transform.icv_len() as u8,
+            })),
+            _ => None,
+        }
+    }
+}
+
+impl Mac for EspKey {
+    fn mac(&self) -> &MacKey {
+        &self.mac
+    }
+}
+
+impl Kernel for EspKey {
+    /// More packets at once than of other families: in encryption each has only one lane.
+    const PACKETS: usize = LANES;
+
+    fn of(keys: &Keys) -> Option<&Self> {
+        match keys {
+            Keys::DesKernel(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
+        let order = Sorted::new(work);
+        // SAFETY: the caller's promise.
+        unsafe {
+            encrypt(tier, &chains(work, order.all()));
+            hash(tier, work, order.all(), Icvs::Write);
+        }
+    }
+
+    unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
+        let order = Sorted::new(work);
+        // SAFETY: the caller's promise.
+        unsafe {
+            hash(tier, work, order.all(), Icvs::Check(authentic));
+            let opened = filter(order.all(), |packet| authentic[packet]);
+            decrypt(tier, &chains(work, opened.all()));
+        }
+    }
+}
+
+/// The bodies of the packets in `order`.
+///
+/// # Safety
+/// The packets can be read; their lengths fit the transform.
+unsafe fn chains<'a>(work: &[Work<'a, EspKey>], order: &Order) -> ArrayVec<Chain<'a>, LANES> {
+    let chain = |&packet: &u16| {
+        let work = &work[usize::from(packet)];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Chain {
+                key: &work.key.cipher,
+                iv: work.packet.add(HEADER_LEN).cast::<[u8; BLOCK]>().read(),
+                body: work.packet.add(HEAD),
+                len: work.len - HEAD as u32 - u32::from(work.key.icv_len),
+            }
+        }
+    };
+    order.iter().take(LANES).map(chain).collect()
+}

@@ -1,0 +1,218 @@
+//! DES and 3DES in CBC (RFC 2405, RFC 2451), bitsliced: each bit of a word belongs to a lane, which has its own key.
+//!
+//! ```text
+//! encrypt: a lane is a packet: CBC leaves nothing to do in parallel within one
+//! decrypt: a lane is a part of a packet; parts as long as fill the lanes
+//!
+//! keys, IVs := transposed to bits
+//! for each piece of 8 blocks of the lanes that have any left:
+//!     gather the pieces, one cache line of each lane
+//!     for each block: to bits; add the chain; 16 or 48 rounds; back to bytes
+//!     scatter the pieces
+//! lanes that outlast all others: the library
+//! ```
+//!
+//! Longest packets first, so that the lanes at work are always the first ones.
+
+use std::arch::x86_64::{__m256i, __m512i};
+
+use arrayvec::ArrayVec;
+
+use super::Tier;
+use crate::des::{BLOCK, DesKey};
+use crate::plain::Cleansed;
+
+mod bits;
+mod esp;
+mod lanes;
+mod networks;
+#[cfg(test)]
+mod tests;
+mod word;
+mod x86;
+
+pub(crate) use esp::EspKey;
+use lanes::{FEWEST, Lane, Lanes};
+use word::Word;
+
+/// The most chains of one call.
+pub(crate) const LANES: usize = 512;
+
+/// The key as it came: round keys are which of its bits are taken.
+pub(crate) struct Key {
+    /// Each eight bytes, little end first; only the first for DES.
+    parts: Cleansed<[u64; 3]>,
+    triple: bool,
+}
+
+impl Key {
+    /// None unless the key has 8 or 24 bytes. Weak keys are refused elsewhere.
+    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+        let part = |bytes: &[u8; BLOCK]| u64::from_le_bytes(*bytes);
+        let (parts, triple) = match key.as_chunks::<BLOCK>() {
+            ([a], []) => ([part(a), 0, 0], false),
+            ([a, b, c], []) => ([part(a), part(b), part(c)], true),
+            _ => return None,
+        };
+        Some(Self {
+            parts: Cleansed(parts),
+            triple,
+        })
+    }
+
+    /// For the library.
+    fn library(&self) -> DesKey {
+        let [a, b, c] = self.parts.0.map(u64::to_le_bytes);
+        match self.triple {
+            false => DesKey::single(&a),
+            true => DesKey::triple([&a, &b, &c]),
+        }
+    }
+}
+
+/// A CBC chain, in place.
+#[derive(Clone, Copy)]
+pub(crate) struct Chain<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) iv: [u8; BLOCK],
+    /// `len` bytes, whole blocks.
+    pub(crate) body: *mut u8,
+    pub(crate) len: u32,
+}
+
+/// Encrypts chains of any lengths with keys of any kind.
+///
+/// # Safety
+/// The machine has the tier. Each body can be read and written during the call.
+pub(crate) unsafe fn encrypt(tier: Tier, list: &[Chain]) {
+    for triple in [false, true] {
+        let mut lanes = ArrayVec::new();
+        for chain in list.iter().filter(|chain| chain.key.triple == triple) {
+            lanes.push(chain.lane());
+            if lanes.len() == width(tier) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    run(
+                        tier,
+                        &mut Lanes::new(std::mem::take(&mut lanes)),
+                        triple,
+                        true,
+                    )
+                };
+            }
+        }
+        if !lanes.is_empty() {
+            // SAFETY: as above.
+            unsafe { run(tier, &mut Lanes::new(lanes), triple, true) };
+        }
+    }
+}
+
+/// Decrypts chains of any lengths with keys of any kind.
+///
+/// # Safety
+/// As [`encrypt`].
+pub(crate) unsafe fn decrypt(tier: Tier, list: &[Chain]) {
+    for triple in [false, true] {
+        let mut chains = ArrayVec::<&Chain, LANES>::new();
+        for chain in list.iter().filter(|chain| chain.key.triple == triple) {
+            chains.push(chain);
+            if chains.len() == width(tier) {
+                // SAFETY: the caller's promise.
+                unsafe { decrypt_alike(tier, &chains, triple) };
+                chains.clear();
+            }
+        }
+        if !chains.is_empty() {
+            // SAFETY: as above.
+            unsafe { decrypt_alike(tier, &chains, triple) };
+        }
+    }
+}
+
+/// # Safety
+/// As [`encrypt`]; there are no more chains than lanes.
+unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
+    let blocks: usize = chains.iter().map(|chain| chain.blocks()).sum();
+    if blocks < 2 * FEWEST {
+        for chain in chains {
+            // SAFETY: the caller's promise.
+            let body = unsafe { std::slice::from_raw_parts_mut(chain.body, chain.len as usize) };
+            chain.key.library().decrypt(chain.iv, body);
+        }
+        return;
+    }
+    let part = part(chains, blocks, width(tier));
+    let mut lanes = ArrayVec::new();
+    for chain in chains {
+        let mut lane = chain.lane();
+        let mut left = lane.blocks;
+        while left > 0 {
+            lane.blocks = left.min(part);
+            lanes.push(lane);
+            left -= lane.blocks;
+            // SAFETY: within the body: at least one block is before, and the next lane starts at its end at most.
+            unsafe {
+                lane.at = lane.at.add(lane.blocks as usize * BLOCK);
+                lane.iv = lane.at.sub(BLOCK).cast::<u64>().read_unaligned().to_le();
+            }
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { run(tier, &mut Lanes::new(lanes), triple, false) };
+}
+
+/// The least number of blocks, or not much more, into which the chains can be cut so that the parts fit the lanes.
+fn part(chains: &[&Chain], blocks: usize, lanes: usize) -> u32 {
+    let mut part = blocks.div_ceil(lanes).max(1) as u32;
+    loop {
+        let parts: u32 = chains
+            .iter()
+            .map(|chain| (chain.blocks() as u32).div_ceil(part))
+            .sum();
+        if parts as usize <= lanes {
+            return part;
+        }
+        part += part.div_ceil(8);
+    }
+}
+
+impl<'a> Chain<'a> {
+    fn blocks(&self) -> usize {
+        self.len as usize / BLOCK
+    }
+
+    fn lane(&self) -> Lane<'a> {
+        Lane {
+            at: self.body,
+            blocks: self.blocks() as u32,
+            iv: u64::from_le_bytes(self.iv),
+            key: self.key,
+        }
+    }
+}
+
+/// Lanes of the tier's words. Those of the portable tier serve tests: no key is made for it.
+fn width(tier: Tier) -> usize {
+    64 * match tier {
+        Tier::Portable => u64::COLUMNS,
+        Tier::AesNi => __m256i::COLUMNS,
+        Tier::Avx512 => __m512i::COLUMNS,
+    }
+}
+
+/// # Safety
+/// As [`encrypt`]; there are no more lanes than the tier's words have.
+unsafe fn run(tier: Tier, lanes: &mut Lanes, triple: bool, encrypt: bool) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if encrypt && lanes.too_few() {
+            return lanes.finish();
+        }
+        match tier {
+            Tier::Portable => lanes.run::<u64>(triple, encrypt),
+            Tier::AesNi => x86::run_256(lanes, triple, encrypt),
+            Tier::Avx512 => x86::run_512(lanes, triple, encrypt),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The S-boxes as networks of gates on three values, found by `examples/des_networks.rs`; not to be edited by hand.
+//!
+//! Inputs and outputs are in the standard's order: the most significant bit first. A gate's table is that of
+//! [`Word::gate`].
+
+use super::word::Word;
+
+/// 25 gates.
+#[inline(always)]
+pub(super) fn s1<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0x2c>(v3, v5, v1);
+    let v7 = W::gate::<0x69>(v3, v0, v2);
+    let v8 = W::gate::<0x2c>(v6, v4, v7);
+    let v9 = W::gate::<0x93>(v7, v2, v1);
+    let v10 = W::gate::<0x94>(v4, v9, v7);
+    let v11 = W::gate::<0x0b>(v10, v2, v0);
+    let v12 = W::gate::<0x12>(v3, v11, v5);
+    let v13 = W::gate::<0x32>(v8, v12, v10);
+    let v14 = W::gate::<0xe1>(v1, v10, v12);
+    let v15 = W::gate::<0x0d>(v14, v11, v0);
+    let v16 = W::gate::<0xa4>(v15, v2, v4);
+    let v17 = W::gate::<0x0a>(v7, v0, v16);
+    let v18 = W::gate::<0xe9>(v13, v1, v17);
+    let v19 = W::gate::<0xa9>(v4, v7, v16);
+    let v20 = W::gate::<0x79>(v11, v18, v16);
+    let v21 = W::gate::<0xd6>(v0, v20, v7);
+    let v22 = W::gate::<0x1d>(v19, v21, v15);
+    let v23 = W::gate::<0xdc>(v18, v5, v17);
+    let v24 = W::gate::<0x69>(v9, v22, v23);
+    let v25 = W::gate::<0x7a>(v10, v6, v24);
+    let v26 = W::gate::<0xe5>(v7, v25, v5);
+    let v27 = W::gate::<0xa3>(v26, v16, v19);
+    let v28 = W::gate::<0xd1>(v13, v15, v27);
+    let v29 = W::gate::<0x97>(v7, v28, v25);
+    let v30 = W::gate::<0x59>(v5, v29, v14);
+    [v18, v27, v30, v24]
+}
+
+/// 23 gates.
+#[inline(always)]
+pub(super) fn s2<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0x69>(v4, v5, v1);
+    let v7 = W::gate::<0x87>(v1, v6, v0);
+    let v8 = W::gate::<0x8a>(v0, v5, v4);
+    let v9 = W::gate::<0x72>(v6, v8, v1);
+    let v10 = W::gate::<0x7b>(v9, v3, v6);
+    let v11 = W::gate::<0x69>(v1, v10, v0);
+    let v12 = W::gate::<0xae>(v7, v4, v11);
+    let v13 = W::gate::<0x96>(v3, v6, v2);
+    let v14 = W::gate::<0xac>(v2, v5, v1);
+    let v15 = W::gate::<0xb3>(v2, v14, v0);
+    let v16 = W::gate::<0xa9>(v5, v0, v6);
+    let v17 = W::gate::<0xa3>(v7, v15, v16);
+    let v18 = W::gate::<0x9c>(v12, v13, v17);
+    let v19 = W::gate::<0xd2>(v16, v2, v13);
+    let v20 = W::gate::<0x2a>(v4, v19, v14);
+    let v21 = W::gate::<0x69>(v20, v4, v11);
+    let v22 = W::gate::<0xf9>(v2, v19, v11);
+    let v23 = W::gate::<0x2e>(v7, v18, v9);
+    let v24 = W::gate::<0x53>(v23, v3, v12);
+    let v25 = W::gate::<0x96>(v17, v4, v23);
+    let v26 = W::gate::<0x90>(v24, v25, v3);
+    let v27 = W::gate::<0x69>(v22, v6, v26);
+    let v28 = W::gate::<0x69>(v3, v25, v1);
+    [v18, v21, v27, v28]
+}
+
+/// 24 gates.
+#[inline(always)]
+pub(super) fn s3<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0xe1>(v4, v5, v3);
+    let v7 = W::gate::<0x53>(v1, v6, v3);
+    let v8 = W::gate::<0xbe>(v2, v3, v4);
+    let v9 = W::gate::<0x0b>(v2, v7, v8);
+    let v10 = W::gate::<0x96>(v5, v2, v0);
+    let v11 = W::gate::<0x96>(v3, v4, v10);
+    let v12 = W::gate::<0x69>(v0, v10, v1);
+    let v13 = W::gate::<0x94>(v12, v8, v4);
+    let v14 = W::gate::<0x35>(v12, v6, v7);
+    let v15 = W::gate::<0x27>(v13, v14, v0);
+    let v16 = W::gate::<0xdb>(v3, v12, v15);
+    let v17 = W::gate::<0xf4>(v1, v16, v13);
+    let v18 = W::gate::<0x36>(v9, v11, v17);
+    let v19 = W::gate::<0x4f>(v3, v12, v1);
+    let v20 = W::gate::<0x9b>(v6, v9, v19);
+    let v21 = W::gate::<0x6e>(v20, v5, v1);
+    let v22 = W::gate::<0x06>(v0, v15, v20);
+    let v23 = W::gate::<0x2d>(v18, v21, v22);
+    let v24 = W::gate::<0x6b>(v18, v9, v22);
+    let v25 = W::gate::<0x96>(v10, v8, v14);
+    let v26 = W::gate::<0xa3>(v20, v24, v25);
+    let v27 = W::gate::<0xeb>(v10, v15, v7);
+    let v28 = W::gate::<0xc9>(v0, v18, v22);
+    let v29 = W::gate::<0x6d>(v27, v28, v17);
+    [v23, v26, v29, v15]
+}
+
+/// 16 gates.
+#[inline(always)]
+pub(super) fn s4<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0x66>(v3, v0, v2);
+    let v7 = W::gate::<0x96>(v1, v3, v6);
+    let v8 = W::gate::<0x71>(v2, v7, v4);
+    let v9 = W::gate::<0xd7>(v4, v8, v6);
+    let v10 = W::gate::<0xde>(v8, v9, v7);
+    let v11 = W::gate::<0x42>(v4, v3, v2);
+    let v12 = W::gate::<0x68>(v10, v6, v11);
+    let v13 = W::gate::<0x69>(v11, v1, v8);
+    let v14 = W::gate::<0xb4>(v8, v12, v13);
+    let v15 = W::gate::<0x70>(v10, v13, v9);
+    let v16 = W::gate::<0x5a>(v5, v15, v4);
+    let v17 = W::gate::<0xc6>(v14, v15, v16);
+    let v18 = W::gate::<0xa9>(v16, v12, v9);
+    let v19 = W::gate::<0x69>(v17, v12, v18);
+    let v20 = W::gate::<0x69>(v17, v5, v14);
+    let v21 = W::gate::<0x5a>(v18, v17, v20);
+    [v19, v21, v20, v17]
+}
+
+/// 27 gates.
+#[inline(always)]
+pub(super) fn s5<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0xe6>(v3, v0, v5);
+    let v7 = W::gate::<0x29>(v2, v3, v6);
+    let v8 = W::gate::<0x84>(v0, v7, v2);
+    let v9 = W::gate::<0xb8>(v8, v0, v7);
+    let v10 = W::gate::<0x2d>(v1, v7, v2);
+    let v11 = W::gate::<0x99>(v10, v7, v8);
+    let v12 = W::gate::<0xb6>(v10, v6, v8);
+    let v13 = W::gate::<0xcd>(v7, v12, v3);
+    let v14 = W::gate::<0x36>(v4, v9, v11);
+    let v15 = W::gate::<0x6a>(v5, v0, v14);
+    let v16 = W::gate::<0x69>(v13, v15, v4);
+    let v17 = W::gate::<0x05>(v9, v11, v16);
+    let v18 = W::gate::<0x93>(v15, v1, v6);
+    let v19 = W::gate::<0x96>(v17, v0, v18);
+    let v20 = W::gate::<0x69>(v1, v7, v12);
+    let v21 = W::gate::<0xa2>(v3, v12, v2);
+    let v22 = W::gate::<0xb9>(v21, v0, v1);
+    let v23 = W::gate::<0x36>(v9, v20, v22);
+    let v24 = W::gate::<0x7b>(v16, v4, v7);
+    let v25 = W::gate::<0x1b>(v19, v23, v24);
+    let v26 = W::gate::<0x47>(v23, v4, v12);
+    let v27 = W::gate::<0x1e>(v26, v9, v18);
+    let v28 = W::gate::<0x4e>(v22, v12, v27);
+    let v29 = W::gate::<0x04>(v20, v14, v19);
+    let v30 = W::gate::<0x40>(v21, v11, v27);
+    let v31 = W::gate::<0x96>(v30, v8, v4);
+    let v32 = W::gate::<0x9a>(v28, v29, v31);
+    [v25, v16, v26, v32]
+}
+
+/// 23 gates.
+#[inline(always)]
+pub(super) fn s6<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0x69>(v4, v0, v3);
+    let v7 = W::gate::<0xed>(v2, v4, v6);
+    let v8 = W::gate::<0x2f>(v5, v7, v1);
+    let v9 = W::gate::<0x6b>(v3, v1, v6);
+    let v10 = W::gate::<0x41>(v4, v1, v2);
+    let v11 = W::gate::<0x97>(v6, v10, v7);
+    let v12 = W::gate::<0x4d>(v3, v11, v0);
+    let v13 = W::gate::<0x34>(v7, v12, v8);
+    let v14 = W::gate::<0x3b>(v4, v9, v13);
+    let v15 = W::gate::<0xa3>(v6, v5, v14);
+    let v16 = W::gate::<0x5e>(v8, v15, v11);
+    let v17 = W::gate::<0xca>(v7, v8, v0);
+    let v18 = W::gate::<0x2f>(v14, v17, v6);
+    let v19 = W::gate::<0x37>(v13, v17, v5);
+    let v20 = W::gate::<0xa9>(v15, v18, v2);
+    let v21 = W::gate::<0x0e>(v1, v20, v0);
+    let v22 = W::gate::<0x96>(v19, v21, v6);
+    let v23 = W::gate::<0x7f>(v4, v11, v22);
+    let v24 = W::gate::<0x69>(v23, v5, v1);
+    let v25 = W::gate::<0x96>(v18, v2, v24);
+    let v26 = W::gate::<0xd2>(v20, v4, v22);
+    let v27 = W::gate::<0xb7>(v14, v16, v4);
+    let v28 = W::gate::<0x4b>(v26, v27, v5);
+    [v16, v25, v28, v22]
+}
+
+/// 24 gates.
+#[inline(always)]
+pub(super) fn s7<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0x3d>(v1, v0, v3);
+    let v7 = W::gate::<0x96>(v0, v2, v5);
+    let v8 = W::gate::<0x9d>(v7, v1, v2);
+    let v9 = W::gate::<0x63>(v0, v3, v2);
+    let v10 = W::gate::<0xb5>(v7, v0, v1);
+    let v11 = W::gate::<0x37>(v9, v10, v6);
+    let v12 = W::gate::<0x80>(v8, v11, v3);
+    let v13 = W::gate::<0x2d>(v6, v12, v5);
+    let v14 = W::gate::<0xe2>(v5, v0, v8);
+    let v15 = W::gate::<0xe2>(v2, v5, v14);
+    let v16 = W::gate::<0x9d>(v11, v15, v9);
+    let v17 = W::gate::<0x9a>(v13, v16, v7);
+    let v18 = W::gate::<0x95>(v3, v14, v11);
+    let v19 = W::gate::<0xb0>(v4, v17, v18);
+    let v20 = W::gate::<0x96>(v19, v6, v16);
+    let v21 = W::gate::<0xfd>(v14, v9, v19);
+    let v22 = W::gate::<0x94>(v21, v4, v11);
+    let v23 = W::gate::<0x6f>(v6, v2, v20);
+    let v24 = W::gate::<0x7d>(v23, v20, v1);
+    let v25 = W::gate::<0x69>(v3, v7, v24);
+    let v26 = W::gate::<0x59>(v13, v4, v15);
+    let v27 = W::gate::<0xdc>(v16, v26, v14);
+    let v28 = W::gate::<0x96>(v25, v2, v27);
+    let v29 = W::gate::<0x56>(v4, v12, v25);
+    [v20, v22, v28, v29]
+}
+
+/// 20 gates.
+#[inline(always)]
+pub(super) fn s8<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
+    let v6 = W::gate::<0xc8>(v5, v0, v1);
+    let v7 = W::gate::<0x5e>(v4, v6, v3);
+    let v8 = W::gate::<0x69>(v7, v2, v0);
+    let v9 = W::gate::<0x1e>(v3, v8, v4);
+    let v10 = W::gate::<0xab>(v0, v4, v9);
+    let v11 = W::gate::<0x63>(v10, v8, v1);
+    let v12 = W::gate::<0xa9>(v0, v11, v9);
+    let v13 = W::gate::<0x74>(v12, v1, v9);
+    let v14 = W::gate::<0x84>(v11, v1, v0);
+    let v15 = W::gate::<0x6a>(v6, v5, v13);
+    let v16 = W::gate::<0x1c>(v14, v15, v5);
+    let v17 = W::gate::<0x96>(v4, v16, v11);
+    let v18 = W::gate::<0xe1>(v1, v13, v17);
+    let v19 = W::gate::<0x60>(v0, v11, v18);
+    let v20 = W::gate::<0x36>(v19, v13, v5);
+    let v21 = W::gate::<0x6c>(v20, v18, v0);
+    let v22 = W::gate::<0x56>(v21, v5, v11);
+    let v23 = W::gate::<0xbd>(v4, v22, v13);
+    let v24 = W::gate::<0xb4>(v18, v17, v23);
+    let v25 = W::gate::<0x6a>(v5, v24, v11);
+    [v22, v20, v17, v25]
+}
