@@ -12,7 +12,6 @@ use crate::cpu::Work;
 use crate::plain::{Plain, cleanse};
 
 const ROUNDS_MAX: usize = 14;
-const LANES: usize = 8;
 
 /// Does something for each of the first `N` registers, without a loop: the compiler keeps an array in registers only if
 /// it sees nothing but constants as indices, and it gives up on unrolling this much by itself.
@@ -28,22 +27,22 @@ macro_rules! registers {
     };
 }
 
-/// Round keys of eight lanes.
+/// Round keys of the lanes.
 #[derive(Clone, Copy)]
-struct LaneKeys([[__m128i; LANES]; ROUNDS_MAX + 1]);
+struct LaneKeys<const LANES: usize>([[__m128i; LANES]; ROUNDS_MAX + 1]);
 
 // SAFETY: integers.
-unsafe impl Plain for LaneKeys {}
+unsafe impl<const LANES: usize> Plain for LaneKeys<LANES> {}
 
 #[repr(C, align(64))]
-struct CbcLanes<'a, 'k, const ROUNDS: usize> {
-    keys: LaneKeys,
+struct CbcLanes<'a, 'k, const ROUNDS: usize, const LANES: usize> {
+    keys: LaneKeys<LANES>,
     /// Where each lane's next block is.
     next: [*mut u8; LANES],
     work: &'a [Work<'k, Key>],
 }
 
-impl<const ROUNDS: usize> Streams for CbcLanes<'_, '_, ROUNDS> {
+impl<const ROUNDS: usize, const LANES: usize> Streams for CbcLanes<'_, '_, ROUNDS, LANES> {
     const LANES: usize = LANES;
 
     #[inline(always)]
@@ -86,7 +85,7 @@ impl<const ROUNDS: usize> Streams for CbcLanes<'_, '_, ROUNDS> {
     unsafe fn complete(&mut self, _: Lanes) {}
 }
 
-impl<const ROUNDS: usize> CbcLanes<'_, '_, ROUNDS> {
+impl<const ROUNDS: usize, const LANES: usize> CbcLanes<'_, '_, ROUNDS, LANES> {
     /// # Safety
     /// Every lane has so many blocks in front of it, and a block or IV behind it.
     #[target_feature(enable = "aes,avx")]
@@ -121,7 +120,7 @@ impl<const ROUNDS: usize> CbcLanes<'_, '_, ROUNDS> {
     }
 }
 
-impl<const ROUNDS: usize> Drop for CbcLanes<'_, '_, ROUNDS> {
+impl<const ROUNDS: usize, const LANES: usize> Drop for CbcLanes<'_, '_, ROUNDS, LANES> {
     fn drop(&mut self) {
         cleanse(&mut self.keys);
     }
@@ -140,7 +139,25 @@ fn block(bytes: &[u8; 16]) -> __m128i {
 /// The packets are valid and their keys of this cipher.
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
-    let mut lanes = CbcLanes::<ROUNDS> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match order.len() {
+            0 | 1 => cbc_encrypt_lanes::<ROUNDS, 1>(work, order),
+            2 => cbc_encrypt_lanes::<ROUNDS, 2>(work, order),
+            3 | 4 => cbc_encrypt_lanes::<ROUNDS, 4>(work, order),
+            _ => cbc_encrypt_lanes::<ROUNDS, 8>(work, order),
+        }
+    }
+}
+
+/// # Safety
+/// As [`cbc_encrypt`].
+#[target_feature(enable = "aes,avx2,bmi1,bmi2")]
+unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const LANES: usize>(
+    work: &[Work<'_, Key>],
+    order: &Order,
+) {
+    let mut lanes = CbcLanes::<ROUNDS, LANES> {
         keys: LaneKeys([[_mm_setzero_si128(); LANES]; ROUNDS_MAX + 1]),
         next: [std::ptr::null_mut(); LANES],
         work,

@@ -24,7 +24,7 @@
 use std::arch::x86_64::*;
 
 use super::streams::{Lanes, Streams, schedule};
-use super::{Key, Order, RoundKeys};
+use super::{Key, Order, RoundKeys, aesni};
 use crate::cpu::Work;
 use crate::plain::{Plain, cleanse};
 
@@ -185,14 +185,15 @@ unsafe fn scatter([a, b, c, d]: [*mut u8; 4], z: __m512i) {
 ///
 /// # Safety
 /// The packets are valid and their keys of this cipher.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,bmi1,bmi2")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn cbc_encrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
     // SAFETY: the caller's promise.
     unsafe {
-        if order.len() > 4 {
-            cbc_encrypt_lanes::<ROUNDS, 4>(work, order);
-        } else {
-            cbc_encrypt_lanes::<ROUNDS, 1>(work, order);
+        match order.len() {
+            0 | 1 => aesni::cbc_encrypt::<ROUNDS>(work, order),
+            2..=4 => cbc_encrypt_lanes::<ROUNDS, 1>(work, order),
+            5..=8 => cbc_encrypt_lanes::<ROUNDS, 2>(work, order),
+            _ => cbc_encrypt_lanes::<ROUNDS, 4>(work, order),
         }
     }
 }

@@ -42,6 +42,15 @@ impl Sorted {
     }
 }
 
+/// Gives the numbers of the packets, the longest first.
+pub(crate) fn in_order<K>(work: &[Work<'_, K>], call: impl FnOnce(&Order)) {
+    match work {
+        // Spared what the rest costs.
+        [_] => call(&[0]),
+        _ => call(Sorted::new(work).all()),
+    }
+}
+
 /// Those that fulfil a condition, in the same order.
 pub(crate) fn filter(order: &Order, mut condition: impl FnMut(usize) -> bool) -> Sorted {
     let mut kept = Sorted {
