@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use super::work::{Family, Kind};
 use super::{Kernel, Tier, Work, registers};
 #[cfg(target_arch = "x86_64")]
-use super::{chacha, des, pair};
+use super::{chacha, des, gcm, pair};
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
 use crate::transform::Protocol;
@@ -73,8 +73,10 @@ impl<'a> Group<'a> {
                     Family::ChaCha => self.kernel::<chacha::Key>(kind, done),
                     #[cfg(target_arch = "x86_64")]
                     Family::Des => self.kernel::<des::EspKey>(kind, done),
+                    #[cfg(target_arch = "x86_64")]
+                    Family::Gcm => self.kernel::<gcm::Key>(kind, done),
                     #[cfg(not(target_arch = "x86_64"))]
-                    Family::Pair | Family::ChaCha | Family::Des => {}
+                    Family::Pair | Family::ChaCha | Family::Des | Family::Gcm => {}
                 }
             }
             used = used.max(kind.tier);

@@ -18,6 +18,8 @@ pub(crate) mod chacha;
 pub(crate) mod des;
 #[cfg(test)]
 pub(crate) mod fault;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod gcm;
 mod group;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod pair;
@@ -173,13 +175,16 @@ pub(crate) fn kernel_keys(
     esn: bool,
     key_material: &[u8],
 ) -> Option<Keys> {
-    use crate::iana::Encryption::{ChaCha20Poly1305, ChaCha20Poly1305Iiv, Des, TripleDes};
+    use crate::iana::Encryption::*;
     match transform.encryption()? {
         ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
             chacha::Key::new(tier, transform, esn, key_material).map(Keys::ChaCha)
         }
         Des | TripleDes => {
             des::EspKey::new(tier, transform, esn, key_material).map(Keys::DesKernel)
+        }
+        AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv => {
+            gcm::key(tier, transform, esn, key_material).map(Keys::Gcm)
         }
         _ => pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel),
     }

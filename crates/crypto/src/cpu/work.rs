@@ -15,10 +15,18 @@ pub(crate) enum Family {
     ChaCha,
     /// DES or 3DES and an HMAC.
     Des,
+    /// AES-GCM.
+    Gcm,
 }
 
 impl Family {
-    const ALL: [Self; 4] = [Self::Library, Self::Pair, Self::ChaCha, Self::Des];
+    const ALL: [Self; 5] = [
+        Self::Library,
+        Self::Pair,
+        Self::ChaCha,
+        Self::Des,
+        Self::Gcm,
+    ];
 }
 
 /// The family of kernels that a key is for, and its tier: packets of one kind are worked on together.

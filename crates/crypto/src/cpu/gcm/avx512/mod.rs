@@ -1,0 +1,615 @@
+//! AES-GCM with AVX-512, vector AES and vector carry-less multiplication: four blocks to a register.
+//!
+//! ```text
+//! a packet has blocks 0 … n; block 0 stands for header and IV, blocks 1 … n are the text:
+//!     stream[i] = AES(salt | IV | i + 1)
+//!     cipher[i] = text[i] + stream[i]                                        1 ≤ i ≤ n
+//!     ICV       = AAD·H^(n+2) + Σ cipher[i]·H^(n+2−i) + lengths·H + stream[0]
+//! ```
+//!
+//! The tricks, by number:
+//!
+//! 1. *Block 0 in front.* The AAD of ESP is one block, and the first counter is that of the ICV's mask: both belong
+//!    where the 16 bytes before the text are. With vectors that begin there, no block is a special case.
+//!
+//!    ```text
+//!               lane 0           lane 1      lane 2      lane 3     │ lane 0
+//!    memory     SPI │ SEQ │ IV   text 1      text 2      text 3     │ text 4      …
+//!    AES of     counter 1        counter 2   counter 3   counter 4  │ counter 5   …
+//!    hash of    AAD              cipher 1    cipher 2    cipher 3   │ cipher 4    …
+//!    times      H^(n+2)          H^(n+1)     H^n         H^(n−1)    │ H^(n−2)     …
+//!    ```
+//!
+//!    Masks keep loads and stores off what is not the message's, before the text and behind it.
+//! 2. *Lanes are added last.* Each lane is a Horner scheme of its own in H^16; all four are reduced at once.
+//! 3. *Lengths by Horner.* A full group needs all sixteen powers; (hash + lengths)·H does without a seventeenth.
+//! 4. *The mask in the sum.* Reduction passes the high half on as it is, so stream[0] is added there, before.
+//! 5. *Hash behind.* A group is encrypted while the one before is hashed, between the rounds, across packets too:
+//!    the schedulers of a core are too small to find so much to do by themselves.
+//! 6. *Rounds in assembler.* The compiler would load round keys early, run out of registers and put the states one
+//!    behind the other. It leaves the order of `asm!` blocks alone: a round is one, and an empty one pins a hash.
+//! 7. *ICVs of four packets* are summed and reversed together, by a transposition.
+
+use std::arch::x86_64::*;
+
+use super::frame::{Esp, Frame, blocks};
+use super::order::Queue;
+use vectors::*;
+
+mod vectors;
+
+/// A message whose block 0 is put into vectors (trick 1).
+pub(super) trait Front: Frame {
+    /// Which bytes of the first vector are read and, as they were or as text, written.
+    const MASK: u64 = ALL & !LANE_0;
+
+    /// The nonce in each lane.
+    ///
+    /// # Safety
+    /// The message is valid, and the CPU has the tier's features.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn nonces(&self) -> __m512i {
+        let [low, high] = self.nonce();
+        _mm512_broadcast_i32x4(_mm_set_epi64x(high as i64, low as i64))
+    }
+
+    /// The first vector as the hash takes it, AAD in lane 0.
+    ///
+    /// # Safety
+    /// As [`Front::nonces`].
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn with_aad(&self, first: __m512i) -> __m512i {
+        let text = _mm512_maskz_shuffle_epi8(ALL & !LANE_0, first, load(&REVERSE.0));
+        _mm512_or_si512(text, lane_0(self.aad()))
+    }
+}
+
+impl Front for Esp<'_, true> {}
+
+impl Front for Esp<'_, false> {
+    const MASK: u64 = ALL;
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn nonces(&self) -> __m512i {
+        let from = self.source().wrapping_sub(12).cast();
+        // SAFETY: four bytes before the IV up to four behind it, which each packet has.
+        let around = _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(from) });
+        _mm512_maskz_mov_epi32(0b0110_0110_0110_0110, around)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn with_aad(&self, first: __m512i) -> __m512i {
+        let esn = self.key().esn();
+        let reversed = _mm512_shuffle_epi8(first, load(&REVERSE_ESP.0[usize::from(esn)]));
+        _mm512_mask_set1_epi32(reversed, u16::from(esn) << 2, self.sequence_high() as i32)
+    }
+}
+
+/// The counter blocks of a message without their counters, with round 0 done.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn without_counter<F: Front>(frame: &F) -> __m512i {
+    // SAFETY: reads a round key; the message is valid.
+    unsafe {
+        let round_0 = _mm_load_si128(frame.key().round_keys()[0].as_ptr().cast());
+        _mm512_xor_si512(_mm512_broadcast_i32x4(round_0), frame.nonces())
+    }
+}
+
+/// The states of a message's first vectors after round 0.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn first_states<const N: usize>(without_counter: __m512i) -> [__m512i; N] {
+    let mut states = [without_counter; N];
+    for (state, counters) in states.iter_mut().zip(&COUNTERS.0) {
+        // SAFETY: 64 bytes.
+        let counters = unsafe { _mm512_load_si512(counters.as_ptr().cast()) };
+        *state = _mm512_xor_si512(*state, counters);
+    }
+    states
+}
+
+/// Encrypts or decrypts the bytes of vector `at` in `mask`, and gives the ciphertext of the vector, of which the
+/// bytes that are not in `stream` stay as they are.
+///
+/// # Safety
+/// The bytes in `mask` are the message's.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn apply<F: Front, const SEAL: bool>(
+    frame: &F,
+    at: usize,
+    mask: u64,
+    stream: __m512i,
+) -> __m512i {
+    let from = frame
+        .source()
+        .wrapping_sub(16)
+        .wrapping_add(VECTOR_LEN * at);
+    let to = frame
+        .target()
+        .wrapping_sub(16)
+        .wrapping_add(VECTOR_LEN * at);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let before = _mm512_maskz_loadu_epi8(mask, from.cast());
+        let after = _mm512_xor_si512(before, stream);
+        _mm512_mask_storeu_epi8(to.cast(), mask, after);
+        if SEAL { after } else { before }
+    }
+}
+
+/// The first vector, with its AAD as the hash takes it; `text` has the bytes up to the end of the message.
+///
+/// # Safety
+/// The message is valid.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn apply_first<F: Front, const SEAL: bool>(
+    frame: &F,
+    text: u64,
+    stream: __m512i,
+) -> __m512i {
+    let stream = _mm512_maskz_mov_epi8(text & !LANE_0, stream);
+    // SAFETY: the caller's promise.
+    unsafe { frame.with_aad(apply::<F, SEAL>(frame, 0, text & F::MASK, stream)) }
+}
+
+/// A vector in the middle, as the hash takes it.
+///
+/// # Safety
+/// The message is valid and that long.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn apply_whole<F: Front, const SEAL: bool>(
+    frame: &F,
+    at: usize,
+    stream: __m512i,
+) -> __m512i {
+    // SAFETY: the caller's promise.
+    reverse(unsafe { apply::<F, SEAL>(frame, at, ALL, stream) })
+}
+
+/// The last vector, as the hash takes it.
+///
+/// # Safety
+/// The message is valid, and `text` says where in the vector it is.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn apply_last<F: Front, const SEAL: bool>(
+    frame: &F,
+    at: usize,
+    text: u64,
+    stream: __m512i,
+) -> __m512i {
+    let stream = _mm512_maskz_mov_epi8(text, stream);
+    // SAFETY: the caller's promise.
+    reverse(unsafe { apply::<F, SEAL>(frame, at, text, stream) })
+}
+
+/// A bit for each byte of the last vector that is the message's.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn last_bytes<F: Frame>(frame: &F, vectors: usize) -> u64 {
+    let len = 16 + frame.text_len() - VECTOR_LEN * (vectors - 1);
+    _bzhi_u64(ALL, len as u32)
+}
+
+/// The stream's lane 0, as the hash takes it.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn icv_mask(stream: __m512i) -> __m512i {
+    _mm512_maskz_shuffle_epi8(LANE_0, stream, load(&REVERSE.0))
+}
+
+/// Writes the ICV, or compares it.
+///
+/// # Safety
+/// The message is valid.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn finish<F: Frame, const SEAL: bool>(frame: &F, icv: __m128i) -> bool {
+    let mask = frame.key().icv_mask();
+    // SAFETY: only the ICV is read or written.
+    unsafe {
+        if SEAL {
+            _mm_mask_storeu_epi8(frame.icv().cast(), mask, icv);
+            true
+        } else {
+            let sent = _mm_maskz_loadu_epi8(mask, frame.icv().cast());
+            _mm_mask_cmpneq_epi8_mask(mask, sent, icv) == 0
+        }
+    }
+}
+
+/// The hash of the last group's text and the lengths, plus the ICV's mask; in four lanes, whose sum is the ICV.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn hash_last<F: Frame>(frame: &F, cipher: [__m512i; GROUP], mask: __m512i) -> __m512i {
+    let key = frame.key();
+    let blocks = blocks(frame.text_len());
+    let first = blocks - LANES * (blocks.div_ceil(LANES) - GROUP);
+    // Vector 0 waits for the hash of the group before, so it comes last.
+    let mut sum = Sum::product(cipher[1], powers(key, first, 1));
+    sum.add_product(cipher[2], powers(key, first, 2));
+    sum.add_product(cipher[3], powers(key, first, 3));
+    sum.add_product(cipher[0], powers(key, first, 0));
+    let hash = _mm512_xor_si512(sum.reduce(), lengths(frame));
+    let mut sum = Sum::product(hash, power(key, 1));
+    sum.add_high(mask);
+    sum.reduce()
+}
+
+/// `P` packets of `Z` vectors each whose ciphertext is there and whose hash is not (trick 5).
+struct Unhashed<'a, F, const P: usize, const Z: usize> {
+    frames: [&'a F; P],
+    numbers: [usize; P],
+    /// As the hash takes it.
+    cipher: [[__m512i; Z]; P],
+    masks: [__m512i; P],
+}
+
+impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
+    /// Applies the stream.
+    ///
+    /// # Safety
+    /// The messages are valid.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn new<const SEAL: bool>(
+        frames: [&'a F; P],
+        numbers: [usize; P],
+        stream: &[[__m512i; Z]; P],
+    ) -> Self {
+        let zero = _mm512_setzero_si512();
+        let mut cipher = [[zero; Z]; P];
+        let mut masks = [zero; P];
+        for p in 0..P {
+            let (frame, stream, cipher) = (frames[p], &stream[p], &mut cipher[p]);
+            let end = last_bytes(frame, Z);
+            masks[p] = icv_mask(stream[0]);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let in_first = if Z == 1 { end } else { ALL };
+                cipher[0] = apply_first::<F, SEAL>(frame, in_first, stream[0]);
+                for z in 1..Z {
+                    cipher[z] = if z < Z - 1 {
+                        apply_whole::<F, SEAL>(frame, z, stream[z])
+                    } else {
+                        apply_last::<F, SEAL>(frame, z, end, stream[z])
+                    };
+                }
+            }
+        }
+        Self {
+            frames,
+            numbers,
+            cipher,
+            masks,
+        }
+    }
+
+    /// Four lanes whose sum is the ICV of packet `p`.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn hash(&self, p: usize) -> __m512i {
+        let (frame, cipher) = (self.frames[p], &self.cipher[p]);
+        let key = frame.key();
+        if Z < GROUP {
+            let first = blocks(frame.text_len()) + 1;
+            let mut sum = Sum::product(lengths(frame), power(key, 1));
+            for (z, &cipher) in cipher.iter().enumerate() {
+                sum.add_product(cipher, powers(key, first, z));
+            }
+            sum.add_high(self.masks[p]);
+            return sum.reduce();
+        }
+        let (before, last) = cipher.split_at(Z - GROUP);
+        let mut last = [last[0], last[1], last[2], last[3]];
+        if Z > GROUP {
+            let mut sum = Sum::product(before[0], power(key, LANES * before.len()));
+            for z in 1..before.len() {
+                sum.add_product(before[z], power(key, LANES * (before.len() - z)));
+            }
+            last[0] = _mm512_xor_si512(last[0], sum.reduce());
+        }
+        hash_last(frame, last, self.masks[p])
+    }
+
+    /// # Safety
+    /// The messages are valid.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn finish<const SEAL: bool>(&self, hashes: &[__m512i; P], authentic: &mut [bool]) {
+        let mut icvs = [_mm_setzero_si128(); P];
+        if let (&[a, b, c, d], [of_a, of_b, of_c, of_d]) = (&hashes[..], &mut icvs[..]) {
+            let four = reverse(fold_four(a, b, c, d));
+            *of_a = _mm512_castsi512_si128(four);
+            *of_b = _mm512_extracti32x4_epi32::<1>(four);
+            *of_c = _mm512_extracti32x4_epi32::<2>(four);
+            *of_d = _mm512_extracti32x4_epi32::<3>(four);
+        } else {
+            for (icv, &hash) in icvs.iter_mut().zip(hashes) {
+                *icv = _mm512_castsi512_si128(reverse(_mm512_zextsi128_si512(fold(hash))));
+            }
+        }
+        for p in 0..P {
+            // SAFETY: the caller's promise.
+            let same = unsafe { finish::<F, SEAL>(self.frames[p], icvs[p]) };
+            if !SEAL {
+                authentic[self.numbers[p]] = same;
+            }
+        }
+    }
+}
+
+/// Packets of `Z` vectors each, `P` at a time.
+///
+/// # Safety
+/// The CPU has the features, `count` messages are in the queue, valid and of that shape.
+#[inline(never)]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
+    queue: &mut Queue<F>,
+    count: usize,
+    rounds: usize,
+    authentic: &mut [bool],
+) {
+    let zero = _mm512_setzero_si512();
+    let mut before: Option<Unhashed<F, P, Z>> = None;
+    for _ in 0..count / P {
+        let (number, frame) = queue.take();
+        let (mut numbers, mut frames) = ([number; P], [frame; P]);
+        for p in 1..P {
+            (numbers[p], frames[p]) = queue.take();
+        }
+        let mut states = [[zero; Z]; P];
+        for p in 0..P {
+            states[p] = first_states(without_counter(frames[p]));
+        }
+        macro_rules! rounds {
+            ($($at:literal)+) => {
+                $(for p in 0..P {
+                    round::<$at, Z>(frames[p].key(), &mut states[p]);
+                })+
+            };
+        }
+        if let Some(before) = &before {
+            let mut hashes = [zero; P];
+            macro_rules! hash {
+                ($p:literal) => {
+                    if $p < P {
+                        hashes[$p % P] = before.hash($p % P);
+                        pin(&mut hashes[$p % P]);
+                    }
+                };
+            }
+            rounds!(1);
+            hash!(0);
+            rounds!(2 3);
+            hash!(1);
+            rounds!(4 5);
+            hash!(2);
+            rounds!(6 7);
+            hash!(3);
+            rounds!(8 9);
+            // SAFETY: the caller's promise.
+            unsafe { before.finish::<SEAL>(&hashes, authentic) }
+        } else {
+            rounds!(1 2 3 4 5 6 7 8 9);
+        }
+        if rounds > 10 {
+            rounds!(10 11);
+        }
+        if rounds > 12 {
+            rounds!(12 13);
+        }
+        for p in 0..P {
+            last_round(frames[p].key(), rounds, &mut states[p]);
+        }
+        // SAFETY: the caller's promise.
+        before = Some(unsafe { Unhashed::new::<SEAL>(frames, numbers, &states) });
+    }
+    if let Some(before) = before {
+        let mut hashes = [zero; P];
+        for (p, hash) in hashes.iter_mut().enumerate() {
+            *hash = before.hash(p);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { before.finish::<SEAL>(&hashes, authentic) }
+    }
+}
+
+/// Packets of more than two groups, the first of which has `A` vectors and the others [`GROUP`].
+///
+/// # Safety
+/// As [`short`].
+#[inline(never)]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn long<F: Front, const A: usize, const SEAL: bool>(
+    queue: &mut Queue<F>,
+    count: usize,
+    rounds: usize,
+    authentic: &mut [bool],
+) {
+    let zero = _mm512_setzero_si512();
+    let mut before: Option<Unhashed<F, 1, GROUP>> = None;
+    for _ in 0..count {
+        let (number, frame) = queue.take();
+        let key = frame.key();
+        let vectors = blocks(frame.text_len()).div_ceil(LANES);
+        let without_counter = without_counter(frame);
+
+        let mut states = first_states::<A>(without_counter);
+        macro_rules! rounds {
+            ($states:ident: $($at:literal)+) => {
+                $(round::<$at, _>(key, &mut $states);)+
+            };
+            ($states:ident: last) => {
+                if rounds > 10 {
+                    rounds!($states: 10 11);
+                }
+                if rounds > 12 {
+                    rounds!($states: 12 13);
+                }
+                last_round(key, rounds, &mut $states);
+            };
+        }
+        rounds!(states: 1 2);
+        if let Some(before) = &before {
+            // SAFETY: the caller's promise.
+            unsafe { before.finish_last::<SEAL>(authentic) }
+        }
+        rounds!(states: 3 4 5 6 7 8 9);
+        rounds!(states: last);
+        // The first group's vectors are the last of these: zeros before them leave a hash as it is.
+        let mut cipher = [zero; GROUP];
+        let mask = icv_mask(states[0]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            cipher[GROUP - A] = apply_first::<F, SEAL>(frame, ALL, states[0]);
+            for z in 1..A {
+                cipher[GROUP - A + z] = apply_whole::<F, SEAL>(frame, z, states[z]);
+            }
+        }
+
+        let end = last_bytes(frame, vectors);
+        let mut counters = Counters::from(LANES * A);
+        let mut at = A;
+        while at < vectors {
+            let mut states = counters.next_states(without_counter);
+            rounds!(states: 1);
+            let mut sum = Sum::product(cipher[0], power(key, 16));
+            rounds!(states: 2 3);
+            sum.add_product(cipher[1], power(key, 12));
+            rounds!(states: 4);
+            sum.add_product(cipher[2], power(key, 8));
+            rounds!(states: 5 6);
+            sum.add_product(cipher[3], power(key, 4));
+            rounds!(states: 7 8 9);
+            let hash = sum.reduce();
+            rounds!(states: last);
+            let in_last = if at + GROUP == vectors { end } else { ALL };
+            // SAFETY: the caller's promise.
+            unsafe {
+                for z in 0..GROUP - 1 {
+                    cipher[z] = apply_whole::<F, SEAL>(frame, at + z, states[z]);
+                }
+                let z = GROUP - 1;
+                cipher[z] = apply_last::<F, SEAL>(frame, at + z, in_last, states[z]);
+            }
+            cipher[0] = _mm512_xor_si512(cipher[0], hash);
+            at += GROUP;
+        }
+        before = Some(Unhashed {
+            frames: [frame],
+            numbers: [number],
+            cipher: [cipher],
+            masks: [mask],
+        });
+    }
+    if let Some(before) = before {
+        // SAFETY: the caller's promise.
+        unsafe { before.finish_last::<SEAL>(authentic) }
+    }
+}
+
+impl<F: Front> Unhashed<'_, F, 1, GROUP> {
+    /// For the last group of a long packet, with the hash of those before in it.
+    ///
+    /// # Safety
+    /// The message is valid.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    unsafe fn finish_last<const SEAL: bool>(&self, authentic: &mut [bool]) {
+        let hash = hash_last(self.frames[0], self.cipher[0], self.masks[0]);
+        // SAFETY: the caller's promise.
+        unsafe { self.finish::<SEAL>(&[hash], authentic) }
+    }
+}
+
+/// The counters of a group in the middle of a message, numbers in the fourth word of each lane.
+struct Counters(__m512i);
+
+impl Counters {
+    /// Those of the blocks from `at` on.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn from(at: usize) -> Self {
+        let first = at as i32 + 1;
+        let lanes = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3);
+        Self(_mm512_add_epi32(
+            lanes,
+            _mm512_maskz_set1_epi32(0x8888, first),
+        ))
+    }
+
+    /// The states after round 0 of the next group.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn next_states(&mut self, without_counter: __m512i) -> [__m512i; GROUP] {
+        let network_order = _mm512_set4_epi32(0x0c0d_0e0f, !0, !0, !0);
+        let step = _mm512_set4_epi32(LANES as i32, 0, 0, 0);
+        let mut states = [without_counter; GROUP];
+        for state in &mut states {
+            *state = _mm512_xor_si512(*state, _mm512_shuffle_epi8(self.0, network_order));
+            self.0 = _mm512_add_epi32(self.0, step);
+        }
+        states
+    }
+}
+
+/// Shapes of messages: by vectors up to two groups, then by vectors in the first group.
+pub(super) const SHAPES: usize = 12;
+
+#[inline(always)]
+pub(super) fn shape(text_len: usize) -> usize {
+    let vectors = blocks(text_len).div_ceil(LANES);
+    if vectors <= 2 * GROUP {
+        vectors - 1
+    } else {
+        2 * GROUP + (vectors - 1) % GROUP
+    }
+}
+
+/// Seals or opens the next messages of the queue.
+///
+/// # Safety
+/// The CPU has the tier's features; the queue has that many messages, valid, of this shape and with keys of as many rounds.
+pub(super) unsafe fn run<F: Front, const SEAL: bool>(
+    shape: usize,
+    rounds: usize,
+    queue: &mut Queue<F>,
+    count: usize,
+    authentic: &mut [bool],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match shape {
+            0 => short::<F, 4, 1, SEAL>(queue, count, rounds, authentic),
+            1 => short::<F, 4, 2, SEAL>(queue, count, rounds, authentic),
+            2 => short::<F, 2, 3, SEAL>(queue, count, rounds, authentic),
+            3 => short::<F, 2, 4, SEAL>(queue, count, rounds, authentic),
+            4 => short::<F, 1, 5, SEAL>(queue, count, rounds, authentic),
+            5 => short::<F, 1, 6, SEAL>(queue, count, rounds, authentic),
+            6 => short::<F, 1, 7, SEAL>(queue, count, rounds, authentic),
+            7 => short::<F, 1, 8, SEAL>(queue, count, rounds, authentic),
+            8 => long::<F, 1, SEAL>(queue, count, rounds, authentic),
+            9 => long::<F, 2, SEAL>(queue, count, rounds, authentic),
+            10 => long::<F, 3, SEAL>(queue, count, rounds, authentic),
+            _ => long::<F, 4, SEAL>(queue, count, rounds, authentic),
+        }
+        // What does not fill a group of packets.
+        match shape {
+            0 => short::<F, 1, 1, SEAL>(queue, count % 4, rounds, authentic),
+            1 => short::<F, 1, 2, SEAL>(queue, count % 4, rounds, authentic),
+            2 => short::<F, 1, 3, SEAL>(queue, count % 2, rounds, authentic),
+            3 => short::<F, 1, 4, SEAL>(queue, count % 2, rounds, authentic),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Vectors of blocks: the arithmetic of GHASH, and rounds of AES. The tricks are those of the parent's head.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+use super::super::frame::Frame;
+use super::super::key::{Key, POLYNOMIAL, POWERS};
+
+/// Blocks in a vector.
+pub(super) const LANES: usize = 4;
+pub(super) const VECTOR_LEN: usize = 16 * LANES;
+
+/// Vectors in a group of a long packet: as many as there are powers for.
+pub(super) const GROUP: usize = POWERS / LANES;
+
+/// All bytes of a vector, and those of its first lane.
+pub(super) const ALL: u64 = !0;
+pub(super) const LANE_0: u64 = 0xffff;
+
+#[repr(align(64))]
+pub(super) struct Aligned<T>(pub(super) T);
+
+/// The shuffle that reverses the bytes of each lane.
+const REVERSED: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut at = 0;
+    while at < 64 {
+        order[at] = 15 - at as u8 % 16;
+        at += 1;
+    }
+    order
+};
+pub(super) static REVERSE: Aligned<[u8; 64]> = Aligned(REVERSED);
+
+/// The same, which makes SPI and sequence number the AAD: without ESN, and with a gap for the high half.
+pub(super) static REVERSE_ESP: Aligned<[[u8; 64]; 2]> = Aligned({
+    const NOTHING: u8 = 0x80;
+    let mut orders = [REVERSED; 2];
+    let mut at = 0;
+    while at < 4 {
+        orders[0][at] = NOTHING;
+        orders[0][4 + at] = NOTHING;
+        orders[1][at] = NOTHING;
+        orders[1][4 + at] = 7 - at as u8;
+        orders[1][8 + at] = NOTHING;
+        at += 1;
+    }
+    orders
+});
+
+/// The counters 1 … 32 where a counter block has them, in network order.
+pub(super) static COUNTERS: Aligned<[[u32; 16]; 8]> = Aligned({
+    let mut counters = [[0; 16]; 8];
+    let mut at = 0;
+    while at < 32 {
+        counters[at / LANES][at % LANES * 4 + 3] = (at as u32 + 1).swap_bytes();
+        at += 1;
+    }
+    counters
+});
+
+/// Products yet to be reduced: high·x^128 + middle·x^64 + low, in four lanes.
+#[derive(Clone, Copy)]
+pub(super) struct Sum {
+    high: __m512i,
+    middle: __m512i,
+    low: __m512i,
+}
+
+impl Sum {
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn product(blocks: __m512i, powers: __m512i) -> Self {
+        let one = _mm512_clmulepi64_epi128::<0x01>(blocks, powers);
+        let other = _mm512_clmulepi64_epi128::<0x10>(blocks, powers);
+        Self {
+            high: _mm512_clmulepi64_epi128::<0x11>(blocks, powers),
+            middle: _mm512_xor_si512(one, other),
+            low: _mm512_clmulepi64_epi128::<0x00>(blocks, powers),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn add_product(&mut self, blocks: __m512i, powers: __m512i) {
+        let one = _mm512_clmulepi64_epi128::<0x01>(blocks, powers);
+        let other = _mm512_clmulepi64_epi128::<0x10>(blocks, powers);
+        self.middle = xor3(self.middle, one, other);
+        self.add_high(_mm512_clmulepi64_epi128::<0x11>(blocks, powers));
+        let low = _mm512_clmulepi64_epi128::<0x00>(blocks, powers);
+        self.low = _mm512_xor_si512(self.low, low);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn add_high(&mut self, high: __m512i) {
+        self.high = _mm512_xor_si512(self.high, high);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn reduce(self) -> __m512i {
+        let polynomial = _mm512_set1_epi64(POLYNOMIAL);
+        let folded = _mm512_clmulepi64_epi128::<0x00>(self.low, polynomial);
+        let middle = xor3(self.middle, swap_halves(self.low), folded);
+        let folded = _mm512_clmulepi64_epi128::<0x00>(middle, polynomial);
+        xor3(self.high, swap_halves(middle), folded)
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<0x96>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn swap_halves(lanes: __m512i) -> __m512i {
+    _mm512_shuffle_epi32::<0x4e>(lanes)
+}
+
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn load(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: 64 bytes.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// The bytes of each lane in reverse, as the hash wants them.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn reverse(blocks: __m512i) -> __m512i {
+    _mm512_shuffle_epi8(blocks, load(&REVERSE.0))
+}
+
+/// A number in lane 0.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn lane_0([low, high]: [u64; 2]) -> __m512i {
+    _mm512_zextsi128_si512(_mm_set_epi64x(high as i64, low as i64))
+}
+
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn lengths<F: Frame>(frame: &F) -> __m512i {
+    lane_0([frame.text_len() as u64 * 8, frame.aad_bits()])
+}
+
+/// H^`power` in each lane.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn power(key: &Key, power: usize) -> __m512i {
+    // SAFETY: the context has the powers 1 … 16.
+    _mm512_broadcast_i32x4(unsafe { _mm_load_si128(key.powers_from(power).cast()) })
+}
+
+/// The powers H^`first`, H^(`first` − 1) … for the vector `at`; what is behind H meets zeros.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn powers(key: &Key, first: usize, at: usize) -> __m512i {
+    let from = key.powers_from(first).wrapping_add(LANES * at);
+    // SAFETY: `first` is 1 … 16 and `at` less than 4: inside the context.
+    unsafe { _mm512_loadu_si512(from.cast()) }
+}
+
+/// The sum of the lanes.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn fold(lanes: __m512i) -> __m128i {
+    let (low, high) = (
+        _mm512_castsi512_si256(lanes),
+        _mm512_extracti64x4_epi64::<1>(lanes),
+    );
+    let pair = _mm256_xor_si256(low, high);
+    let (low, high) = (
+        _mm256_castsi256_si128(pair),
+        _mm256_extracti128_si256::<1>(pair),
+    );
+    _mm_xor_si128(low, high)
+}
+
+/// The sums of the lanes of each, in four lanes (trick 7).
+///
+/// ```text
+///     a0 a1 b2 b3 + a2 a3 b0 b1 = ab,   of c and d likewise   = cd
+///     ab0 ab2 cd0 cd2 + ab1 ab3 cd1 cd3                       = a b c d
+/// ```
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn fold_four(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> __m512i {
+    let ab = _mm512_xor_si512(
+        _mm512_mask_blend_epi64(0xf0, a, b),
+        _mm512_shuffle_i64x2::<0b01_00_11_10>(a, b),
+    );
+    let cd = _mm512_xor_si512(
+        _mm512_mask_blend_epi64(0xf0, c, d),
+        _mm512_shuffle_i64x2::<0b01_00_11_10>(c, d),
+    );
+    _mm512_xor_si512(
+        _mm512_shuffle_i64x2::<0b10_00_10_00>(ab, cd),
+        _mm512_shuffle_i64x2::<0b11_01_11_01>(ab, cd),
+    )
+}
+
+/// One AES instruction for each state, with the round key at an offset from an address (trick 6).
+macro_rules! with_round_key {
+    ($instruction:literal, $key:expr, $at:expr, $($state:ident)+) => {{
+        #[allow(unused_assignments)]
+        let mut _round_key: __m512i;
+        // SAFETY: reads a round key of the context.
+        unsafe {
+            asm!(
+                "vbroadcasti32x4 {round_key}, [{key} + {at}]",
+                $(concat!(
+                    $instruction,
+                    " {", stringify!($state), "}, {", stringify!($state), "}, {round_key}"
+                ),)+
+                key = in(reg) $key,
+                at = const $at,
+                round_key = out(zmm_reg) _round_key,
+                $($state = inout(zmm_reg) *$state,)+
+                options(readonly, nostack, preserves_flags),
+            )
+        }
+    }};
+}
+
+/// The same for any number of states.
+macro_rules! with_round_key_all {
+    ($instruction:literal, $key:expr, $at:expr, $states:expr) => {{
+        let (fours, rest) = $states.as_chunks_mut::<4>();
+        for [a, b, c, d] in fours {
+            with_round_key!($instruction, $key, $at, a b c d);
+        }
+        match rest {
+            [a] => with_round_key!($instruction, $key, $at, a),
+            [a, b] => with_round_key!($instruction, $key, $at, a b),
+            [a, b, c] => with_round_key!($instruction, $key, $at, a b c),
+            _ => {}
+        }
+    }};
+}
+
+/// Round `AT` of AES, not the last one.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn round<const AT: usize, const N: usize>(key: &Key, states: &mut [__m512i; N]) {
+    let keys = key.round_keys().as_ptr();
+    with_round_key_all!("vaesenc", keys, 16 * AT, states);
+}
+
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut [__m512i; N]) {
+    let last = key.round_keys()[rounds].as_ptr();
+    with_round_key_all!("vaesenclast", last, 0, states);
+}
+
+/// Has the compiler make a value here and not later (trick 6).
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn pin(value: &mut __m512i) {
+    // SAFETY: does nothing.
+    unsafe {
+        asm!(
+            "/* {0} */",
+            inout(zmm_reg) * value,
+            options(nomem, nostack, preserves_flags)
+        )
+    }
+}

@@ -1,0 +1,226 @@
+//! The key context: powers of H and round keys in 512 bytes, so that those of ten thousand SAs stay in a core's caches.
+
+use std::arch::x86_64::*;
+
+use crate::plain::{Plain, cleanse};
+
+/// Powers of H in a context.
+pub(super) const POWERS: usize = 16;
+
+/// With a place for the IV and without, of 10, 12 and 14 rounds each.
+pub(super) const SORTS: usize = 6;
+
+/// The rounds of AES with keys of a sort.
+pub(super) fn rounds_of(sort: usize) -> usize {
+    10 + 2 * (sort % (SORTS / 2))
+}
+
+/// Bytes of a salt (RFC 4106 §4).
+const SALT_LEN: usize = 4;
+
+/// One AES-GCM key, expanded. The same for every tier.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Expanded {
+    /// H^16 … H^1, in the form that [`multiply`] takes. A kernel may read past them into the round keys.
+    powers: [[u8; 16]; POWERS],
+    /// The first one ⊕ the salt, where it stands in the counter block.
+    round_keys: [[u8; 16]; 15],
+    /// One bit for each byte of the ICV.
+    icv_mask: u16,
+    sort: u8,
+    /// Of a packet: header, IV and ICV.
+    overhead: u8,
+    esn: bool,
+    unused: [u8; 11],
+}
+
+const _: () = assert!(size_of::<Key>() == 512 && align_of::<Key>() == 64);
+
+// SAFETY: bytes and flags, for which zero is a value.
+unsafe impl Plain for Expanded {}
+
+/// An AES-GCM key context; zeroised on drop.
+#[repr(transparent)]
+pub(crate) struct Key(Expanded);
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        cleanse(&mut self.0);
+    }
+}
+
+/// What a key is for, besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// 16, 12 or 8.
+    pub(super) icv_len: usize,
+    pub(super) esn: bool,
+    /// RFC 8750: the sequence number is the IV.
+    pub(super) implicit_iv: bool,
+}
+
+impl Key {
+    /// From an AES key and a salt, which is zero for a key that is not of ESP. None if there is no AES with such a key.
+    ///
+    /// # Safety
+    /// The CPU has AES-NI, PCLMULQDQ, SSSE3 and SSE4.1.
+    pub(super) unsafe fn new(key: &[u8], salt: [u8; SALT_LEN], purpose: Use) -> Option<Box<Self>> {
+        if !matches!(key.len(), 16 | 24 | 32) {
+            return None;
+        }
+        let mut context = Box::new(Self(Expanded {
+            powers: [[0; 16]; POWERS],
+            round_keys: [[0; 16]; 15],
+            icv_mask: !(!0u32 << purpose.icv_len) as u16,
+            sort: (key.len() / 8 - 2 + if purpose.implicit_iv { SORTS / 2 } else { 0 }) as u8,
+            overhead: if purpose.implicit_iv { 8 } else { 16 } + purpose.icv_len as u8,
+            esn: purpose.esn,
+            unused: [0; 11],
+        }));
+        // SAFETY: the caller says that the CPU can.
+        unsafe { expand(&mut context.0, key) };
+        for (byte, salt) in context.0.round_keys[0].iter_mut().zip(salt) {
+            *byte ^= salt;
+        }
+        Some(context)
+    }
+
+    /// Bytes of text in a packet of `len` bytes.
+    #[inline(always)]
+    pub(super) fn text_len(&self, len: usize) -> usize {
+        len.wrapping_sub(usize::from(self.0.overhead))
+    }
+
+    /// Keys of one sort may be worked on together: less than [`SORTS`].
+    #[inline(always)]
+    pub(super) fn sort(&self) -> usize {
+        usize::from(self.0.sort)
+    }
+
+    #[inline(always)]
+    pub(super) fn icv_mask(&self) -> u16 {
+        self.0.icv_mask
+    }
+
+    #[inline(always)]
+    pub(super) fn esn(&self) -> bool {
+        self.0.esn
+    }
+
+    /// Where H^`power`, H^(`power` − 1) … H begin, 1 ≤ `power` ≤ 16; the context is readable up to its end.
+    #[inline(always)]
+    pub(super) fn powers_from(&self, power: usize) -> *const [u8; 16] {
+        let context: *const Expanded = &raw const self.0;
+        context.cast::<[u8; 16]>().wrapping_add(POWERS - power)
+    }
+
+    #[inline(always)]
+    pub(super) fn round_keys(&self) -> &[[u8; 16]; 15] {
+        &self.0.round_keys
+    }
+}
+
+#[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+fn expand(context: &mut Expanded, key: &[u8]) {
+    expand_rounds(&mut context.round_keys, key);
+    // H = AES(0) (SP 800-38D §6.3), here times x: what a product of two reflected factors lacks.
+    let keys = &context.round_keys;
+    let mut h = load(&keys[0]);
+    let rounds = key.len() / 4 + 6;
+    for round in &keys[1..rounds] {
+        h = _mm_aesenc_si128(h, load(round));
+    }
+    h = _mm_aesenclast_si128(h, load(&keys[rounds]));
+    let mut bytes = [0; 16];
+    store(&mut bytes, h);
+    let h = u128::from_be_bytes(bytes);
+    let carry = 0u128.wrapping_sub(h >> 127);
+    let h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
+    context.powers[POWERS - 1] = h.to_le_bytes();
+    cleanse(&mut bytes);
+    // H^n = H^⌈n/2⌉ · H^⌊n/2⌋: no chain is longer than four products.
+    for n in 2..=POWERS {
+        let product = multiply(
+            load(&context.powers[POWERS - n.div_ceil(2)]),
+            load(&context.powers[POWERS - n / 2]),
+        );
+        store(&mut context.powers[POWERS - n], product);
+    }
+}
+
+/// FIPS 197 §5.2.
+#[target_feature(enable = "aes,sse4.1")]
+fn expand_rounds(round_keys: &mut [[u8; 16]; 15], key: &[u8]) {
+    let words = round_keys.as_flattened_mut();
+    let words = words.as_chunks_mut::<4>().0;
+    let key_words = key.as_chunks::<4>().0;
+    let length = key_words.len();
+    words[..length].copy_from_slice(key_words);
+    let mut constant = 1u32;
+    for at in length..4 * (length + 7) {
+        let mut word = u32::from_le_bytes(words[at - 1]);
+        if at % length == 0 {
+            word = substitute(word).rotate_right(8) ^ constant;
+            constant = (constant << 1) ^ ((constant >> 7) * 0x11b);
+        } else if length == 8 && at % 8 == 4 {
+            word = substitute(word);
+        }
+        word ^= u32::from_le_bytes(words[at - length]);
+        words[at] = word.to_le_bytes();
+    }
+}
+
+/// The S-box over each byte.
+#[target_feature(enable = "aes")]
+fn substitute(word: u32) -> u32 {
+    let words = _mm_set1_epi32(word as i32);
+    _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(words)) as u32
+}
+
+#[target_feature(enable = "sse2")]
+fn load(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: 16 bytes to read.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "sse2")]
+fn store(bytes: &mut [u8; 16], value: __m128i) {
+    // SAFETY: 16 bytes to write.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), value) }
+}
+
+/// x^64 · (x^63 + x^62 + x^57): the reflected field polynomial without its ends.
+pub(super) const POLYNOMIAL: i64 = 0xc2u64.rotate_right(8) as i64;
+
+/// The product of two reflected field elements, one of which is times x.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse2")]
+pub(super) fn multiply(a: __m128i, b: __m128i) -> __m128i {
+    let low = _mm_clmulepi64_si128::<0x00>(a, b);
+    let high = _mm_clmulepi64_si128::<0x11>(a, b);
+    let middle = _mm_xor_si128(
+        _mm_clmulepi64_si128::<0x01>(a, b),
+        _mm_clmulepi64_si128::<0x10>(a, b),
+    );
+    reduce(high, middle, low)
+}
+
+/// `high`·x^128 + `middle`·x^64 + `low` modulo the field polynomial, 64 bits at a time.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse2")]
+pub(super) fn reduce(high: __m128i, middle: __m128i, low: __m128i) -> __m128i {
+    let polynomial = _mm_set1_epi64x(POLYNOMIAL);
+    let folded = fold(low, polynomial);
+    let folded = fold(_mm_xor_si128(middle, folded), polynomial);
+    _mm_xor_si128(high, folded)
+}
+
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse2")]
+fn fold(value: __m128i, polynomial: __m128i) -> __m128i {
+    _mm_xor_si128(
+        _mm_shuffle_epi32::<0x4e>(value),
+        _mm_clmulepi64_si128::<0x00>(value, polynomial),
+    )
+}

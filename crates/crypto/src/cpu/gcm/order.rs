@@ -1,0 +1,138 @@
+//! A batch in the order in which a kernel takes it: packets of one shape together.
+
+use std::arch::x86_64::*;
+
+use super::frame::Frame;
+use super::key::Key;
+
+/// The most packets that are ordered together.
+pub(super) const PACKETS: usize = 128;
+
+/// Key contexts are fetched this many packets ahead.
+const AHEAD: usize = 16;
+
+/// Shapes are numbers below this one.
+pub(super) const SHAPES: usize = 128;
+
+/// Packets by number, those of a shape next to each other.
+pub(super) struct Order {
+    numbers: [u8; PACKETS],
+    count: usize,
+    /// The shapes that there are, lowest first, and how many packets have each.
+    runs: [(u8, u8); SHAPES],
+    run_count: usize,
+}
+
+impl Order {
+    /// Of the packets of which these are the shapes, each less than [`SHAPES`].
+    #[inline(always)]
+    pub(super) fn new(shape_of: impl ExactSizeIterator<Item = u8>) -> Self {
+        let mut order = Self {
+            numbers: [0; PACKETS],
+            count: 0,
+            runs: [(0, 0); SHAPES],
+            run_count: 0,
+        };
+        let mut shapes = [u8::MAX; PACKETS];
+        let mut present = 0u128;
+        for (slot, shape) in shapes.iter_mut().zip(shape_of) {
+            *slot = shape;
+            present |= 1 << shape;
+        }
+        while present != 0 {
+            order.push_run(&shapes, present.trailing_zeros() as u8);
+            present &= present - 1;
+        }
+        order
+    }
+
+    #[inline(always)]
+    fn push_run(&mut self, shapes: &[u8; PACKETS], shape: u8) {
+        let before = self.count;
+        for (half, shapes) in shapes.as_chunks::<64>().0.iter().enumerate() {
+            let mut set = equal(shapes, shape);
+            while set != 0 {
+                self.numbers[self.count % PACKETS] = (64 * half) as u8 + set.trailing_zeros() as u8;
+                self.count += 1;
+                set &= set - 1;
+            }
+        }
+        self.runs[self.run_count % SHAPES] = (shape, (self.count - before) as u8);
+        self.run_count += 1;
+    }
+
+    /// Shapes with their numbers of packets.
+    #[inline(always)]
+    pub(super) fn runs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let runs = self.runs[..self.run_count].iter();
+        runs.map(|&(shape, count)| (usize::from(shape), usize::from(count)))
+    }
+
+    /// A queue of the packets from place `next` on.
+    #[inline(always)]
+    pub(super) fn queue<'a, F: Frame>(&'a self, frames: &'a [F], next: usize) -> Queue<'a, F> {
+        let mut queue = Queue {
+            frames,
+            numbers: &self.numbers[..self.count],
+            next,
+            fetched: std::ptr::null(),
+        };
+        if next == 0 {
+            for at in 0..AHEAD {
+                queue.fetch(at);
+            }
+        }
+        queue
+    }
+}
+
+/// Which of the bytes are `value`, a bit for each.
+#[inline(always)]
+fn equal(bytes: &[u8; 64], value: u8) -> u64 {
+    let mut set = 0;
+    for (quarter, bytes) in bytes.as_chunks::<16>().0.iter().enumerate() {
+        // SAFETY: SSE2 is part of the baseline of x86_64, and there are 16 bytes.
+        let bits = unsafe {
+            let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(value as i8)))
+        };
+        set |= u64::from(bits as u16) << (16 * quarter);
+    }
+    set
+}
+
+/// Hands out the packets of a batch in order.
+pub(super) struct Queue<'a, F> {
+    frames: &'a [F],
+    numbers: &'a [u8],
+    next: usize,
+    fetched: *const Key,
+}
+
+impl<'a, F: Frame> Queue<'a, F> {
+    /// The next packet and its number. There must be one.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> (usize, &'a F) {
+        let number = usize::from(self.numbers[self.next]);
+        self.fetch(self.next + AHEAD);
+        self.next += 1;
+        (number, &self.frames[number])
+    }
+
+    /// Has the processor fetch a key context, unless it just did: neighbours often have the same key, which is then at hand.
+    #[inline(always)]
+    fn fetch(&mut self, at: usize) {
+        let Some(&number) = self.numbers.get(at) else {
+            return;
+        };
+        let key: *const Key = self.frames[usize::from(number)].key();
+        if key != self.fetched {
+            self.fetched = key;
+            for line in 0..size_of::<Key>() / 64 {
+                let address = key.cast::<i8>().wrapping_add(64 * line);
+                // SAFETY: part of the baseline of x86_64, and no access.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The kernels against the library, packet by packet, with guards around each.
+
+use super::*;
+use crate::JobStatus;
+use crate::key::KeyContext;
+use crate::{cpu, esp};
+
+const GUARD: usize = 64;
+
+/// The tiers of this machine that have a kernel.
+fn tiers() -> impl Iterator<Item = Tier> {
+    let has = |tier: &Tier| tier.available() && transforms(*tier).next().is_some();
+    Tier::ALL.into_iter().filter(has)
+}
+
+/// AES-GCM with all lengths of keys and ICVs, with and without an IV.
+fn transforms(tier: Tier) -> impl Iterator<Item = Transform> {
+    Transform::ESP.into_iter().filter(move |&transform| {
+        let material = material(transform, 1);
+        key(tier, transform, false, &material).is_some()
+    })
+}
+
+fn material(transform: Transform, seed: u64) -> Vec<u8> {
+    noise(seed).take(transform.key_material_len()).collect()
+}
+
+fn noise(seed: u64) -> impl Iterator<Item = u8> {
+    let mut state = seed | 1;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    })
+}
+
+struct Case {
+    kernel: KeyContext,
+    library: KeyContext,
+    sequence: u64,
+    plain: Vec<u8>,
+    sealed: Vec<u8>,
+}
+
+impl Case {
+    fn new(tier: Tier, transform: Transform, esn: bool, text_len: usize, seed: u64) -> Self {
+        let context = |tier| {
+            KeyContext::for_tier(tier, transform, esn, &material(transform, seed)).expect("a key")
+        };
+        let len = 8 + transform.iv_len() + text_len + transform.icv_len();
+        let sequence = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let plain: Vec<u8> = noise(seed + 7).take(len).collect();
+        let library = context(Tier::Portable);
+        let mut sealed = plain.clone();
+        assert_eq!(esp::seal(&library, sequence, &mut sealed), JobStatus::Done);
+        Self {
+            kernel: context(tier),
+            library,
+            sequence,
+            plain,
+            sealed,
+        }
+    }
+}
+
+/// The packets with guards between them, and where each begins.
+fn arena<'a>(packets: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = vec![0xa5; GUARD];
+    let mut starts = Vec::new();
+    for packet in packets {
+        starts.push(bytes.len());
+        bytes.extend_from_slice(packet);
+        bytes.resize(bytes.len() + GUARD, 0xa5);
+    }
+    (bytes, starts)
+}
+
+fn work<'a>(cases: &'a [Case], bytes: &mut [u8], starts: &[usize]) -> Vec<Work<'a, Key>> {
+    let work = cases.iter().zip(starts).map(|(case, &start)| Work {
+        key: Key::of(&case.kernel.keys).expect("a kernel's key"),
+        packet: bytes[start..start + case.plain.len()].as_mut_ptr(),
+        len: case.plain.len() as u32,
+        sequence: case.sequence,
+    });
+    work.collect()
+}
+
+/// Seals and opens one batch and compares it with what the library says.
+fn check(tier: Tier, cases: &[Case]) {
+    let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
+    let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
+    let mut bytes = plain.clone();
+    // SAFETY: the tier is available, and the packets lie in `bytes`.
+    unsafe { Key::seal(tier, &work(cases, &mut bytes, &starts)) };
+    for (case, &start) in cases.iter().zip(&starts) {
+        let transform = case.kernel.transform();
+        let len = case.sealed.len();
+        let same = bytes[start..start + len] == case.sealed;
+        assert!(same, "sealing {len} bytes with {transform} on {tier}");
+    }
+    assert!(bytes == sealed, "the guards");
+
+    let mut authentic = vec![false; cases.len()];
+    // SAFETY: as above.
+    unsafe { Key::open(tier, &work(cases, &mut bytes, &starts), &mut authentic) };
+    assert!(authentic.iter().all(|&authentic| authentic));
+    for (case, &start) in cases.iter().zip(&starts) {
+        let mut opened = case.sealed.clone();
+        esp::open(&case.library, case.sequence, &mut opened);
+        assert!(
+            bytes[start..start + opened.len()] == opened,
+            "opening on {tier}"
+        );
+        bytes[start..start + opened.len()].copy_from_slice(&case.plain);
+    }
+    assert!(bytes == plain, "the guards");
+}
+
+#[test]
+fn every_length_gives_what_the_library_gives() {
+    for tier in tiers() {
+        for (seed, transform) in transforms(tier).enumerate() {
+            let lens = (4..=1200).step_by(4).chain([1448, 2048, 4100, 9000]);
+            let cases: Vec<Case> = lens
+                .map(|len| Case::new(tier, transform, len % 8 == 0, len, seed as u64 + len as u64))
+                .collect();
+            for batch in cases.chunks(PACKETS) {
+                check(tier, batch);
+            }
+            check(tier, &cases[..1]);
+        }
+    }
+}
+
+/// Every number of packets of a shape, with those of other shapes, keys and transforms among them.
+#[test]
+fn mixed_batches_give_what_the_library_gives() {
+    for tier in tiers() {
+        let transforms: Vec<Transform> = transforms(tier).collect();
+        for count in 1..=PACKETS {
+            let mut random = noise(count as u64).map(usize::from);
+            let mut next = |below: usize| {
+                (random.next().unwrap_or(0) << 8 | random.next().unwrap_or(0)) % below
+            };
+            let few = [20, 64, 100, 256, 508, 512, 576, 700, 1448];
+            let cases: Vec<Case> = (0..count)
+                .map(|at| {
+                    let transform = transforms[next(1 + count % 9).min(transforms.len() - 1)];
+                    let len = match count % 3 {
+                        0 => 64,
+                        1 => few[next(few.len())],
+                        _ => 4 + 4 * next(200),
+                    };
+                    Case::new(tier, transform, next(2) == 0, len, at as u64 + 1)
+                })
+                .collect();
+            check(tier, &cases);
+        }
+    }
+}
+
+/// Changes one bit at each place of some packets of a batch.
+#[test]
+fn a_changed_bit_is_noticed_in_its_packet_only() {
+    for tier in tiers() {
+        for transform in transforms(tier) {
+            for len in [4, 44, 64, 176, 300, 508, 576, 1024] {
+                let cases: Vec<Case> = (0..9)
+                    .map(|seed| Case::new(tier, transform, true, len, seed + 1))
+                    .collect();
+                let (sealed, starts) = arena(cases.iter().map(|case| case.sealed.as_slice()));
+                for at in 0..cases[0].sealed.len() {
+                    let mut bytes = sealed.clone();
+                    let victim = at % cases.len();
+                    bytes[starts[victim] + at] ^= 1 << (at % 8);
+                    let mut authentic = vec![true; cases.len()];
+                    // SAFETY: the tier is available, and the packets lie in `bytes`.
+                    unsafe { Key::open(tier, &work(&cases, &mut bytes, &starts), &mut authentic) };
+                    let expected = (0..cases.len()).map(|case| case != victim);
+                    assert!(
+                        authentic.iter().copied().eq(expected),
+                        "{transform} {len} {at}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forged_packet_leaves_no_payload() {
+    for tier in tiers() {
+        let transform = Transform::ESP[0];
+        let case = Case::new(tier, transform, false, 100, 3);
+        assert!(case.kernel.has_kernel());
+        let mut packet = case.sealed.clone();
+        packet[20] ^= 1;
+        let status = cpu::open(&case.kernel, case.sequence, &mut packet);
+        assert_eq!(status, JobStatus::AuthFailed);
+        let body = 8 + transform.iv_len()..packet.len() - transform.icv_len();
+        assert!(packet[body].iter().all(|&byte| byte == 0));
+    }
+}
