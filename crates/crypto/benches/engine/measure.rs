@@ -11,9 +11,11 @@ use crate::plan::{Plan, Random};
 
 /// How much the clock may move during a sample that counts.
 const MOVED_MAX: f64 = 0.03;
-/// What a sample should take, and what it may take if that lets every key have its turn.
+/// What a sample should take: little, so that some have the core for themselves on a busy machine.
 const SAMPLE: Duration = Duration::from_micros(150);
-const ROUND_MAX: Duration = Duration::from_millis(40);
+/// What may be spent on giving every key a packet before samples are taken, and how many are then taken.
+const WARM_MAX: Duration = Duration::from_millis(40);
+const SAMPLES_OF_TURN: usize = 8;
 /// Samples that choose the best of a library's interfaces.
 const TRIALS: usize = 3;
 
@@ -60,6 +62,16 @@ fn clock() -> Duration {
     least.unwrap_or_default()
 }
 
+/// What a contender does when it has its turn.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Batches before.
+    warm: usize,
+    /// Batches of a sample.
+    calls: usize,
+    samples: usize,
+}
+
 /// One case: a plan, a direction and those who work on it.
 pub struct Race<'a> {
     plan: &'a mut Plan,
@@ -101,45 +113,47 @@ impl<'a> Race<'a> {
         spent.saturating_sub(self.clock)
     }
 
-    /// Batches of a sample. With many keys the whole plan is worked on once before, if that does not take too long.
-    fn calls(&mut self, contender: &mut dyn Contender) -> usize {
+    fn turn(&mut self, contender: &mut dyn Contender) -> Turn {
         let all = self.plan.batches.len();
         self.call(contender, 0);
         let one = self.call(contender, 0).max(Duration::from_nanos(1));
-        let wanted = SAMPLE.div_duration_f64(one) as usize;
-        let most = ROUND_MAX.div_duration_f64(one) as usize;
+        let calls = (SAMPLE.div_duration_f64(one) as usize).clamp(1, 128);
         match all {
-            1 => wanted.clamp(1, 128),
-            _ => all.min(most.max(1)),
+            1 => Turn {
+                warm: 1,
+                calls,
+                samples: 1,
+            },
+            _ => Turn {
+                warm: all.min(WARM_MAX.div_duration_f64(one) as usize),
+                calls,
+                samples: SAMPLES_OF_TURN,
+            },
         }
     }
 
-    /// Adds a sample unless the clock moved meanwhile.
-    fn sample(
-        &mut self,
-        contender: &mut dyn Contender,
-        from: usize,
-        calls: usize,
-        to: &mut Samples,
-    ) {
-        let many = self.plan.batches.len() > 1;
-        for number in from..from + if many { calls } else { 1 } {
+    /// Adds samples, but none during which the clock moved.
+    fn take(&mut self, contender: &mut dyn Contender, round: usize, turn: Turn, to: &mut Samples) {
+        let mut from = round * turn.calls * turn.samples;
+        for number in from..from + turn.warm {
             self.call(contender, number);
         }
-        let before = cycle_ns();
-        let mut spent = Duration::ZERO;
-        for number in from..from + calls {
-            spent += self.call(contender, number);
+        let mut before = cycle_ns();
+        for _ in 0..turn.samples {
+            let mut spent = Duration::ZERO;
+            for number in from..from + turn.calls {
+                spent += self.call(contender, number);
+            }
+            from += turn.calls;
+            let after = cycle_ns();
+            let cycle = (before + after) / 2.0;
+            if (before - after).abs() / cycle <= MOVED_MAX {
+                let packets = (turn.calls * self.plan.batches[0].len()) as f64;
+                to.cycles.push(spent.as_nanos() as f64 / cycle / packets);
+                to.ghz.push(1.0 / cycle);
+            }
+            before = after;
         }
-        let after = cycle_ns();
-        let cycle = (before + after) / 2.0;
-        if (before - after).abs() / cycle > MOVED_MAX {
-            return;
-        }
-        let packets = calls * self.plan.batches[0].len();
-        to.cycles
-            .push(spent.as_nanos() as f64 / cycle / packets as f64);
-        to.ghz.push(1.0 / cycle);
     }
 
     /// Takes turns until each contender has `samples`.
@@ -150,16 +164,15 @@ impl<'a> Race<'a> {
     ) -> Vec<Samples> {
         let began = Instant::now();
         let mut taken = vec![Samples::default(); contenders.len()];
-        let calls: Vec<usize> = contenders
+        let turns: Vec<Turn> = contenders
             .iter_mut()
-            .map(|c| self.calls(c.as_mut()))
+            .map(|c| self.turn(c.as_mut()))
             .collect();
         // A busy machine spoils many samples.
         for round in 0..limits.samples * 4 {
             for (i, contender) in contenders.iter_mut().enumerate() {
                 if taken[i].len() < limits.samples {
-                    let from = round * calls[i];
-                    self.sample(contender.as_mut(), from, calls[i], &mut taken[i]);
+                    self.take(contender.as_mut(), round, turns[i], &mut taken[i]);
                 }
             }
             let enough = |least: usize| taken.iter().all(|samples| samples.len() >= least);
