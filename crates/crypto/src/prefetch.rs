@@ -6,6 +6,16 @@ pub fn prefetch_line<T>(value: &T) {
     fetch_line(std::ptr::from_ref(value).cast());
 }
 
+/// Has the processor fetch the lines that `value` takes.
+#[inline(always)]
+pub(crate) fn prefetch_all<T>(value: &T) {
+    const LINE: usize = 64;
+    let begin = std::ptr::from_ref(value).cast::<i8>();
+    for line in (0..size_of::<T>()).step_by(LINE) {
+        fetch_line(begin.wrapping_add(line));
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fetch_line(address: *const i8) {

@@ -8,6 +8,7 @@ use super::{Kernel, Tier, Work, registers};
 use super::{chacha, des, gcm, pair};
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
+use crate::prefetch::prefetch_all;
 use crate::transform::Protocol;
 use crate::{ah, esp};
 
@@ -111,11 +112,17 @@ impl<'a> Group<'a> {
         const { assert!(K::PACKETS <= GROUP) };
         let mut work = ArrayVec::<Work<K>, GROUP>::new();
         let mut from = ArrayVec::<&Packet, GROUP>::new();
+        let mut last = std::ptr::null();
         for packet in self.of_kind(kind) {
             let Some(key) = K::of(&packet.key.keys).filter(|_| packet.key.fits(packet.len)) else {
                 done(packet.index, JobStatus::Malformed);
                 continue;
             };
+            // With many keys most are far away; gathering the others takes long enough for this one to come.
+            if !std::ptr::eq(key, last) {
+                prefetch_all(key);
+                last = key;
+            }
             work.push(Work {
                 key,
                 packet: packet.bytes,
