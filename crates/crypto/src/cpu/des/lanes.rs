@@ -1,12 +1,14 @@
 //! Lanes: what each of them works on, and the walk along them.
 
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+
 use super::bits::{self, Halves, Rotor};
 use super::word::{PIECE, Word};
 use super::{BLOCK, Key, LANES};
 use crate::plain::{Plain, cleanse};
 
 /// Below this many lanes the library, which takes one block after the other, is faster.
-pub(super) const FEWEST: usize = 6;
+pub(super) const FEWEST: usize = 9;
 
 /// A run of blocks that depend on each other, or are to be worked on one after the other.
 #[derive(Clone, Copy)]
@@ -73,7 +75,8 @@ impl<'a> Lanes<'a> {
                 // SAFETY: the caller's promise.
                 unsafe { W::gather(lanes, row, &mut area.pieces) };
             }
-            for block in &mut area.pieces[..steps] {
+            for (step, block) in area.pieces[..steps].iter_mut().enumerate() {
+                self.prefetch(step * active / steps..(step + 1) * active / steps);
                 bits::transpose(block);
                 if encrypt {
                     area.state.add_to_swapped(block);
@@ -95,6 +98,19 @@ impl<'a> Lanes<'a> {
             }
         }
         cleanse(&mut area);
+    }
+
+    /// The next pieces of some lanes, while the cipher works on these.
+    #[inline(always)]
+    fn prefetch(&self, lanes: std::ops::Range<usize>) {
+        for lane in self.lanes.get(lanes).unwrap_or_default() {
+            if lane.blocks as usize > PIECE {
+                // The line in which the next piece starts has just been used, unless that is its first byte.
+                let next = lane.at.wrapping_add(2 * PIECE * BLOCK - 1);
+                // SAFETY: a hint, which is ignored if the address is not valid.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(next.cast()) };
+            }
+        }
     }
 
     fn active(&self) -> usize {

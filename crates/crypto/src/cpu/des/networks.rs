@@ -95,59 +95,56 @@ pub(super) fn s3<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
     [v23, v26, v29, v15]
 }
 
-/// 16 gates.
+/// 15 gates.
 #[inline(always)]
 pub(super) fn s4<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
-    let v6 = W::gate::<0x66>(v3, v0, v2);
-    let v7 = W::gate::<0x96>(v1, v3, v6);
-    let v8 = W::gate::<0x71>(v2, v7, v4);
-    let v9 = W::gate::<0xd7>(v4, v8, v6);
-    let v10 = W::gate::<0xde>(v8, v9, v7);
-    let v11 = W::gate::<0x42>(v4, v3, v2);
-    let v12 = W::gate::<0x68>(v10, v6, v11);
-    let v13 = W::gate::<0x69>(v11, v1, v8);
-    let v14 = W::gate::<0xb4>(v8, v12, v13);
-    let v15 = W::gate::<0x70>(v10, v13, v9);
-    let v16 = W::gate::<0x5a>(v5, v15, v4);
-    let v17 = W::gate::<0xc6>(v14, v15, v16);
-    let v18 = W::gate::<0xa9>(v16, v12, v9);
-    let v19 = W::gate::<0x69>(v17, v12, v18);
-    let v20 = W::gate::<0x69>(v17, v5, v14);
-    let v21 = W::gate::<0x5a>(v18, v17, v20);
-    [v19, v21, v20, v17]
+    let v6 = W::gate::<0x96>(v4, v1, v3);
+    let v7 = W::gate::<0x5e>(v4, v4, v2);
+    let v8 = W::gate::<0x3a>(v7, v6, v1);
+    let v9 = W::gate::<0x9c>(v7, v3, v1);
+    let v10 = W::gate::<0x69>(v0, v8, v9);
+    let v11 = W::gate::<0x61>(v6, v7, v10);
+    let v12 = W::gate::<0x96>(v11, v9, v3);
+    let v13 = W::gate::<0x69>(v0, v5, v7);
+    let v14 = W::gate::<0xc5>(v12, v10, v13);
+    let v15 = W::gate::<0x8d>(v13, v11, v8);
+    let v16 = W::gate::<0xc9>(v14, v15, v9);
+    let v17 = W::gate::<0xa5>(v16, v15, v14);
+    let v18 = W::gate::<0x65>(v9, v12, v5);
+    let v19 = W::gate::<0x96>(v17, v18, v8);
+    let v20 = W::gate::<0x96>(v12, v19, v14);
+    [v17, v19, v20, v16]
 }
 
-/// 27 gates.
+/// 25 gates.
 #[inline(always)]
 pub(super) fn s5<W: Word>([v0, v1, v2, v3, v4, v5]: [W; 6]) -> [W; 4] {
-    let v6 = W::gate::<0xe6>(v3, v0, v5);
-    let v7 = W::gate::<0x29>(v2, v3, v6);
-    let v8 = W::gate::<0x84>(v0, v7, v2);
-    let v9 = W::gate::<0xb8>(v8, v0, v7);
-    let v10 = W::gate::<0x2d>(v1, v7, v2);
-    let v11 = W::gate::<0x99>(v10, v7, v8);
-    let v12 = W::gate::<0xb6>(v10, v6, v8);
-    let v13 = W::gate::<0xcd>(v7, v12, v3);
-    let v14 = W::gate::<0x36>(v4, v9, v11);
-    let v15 = W::gate::<0x6a>(v5, v0, v14);
-    let v16 = W::gate::<0x69>(v13, v15, v4);
-    let v17 = W::gate::<0x05>(v9, v11, v16);
-    let v18 = W::gate::<0x93>(v15, v1, v6);
-    let v19 = W::gate::<0x96>(v17, v0, v18);
-    let v20 = W::gate::<0x69>(v1, v7, v12);
-    let v21 = W::gate::<0xa2>(v3, v12, v2);
-    let v22 = W::gate::<0xb9>(v21, v0, v1);
-    let v23 = W::gate::<0x36>(v9, v20, v22);
-    let v24 = W::gate::<0x7b>(v16, v4, v7);
-    let v25 = W::gate::<0x1b>(v19, v23, v24);
-    let v26 = W::gate::<0x47>(v23, v4, v12);
-    let v27 = W::gate::<0x1e>(v26, v9, v18);
-    let v28 = W::gate::<0x4e>(v22, v12, v27);
-    let v29 = W::gate::<0x04>(v20, v14, v19);
-    let v30 = W::gate::<0x40>(v21, v11, v27);
-    let v31 = W::gate::<0x96>(v30, v8, v4);
-    let v32 = W::gate::<0x9a>(v28, v29, v31);
-    [v25, v16, v26, v32]
+    let v6 = W::gate::<0xa1>(v0, v2, v5);
+    let v7 = W::gate::<0xc2>(v6, v5, v3);
+    let v8 = W::gate::<0x5a>(v2, v7, v5);
+    let v9 = W::gate::<0x93>(v2, v1, v0);
+    let v10 = W::gate::<0x69>(v3, v9, v8);
+    let v11 = W::gate::<0x64>(v1, v6, v10);
+    let v12 = W::gate::<0x65>(v8, v1, v11);
+    let v13 = W::gate::<0xa5>(v9, v11, v7);
+    let v14 = W::gate::<0x46>(v3, v12, v8);
+    let v15 = W::gate::<0x3d>(v13, v3, v14);
+    let v16 = W::gate::<0x47>(v12, v4, v15);
+    let v17 = W::gate::<0xa9>(v0, v5, v3);
+    let v18 = W::gate::<0x41>(v5, v16, v17);
+    let v19 = W::gate::<0xb6>(v17, v2, v10);
+    let v20 = W::gate::<0xb9>(v18, v12, v19);
+    let v21 = W::gate::<0x59>(v3, v12, v4);
+    let v22 = W::gate::<0x64>(v18, v7, v2);
+    let v23 = W::gate::<0x63>(v21, v10, v22);
+    let v24 = W::gate::<0x3a>(v17, v23, v9);
+    let v25 = W::gate::<0x61>(v13, v1, v24);
+    let v26 = W::gate::<0xe4>(v20, v25, v4);
+    let v27 = W::gate::<0x74>(v14, v26, v23);
+    let v28 = W::gate::<0x12>(v25, v20, v16);
+    let v29 = W::gate::<0xd8>(v27, v2, v28);
+    let v30 = W::gate::<0x69>(v16, v29, v1);
+    [v30, v23, v16, v26]
 }
 
 /// 23 gates.
