@@ -34,7 +34,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+use arrayvec::ArrayVec;
+
 use crate::aead::EvpKey;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::chacha;
 use crate::cpu::{self, Tier};
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
@@ -163,6 +168,22 @@ pub struct AeadKey {
 
 enum Keys {
     Library(EvpKey),
+    #[cfg(target_arch = "x86_64")]
+    ChaCha(Box<chacha::Key>),
+}
+
+impl Keys {
+    fn new(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        if algorithm == AeadAlgorithm::ChaCha20Poly1305
+            && let Some(key) = chacha::Key::general(tier, key)
+        {
+            return Some(Self::ChaCha(key));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = tier;
+        EvpKey::general(algorithm, key).map(Self::Library)
+    }
 }
 
 impl AeadKey {
@@ -184,11 +205,10 @@ impl AeadKey {
         if key.iter().fold(0, |all, byte| all | byte) == 0 {
             return Err(AeadError::ZeroKey);
         }
-        let keys = EvpKey::general(algorithm, key).map(Keys::Library);
         Ok(Self {
             algorithm,
             tier,
-            keys: keys.ok_or(AeadError::Refused)?,
+            keys: Keys::new(tier, algorithm, key).ok_or(AeadError::Refused)?,
         })
     }
 
@@ -234,6 +254,18 @@ enum Text<'a> {
 }
 
 impl Text<'_> {
+    /// Source, destination, and the length of both.
+    #[cfg(target_arch = "x86_64")]
+    fn places(&mut self) -> (*const u8, *mut u8, usize) {
+        match self {
+            Self::InPlace(text) => {
+                let at = text.as_mut_ptr();
+                (at.cast_const(), at, text.len())
+            }
+            Self::Apart { from, to } => (from.as_ptr(), to.as_mut_ptr(), to.len()),
+        }
+    }
+
     fn output(&mut self) -> &mut [u8] {
         match self {
             Self::InPlace(text) | Self::Apart { to: text, .. } => text,
@@ -313,16 +345,71 @@ impl<'a> Record<'a> {
 
 /// Encrypts each record and computes its tag.
 pub fn seal_records(records: &mut [Record<'_>]) {
-    for record in records {
-        record.seal_by_library();
-    }
+    run(Direction::Seal, records);
 }
 
 /// Checks each record's tag and decrypts it. The output of a record that is not authentic is zeros, and its status
 /// [`JobStatus::AuthFailed`]; the others are not affected.
 pub fn open_records(records: &mut [Record<'_>]) {
-    for record in records {
-        record.open_by_library();
+    run(Direction::Open, records);
+}
+
+/// Does records one behind the other whose keys are for one kernel together.
+fn run(direction: Direction, records: &mut [Record<'_>]) {
+    let kernel = |record: &Record<'_>| (std::mem::discriminant(&record.key.keys), record.key.tier);
+    for records in records.chunk_by_mut(|a, b| kernel(a) == kernel(b)) {
+        #[cfg(target_arch = "x86_64")]
+        if records.iter().all(|record| record.key.has_kernel()) {
+            for records in records.chunks_mut(RECORDS) {
+                run_chacha(direction, records);
+            }
+            continue;
+        }
+        for record in records {
+            match direction {
+                Direction::Seal => record.seal_by_library(),
+                Direction::Open => record.open_by_library(),
+            }
+        }
+    }
+}
+
+/// The most records that a kernel is given at once.
+#[cfg(target_arch = "x86_64")]
+const RECORDS: usize = 128;
+
+/// At most [`RECORDS`], of one tier.
+#[cfg(target_arch = "x86_64")]
+fn run_chacha(direction: Direction, records: &mut [Record<'_>]) {
+    let mut messages = ArrayVec::<_, RECORDS>::new();
+    let mut tier = Tier::Portable;
+    for record in &mut *records {
+        let Keys::ChaCha(key) = &record.key.keys else {
+            continue;
+        };
+        tier = record.key.tier;
+        let (src, dst, len) = record.text.places();
+        // SAFETY: both are as long as the text, which is borrowed; they are the same or apart.
+        let message = unsafe { chacha::Message::new(key, &record.nonce, src, dst, len) };
+        messages.push(message.with_aad(record.aad).with_received(record.tag));
+    }
+    // SAFETY: the keys were made for the tier, on this machine.
+    unsafe {
+        match direction {
+            Direction::Seal => chacha::seal_messages(tier, &mut messages),
+            Direction::Open => chacha::open_messages(tier, &mut messages),
+        }
+    }
+    for (record, message) in records.iter_mut().zip(&messages) {
+        record.status = JobStatus::Done;
+        match direction {
+            Direction::Seal => record.tag = message.tag(),
+            Direction::Open if message.authentic() => {}
+            Direction::Open => {
+                record.text.output().fill(0);
+                record.status = JobStatus::AuthFailed;
+            }
+        }
     }
 }
 
@@ -334,7 +421,10 @@ impl Record<'_> {
     }
 
     fn seal_by_library(&mut self) {
-        let Keys::Library(key) = &self.key.keys;
+        #[cfg_attr(not(target_arch = "x86_64"), allow(irrefutable_let_patterns))]
+        let Keys::Library(key) = &self.key.keys else {
+            return;
+        };
         self.move_text();
         let done = key.seal(&self.nonce, self.aad, self.text.output(), &mut self.tag);
         self.status = match done {
@@ -344,7 +434,10 @@ impl Record<'_> {
     }
 
     fn open_by_library(&mut self) {
-        let Keys::Library(key) = &self.key.keys;
+        #[cfg_attr(not(target_arch = "x86_64"), allow(irrefutable_let_patterns))]
+        let Keys::Library(key) = &self.key.keys else {
+            return;
+        };
         self.move_text();
         let done = key.open(&self.nonce, self.aad, self.text.output(), &self.tag);
         self.status = match done {

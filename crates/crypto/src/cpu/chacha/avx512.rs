@@ -26,7 +26,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::flow::{Lane, Machine, OnceBlock, Side};
-use super::message::{CHACHA_BLOCK, Message};
+use super::message::{CHACHA_BLOCK, CONSTANTS, Message};
 use super::poly512;
 
 /// Lanes of one vector.
@@ -36,6 +36,7 @@ const LANES: usize = 16;
 pub(super) struct Avx512;
 
 impl Machine for Avx512 {
+    const VECTOR: usize = LANES;
     const LANES: usize = 2 * LANES;
 
     unsafe fn chacha(lanes: &[Lane]) {
@@ -55,9 +56,6 @@ impl Machine for Avx512 {
     }
 }
 
-/// "expand 32-byte k".
-const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
-
 /// The words of the state at the start, each of sixteen lanes.
 type Start = [MaybeUninit<__m512i>; 16];
 
@@ -71,7 +69,7 @@ unsafe fn chacha<const G: usize>(lanes: [&[Lane; LANES]; G]) {
     for g in 0..G {
         // SAFETY: the lanes' pointers are valid.
         unsafe {
-            if lanes[g][0].row == lanes[g][LANES - 1].row {
+            if lanes[g].iter().all(|lane| lane.row == lanes[g][0].row) {
                 one_message(lanes[g], &mut start[g]);
             } else {
                 many_messages(lanes[g], &mut start[g]);

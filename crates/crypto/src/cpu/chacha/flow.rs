@@ -29,9 +29,8 @@ pub(super) const MESSAGES: usize = 128;
 /// A piece ends when its bodies have these many bytes and its messages fill the vectors of Poly1305.
 const PIECE_BYTES: usize = 24 << 10;
 const PIECE_STEP: usize = 16;
-/// The most lanes of a machine, and what their number is a multiple of.
+/// The most lanes of a machine.
 const LANES_MAX: usize = 32;
-pub(super) const VECTOR: usize = 16;
 
 /// ChaCha20's block 0 of a message, of which r and s are the first half (RFC 8439 §2.6).
 pub(super) type OnceBlock = [u8; CHACHA_BLOCK];
@@ -62,10 +61,12 @@ impl Lane {
 
 /// A tier's instructions.
 pub(super) trait Machine {
-    /// Blocks that ChaCha20 makes at once.
+    /// Lanes of one vector.
+    const VECTOR: usize;
+    /// Blocks that ChaCha20 makes at once, in one or several vectors.
     const LANES: usize;
 
-    /// Does at most `LANES` lanes, a multiple of [`VECTOR`].
+    /// Does at most `LANES` lanes, a multiple of `VECTOR`.
     ///
     /// # Safety
     /// The processor has the instructions; each lane's pointers are valid: 32 bytes of key, 16 of row, `len` of
@@ -96,7 +97,7 @@ impl Side {
     }
 }
 
-/// Encrypts, and sets the tags. At most [`MESSAGES`] messages.
+/// Encrypts and sets the tags, where the library has not. At most [`MESSAGES`] messages.
 ///
 /// # Safety
 /// The processor has the machine's instructions; the messages keep what they promise.
@@ -104,14 +105,16 @@ pub(super) unsafe fn seal<M: Machine>(messages: &mut [Message<'_>]) {
     // SAFETY: the caller's promise.
     unsafe {
         pieces(messages, |piece, once| {
-            one_time_keys::<M>(piece, once);
-            bodies::<M>(piece);
+            let mut lanes = Lanes::<M>::new();
+            one_time_keys(&mut lanes, piece, once);
+            bodies(&mut lanes, piece);
+            lanes.flush();
             M::tags(piece, once, Side::Destination);
         });
     }
 }
 
-/// Sets the tags that the messages should have, and decrypts. At most [`MESSAGES`] messages.
+/// Sets the tags that the messages should have and decrypts, where the library has not. At most [`MESSAGES`] messages.
 ///
 /// # Safety
 /// As [`seal`].
@@ -119,9 +122,12 @@ pub(super) unsafe fn open<M: Machine>(messages: &mut [Message<'_>]) {
     // SAFETY: the caller's promise.
     unsafe {
         pieces(messages, |piece, once| {
-            one_time_keys::<M>(piece, once);
+            let mut lanes = Lanes::<M>::new();
+            one_time_keys(&mut lanes, piece, once);
+            lanes.flush();
             M::tags(piece, once, Side::Source);
-            bodies::<M>(piece);
+            bodies(&mut lanes, piece);
+            lanes.flush();
         });
     }
 }
@@ -131,7 +137,8 @@ fn pieces<'m, 'a>(
     messages: &'m mut [Message<'a>],
     mut work: impl FnMut(&mut [&'m mut Message<'a>], &mut [OnceBlock]),
 ) {
-    let mut order: ArrayVec<&'m mut Message<'a>, MESSAGES> = messages.iter_mut().collect();
+    let own = messages.iter_mut().filter(|message| !message.by_library);
+    let mut order: ArrayVec<&'m mut Message<'a>, MESSAGES> = own.collect();
     if !order.is_sorted_by(|a, b| a.len >= b.len) {
         order.sort_unstable_by_key(|message| std::cmp::Reverse(message.len));
     }
@@ -160,7 +167,7 @@ struct Lanes<M: Machine> {
 
 impl<M: Machine> Lanes<M> {
     fn new() -> Self {
-        const { assert!(M::LANES <= LANES_MAX && M::LANES.is_multiple_of(VECTOR)) };
+        const { assert!(M::LANES <= LANES_MAX && M::LANES.is_multiple_of(M::VECTOR)) };
         Self {
             lanes: [Lane::NONE; LANES_MAX],
             count: 0,
@@ -186,20 +193,24 @@ impl<M: Machine> Lanes<M> {
     /// # Safety
     /// As [`Machine::chacha`].
     unsafe fn flush(&mut self) {
-        let end = self.count.next_multiple_of(VECTOR);
+        let end = self.count.next_multiple_of(M::VECTOR);
         if let Some(&last) = self.lanes[..self.count].last() {
             self.lanes[self.count..end].fill(Lane { len: 0, ..last });
             // SAFETY: the caller's promise.
             unsafe { M::chacha(&self.lanes[..end]) };
+            self.count = 0;
         }
     }
 }
 
 /// # Safety
 /// As [`seal`].
-unsafe fn one_time_keys<M: Machine>(messages: &[&mut Message<'_>], once: &mut [OnceBlock]) {
+unsafe fn one_time_keys<M: Machine>(
+    lanes: &mut Lanes<M>,
+    messages: &[&mut Message<'_>],
+    once: &mut [OnceBlock],
+) {
     static ZEROS: OnceBlock = [0; CHACHA_BLOCK];
-    let mut lanes = Lanes::<M>::new();
     for (message, block) in messages.iter().zip(once) {
         let lane = Lane {
             key: message.key.bytes(),
@@ -212,14 +223,11 @@ unsafe fn one_time_keys<M: Machine>(messages: &[&mut Message<'_>], once: &mut [O
         // SAFETY: a block is valid for its length.
         unsafe { lanes.push(lane) };
     }
-    // SAFETY: as above.
-    unsafe { lanes.flush() };
 }
 
 /// # Safety
 /// As [`seal`].
-unsafe fn bodies<M: Machine>(messages: &[&mut Message<'_>]) {
-    let mut lanes = Lanes::<M>::new();
+unsafe fn bodies<M: Machine>(lanes: &mut Lanes<M>, messages: &[&mut Message<'_>]) {
     for message in messages {
         let mut lane = Lane {
             key: message.key.bytes(),
@@ -240,6 +248,4 @@ unsafe fn bodies<M: Machine>(messages: &[&mut Message<'_>]) {
             left = left.saturating_sub(CHACHA_BLOCK);
         }
     }
-    // SAFETY: as above.
-    unsafe { lanes.flush() };
 }

@@ -2,36 +2,45 @@
 
 use std::marker::PhantomData;
 
-use super::Key;
+use super::{Key, TAG_LEN};
 
 /// Poly1305 works on these many bytes at a time.
 pub(super) const POLY_BLOCK: usize = 16;
 /// ChaCha20 makes these many bytes at a time.
 pub(super) const CHACHA_BLOCK: usize = 64;
 
-/// One message. Its tag is an output of sealing and of opening: whether it is the right one is for the caller to say.
-pub(super) struct Message<'a> {
+/// The first row of ChaCha20's state, "expand 32-byte k".
+pub(super) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// One message.
+pub(crate) struct Message<'a> {
     pub(super) key: &'a Key,
     /// The last row of ChaCha20's state: room for the counter, nonce.
     pub(super) row: [u8; 16],
     /// The AAD's last block, padded with zeros.
-    pub(super) aad: [u8; POLY_BLOCK],
-    /// The blocks of AAD before that one; none in ESP.
-    pub(super) aad_front: &'a [u8],
+    pub(super) last_aad: [u8; POLY_BLOCK],
+    /// All of the AAD, unless it is no more than that block.
+    pub(super) aad: &'a [u8],
     pub(super) aad_len: usize,
     /// The body is read from here and written there: the same place, or apart.
     pub(super) src: *const u8,
     pub(super) dst: *mut u8,
     pub(super) len: usize,
-    pub(super) tag: [u8; 16],
+    /// The right tag: an output of sealing, and of opening by a kernel.
+    pub(super) tag: [u8; TAG_LEN],
+    /// For opening: the tag that came with the message, and whether it is the right one.
+    pub(super) received: [u8; TAG_LEN],
+    pub(super) authentic: bool,
+    /// Done already.
+    pub(super) by_library: bool,
     pub(super) buffers: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Message<'a> {
     /// # Safety
-    /// `src` is valid for reads and `dst` for writes of `len` bytes for `'a`.
+    /// `src` is valid for reads and `dst` for writes of `len` bytes for `'a`. They are the same or do not overlap.
     #[inline]
-    pub(super) unsafe fn new(
+    pub(crate) unsafe fn new(
         key: &'a Key,
         nonce: &[u8; 12],
         src: *const u8,
@@ -43,25 +52,47 @@ impl<'a> Message<'a> {
         Self {
             key,
             row,
-            aad: [0; POLY_BLOCK],
-            aad_front: &[],
+            last_aad: [0; POLY_BLOCK],
+            aad: &[],
             aad_len: 0,
             src,
             dst,
             len,
-            tag: [0; 16],
+            tag: [0; TAG_LEN],
+            received: [0; TAG_LEN],
+            authentic: false,
+            by_library: false,
             buffers: PhantomData,
         }
     }
 
     /// With AAD of any length.
-    #[cfg(test)]
-    pub(super) fn with_aad(mut self, aad: &'a [u8]) -> Self {
-        let (front, last) = aad.split_at(aad.len().saturating_sub(1) / POLY_BLOCK * POLY_BLOCK);
-        self.aad[..last.len()].copy_from_slice(last);
-        self.aad_front = front;
+    pub(crate) fn with_aad(mut self, aad: &'a [u8]) -> Self {
+        let (_, last) = aad.split_at(front_len(aad));
+        self.last_aad[..last.len()].copy_from_slice(last);
+        self.aad = aad;
         self.aad_len = aad.len();
         self
+    }
+
+    /// With the tag that came with it.
+    pub(crate) fn with_received(mut self, tag: [u8; TAG_LEN]) -> Self {
+        self.received = tag;
+        self
+    }
+
+    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
+        self.tag
+    }
+
+    /// Whether the message, opened, is authentic. If it is not, what is at its destination must not be used.
+    pub(crate) fn authentic(&self) -> bool {
+        self.authentic
+    }
+
+    /// The AAD but its last block.
+    pub(super) fn aad_front(&self) -> &'a [u8] {
+        &self.aad[..front_len(self.aad)]
     }
 
     /// Poly1305 blocks of the body, the last one perhaps short.
@@ -69,4 +100,57 @@ impl<'a> Message<'a> {
     pub(super) fn poly_blocks(&self) -> usize {
         self.len.div_ceil(POLY_BLOCK)
     }
+
+    pub(super) fn seal_by_library(&mut self) {
+        let (nonce, aad) = (self.nonce(), self.whole_aad());
+        // SAFETY: the promise of `new`.
+        let body = unsafe { self.moved_body() };
+        let mut tag = [0; TAG_LEN];
+        let sealed = self.key.library.seal(&nonce, aad, body, &mut tag);
+        debug_assert!(sealed.is_some(), "the lengths fit");
+        self.tag = tag;
+        self.by_library = true;
+    }
+
+    pub(super) fn open_by_library(&mut self) {
+        let (nonce, aad) = (self.nonce(), self.whole_aad());
+        // SAFETY: the promise of `new`.
+        let body = unsafe { self.moved_body() };
+        let opened = self.key.library.open(&nonce, aad, body, &self.received);
+        self.authentic = opened.is_some();
+        self.by_library = true;
+    }
+
+    fn nonce(&self) -> [u8; 12] {
+        let mut nonce = [0; 12];
+        nonce.copy_from_slice(&self.row[4..]);
+        nonce
+    }
+
+    fn whole_aad(&self) -> &[u8] {
+        if self.aad.is_empty() {
+            &self.last_aad[..self.aad_len]
+        } else {
+            self.aad
+        }
+    }
+
+    /// The body, where it is to be.
+    ///
+    /// # Safety
+    /// The promise of `new` is kept.
+    unsafe fn moved_body<'b>(&self) -> &'b mut [u8] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.src != self.dst {
+                self.src.copy_to(self.dst, self.len);
+            }
+            std::slice::from_raw_parts_mut(self.dst, self.len)
+        }
+    }
+}
+
+/// Bytes of the AAD before its last block.
+fn front_len(aad: &[u8]) -> usize {
+    aad.len().saturating_sub(1) / POLY_BLOCK * POLY_BLOCK
 }

@@ -10,6 +10,7 @@
 //! A number is three limbs of 44, 44 and 42 bits, as in the vector form, and may exceed them by a few bits.
 //! 2^130 = 5, and limb 3 would start at 2^132: what goes beyond limb 2 comes back times 20.
 
+use super::flow::OnceBlock;
 use super::message::{Message, POLY_BLOCK};
 use crate::plain::{Cleansed, Plain};
 
@@ -82,6 +83,11 @@ impl Number {
         self.add(block).times(r)
     }
 
+    /// The least representative, plus the s of a one-time key.
+    pub(super) fn tag_of_block(self, once: &OnceBlock) -> [u8; 16] {
+        self.tag(&Once::new(once).s.0)
+    }
+
     /// The least representative, plus s.
     pub(super) fn tag(self, s: &[u8; 16]) -> [u8; 16] {
         let [mut h0, mut h1, mut h2] = self.0;
@@ -111,6 +117,84 @@ impl Number {
     }
 }
 
+impl Number {
+    /// As five limbs of 26 bits.
+    pub(super) fn limbs_26(self) -> [u64; 5] {
+        let [h0, h1, h2] = self.times(Self([1, 0, 0])).0;
+        // The limbs have no more than a bit too much.
+        let low = u128::from(h0) + (u128::from(h1) << 44) + (u128::from(h2 & 0xffff) << 88);
+        let mask = (1 << 26) - 1;
+        let limb = |at: u32| (low >> (26 * at)) as u64 & mask;
+        let top = (low >> 104) as u64 + (h2 >> 16);
+        [limb(0), limb(1), limb(2), limb(3), top]
+    }
+
+    /// From five limbs of 26 bits or a little more.
+    pub(super) fn from_limbs_26(limbs: [u64; 5]) -> Self {
+        let low = (0..4).fold(0, |sum, at| sum + (u128::from(limbs[at]) << (26 * at)));
+        let limb = |bits: u32| (low >> bits) as u64;
+        Self([
+            limb(0) & MASK_44,
+            limb(44) & MASK_44,
+            limb(88) + (limbs[4] << 16),
+        ])
+    }
+}
+
+/// About what each way to a tag costs on a machine, in cycles.
+pub(super) struct Costs {
+    /// Lanes of a group.
+    pub(super) lanes: usize,
+    /// A block in each lane of a group across messages, or of two groups.
+    pub(super) one_group: usize,
+    pub(super) two_groups: usize,
+    /// Along a message: the powers of r, and then each so many blocks.
+    pub(super) powers: usize,
+    pub(super) along: usize,
+    pub(super) along_step: usize,
+    /// A block by itself.
+    pub(super) alone: usize,
+}
+
+impl Costs {
+    fn alone(&self, blocks: usize) -> usize {
+        (blocks + 3) * self.alone
+    }
+
+    fn along(&self, blocks: usize) -> usize {
+        self.powers + blocks / self.along * self.along_step
+    }
+
+    /// Whether a single message is best done a block at a time.
+    pub(super) fn alone_is_best(&self, blocks: usize) -> bool {
+        self.alone(blocks) <= self.along(blocks)
+    }
+}
+
+/// How many messages are better done singly, of those for two groups of lanes. They are sorted, the longest first.
+pub(super) fn single_count(costs: &Costs, messages: &[&mut Message<'_>]) -> usize {
+    let (mut best, mut best_cost, mut singles) = (0, usize::MAX, 0);
+    for split in 0..=messages.len() {
+        let across = messages.get(split).map_or(0, |longest| {
+            let few = messages.len() - split <= costs.lanes;
+            let step = if few {
+                costs.one_group
+            } else {
+                costs.two_groups
+            };
+            (longest.poly_blocks() + 4) * step
+        });
+        if singles + across < best_cost {
+            (best, best_cost) = (split, singles + across);
+        }
+        if let Some(message) = messages.get(split) {
+            let blocks = message.poly_blocks();
+            singles += costs.alone(blocks).min(costs.along(blocks));
+        }
+    }
+    best
+}
+
 /// The two little-endian halves of a block.
 #[inline]
 pub(super) fn halves(block: &[u8; 16]) -> (u64, u64) {
@@ -125,7 +209,7 @@ pub(super) struct Once {
 }
 
 impl Once {
-    pub(super) fn new(block: &[u8; 64]) -> Self {
+    pub(super) fn new(block: &OnceBlock) -> Self {
         let (mut r, mut s) = ([0; 16], [0; 16]);
         r.copy_from_slice(&block[..16]);
         s.copy_from_slice(&block[16..32]);
@@ -143,12 +227,12 @@ impl Once {
         if message.aad_len == 0 {
             return h;
         }
-        h.absorb(&message.aad, self.r.0)
+        h.absorb(&message.last_aad, self.r.0)
     }
 
     /// The accumulator behind the AAD but its last block.
     pub(super) fn after_aad_front(&self, message: &Message<'_>) -> Number {
-        let (blocks, _) = message.aad_front.as_chunks::<POLY_BLOCK>();
+        let (blocks, _) = message.aad_front().as_chunks::<POLY_BLOCK>();
         blocks
             .iter()
             .fold(Number::ZERO, |h, block| h.absorb(block, self.r.0))

@@ -13,8 +13,8 @@
 //!
 //! 1. Across messages nothing is set up and nothing added up, whatever the length: best for messages of about the same
 //!    length. Two groups of eight hide each other's latencies.
-//! 2. Powers of r cost a few hundred cycles: along a message pays for a long one among short ones. [`tags`] weighs, by
-//!    the lengths alone, how many of the longest messages go that way.
+//! 2. Powers of r cost a few hundred cycles: along a message pays for a long one among short ones. [`single_count`]
+//!    weighs, by the lengths alone, how many of the longest messages go that way.
 //! 3. Two vectors with four blocks each become low and high halves by two shuffles; the lanes are then in the order of
 //!    [`ORDER`], which is all the same to a sum.
 //! 4. What a stream lacks to sixteen blocks is missing at its front, where zeros change nothing.
@@ -23,26 +23,30 @@ use std::arch::x86_64::*;
 
 use super::flow::{OnceBlock, Side};
 use super::message::{Message, POLY_BLOCK};
-use super::poly::{CLAMP_HIGH, CLAMP_LOW, HIGH, MASK_42, MASK_44, Number, Once};
+use super::poly::{
+    CLAMP_HIGH, CLAMP_LOW, Costs, HIGH, MASK_42, MASK_44, Number, Once, single_count,
+};
 use crate::plain::Cleansed;
 
 const LANES: usize = 8;
 /// Messages in flight across lanes.
 const ACROSS: usize = 2 * LANES;
 
-/// About what each way costs, in cycles: a block of eight lanes alone, of twice eight; the set-up of powers and
-/// sixteen blocks with them; a block by itself.
-const COST_8: usize = 35;
-const COST_16: usize = 52;
-const COST_POWERS: usize = 420;
-const COST_ALONG_16: usize = 56;
-const COST_ALONE: usize = 17;
+const COSTS: Costs = Costs {
+    lanes: LANES,
+    one_group: 35,
+    two_groups: 52,
+    powers: 420,
+    along: 16,
+    along_step: 56,
+    alone: 17,
+};
 
 /// # Safety
 /// As [`super::flow::Machine::tags`].
 pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock], text: Side) {
     for (messages, once) in messages.chunks_mut(ACROSS).zip(once.chunks(ACROSS)) {
-        let split = cheapest(messages);
+        let split = single_count(&COSTS, messages);
         let (singles, rest) = messages.split_at_mut(split);
         for (message, once) in singles.iter_mut().zip(once) {
             // SAFETY: the caller's promise.
@@ -59,42 +63,14 @@ pub(super) unsafe fn tags(messages: &mut [&mut Message<'_>], once: &[OnceBlock],
     }
 }
 
-/// How many of the longest messages are better done singly.
-fn cheapest(messages: &[&mut Message<'_>]) -> usize {
-    let (mut best, mut best_cost, mut singles) = (0, usize::MAX, 0);
-    for split in 0..=messages.len() {
-        let across = messages.get(split).map_or(0, |longest| {
-            let few = messages.len() - split <= LANES;
-            (longest.poly_blocks() + 4) * if few { COST_8 } else { COST_16 }
-        });
-        if singles + across < best_cost {
-            (best, best_cost) = (split, singles + across);
-        }
-        if let Some(message) = messages.get(split) {
-            let blocks = message.poly_blocks();
-            singles += alone_cost(blocks).min(along_cost(blocks));
-        }
-    }
-    best
-}
-
-fn alone_cost(blocks: usize) -> usize {
-    (blocks + 3) * COST_ALONE
-}
-
-fn along_cost(blocks: usize) -> usize {
-    COST_POWERS + blocks / 16 * COST_ALONG_16
-}
-
 /// # Safety
 /// The processor has the instructions; `text` is valid for the message's length.
 unsafe fn single(message: &Message<'_>, once: &OnceBlock, text: *const u8) -> [u8; 16] {
     let once = Once::new(once);
-    let blocks = message.poly_blocks();
     let h = once.after_aad(message);
     // SAFETY: the caller's promise.
     unsafe {
-        if alone_cost(blocks) <= along_cost(blocks) {
+        if COSTS.alone_is_best(message.poly_blocks()) {
             return once.finish(message, text, 0, h);
         }
         let whole = message.len / POLY_BLOCK;
@@ -384,12 +360,12 @@ fn after_aad(
     let mut h = Numbers::zero();
     if table
         .iter()
-        .any(|&lane| !messages[lane].aad_front.is_empty())
+        .any(|&lane| !messages[lane].aad_front().is_empty())
     {
         let fronts = table.map(|lane| Once::new(&once[lane]).after_aad_front(messages[lane]));
         h = transposed(&fronts);
     }
-    let aad = table.map(|lane| messages[lane].aad.as_ptr());
+    let aad = table.map(|lane| messages[lane].last_aad.as_ptr());
     // SAFETY: a block of AAD has 16 bytes.
     let (low, high) = unsafe { load_blocks(&aad, 0) };
     let lengths = load(&table.map(|lane| messages[lane].aad_len as u64));

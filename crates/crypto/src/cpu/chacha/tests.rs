@@ -1,6 +1,6 @@
 //! Every tier against the library, and where the library has no say against arithmetic written down plainly.
 
-use std::marker::PhantomData;
+use esplanade_testkit::vectors::primitive_files;
 
 use super::flow::{self, MESSAGES};
 use super::message::Message;
@@ -132,9 +132,9 @@ fn check(tier: Tier, cases: &[Case]) {
         // SAFETY: the tier is available.
         unsafe {
             if opening {
-                super::open(tier, &mut messages);
+                super::open_by_kernel(tier, &mut messages);
             } else {
-                super::seal(tier, &mut messages);
+                super::seal_by_kernel(tier, &mut messages);
             }
         }
         let tags: Vec<[u8; 16]> = messages.iter().map(|message| message.tag).collect();
@@ -414,17 +414,11 @@ fn poly1305_at_its_limits() {
             }
             let mut messages: Vec<Message<'_>> = texts
                 .iter()
-                .map(|text| Message {
-                    key: &key,
-                    row: [0; 16],
-                    aad: edges[0],
-                    aad_front: &[],
-                    aad_len: 16,
-                    src: text.as_ptr().cast(),
-                    dst: std::ptr::null_mut(),
-                    len: 16 * blocks,
-                    tag: [0; 16],
-                    buffers: PhantomData,
+                .map(|text| {
+                    let (src, dst) = (text.as_ptr().cast(), std::ptr::null_mut());
+                    // SAFETY: the text is as long as it is; nothing is written.
+                    let message = unsafe { Message::new(&key, &[0; 12], src, dst, 16 * blocks) };
+                    message.with_aad(&edges[0])
                 })
                 .collect();
             let mut refs: Vec<&mut Message<'_>> = messages.iter_mut().collect();
@@ -438,6 +432,43 @@ fn poly1305_at_its_limits() {
                     plain_poly::tag(once, &all),
                     "{tier}, round {round}"
                 );
+            }
+        }
+    }
+}
+
+/// Wycheproof's vectors and those of the RFCs.
+#[test]
+fn published_vectors() {
+    let files = primitive_files();
+    let files = files.iter().filter(|f| f.algorithm == "ChaCha20-Poly1305");
+    let cases: Vec<_> = files.flat_map(|file| &file.cases).collect();
+    assert!(cases.len() >= 300, "{} cases", cases.len());
+    for tier in tiers() {
+        for cases in cases.chunks(50) {
+            let keys: Vec<Box<Key>> = cases
+                .iter()
+                .map(|case| {
+                    let material = [&case.key[..], &[0; 4]].concat();
+                    let material = material.try_into().expect("32 bytes of key");
+                    key(tier, &material).expect("a good key")
+                })
+                .collect();
+            let mut bodies: Vec<Vec<u8>> = cases.iter().map(|case| case.input.clone()).collect();
+            let mut messages: Vec<Message<'_>> = Vec::new();
+            for ((case, key), body) in cases.iter().zip(&keys).zip(&mut bodies) {
+                let nonce = case.iv[..].try_into().expect("twelve bytes");
+                let at = body.as_mut_ptr();
+                // SAFETY: the body is as long as it is.
+                let message = unsafe { Message::new(key, nonce, at, at, body.len()) };
+                messages.push(message.with_aad(&case.aad));
+            }
+            // SAFETY: the tier is available.
+            unsafe { super::seal_by_kernel(tier, &mut messages) };
+            let tags: Vec<_> = messages.iter().map(|message| message.tag).collect();
+            for ((case, body), tag) in cases.iter().zip(&bodies).zip(&tags) {
+                let same = body == &case.output && tag[..] == case.icv[..];
+                assert_eq!(same, case.valid, "{tier}: {}", case.name);
             }
         }
     }
