@@ -1,7 +1,9 @@
 //! Every tier gives what the library gives, whatever the mix of lengths, keys and algorithms.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use super::Key;
 use crate::cpu::{self, Tier};
 use crate::{Batch, Direction, Job, JobStatus, KeyContext, Transform};
 
@@ -303,4 +305,18 @@ fn the_high_half_of_the_sequence_number_counts_under_esn() {
             }
         }
     }
+}
+
+#[test]
+fn dropped_keys_are_wiped() {
+    let tier = tiers().next().expect("a machine with kernels");
+    let transform = Transform::from_name("AES_CBC_256/HMAC_SHA2_256_128").expect("a transform");
+    let material = vec![0x5a; transform.key_material_len()];
+    let key = Key::new(tier, transform, true, &material).expect("a kernel");
+    let mut key = ManuallyDrop::new(*key);
+    assert!(key.round_keys.as_flattened().iter().any(|&byte| byte != 0));
+    // SAFETY: not used as a key any more; its fields are plain integers whose memory stays.
+    unsafe { ManuallyDrop::drop(&mut key) };
+    assert_eq!(key.round_keys, [[0; 16]; 15]);
+    assert_eq!((key.mac.inner, key.mac.outer), ([0; 8], [0; 8]));
 }
