@@ -9,7 +9,9 @@
 //!
 //! 1. All rounds are unrolled: the variables change their names instead of their places, and the schedule of the
 //!    message is a ring of sixteen registers.
-//! 2. Choice, majority and the sum of three bits are one instruction each where the processor has one for them.
+//! 2. A step of MD5 waits for the step before it. What does not depend on that one is added first, and is opaque to the
+//!    compiler, which would otherwise add the constant last.
+//! 3. Choice, majority and the sum of three bits are one instruction each where the processor has one for them.
 
 use super::simd::Simd;
 
@@ -178,7 +180,7 @@ impl Hash for Md5 {
                 const A: usize = (64 - $t) % 4;
                 const ROTATIONS: [i32; 4] = $rotations;
                 let f = s.$f(v[(A + $x) % 4], v[(A + $y) % 4], v[(A + $z) % 4]);
-                let sum = s.add(s.add(v[A], s.splat(MD5_T[$t])), w[$word % 16]);
+                let sum = s.opaque(s.add(s.add(v[A], s.splat(MD5_T[$t])), w[$word % 16]));
                 let sum = s.rotate_left::<{ ROTATIONS[$t % 4] }>(s.add(sum, f));
                 v[A] = s.add(v[(A + 1) % 4], sum);
             }};

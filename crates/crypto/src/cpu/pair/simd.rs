@@ -25,6 +25,8 @@ pub(super) trait Simd: Copy {
     fn majority(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `b ^ (a | !c)`
     fn xor_or_not(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `v`, of which the compiler does not know how it came about: it does not reorder the sums before and after.
+    fn opaque(self, v: Self::V) -> Self::V;
     fn rotate_left<const N: i32>(self, v: Self::V) -> Self::V;
     fn shift_right<const N: i32>(self, v: Self::V) -> Self::V;
     /// Big endian to little endian and back.

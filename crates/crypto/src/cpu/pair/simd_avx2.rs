@@ -1,5 +1,6 @@
 //! Eight lanes in AVX2.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::simd::{Row, Simd};
@@ -79,6 +80,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn opaque(self, v: __m256i) -> __m256i {
+        avx2!(opaque(v))
+    }
+
+    #[inline(always)]
     fn rotate_left<const N: i32>(self, v: __m256i) -> __m256i {
         avx2!(_mm256_or_si256(
             _mm256_sll_epi32(v, _mm_cvtsi32_si128(N)),
@@ -137,6 +143,14 @@ impl Simd for Avx2 {
         // SAFETY: the caller's promise.
         unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from, len.min(64)) };
     }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn opaque(mut v: __m256i) -> __m256i {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
 }
 
 /// In quarters of the memory, w is a word and the numbers are lanes:

@@ -1,5 +1,6 @@
 //! Sixteen lanes in AVX-512.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::simd::{Row, Simd};
@@ -75,6 +76,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn opaque(self, v: __m512i) -> __m512i {
+        avx512!(opaque(v))
+    }
+
+    #[inline(always)]
     fn rotate_left<const N: i32>(self, v: __m512i) -> __m512i {
         avx512!(_mm512_rol_epi32::<N>(v))
     }
@@ -126,6 +132,14 @@ impl Simd for Avx512 {
             _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes);
         });
     }
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn opaque(mut v: __m512i) -> __m512i {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+    v
 }
 
 /// Halves of 32 bytes are put in pairs while they are loaded, which spares a quarter of the shuffles of a transposition
