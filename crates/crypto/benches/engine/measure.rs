@@ -127,7 +127,8 @@ impl<'a> Race<'a> {
             _ => Turn {
                 warm: all.min(WARM_MAX.div_duration_f64(one) as usize),
                 calls,
-                samples: SAMPLES_OF_TURN,
+                // The slowest would take all of the time.
+                samples: if one > WARM_MAX { 1 } else { SAMPLES_OF_TURN },
             },
         }
     }
