@@ -39,11 +39,15 @@ use arrayvec::ArrayVec;
 
 use crate::aead::EvpKey;
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::chacha;
+use crate::cpu::records::{RECORDS, RecordKernel, RecordWork, Waiting};
 use crate::cpu::{self, Tier};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::{chacha, gcm};
+use crate::iana::Encryption;
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
 use crate::self_test::SelfTestError;
+use crate::transform::Transform;
 
 /// An ESP packet in a buffer of its own.
 #[derive(Debug)]
@@ -118,6 +122,20 @@ impl AeadAlgorithm {
         }
     }
 
+    /// The ESP transform that has it.
+    pub(crate) const fn in_esp(self) -> Transform {
+        let (cipher, key_bits) = match self {
+            Self::Aes128Gcm => (Encryption::AesGcm16, 128),
+            Self::Aes192Gcm => (Encryption::AesGcm16, 192),
+            Self::Aes256Gcm => (Encryption::AesGcm16, 256),
+            Self::ChaCha20Poly1305 => (Encryption::ChaCha20Poly1305, 0),
+        };
+        match Transform::esp(cipher, key_bits, None) {
+            Some(transform) => transform,
+            None => unreachable!(),
+        }
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Aes128Gcm => "AES-128-GCM",
@@ -169,16 +187,24 @@ pub struct AeadKey {
 enum Keys {
     Library(EvpKey),
     #[cfg(target_arch = "x86_64")]
+    Gcm(Box<gcm::Key>),
+    #[cfg(target_arch = "x86_64")]
     ChaCha(Box<chacha::Key>),
 }
 
 impl Keys {
     fn new(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
-        if algorithm == AeadAlgorithm::ChaCha20Poly1305
-            && let Some(key) = chacha::Key::general(tier, key)
         {
-            return Some(Self::ChaCha(key));
+            let kernel = match algorithm {
+                AeadAlgorithm::ChaCha20Poly1305 => {
+                    chacha::Key::general(tier, key).map(Self::ChaCha)
+                }
+                _ => gcm::Key::general(tier, key).map(Self::Gcm),
+            };
+            if kernel.is_some() {
+                return kernel;
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = tier;
@@ -254,15 +280,15 @@ enum Text<'a> {
 }
 
 impl Text<'_> {
-    /// Source, destination, and the length of both.
+    /// Where it is read, where it is written, and its length.
     #[cfg(target_arch = "x86_64")]
-    fn places(&mut self) -> (*const u8, *mut u8, usize) {
+    fn pointers(&mut self) -> (*const u8, *mut u8, usize) {
         match self {
             Self::InPlace(text) => {
-                let at = text.as_mut_ptr();
-                (at.cast_const(), at, text.len())
+                let place = text.as_mut_ptr();
+                (place.cast_const(), place, text.len())
             }
-            Self::Apart { from, to } => (from.as_ptr(), to.as_mut_ptr(), to.len()),
+            Self::Apart { from, to } => (from.as_ptr(), to.as_mut_ptr(), from.len()),
         }
     }
 
@@ -354,95 +380,108 @@ pub fn open_records(records: &mut [Record<'_>]) {
     run(Direction::Open, records);
 }
 
-/// Does records one behind the other whose keys are for one kernel together.
 fn run(direction: Direction, records: &mut [Record<'_>]) {
-    let kernel = |record: &Record<'_>| (std::mem::discriminant(&record.key.keys), record.key.tier);
-    for records in records.chunk_by_mut(|a, b| kernel(a) == kernel(b)) {
-        #[cfg(target_arch = "x86_64")]
-        if records.iter().all(|record| record.key.has_kernel()) {
-            for records in records.chunks_mut(RECORDS) {
-                run_chacha(direction, records);
-            }
-            continue;
+    for record in records.iter_mut() {
+        if let Keys::Library(key) = &record.key.keys {
+            record.run_by_library(direction, key);
         }
-        for record in records {
-            match direction {
-                Direction::Seal => record.seal_by_library(),
-                Direction::Open => record.open_by_library(),
-            }
-        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    for tier in Tier::ALL {
+        run_kernel(direction, tier, records, |keys| match keys {
+            Keys::Gcm(key) => Some(&**key),
+            _ => None,
+        });
+        run_kernel(direction, tier, records, |keys| match keys {
+            Keys::ChaCha(key) => Some(&**key),
+            _ => None,
+        });
     }
 }
 
-/// The most records that a kernel is given at once.
+/// Does the records whose keys are of the kernel and the tier.
 #[cfg(target_arch = "x86_64")]
-const RECORDS: usize = 128;
-
-/// At most [`RECORDS`], of one tier.
-#[cfg(target_arch = "x86_64")]
-fn run_chacha(direction: Direction, records: &mut [Record<'_>]) {
-    let mut messages = ArrayVec::<_, RECORDS>::new();
-    let mut tier = Tier::Portable;
-    for record in &mut *records {
-        let Keys::ChaCha(key) = &record.key.keys else {
+fn run_kernel<'a, K: RecordKernel + 'a>(
+    direction: Direction,
+    tier: Tier,
+    records: &mut [Record<'a>],
+    of: impl Fn(&'a Keys) -> Option<&'a K>,
+) {
+    let mut waiting = Waiting::new(tier);
+    for number in 0..records.len() {
+        let record = &mut records[number];
+        let key = record.key;
+        if key.tier != tier {
             continue;
-        };
-        tier = record.key.tier;
-        let (src, dst, len) = record.text.places();
-        // SAFETY: both are as long as the text, which is borrowed; they are the same or apart.
-        let message = unsafe { chacha::Message::new(key, &record.nonce, src, dst, len) };
-        messages.push(message.with_aad(record.aad).with_received(record.tag));
-    }
-    // SAFETY: the keys were made for the tier, on this machine.
-    unsafe {
-        match direction {
-            Direction::Seal => chacha::seal_messages(tier, &mut messages),
-            Direction::Open => chacha::open_messages(tier, &mut messages),
+        }
+        let Some(key) = of(&key.keys) else { continue };
+        let (from, to, len) = record.text.pointers();
+        waiting.push(
+            number,
+            RecordWork {
+                key,
+                nonce: record.nonce,
+                aad: record.aad,
+                from,
+                to,
+                len,
+                tag: record.tag,
+            },
+        );
+        if waiting.is_full() {
+            flush(direction, &mut waiting, records);
         }
     }
-    for (record, message) in records.iter_mut().zip(&messages) {
-        record.status = JobStatus::Done;
-        match direction {
-            Direction::Seal => record.tag = message.tag(),
-            Direction::Open if message.authentic() => {}
-            Direction::Open => {
-                record.text.output().fill(0);
-                record.status = JobStatus::AuthFailed;
-            }
-        }
+    flush(direction, &mut waiting, records);
+}
+
+#[cfg(target_arch = "x86_64")]
+fn flush<K: RecordKernel>(
+    direction: Direction,
+    waiting: &mut Waiting<'_, K>,
+    records: &mut [Record<'_>],
+) {
+    if waiting.is_empty() {
+        return;
+    }
+    let mut results = ArrayVec::<_, RECORDS>::new();
+    match direction {
+        // SAFETY: a key of the tier has been made; the records borrow their buffers for longer than the call.
+        Direction::Seal => unsafe {
+            waiting.seal(|number, tag| results.push((number, JobStatus::Done, tag)));
+        },
+        // SAFETY: as above.
+        Direction::Open => unsafe {
+            waiting.open(|number, authentic| {
+                let status = match authentic {
+                    true => JobStatus::Done,
+                    false => JobStatus::AuthFailed,
+                };
+                results.push((number, status, records[number].tag));
+            });
+        },
+    }
+    for (number, status, tag) in results {
+        records[number].status = status;
+        records[number].tag = tag;
     }
 }
 
 impl Record<'_> {
-    fn move_text(&mut self) {
+    fn run_by_library(&mut self, direction: Direction, key: &EvpKey) {
         if let Text::Apart { from, to } = &mut self.text {
             to.copy_from_slice(from);
         }
-    }
-
-    fn seal_by_library(&mut self) {
-        #[cfg_attr(not(target_arch = "x86_64"), allow(irrefutable_let_patterns))]
-        let Keys::Library(key) = &self.key.keys else {
-            return;
-        };
-        self.move_text();
-        let done = key.seal(&self.nonce, self.aad, self.text.output(), &mut self.tag);
-        self.status = match done {
-            Some(()) => JobStatus::Done,
-            None => JobStatus::Malformed,
-        };
-    }
-
-    fn open_by_library(&mut self) {
-        #[cfg_attr(not(target_arch = "x86_64"), allow(irrefutable_let_patterns))]
-        let Keys::Library(key) = &self.key.keys else {
-            return;
-        };
-        self.move_text();
-        let done = key.open(&self.nonce, self.aad, self.text.output(), &self.tag);
-        self.status = match done {
-            Some(()) => JobStatus::Done,
-            None => JobStatus::AuthFailed,
+        let text = self.text.output();
+        self.status = match direction {
+            Direction::Seal => match key.seal(&self.nonce, self.aad, text, &mut self.tag) {
+                Some(()) => JobStatus::Done,
+                None => JobStatus::Malformed,
+            },
+            Direction::Open => match key.open(&self.nonce, self.aad, text, &self.tag) {
+                Some(()) => JobStatus::Done,
+                None => JobStatus::AuthFailed,
+            },
         };
     }
 }

@@ -10,7 +10,7 @@ use crate::cpu::{self, Tier};
 use crate::esp::HEADER_LEN;
 use crate::job::JobStatus;
 use crate::key::KeyContext;
-use crate::lookaside::{self, EspPacket};
+use crate::lookaside::{self, AeadAlgorithm, AeadKey, EspPacket, Record};
 use crate::transform::{Protocol, Transform};
 
 /// A line: transform, esn, sequence, offset of AH's ICV, key material, packet before and after sealing.
@@ -46,6 +46,13 @@ pub fn run(tier: Tier) -> Result<(), SelfTestError> {
             check(tier, transform, answer).map_err(failed)?;
         }
         check_batch(tier, transform, known).map_err(failed)?;
+    }
+    for algorithm in AeadAlgorithm::ALL {
+        check_records(tier, algorithm).map_err(|step| SelfTestError {
+            tier,
+            transform: algorithm.in_esp(),
+            step,
+        })?;
     }
     Ok(())
 }
@@ -250,6 +257,60 @@ fn open_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static s
     Ok(())
 }
 
+/// A batch of records of a general AEAD, beside aws-lc, which has passed its own test.
+fn check_records(tier: Tier, algorithm: AeadAlgorithm) -> Result<(), &'static str> {
+    const WRONG: &str = "a batch of records gives another text or tag";
+    let key: Vec<u8> = (1..=algorithm.key_len() as u8).collect();
+    let make = |tier| AeadKey::for_tier(tier, algorithm, &key).map_err(|_| WRONG);
+    let (ours, reference) = (make(tier)?, make(Tier::Portable)?);
+    if !ours.has_kernel() {
+        return Ok(());
+    }
+    let len = |number: usize| match number % 40 {
+        11 => 1400 + number,
+        _ => number * 13 % 190,
+    };
+    let plain: Vec<Vec<u8>> = (0..128 + 9)
+        .map(|number| (0..len(number)).map(|at| (at * 7 + number) as u8).collect())
+        .collect();
+    let nonce = |number: usize| [number as u8; lookaside::NONCE_LEN];
+    let aad = |number: usize| &key[..number % 14];
+    let seal = |key: &AeadKey, texts: &mut [Vec<u8>]| -> Result<Vec<_>, _> {
+        let mut records = Vec::new();
+        for (number, text) in texts.iter_mut().enumerate() {
+            let record = Record::in_place(key, nonce(number), aad(number), text);
+            records.push(record.map_err(|_| WRONG)?);
+        }
+        lookaside::seal_records(&mut records);
+        Ok(records.iter().map(|record| *record.tag()).collect())
+    };
+    let (mut sealed, mut expected) = (plain.clone(), plain.clone());
+    let tags = seal(&ours, &mut sealed)?;
+    if tags != seal(&reference, &mut expected)? || sealed != expected {
+        return Err(WRONG);
+    }
+    let forged = |number: usize| number % 5 == 2;
+    let mut records = Vec::new();
+    for (number, (text, mut tag)) in sealed.iter_mut().zip(tags).enumerate() {
+        tag[number % tag.len()] ^= u8::from(forged(number));
+        let record = Record::in_place(&ours, nonce(number), aad(number), text);
+        records.push(record.map_err(|_| WRONG)?.with_tag(tag));
+    }
+    lookaside::open_records(&mut records);
+    let statuses: Vec<JobStatus> = records.iter().map(Record::status).collect();
+    for (number, (text, plain)) in sealed.iter().zip(&plain).enumerate() {
+        let good = match (forged(number), statuses[number]) {
+            (false, JobStatus::Done) => text == plain,
+            (true, JobStatus::AuthFailed) => text.iter().all(|&byte| byte == 0),
+            _ => false,
+        };
+        if !good {
+            return Err("opening a batch of records gives another text");
+        }
+    }
+    Ok(())
+}
+
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) {
@@ -305,6 +366,33 @@ mod tests {
                     let noticed = check_batch(tier, transform, &known);
                     assert_eq!(noticed, Err(step), "{tier} {name} lane {lane}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_lane_of_records_is_noticed() {
+        for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
+            for algorithm in AeadAlgorithm::ALL {
+                let key = AeadKey::for_tier(tier, algorithm, &[7; 32][..algorithm.key_len()]);
+                if !key.expect("a good key").has_kernel() {
+                    continue;
+                }
+                for effect in [
+                    Effect::Sealed,
+                    Effect::Opened,
+                    Effect::Accepted,
+                    Effect::Refused,
+                ] {
+                    // A forged one, or a good one that has a text.
+                    let lane = if effect == Effect::Accepted { 57 } else { 53 };
+                    let _broken = fault::inject(tier, lane, effect);
+                    assert!(
+                        check_records(tier, algorithm).is_err(),
+                        "{tier} {algorithm} {effect:?}"
+                    );
+                }
+                assert_eq!(check_records(tier, algorithm), Ok(()));
             }
         }
     }

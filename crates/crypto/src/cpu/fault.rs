@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use super::records::RecordWork;
 use super::{Tier, Work};
 
 /// What is wrong with the lane.
@@ -63,6 +64,31 @@ pub(super) unsafe fn opened<K>(
         // SAFETY: the body's first byte.
         unsafe { *work.packet.add(body) ^= 1 };
     }
+    judge(tier, authentic);
+}
+
+pub(super) fn sealed_records<K>(tier: Tier, records: &mut [RecordWork<'_, K>]) {
+    if let Some(record) = lane(tier, Effect::Sealed).and_then(|lane| records.get_mut(lane)) {
+        record.tag[3] ^= 0x20;
+    }
+}
+
+/// # Safety
+/// The records' outputs may be written.
+pub(super) unsafe fn opened_records<K>(
+    tier: Tier,
+    records: &[RecordWork<'_, K>],
+    authentic: &mut [bool],
+) {
+    if let Some(record) = lane(tier, Effect::Opened).and_then(|lane| records.get(lane)) {
+        // SAFETY: one of the output's bytes.
+        unsafe { *record.to.add(record.len / 2) ^= 1 };
+    }
+    judge(tier, authentic);
+}
+
+/// Says of the broken lane's packet or record what the fault says.
+fn judge(tier: Tier, authentic: &mut [bool]) {
     for (effect, verdict) in [(Effect::Accepted, true), (Effect::Refused, false)] {
         if let Some(authentic) = lane(tier, effect).and_then(|lane| authentic.get_mut(lane)) {
             *authentic = verdict;

@@ -23,6 +23,8 @@ pub(crate) mod gcm;
 mod group;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod pair;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod records;
 mod registers;
 pub mod tier;
 mod work;

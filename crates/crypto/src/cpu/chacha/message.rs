@@ -13,7 +13,7 @@ pub(super) const CHACHA_BLOCK: usize = 64;
 pub(super) const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// One message.
-pub(crate) struct Message<'a> {
+pub(super) struct Message<'a> {
     pub(super) key: &'a Key,
     /// The last row of ChaCha20's state: room for the counter, nonce.
     pub(super) row: [u8; 16],
@@ -40,7 +40,7 @@ impl<'a> Message<'a> {
     /// # Safety
     /// `src` is valid for reads and `dst` for writes of `len` bytes for `'a`. They are the same or do not overlap.
     #[inline]
-    pub(crate) unsafe fn new(
+    pub(super) unsafe fn new(
         key: &'a Key,
         nonce: &[u8; 12],
         src: *const u8,
@@ -67,7 +67,7 @@ impl<'a> Message<'a> {
     }
 
     /// With AAD of any length.
-    pub(crate) fn with_aad(mut self, aad: &'a [u8]) -> Self {
+    pub(super) fn with_aad(mut self, aad: &'a [u8]) -> Self {
         let (_, last) = aad.split_at(front_len(aad));
         self.last_aad[..last.len()].copy_from_slice(last);
         self.aad = aad;
@@ -76,18 +76,9 @@ impl<'a> Message<'a> {
     }
 
     /// With the tag that came with it.
-    pub(crate) fn with_received(mut self, tag: [u8; TAG_LEN]) -> Self {
+    pub(super) fn with_received(mut self, tag: [u8; TAG_LEN]) -> Self {
         self.received = tag;
         self
-    }
-
-    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
-        self.tag
-    }
-
-    /// Whether the message, opened, is authentic. If it is not, what is at its destination must not be used.
-    pub(crate) fn authentic(&self) -> bool {
-        self.authentic
     }
 
     /// The AAD but its last block.

@@ -4,7 +4,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::{Kernel, Tier, Work, registers};
+use super::{Kernel, Tier, Work};
 use crate::aead::EvpKey;
 use crate::key::Keys;
 use crate::lookaside::AeadAlgorithm;
@@ -18,10 +18,11 @@ mod message;
 mod poly;
 mod poly256;
 mod poly512;
+mod records;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use message::Message;
+use message::Message;
 
 /// SPI and sequence number.
 const HEADER_LEN: usize = 8;
@@ -170,34 +171,6 @@ impl Kernel for Key {
     }
 }
 
-/// Seals messages of one tier, and leaves nothing in the registers.
-///
-/// # Safety
-/// Their keys were made for the tier; the messages keep what they promise.
-pub(crate) unsafe fn seal_messages(tier: Tier, messages: &mut [Message<'_>]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        for messages in messages.chunks_mut(flow::MESSAGES) {
-            seal(tier, messages);
-        }
-        registers::zero(tier);
-    }
-}
-
-/// Opens messages of one tier, and leaves nothing in the registers.
-///
-/// # Safety
-/// As [`seal_messages`].
-pub(crate) unsafe fn open_messages(tier: Tier, messages: &mut [Message<'_>]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        for messages in messages.chunks_mut(flow::MESSAGES) {
-            open(tier, messages);
-        }
-        registers::zero(tier);
-    }
-}
-
 /// The longest message that is not the library's, which is faster where lanes stay empty, and in the narrow tier for
 /// long messages: its Poly1305 runs in the scalar units beside its ChaCha20. As measured on Zen 5.
 fn longest(tier: Tier, messages: &[Message<'_>]) -> Option<usize> {
@@ -210,8 +183,10 @@ fn longest(tier: Tier, messages: &[Message<'_>]) -> Option<usize> {
     }
 }
 
+/// At most [`flow::MESSAGES`].
+///
 /// # Safety
-/// As [`seal_messages`]; no more than [`flow::MESSAGES`].
+/// Their keys were made for the tier; the messages keep what they promise.
 unsafe fn seal(tier: Tier, messages: &mut [Message<'_>]) {
     let longest = longest(tier, messages);
     for message in &mut *messages {

@@ -178,6 +178,24 @@ fn substitute(word: u32) -> u32 {
     _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(words)) as u32
 }
 
+/// The hash of all blocks of AAD but the last one, which is added, padded with zeros: a number.
+#[target_feature(enable = "pclmulqdq,sse2")]
+pub(super) fn hash_aad(key: &Key, aad: &[u8]) -> u128 {
+    let h = load(&key.0.powers[POWERS - 1]);
+    let (front, last) = aad.split_at(aad.len().saturating_sub(1) / 16 * 16);
+    let mut hash = 0;
+    for block in front.as_chunks().0 {
+        let mut sum = (hash ^ u128::from_be_bytes(*block)).to_le_bytes();
+        let product = multiply(load(&sum), h);
+        store(&mut sum, product);
+        hash = u128::from_le_bytes(sum);
+        cleanse(&mut sum);
+    }
+    let mut padded = [0; 16];
+    padded[..last.len()].copy_from_slice(last);
+    hash ^ u128::from_be_bytes(padded)
+}
+
 #[target_feature(enable = "sse2")]
 fn load(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: 16 bytes to read.

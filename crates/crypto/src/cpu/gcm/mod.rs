@@ -1,4 +1,4 @@
-//! AES-GCM in ESP (RFC 4106, RFC 8750).
+//! AES-GCM in ESP (RFC 4106, RFC 8750), and as a general AEAD (RFC 5116).
 //!
 //! A batch is put in [`order`], so that packets of one shape are neighbours, and goes to the tier's kernel, whose head
 //! tells what it does. To a kernel a packet is a [`Frame`](frame::Frame), which says where its parts are.
@@ -7,6 +7,7 @@ mod avx512;
 mod frame;
 mod key;
 mod order;
+mod records;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,48 @@
+//! Records of other protocols than ESP: any AAD, from one buffer to another.
+
+use arrayvec::ArrayVec;
+
+use super::message::Message;
+use super::{Key, flow, open, seal};
+use crate::cpu::Tier;
+use crate::cpu::records::{RecordKernel, RecordWork};
+
+impl RecordKernel for Key {
+    const RECORDS: usize = flow::MESSAGES;
+
+    unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut messages = messages(records);
+            seal(tier, &mut messages);
+            for (record, message) in records.iter_mut().zip(&messages) {
+                record.tag = message.tag;
+            }
+        }
+    }
+
+    unsafe fn open(tier: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut messages = messages(records);
+            open(tier, &mut messages);
+            for (message, authentic) in messages.iter().zip(authentic) {
+                *authentic = message.authentic;
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`RecordKernel::seal`].
+unsafe fn messages<'a>(
+    records: &[RecordWork<'a, Key>],
+) -> ArrayVec<Message<'a>, { flow::MESSAGES }> {
+    let message = |record: &RecordWork<'a, Key>| {
+        let (key, nonce) = (record.key, &record.nonce);
+        // SAFETY: the caller's promise.
+        let message = unsafe { Message::new(key, nonce, record.from, record.to, record.len) };
+        message.with_aad(record.aad).with_received(record.tag)
+    };
+    records.iter().map(message).collect()
+}

@@ -1,0 +1,138 @@
+//! Records of other protocols than ESP: any AAD, from one buffer to another.
+
+use arrayvec::ArrayVec;
+
+use super::frame::Frame;
+use super::key::{Key, SORTS, Use, hash_aad, rounds_of};
+use super::order::{Order, PACKETS};
+use super::{Tier, avx512};
+use crate::cpu::records::{RecordKernel, RecordWork};
+use crate::plain::cleanse;
+
+/// A record of which the AAD, but for its last block, is hashed.
+struct General<'a> {
+    key: &'a Key,
+    source: *const u8,
+    target: *mut u8,
+    text_len: usize,
+    icv: *mut u8,
+    nonce: [u64; 2],
+    aad: [u64; 2],
+    aad_bits: u64,
+}
+
+impl<'a> General<'a> {
+    fn of(record: &mut RecordWork<'a, Key>) -> Self {
+        let [low @ .., a, b, c, d] = record.nonce;
+        let key = record.key;
+        // SAFETY: a key is made on a machine with the tier only.
+        let aad = unsafe { hash_aad(key, record.aad) };
+        Self {
+            key,
+            source: record.from,
+            target: record.to,
+            text_len: record.len,
+            icv: record.tag.as_mut_ptr(),
+            nonce: [
+                u64::from_le_bytes(low),
+                u64::from(u32::from_le_bytes([a, b, c, d])),
+            ],
+            aad: [aad as u64, (aad >> 64) as u64],
+            aad_bits: record.aad.len() as u64 * 8,
+        }
+    }
+}
+
+impl Frame for General<'_> {
+    #[inline(always)]
+    fn key(&self) -> &Key {
+        self.key
+    }
+
+    #[inline(always)]
+    fn source(&self) -> *const u8 {
+        self.source
+    }
+
+    #[inline(always)]
+    fn target(&self) -> *mut u8 {
+        self.target
+    }
+
+    #[inline(always)]
+    fn text_len(&self) -> usize {
+        self.text_len
+    }
+
+    #[inline(always)]
+    fn icv(&self) -> *mut u8 {
+        self.icv
+    }
+
+    #[inline(always)]
+    fn nonce(&self) -> [u64; 2] {
+        self.nonce
+    }
+
+    #[inline(always)]
+    fn aad(&self) -> [u64; 2] {
+        self.aad
+    }
+
+    #[inline(always)]
+    fn aad_bits(&self) -> u64 {
+        self.aad_bits
+    }
+}
+
+impl avx512::Front for General<'_> {}
+
+impl Key {
+    /// Without a salt. None if the tier has no kernel or the length is wrong.
+    pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
+        if tier != Tier::Avx512 {
+            return None;
+        }
+        let purpose = Use {
+            icv_len: 16,
+            esn: false,
+            implicit_iv: true,
+        };
+        // SAFETY: the machine has the tier.
+        unsafe { Self::new(key, [0; 4], purpose) }
+    }
+}
+
+impl RecordKernel for Key {
+    const RECORDS: usize = PACKETS;
+
+    unsafe fn seal(_: Tier, records: &mut [RecordWork<'_, Self>]) {
+        // SAFETY: the caller's promise.
+        unsafe { run::<true>(records, &mut []) }
+    }
+
+    unsafe fn open(_: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]) {
+        // SAFETY: the caller's promise.
+        unsafe { run::<false>(records, authentic) }
+    }
+}
+
+/// # Safety
+/// As [`RecordKernel::seal`].
+unsafe fn run<const SEAL: bool>(records: &mut [RecordWork<'_, Key>], authentic: &mut [bool]) {
+    let mut frames: ArrayVec<General, PACKETS> = records.iter_mut().map(General::of).collect();
+    let order = Order::new(frames.iter().map(|frame| {
+        let shape = avx512::shape(frame.text_len);
+        (frame.key.sort() % (SORTS / 2) * avx512::SHAPES + shape) as u8
+    }));
+    let mut start = 0;
+    for (shape, count) in order.runs() {
+        let (sort, shape) = (shape / avx512::SHAPES, shape % avx512::SHAPES);
+        let mut queue = order.queue(&frames, start);
+        // SAFETY: the caller's promise; the order is by rounds and shape.
+        unsafe { avx512::run::<_, SEAL>(shape, rounds_of(sort), &mut queue, count, authentic) }
+        start += count;
+    }
+    // The hash of known AAD tells the key.
+    frames.iter_mut().for_each(|frame| cleanse(&mut frame.aad));
+}
