@@ -1,0 +1,250 @@
+//! Looks for secrets in the time that sealing and opening take, in the manner of dudect (Reparaz, Balasch and
+//! Verbauwhede, 2017).
+//!
+//! Two classes of inputs, mixed at random, are timed: one secret again and again against random ones; packets whose ICV
+//! is wrong in the first byte against ones wrong in the last. Welch's t says whether the means differ by more than
+//! chance: an absolute value above 10 does not come by chance, one between 4.5 and 10 is to be measured again with more
+//! samples. The upper tail, which is interrupts and neighbours, is cut off at several places, and the largest |t| counts.
+//! The last line is a control: a comparison that stops at the first difference, which must be found.
+//!
+//! ```text
+//! cargo bench -p esplanade-crypto --bench timing [-- PART-OF-A-TRANSFORM'S-NAME [SAMPLES]]
+//! ```
+//!
+//! One line of JSON a case. A value that stays low proves nothing about other machines.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use esplanade_crypto::lookaside::{EspPacket, open_esp, seal_esp};
+use esplanade_crypto::{JobStatus, KeyContext, Tier, Transform};
+
+/// Packets of a batch: enough for all lanes of most kernels.
+const PACKETS: usize = 32;
+const BODY: usize = 96;
+/// Inputs of a class, so that both touch the same amount of memory.
+const INPUTS: usize = 16;
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| (self.next() >> 56) as u8).collect()
+    }
+}
+
+/// Welch's t of two sets of times.
+fn welch(a: &[f64], b: &[f64]) -> f64 {
+    let stats = |times: &[f64]| {
+        let count = times.len() as f64;
+        let mean = times.iter().sum::<f64>() / count;
+        let squares = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>();
+        (mean, squares / (count - 1.0) / count)
+    };
+    let ((mean_a, error_a), (mean_b, error_b)) = (stats(a), stats(b));
+    (mean_a - mean_b) / (error_a + error_b).sqrt().max(f64::MIN_POSITIVE)
+}
+
+/// The largest |t| over all cuts.
+fn largest_t(classes: &[Vec<f64>; 2]) -> f64 {
+    let mut all: Vec<f64> = classes.concat();
+    all.sort_by(f64::total_cmp);
+    let mut largest = 0.0f64;
+    for share in [0.5, 0.75, 0.9, 0.97, 1.0] {
+        let at = ((all.len() - 1) as f64 * share) as usize;
+        let cut = |times: &Vec<f64>| -> Vec<f64> {
+            times
+                .iter()
+                .copied()
+                .filter(|&time| time <= all[at])
+                .collect()
+        };
+        let [a, b] = [cut(&classes[0]), cut(&classes[1])];
+        if a.len() > 100 && b.len() > 100 {
+            largest = largest.max(welch(&a, &b).abs());
+        }
+    }
+    largest
+}
+
+/// Times `work` on inputs of class 0 and 1; `prepare` makes one ready.
+fn measure<T>(
+    samples: usize,
+    state: &mut T,
+    mut prepare: impl FnMut(&mut T, usize, usize),
+    mut work: impl FnMut(&mut T, usize, usize),
+) -> f64 {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut classes = [Vec::with_capacity(samples), Vec::with_capacity(samples)];
+    for number in 0..samples + samples / 10 {
+        let choice = random.next() >> 32;
+        let (class, input) = ((choice & 1) as usize, (choice >> 1) as usize % INPUTS);
+        prepare(state, class, input);
+        let start = Instant::now();
+        work(state, class, input);
+        let time = start.elapsed().as_nanos() as f64;
+        // The first ones warm up.
+        if number >= samples / 10 {
+            classes[class].push(time);
+        }
+    }
+    largest_t(&classes)
+}
+
+fn key(tier: Tier, transform: Transform, material: &[u8]) -> KeyContext {
+    KeyContext::for_tier(tier, transform, false, material).expect("a good key")
+}
+
+/// Keys of the two classes: one again and again, and random ones.
+fn keys(tier: Tier, transform: Transform, random: &mut Random) -> [Vec<KeyContext>; 2] {
+    let len = transform.key_material_len();
+    let fixed = random.bytes(len);
+    let same = (0..INPUTS).map(|_| key(tier, transform, &fixed)).collect();
+    let others = (0..INPUTS)
+        .map(|_| key(tier, transform, &random.bytes(len)))
+        .collect();
+    [same, others]
+}
+
+/// A batch of packets in a row, all of one key.
+struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(transform: Transform, random: &mut Random) -> Self {
+        let len = transform.sealed_len(BODY);
+        Self {
+            bytes: random.bytes(len * PACKETS),
+            len,
+        }
+    }
+
+    fn packets<'a>(&'a mut self, key: &'a KeyContext) -> Vec<EspPacket<'a>> {
+        let packets = self.bytes.chunks_mut(self.len);
+        packets.map(|bytes| EspPacket::new(key, 7, bytes)).collect()
+    }
+}
+
+fn secret_key(tier: Tier, transform: Transform, samples: usize) -> f64 {
+    let mut random = Random(1);
+    let keys = keys(tier, transform, &mut random);
+    let mut buffer = Buffer::new(transform, &mut random);
+    let plain = buffer.bytes.clone();
+    measure(
+        samples,
+        &mut buffer,
+        |buffer, _, _| buffer.bytes.copy_from_slice(&plain),
+        |buffer, class, input| seal_esp(&mut buffer.packets(&keys[class][input])),
+    )
+}
+
+fn secret_text(tier: Tier, transform: Transform, samples: usize) -> f64 {
+    let mut random = Random(2);
+    let [keys, _] = keys(tier, transform, &mut random);
+    let mut buffer = Buffer::new(transform, &mut random);
+    let fixed = vec![0; buffer.bytes.len()];
+    let texts = [
+        vec![fixed; INPUTS],
+        (0..INPUTS)
+            .map(|_| random.bytes(buffer.bytes.len()))
+            .collect(),
+    ];
+    measure(
+        samples,
+        &mut buffer,
+        |buffer, class, input| buffer.bytes.copy_from_slice(&texts[class][input]),
+        |buffer, _, _| seal_esp(&mut buffer.packets(&keys[0])),
+    )
+}
+
+/// Where the ICV is wrong.
+fn forged_icv(tier: Tier, transform: Transform, samples: usize) -> f64 {
+    let mut random = Random(3);
+    let [keys, _] = keys(tier, transform, &mut random);
+    let mut buffer = Buffer::new(transform, &mut random);
+    seal_esp(&mut buffer.packets(&keys[0]));
+    let forged = |at_end: bool| {
+        let mut bytes = buffer.bytes.clone();
+        for packet in bytes.chunks_mut(buffer.len) {
+            let back = if at_end { 1 } else { transform.icv_len() };
+            packet[buffer.len - back] ^= 0x80;
+        }
+        vec![bytes; INPUTS]
+    };
+    let forged = [forged(false), forged(true)];
+    measure(
+        samples,
+        &mut buffer,
+        |buffer, class, input| buffer.bytes.copy_from_slice(&forged[class][input]),
+        |buffer, _, _| {
+            let mut packets = buffer.packets(&keys[0]);
+            open_esp(&mut packets);
+            assert!(packets.iter().all(|p| p.status == JobStatus::AuthFailed));
+        },
+    )
+}
+
+/// A comparison that tells where the bytes differ.
+fn control(samples: usize) -> f64 {
+    let mut random = Random(4);
+    let secret = random.bytes(2048);
+    let mut guesses = [secret.clone(), secret.clone()];
+    guesses[0][0] ^= 1;
+    guesses[1][2047] ^= 1;
+    measure(
+        samples,
+        &mut (),
+        |_, _, _| (),
+        |_, class, _| {
+            let differs = guesses[class].iter().zip(&secret).position(|(a, b)| a != b);
+            black_box(differs);
+        },
+    )
+}
+
+/// Gives the largest |t| of so many samples.
+type Case = fn(Tier, Transform, usize) -> f64;
+
+fn main() {
+    // `cargo bench` adds its own flags.
+    let mut arguments = std::env::args().skip(1).filter(|a| !a.starts_with('-'));
+    let part = arguments.next().unwrap_or_default();
+    let samples = arguments.next().and_then(|count| count.parse().ok());
+    let samples = samples.unwrap_or(20_000);
+    let cases: [(&str, Case); 3] = [
+        ("key", secret_key),
+        ("text", secret_text),
+        ("icv", forged_icv),
+    ];
+    for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
+        for transform in Transform::ESP
+            .into_iter()
+            .filter(|t| t.name().contains(&part))
+        {
+            let material: Vec<u8> = (1..=transform.key_material_len() as u8).collect();
+            if !key(tier, transform, &material).has_kernel() {
+                continue;
+            }
+            for (secret, case) in cases {
+                let t = case(tier, transform, samples);
+                println!(
+                    "{{\"tier\": \"{tier}\", \"transform\": \"{transform}\", \"secret\": \"{secret}\", \"samples\": {samples}, \"t\": {t:.1}}}"
+                );
+            }
+        }
+    }
+    println!(
+        "{{\"control\": true, \"samples\": {samples}, \"t\": {:.1}}}",
+        control(samples)
+    );
+}
