@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! encrypt: a lane is a packet: CBC leaves nothing to do in parallel within one
-//! decrypt: a lane is a part of a packet; parts as long as fill the lanes
+//! decrypt: a lane is a part of a packet, which needs of the part before only its last block of ciphertext
 //!
 //! keys, IVs := transposed to bits
 //! for each piece of 8 blocks of the lanes that have any left:
@@ -142,39 +142,60 @@ unsafe fn decrypt_alike(tier: Tier, chains: &[&Chain], triple: bool) {
         }
         return;
     }
-    let part = part(chains, blocks, width(tier));
+    let width = width(tier);
+    let part = part(chains, blocks, width);
     let mut lanes = ArrayVec::new();
     for chain in chains {
-        let mut lane = chain.lane();
-        let mut left = lane.blocks;
+        let mut next = chain.lane();
+        let mut left = next.blocks;
         while left > 0 {
-            lane.blocks = left.min(part);
-            lanes.push(lane);
-            left -= lane.blocks;
-            // SAFETY: within the body: at least one block is before, and the next lane starts at its end at most.
+            next.blocks = left.min(part);
+            lanes.push(next);
+            left -= next.blocks;
+            // SAFETY: within the body: at least one block is before, and the next part starts at its end at most.
             unsafe {
-                lane.at = lane.at.add(lane.blocks as usize * BLOCK);
-                lane.iv = lane.at.sub(BLOCK).cast::<u64>().read_unaligned().to_le();
+                next.at = next.at.add(next.blocks as usize * BLOCK);
+                // Before this ciphertext becomes plaintext.
+                next.iv = next.at.sub(BLOCK).cast::<u64>().read_unaligned().to_le();
+            }
+            if lanes.len() == width {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    run(
+                        tier,
+                        &mut Lanes::new(std::mem::take(&mut lanes)),
+                        triple,
+                        false,
+                    )
+                };
             }
         }
     }
-    // SAFETY: the caller's promise.
-    unsafe { run(tier, &mut Lanes::new(lanes), triple, false) };
+    if !lanes.is_empty() {
+        // SAFETY: the caller's promise.
+        unsafe { run(tier, &mut Lanes::new(lanes), triple, false) };
+    }
 }
 
-/// The least number of blocks, or not much more, into which the chains can be cut so that the parts fit the lanes.
+/// Parts of this many blocks make up for the setting up of their lanes.
+const PART_MAX: u32 = 32;
+
+/// How many blocks make a part: about as few as let the parts fit the lanes, so that all lanes have something to do; if
+/// they fit only several times over, equal shares of what there is for a lane.
 fn part(chains: &[&Chain], blocks: usize, lanes: usize) -> u32 {
-    let mut part = blocks.div_ceil(lanes).max(1) as u32;
-    loop {
-        let parts: u32 = chains
-            .iter()
-            .map(|chain| (chain.blocks() as u32).div_ceil(part))
-            .sum();
-        if parts as usize <= lanes {
-            return part;
-        }
+    let share = (blocks.div_ceil(lanes) as u32).max(1);
+    if share > PART_MAX {
+        return share.div_ceil(share.div_ceil(PART_MAX));
+    }
+    let parts = |part| {
+        let parts = chains.iter().map(|c| (c.blocks() as u32).div_ceil(part));
+        parts.sum::<u32>() as usize
+    };
+    let mut part = share;
+    while part < PART_MAX && parts(part) > lanes {
         part += part.div_ceil(8);
     }
+    part.min(PART_MAX)
 }
 
 impl<'a> Chain<'a> {
