@@ -103,15 +103,12 @@ fn key(tier: Tier, transform: Transform, material: &[u8]) -> KeyContext {
     KeyContext::for_tier(tier, transform, false, material).expect("a good key")
 }
 
-/// Keys of the two classes: one again and again, and random ones.
-fn keys(tier: Tier, transform: Transform, random: &mut Random) -> [Vec<KeyContext>; 2] {
+/// Key material of the two classes: one again and again, and random ones.
+fn materials(transform: Transform, random: &mut Random) -> [Vec<Vec<u8>>; 2] {
     let len = transform.key_material_len();
     let fixed = random.bytes(len);
-    let same = (0..INPUTS).map(|_| key(tier, transform, &fixed)).collect();
-    let others = (0..INPUTS)
-        .map(|_| key(tier, transform, &random.bytes(len)))
-        .collect();
-    [same, others]
+    let others = (0..INPUTS).map(|_| random.bytes(len)).collect();
+    [vec![fixed; INPUTS], others]
 }
 
 /// A batch of packets in a row, all of one key.
@@ -135,22 +132,32 @@ impl Buffer {
     }
 }
 
+/// The context is made anew for each sample, so that the keys of both classes lie at the same addresses: where a context
+/// lies shows in the time, and is no secret.
 fn secret_key(tier: Tier, transform: Transform, samples: usize) -> f64 {
     let mut random = Random(1);
-    let keys = keys(tier, transform, &mut random);
-    let mut buffer = Buffer::new(transform, &mut random);
+    let materials = materials(transform, &mut random);
+    let buffer = Buffer::new(transform, &mut random);
     let plain = buffer.bytes.clone();
     measure(
         samples,
-        &mut buffer,
-        |buffer, _, _| buffer.bytes.copy_from_slice(&plain),
-        |buffer, class, input| seal_esp(&mut buffer.packets(&keys[class][input])),
+        &mut (buffer, None),
+        |(buffer, made), class, input| {
+            drop(made.take());
+            *made = Some(key(tier, transform, &materials[class][input]));
+            buffer.bytes.copy_from_slice(&plain);
+        },
+        |(buffer, made), _, _| {
+            if let Some(made) = made {
+                seal_esp(&mut buffer.packets(made));
+            }
+        },
     )
 }
 
 fn secret_text(tier: Tier, transform: Transform, samples: usize) -> f64 {
     let mut random = Random(2);
-    let [keys, _] = keys(tier, transform, &mut random);
+    let key = key(tier, transform, &random.bytes(transform.key_material_len()));
     let mut buffer = Buffer::new(transform, &mut random);
     let fixed = vec![0; buffer.bytes.len()];
     let texts = [
@@ -163,16 +170,16 @@ fn secret_text(tier: Tier, transform: Transform, samples: usize) -> f64 {
         samples,
         &mut buffer,
         |buffer, class, input| buffer.bytes.copy_from_slice(&texts[class][input]),
-        |buffer, _, _| seal_esp(&mut buffer.packets(&keys[0])),
+        |buffer, _, _| seal_esp(&mut buffer.packets(&key)),
     )
 }
 
 /// Where the ICV is wrong.
 fn forged_icv(tier: Tier, transform: Transform, samples: usize) -> f64 {
     let mut random = Random(3);
-    let [keys, _] = keys(tier, transform, &mut random);
+    let key = key(tier, transform, &random.bytes(transform.key_material_len()));
     let mut buffer = Buffer::new(transform, &mut random);
-    seal_esp(&mut buffer.packets(&keys[0]));
+    seal_esp(&mut buffer.packets(&key));
     let forged = |at_end: bool| {
         let mut bytes = buffer.bytes.clone();
         for packet in bytes.chunks_mut(buffer.len) {
@@ -187,7 +194,7 @@ fn forged_icv(tier: Tier, transform: Transform, samples: usize) -> f64 {
         &mut buffer,
         |buffer, class, input| buffer.bytes.copy_from_slice(&forged[class][input]),
         |buffer, _, _| {
-            let mut packets = buffer.packets(&keys[0]);
+            let mut packets = buffer.packets(&key);
             open_esp(&mut packets);
             assert!(packets.iter().all(|p| p.status == JobStatus::AuthFailed));
         },
