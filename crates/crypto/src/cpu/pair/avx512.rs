@@ -17,7 +17,7 @@
 //!    block in front of the next one. A lane has no state but its address.
 //! 2. Loading a lane notes only the address of its keys. Before the next run, the keys of its register are put together
 //!    from their four packets by loads, which no store of 16 bytes holds up.
-//! 3. Decryption goes from the end of the body to its start, so that c[i-1] is still in memory when p[i] is made.
+//! 3. Decryption goes from the end of the body to its start, so that `c[i-1]` is still in memory when `p[i]` is made.
 //! 4. The keys for decryption are derived from those for encryption for each packet, if they are not those of the packet
 //!    before: a key context has half the size, and 10,000 of them stay in the cache.
 

@@ -17,7 +17,7 @@
 //! one packet (CBC decryption, CTR) is a loop over packets, which the processor overlaps.
 //!
 //! Another cipher plugs in with a key type of its own that holds a [`MacKey`]: it implements [`Mac`], does its
-//! ciphering over a [`Sorted`] order and calls [`hash`] before or after.
+//! ciphering over a [`Sorted`] order and calls [`hash()`] before or after.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -254,7 +254,7 @@ const SHA256_LANES_WORTH: usize = 9;
 macro_rules! lanes {
     ($name:ident, $hash:ty, $simd:ty, $features:literal) => {
         /// # Safety
-        /// As [`hash`].
+        /// As [`hash()`].
         #[target_feature(enable = $features)]
         unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
             // SAFETY: the caller's promise.
@@ -270,7 +270,7 @@ macro_rules! lanes {
 macro_rules! two_packets {
     ($name:ident, $hash:ty) => {
         /// # Safety
-        /// As [`hash`].
+        /// As [`hash()`].
         #[target_feature(enable = "sha,sse4.1,ssse3,avx,avx2,bmi1,bmi2")]
         unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
             // SAFETY: the caller's promise.

@@ -23,7 +23,7 @@
 //!    Masks keep loads and stores off what is not the message's, before the text and behind it.
 //! 2. *Lanes are added last.* Each lane is a Horner scheme of its own in H^16; all four are reduced at once.
 //! 3. *Lengths by Horner.* A full group needs all sixteen powers; (hash + lengths)·H does without a seventeenth.
-//! 4. *The mask in the sum.* Reduction passes the high half on as it is, so stream[0] is added there, before.
+//! 4. *The mask in the sum.* Reduction passes the high half on as it is, so `stream[0]` is added there, before.
 //! 5. *Hash behind.* A group is encrypted while the one before is hashed, between the rounds, across packets too:
 //!    the schedulers of a core are too small to find so much to do by themselves.
 //! 6. *Rounds in assembler.* The compiler would load round keys early, run out of registers and put the states one
