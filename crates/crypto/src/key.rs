@@ -39,7 +39,27 @@ pub struct KeyContext {
     esn: bool,
     tier: Tier,
     kind: Kind,
+    lengths: Lengths,
     pub(crate) keys: Keys,
+}
+
+/// Which lengths an ESP packet can have.
+struct Lengths {
+    shortest: u32,
+    /// What is not body.
+    around: u32,
+    /// A block of the body, less one.
+    block_mask: u32,
+}
+
+impl Lengths {
+    fn of(transform: Transform) -> Self {
+        Self {
+            shortest: transform.sealed_len_min() as u32,
+            around: (esp::HEADER_LEN + transform.iv_len() + transform.icv_len()) as u32,
+            block_mask: transform.block_align() as u32 - 1,
+        }
+    }
 }
 
 /// In the form that the family of kernels or the library works with.
@@ -120,6 +140,7 @@ impl KeyContext {
             esn,
             tier,
             kind,
+            lengths: Lengths::of(transform),
             keys,
         })
     }
@@ -142,12 +163,8 @@ impl KeyContext {
     /// Whether an ESP packet of `len` bytes can be of the transform: whole blocks between header and ICV.
     #[inline(always)]
     pub(crate) fn fits(&self, len: u32) -> bool {
-        let transform = self.transform;
-        let len = len as usize;
-        len >= transform.sealed_len_min()
-            && (len - esp::HEADER_LEN - transform.iv_len() - transform.icv_len())
-                & (transform.block_align() - 1)
-                == 0
+        let lengths = &self.lengths;
+        len >= lengths.shortest && (len - lengths.around) & lengths.block_mask == 0
     }
 
     pub fn transform(&self) -> Transform {

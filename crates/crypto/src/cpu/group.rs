@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::work::{Family, Kind};
+use super::work::{Family, Kind, call};
 use super::{Kernel, Tier, Work, registers};
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};
@@ -118,7 +118,6 @@ impl<'a> Group<'a> {
                 done(packet.index, JobStatus::Malformed);
                 continue;
             };
-            // With many keys most are far away; gathering the others takes long enough for this one to come.
             if !std::ptr::eq(key, last) {
                 prefetch_all(key);
                 last = key;
@@ -132,76 +131,29 @@ impl<'a> Group<'a> {
             from.push(packet);
             if work.len() == K::PACKETS {
                 // SAFETY: the caller's promise; the lengths fit.
-                unsafe { self.call(kind.tier, &work, &from, done) };
+                unsafe { self.call(kind, &work, &from, done) };
                 work.clear();
                 from.clear();
             }
         }
         if !work.is_empty() {
             // SAFETY: as above.
-            unsafe { self.call(kind.tier, &work, &from, done) };
+            unsafe { self.call(kind, &work, &from, done) };
         }
     }
 
     /// # Safety
-    /// As [`Group::kernel`]; the length of each packet fits its transform.
+    /// As [`call`].
     unsafe fn call<K: Kernel>(
         &self,
-        tier: Tier,
+        kind: Kind,
         work: &[Work<'_, K>],
         from: &[&Packet<'_>],
         done: &mut impl FnMut(u32, JobStatus),
     ) {
-        match self.direction {
-            Direction::Seal => {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    K::seal(tier, work);
-                    #[cfg(test)]
-                    super::fault::sealed(tier, work);
-                }
-                from.iter().for_each(|p| done(p.index, JobStatus::Done));
-            }
-            Direction::Open => {
-                let mut authentic = [false; GROUP];
-                let authentic = &mut authentic[..work.len()];
-                // SAFETY: the caller's promise.
-                unsafe {
-                    K::open(tier, work, authentic);
-                    #[cfg(test)]
-                    super::fault::opened(tier, work, from[0].body(), authentic);
-                }
-                for (packet, &authentic) in from.iter().zip(&*authentic) {
-                    if !authentic {
-                        // SAFETY: the body lies inside the packet, whose length fits its transform.
-                        unsafe { packet.wipe() };
-                    }
-                    let status = if authentic {
-                        JobStatus::Done
-                    } else {
-                        JobStatus::AuthFailed
-                    };
-                    done(packet.index, status);
-                }
-            }
-        }
-    }
-}
-
-impl Packet<'_> {
-    /// Where an ESP packet's body begins.
-    fn body(&self) -> usize {
-        esp::HEADER_LEN + self.key.transform().iv_len()
-    }
-
-    /// Zeroes an ESP packet's body.
-    ///
-    /// # Safety
-    /// The packet's bytes may be written; its length fits its transform.
-    unsafe fn wipe(&self) {
-        let start = self.body();
-        let len = self.len as usize - start - self.key.transform().icv_len();
+        let context = |at: usize| from[at].key;
+        let done = |at: usize, status| done(from[at].index, status);
         // SAFETY: the caller's promise.
-        unsafe { self.bytes.add(start).write_bytes(0, len) };
+        unsafe { call(kind, self.direction, work, context, done) };
     }
 }

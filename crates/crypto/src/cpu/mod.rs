@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 
 use crate::engine::{Engine, RejectReason, Rejected};
-use crate::job::{Batch, Direction, JobStatus};
+use crate::job::{Batch, Direction, Job, JobStatus};
 use crate::key::{KeyContext, Keys};
 use crate::lookaside::EspPacket;
 use crate::self_test::SelfTestError;
+use crate::slots::SlotTable;
 use crate::transform::{Protocol, Transform};
 
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +27,7 @@ pub(crate) mod pair;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod records;
 mod registers;
+mod row;
 pub mod tier;
 mod work;
 
@@ -70,29 +72,46 @@ impl Engine for CpuEngine {
 
 /// Does every job of a batch and sets its status.
 pub fn process(batch: &mut Batch) {
-    let room = batch.buffer.len();
-    let buffer = batch.buffer.as_mut_ptr();
-    for jobs in batch.jobs.chunks_mut(GROUP) {
-        let mut group = Group::new(batch.direction);
-        for (index, job) in jobs.iter_mut().enumerate() {
-            let (start, len) = (job.esp as usize, job.len as usize);
-            let inside = start.checked_add(len).is_some_and(|end| end <= room);
-            match batch.keys.get(job.key) {
-                Some(key) if inside => group.push(Packet {
-                    key,
-                    // SAFETY: inside the buffer, as just checked.
-                    bytes: unsafe { buffer.add(start) },
-                    len: job.len,
-                    icv_at: job.icv,
-                    sequence: job.sequence,
-                    index: index as u32,
-                }),
-                _ => job.status = JobStatus::Malformed,
-            }
+    let Batch {
+        direction,
+        buffer,
+        jobs,
+        keys,
+        ..
+    } = batch;
+    let mut jobs = &mut jobs[..];
+    while !jobs.is_empty() {
+        let mut done = row::run(*direction, jobs, keys, buffer);
+        if done == 0 {
+            done = jobs.len().min(GROUP);
+            sorted(*direction, &mut jobs[..done], keys, buffer);
         }
-        // SAFETY: the packets lie in the buffer, which is borrowed.
-        unsafe { group.run(|index, status| jobs[index as usize].status = status) };
+        jobs = &mut jobs[done..];
     }
+}
+
+/// Does at most [`GROUP`] jobs of all kinds.
+fn sorted(direction: Direction, jobs: &mut [Job], keys: &SlotTable<KeyContext>, buffer: &mut [u8]) {
+    let (room, buffer) = (buffer.len(), buffer.as_mut_ptr());
+    let mut group = Group::new(direction);
+    for (index, job) in jobs.iter_mut().enumerate() {
+        let (start, len) = (job.esp as usize, job.len as usize);
+        let inside = start.checked_add(len).is_some_and(|end| end <= room);
+        match keys.get(job.key) {
+            Some(key) if inside => group.push(Packet {
+                key,
+                // SAFETY: inside the buffer, as just checked.
+                bytes: unsafe { buffer.add(start) },
+                len: job.len,
+                icv_at: job.icv,
+                sequence: job.sequence,
+                index: index as u32,
+            }),
+            _ => job.status = JobStatus::Malformed,
+        }
+    }
+    // SAFETY: the packets lie in the buffer, which is borrowed.
+    unsafe { group.run(|index, status| jobs[index as usize].status = status) };
 }
 
 /// Does ESP packets that have buffers of their own and sets the status of each.

@@ -1,7 +1,10 @@
 //! What a kernel is, and what it is given.
 
 use super::Tier;
-use crate::key::Keys;
+use super::group::GROUP;
+use crate::esp;
+use crate::job::{Direction, JobStatus};
+use crate::key::{KeyContext, Keys};
 
 /// Whose work a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,4 +98,65 @@ pub(crate) trait Kernel: Sized {
     /// # Safety
     /// As [`Kernel::seal`].
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]);
+}
+
+/// Has the kernel do its packets, and tells each one's status. `context` has the key contexts that their keys are of.
+///
+/// # Safety
+/// As [`Kernel::seal`]; the length of each packet fits its transform.
+#[inline(always)]
+pub(super) unsafe fn call<'a, K: Kernel>(
+    kind: Kind,
+    direction: Direction,
+    work: &[Work<'_, K>],
+    context: impl Fn(usize) -> &'a KeyContext,
+    mut done: impl FnMut(usize, JobStatus),
+) {
+    match direction {
+        Direction::Seal => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                K::seal(kind.tier, work);
+                #[cfg(test)]
+                super::fault::sealed(kind.tier, work);
+            }
+            (0..work.len()).for_each(|at| done(at, JobStatus::Done));
+        }
+        Direction::Open => {
+            let mut authentic = [false; GROUP];
+            let authentic = &mut authentic[..work.len()];
+            // SAFETY: the caller's promise.
+            unsafe {
+                K::open(kind.tier, work, authentic);
+                #[cfg(test)]
+                super::fault::opened(kind.tier, work, body_start(context(0)), authentic);
+            }
+            for (at, (work, authentic)) in work.iter().zip(authentic).enumerate() {
+                if *authentic {
+                    done(at, JobStatus::Done);
+                } else {
+                    // SAFETY: the caller's promise.
+                    unsafe { wipe(context(at), work.packet, work.len) };
+                    done(at, JobStatus::AuthFailed);
+                }
+            }
+        }
+    }
+}
+
+/// Where an ESP packet's body begins.
+fn body_start(context: &KeyContext) -> usize {
+    esp::HEADER_LEN + context.transform().iv_len()
+}
+
+/// Zeroes an ESP packet's body.
+///
+/// # Safety
+/// The packet's bytes may be written; its length fits its transform.
+#[cold]
+unsafe fn wipe(context: &KeyContext, packet: *mut u8, len: u32) {
+    let start = body_start(context);
+    let len = len as usize - start - context.transform().icv_len();
+    // SAFETY: the caller's promise.
+    unsafe { packet.add(start).write_bytes(0, len) };
 }

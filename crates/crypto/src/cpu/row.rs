@@ -1,0 +1,110 @@
+//! The straight way for jobs in a row whose keys are of one kind, as they mostly are: they need no sorting.
+
+use arrayvec::ArrayVec;
+
+use super::group::GROUP;
+use super::work::{self, Family, Kind};
+use super::{Kernel, Work, registers};
+#[cfg(target_arch = "x86_64")]
+use super::{chacha, des, gcm, pair};
+use crate::job::{Direction, Job};
+use crate::key::KeyContext;
+use crate::prefetch::prefetch_all;
+use crate::slots::SlotTable;
+
+/// A row that ends sooner is left to the sorter: jobs of several kinds may be mixed.
+const SHORTEST: usize = 32;
+
+/// Does the first of the jobs, as many as have keys of the first one's kind, and tells how many. None if the first one
+/// is not for a kernel or malformed, or if the row is short.
+pub(super) fn run(
+    direction: Direction,
+    jobs: &mut [Job],
+    keys: &SlotTable<KeyContext>,
+    buffer: &mut [u8],
+) -> usize {
+    let first = jobs.first().and_then(|job| keys.get(job.key));
+    let Some(kind) = first.map(|key| key.kind()) else {
+        return 0;
+    };
+    let row = Row {
+        kind,
+        direction,
+        jobs,
+        keys,
+        buffer,
+    };
+    match kind.family {
+        Family::Library => 0,
+        #[cfg(target_arch = "x86_64")]
+        Family::Gcm => row.run::<gcm::Key>(),
+        #[cfg(target_arch = "x86_64")]
+        Family::Pair => row.run::<pair::Key>(),
+        #[cfg(target_arch = "x86_64")]
+        Family::ChaCha => row.run::<chacha::Key>(),
+        #[cfg(target_arch = "x86_64")]
+        Family::Des => row.run::<des::EspKey>(),
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => 0,
+    }
+}
+
+struct Row<'a> {
+    kind: Kind,
+    direction: Direction,
+    jobs: &'a mut [Job],
+    keys: &'a SlotTable<KeyContext>,
+    buffer: &'a mut [u8],
+}
+
+impl Row<'_> {
+    fn run<K: Kernel>(self) -> usize {
+        const { assert!(K::PACKETS <= GROUP) };
+        let Self { kind, jobs, .. } = self;
+        let (room, buffer) = (self.buffer.len(), self.buffer.as_mut_ptr());
+        let mut work = ArrayVec::<Work<K>, GROUP>::new();
+        let mut contexts = ArrayVec::<&KeyContext, GROUP>::new();
+        let mut last: Option<(u32, &KeyContext, &K)> = None;
+        for job in jobs.iter().take(K::PACKETS) {
+            let (context, key) = match last {
+                Some((number, context, key)) if number == job.key => (context, key),
+                _ => {
+                    let context = self.keys.get(job.key).filter(|key| key.kind() == kind);
+                    let Some((context, key)) = context.and_then(|c| Some((&**c, K::of(&c.keys)?)))
+                    else {
+                        break;
+                    };
+                    // With many keys most are far away; gathering the others takes long enough for this one to come.
+                    prefetch_all(key);
+                    last = Some((job.key, context, key));
+                    (context, key)
+                }
+            };
+            let (start, len) = (job.esp as usize, job.len as usize);
+            let inside = start.checked_add(len).is_some_and(|end| end <= room);
+            if !inside || !context.fits(job.len) {
+                break;
+            }
+            work.push(Work {
+                key,
+                // SAFETY: inside the buffer, as just checked.
+                packet: unsafe { buffer.add(start) },
+                len: job.len,
+                sequence: job.sequence,
+            });
+            contexts.push(context);
+        }
+        let count = work.len();
+        if count == 0 || count < jobs.len().min(SHORTEST) {
+            return 0;
+        }
+        // SAFETY: the packets lie in the buffer, which is borrowed, and fit their transforms; a key of a kind is only
+        // made on a machine that has its tier.
+        unsafe {
+            let done = |at: usize, status| jobs[at].status = status;
+            work::call(kind, self.direction, &work, |at| contexts[at], done);
+            registers::zero(kind.tier);
+        }
+        count
+    }
+}
