@@ -295,16 +295,20 @@ pub(crate) fn write_ip(
     match (path.local.ip(), path.remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
             let ip = frame.first_chunk_mut::<IPV4_HEADER_LEN>()?;
-            let flags = if meta.dont_fragment { 0x4000u16 } else { 0 };
-            ip[..2].copy_from_slice(&[0x45, meta.tos]);
-            ip[2..4].copy_from_slice(&u16::try_from(frame_len).ok()?.to_be_bytes());
-            ip[4..6].copy_from_slice(&identification.to_be_bytes());
-            ip[6..8].copy_from_slice(&flags.to_be_bytes());
-            ip[8..12].copy_from_slice(&[ttl, protocol, 0, 0]);
-            ip[12..16].copy_from_slice(&local.octets());
-            ip[16..].copy_from_slice(&remote.octets());
-            let checksum = checksum::fold(checksum::sum(0, ip));
-            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            let flags = if meta.dont_fragment { 0x4000 } else { 0 };
+            let mut words = [
+                0x4500_0000 | u32::from(meta.tos) << 16 | u32::from(u16::try_from(frame_len).ok()?),
+                u32::from(identification) << 16 | flags,
+                u32::from(ttl) << 24 | u32::from(protocol) << 16,
+                u32::from(local),
+                u32::from(remote),
+            ];
+            // Summed before they are stored: a load that spans several stores would wait for them.
+            let sum = words.iter().map(|&word| u64::from(word)).sum();
+            words[2] |= u32::from(checksum::fold(sum));
+            for (bytes, word) in ip.as_chunks_mut().0.iter_mut().zip(words) {
+                *bytes = word.to_be_bytes();
+            }
             Some(IPV4_HEADER_LEN)
         }
         (IpAddr::V6(local), IpAddr::V6(remote)) => {
