@@ -160,6 +160,34 @@ fn mixed_batches_give_what_the_library_gives() {
     }
 }
 
+/// What a kernel keeps of a key from one packet to the next is that key's only.
+#[test]
+fn long_packets_of_few_keys_give_what_the_library_gives() {
+    for tier in tiers() {
+        for transform in transforms(tier) {
+            for len in [576, 700, 764, 1024, 1448, 9000] {
+                let keys = [1, 1, 2, 1, 2, 2, 2, 1];
+                let cases = keys.map(|seed| Case::new(tier, transform, true, len, seed));
+                let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
+                let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
+                let mut bytes = plain.clone();
+                let mut work = work(&cases, &mut bytes, &starts);
+                let [first, second] = [work[0].key, work[2].key];
+                for (work, seed) in work.iter_mut().zip(keys) {
+                    work.key = if seed == 1 { first } else { second };
+                }
+                // SAFETY: the tier is available, and the packets lie in `bytes`.
+                unsafe { Key::seal(tier, &work) };
+                assert!(bytes == sealed, "sealing {len} bytes with {transform}");
+                let mut authentic = [false; 8];
+                // SAFETY: as above.
+                unsafe { Key::open(tier, &work, &mut authentic) };
+                assert_eq!(authentic, [true; 8], "{len} bytes with {transform}");
+            }
+        }
+    }
+}
+
 /// Changes one bit at each place of some packets of a batch.
 #[test]
 fn a_changed_bit_is_noticed_in_its_packet_only() {

@@ -29,11 +29,16 @@
 //! 6. *Rounds in assembler.* The compiler would load round keys early, run out of registers and put the states one
 //!    behind the other. It leaves the order of `asm!` blocks alone: a round is one, and an empty one pins a hash.
 //! 7. *ICVs of four packets* are summed and reversed together, by a transposition.
+//! 8. *Three multiplications* for a product in long packets (Karatsuba), and groups of eight vectors: an AES round of
+//!    eight takes as long as its latency, and the multiplications of eight hide under their rounds. The powers of H
+//!    that the context has no room for are made for each key in turn.
 
 use std::arch::x86_64::*;
 
 use super::frame::{Esp, Frame, blocks};
+use super::key::Key;
 use super::order::Queue;
+use crate::plain::Cleansed;
 use vectors::*;
 
 mod vectors;
@@ -424,20 +429,21 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
     }
 }
 
-/// Packets of more than two groups, the first of which has `A` vectors and the others [`GROUP`].
+/// Packets of more than [`WIDE`] vectors: `A` in the first group, `W` in the others, [`GROUP`] or [`WIDE`].
 ///
 /// # Safety
 /// As [`short`].
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-unsafe fn long<F: Front, const A: usize, const SEAL: bool>(
+unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
     queue: &mut Queue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
 ) {
-    let zero = _mm512_setzero_si512();
-    let mut before: Option<Unhashed<F, 1, GROUP>> = None;
+    let mut powers = Cleansed(WidePowers::NONE);
+    let mut powers_of: *const Key = std::ptr::null();
+    let mut before: Option<Unhashed<F, 1, W>> = None;
     for _ in 0..count {
         let (number, frame) = queue.take();
         let key = frame.key();
@@ -462,48 +468,60 @@ unsafe fn long<F: Front, const A: usize, const SEAL: bool>(
         rounds!(states: 1 2);
         if let Some(before) = &before {
             // SAFETY: the caller's promise.
-            unsafe { before.finish_last::<SEAL>(authentic) }
+            unsafe { before.finish::<SEAL>(&[before.hash(0)], authentic) }
         }
         rounds!(states: 3 4 5 6 7 8 9);
         rounds!(states: last);
+        if !std::ptr::eq(powers_of, key) {
+            powers_of = key;
+            powers.0.set(key, W);
+        }
         // The first group's vectors are the last of these: zeros before them leave a hash as it is.
-        let mut cipher = [zero; GROUP];
+        let mut cipher = [_mm512_setzero_si512(); W];
         let mask = icv_mask(states[0]);
         // SAFETY: the caller's promise.
         unsafe {
-            cipher[GROUP - A] = apply_first::<F, SEAL>(frame, ALL, states[0]);
+            cipher[W - A] = apply_first::<F, SEAL>(frame, ALL, states[0]);
             for z in 1..A {
-                cipher[GROUP - A + z] = apply_whole::<F, SEAL>(frame, z, states[z]);
+                cipher[W - A + z] = apply_whole::<F, SEAL>(frame, z, states[z]);
             }
         }
 
-        let end = last_bytes(frame, vectors);
         let mut counters = Counters::from(LANES * A);
         let mut at = A;
         while at < vectors {
-            let mut states = counters.next_states(without_counter);
-            rounds!(states: 1);
-            let mut sum = Sum::product(cipher[0], power(key, 16));
-            rounds!(states: 2 3);
-            sum.add_product(cipher[1], power(key, 12));
-            rounds!(states: 4);
-            sum.add_product(cipher[2], power(key, 8));
-            rounds!(states: 5 6);
-            sum.add_product(cipher[3], power(key, 4));
-            rounds!(states: 7 8 9);
-            let hash = sum.reduce();
+            let mut states: [_; W] = counters.next_states(without_counter);
+            let mut sum = WideSum::new();
+            macro_rules! rounds_and_products {
+                ($($at:literal $z:literal,)+) => {
+                    $(
+                        rounds!(states: $at);
+                        if $z < W {
+                            sum.add_product(cipher[$z % W], &powers.0, WIDE - W + $z % W);
+                        }
+                    )+
+                };
+            }
+            // The first vector waits for the hash of the group before, so it comes last.
+            rounds_and_products!(1 1, 2 2, 3 3, 4 4, 5 5, 6 6, 7 7, 8 0,);
+            rounds!(states: 9);
+            let mut hash = sum.reduce();
+            pin(&mut hash);
             rounds!(states: last);
-            let in_last = if at + GROUP == vectors { end } else { ALL };
             // SAFETY: the caller's promise.
             unsafe {
-                for z in 0..GROUP - 1 {
+                for z in 0..W - 1 {
                     cipher[z] = apply_whole::<F, SEAL>(frame, at + z, states[z]);
                 }
-                let z = GROUP - 1;
-                cipher[z] = apply_last::<F, SEAL>(frame, at + z, in_last, states[z]);
+                let z = W - 1;
+                cipher[z] = if at + W == vectors {
+                    apply_last::<F, SEAL>(frame, at + z, last_bytes(frame, vectors), states[z])
+                } else {
+                    apply_whole::<F, SEAL>(frame, at + z, states[z])
+                };
             }
             cipher[0] = _mm512_xor_si512(cipher[0], hash);
-            at += GROUP;
+            at += W;
         }
         before = Some(Unhashed {
             frames: [frame],
@@ -514,21 +532,7 @@ unsafe fn long<F: Front, const A: usize, const SEAL: bool>(
     }
     if let Some(before) = before {
         // SAFETY: the caller's promise.
-        unsafe { before.finish_last::<SEAL>(authentic) }
-    }
-}
-
-impl<F: Front> Unhashed<'_, F, 1, GROUP> {
-    /// For the last group of a long packet, with the hash of those before in it.
-    ///
-    /// # Safety
-    /// The message is valid.
-    #[inline]
-    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    unsafe fn finish_last<const SEAL: bool>(&self, authentic: &mut [bool]) {
-        let hash = hash_last(self.frames[0], self.cipher[0], self.masks[0]);
-        // SAFETY: the caller's promise.
-        unsafe { self.finish::<SEAL>(&[hash], authentic) }
+        unsafe { before.finish::<SEAL>(&[before.hash(0)], authentic) }
     }
 }
 
@@ -551,10 +555,10 @@ impl Counters {
     /// The states after round 0 of the next group.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    fn next_states(&mut self, without_counter: __m512i) -> [__m512i; GROUP] {
+    fn next_states<const N: usize>(&mut self, without_counter: __m512i) -> [__m512i; N] {
         let network_order = _mm512_set4_epi32(0x0c0d_0e0f, !0, !0, !0);
         let step = _mm512_set4_epi32(LANES as i32, 0, 0, 0);
-        let mut states = [without_counter; GROUP];
+        let mut states = [without_counter; N];
         for state in &mut states {
             *state = _mm512_xor_si512(*state, _mm512_shuffle_epi8(self.0, network_order));
             self.0 = _mm512_add_epi32(self.0, step);
@@ -563,16 +567,16 @@ impl Counters {
     }
 }
 
-/// Shapes of messages: by vectors up to two groups, then by vectors in the first group.
-pub(super) const SHAPES: usize = 12;
+/// Shapes of messages: by vectors up to three [`GROUP`]s, then by vectors in the first group.
+pub(super) const SHAPES: usize = 3 * GROUP + WIDE;
 
 #[inline(always)]
 pub(super) fn shape(text_len: usize) -> usize {
     let vectors = blocks(text_len).div_ceil(LANES);
-    if vectors <= 2 * GROUP {
+    if vectors <= 3 * GROUP {
         vectors - 1
     } else {
-        2 * GROUP + (vectors - 1) % GROUP
+        3 * GROUP + (vectors - 1) % WIDE
     }
 }
 
@@ -598,10 +602,18 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
             5 => short::<F, 1, 6, SEAL>(queue, count, rounds, authentic),
             6 => short::<F, 1, 7, SEAL>(queue, count, rounds, authentic),
             7 => short::<F, 1, 8, SEAL>(queue, count, rounds, authentic),
-            8 => long::<F, 1, SEAL>(queue, count, rounds, authentic),
-            9 => long::<F, 2, SEAL>(queue, count, rounds, authentic),
-            10 => long::<F, 3, SEAL>(queue, count, rounds, authentic),
-            _ => long::<F, 4, SEAL>(queue, count, rounds, authentic),
+            8 => long::<F, 1, 4, SEAL>(queue, count, rounds, authentic),
+            9 => long::<F, 2, 4, SEAL>(queue, count, rounds, authentic),
+            10 => long::<F, 3, 4, SEAL>(queue, count, rounds, authentic),
+            11 => long::<F, 4, 4, SEAL>(queue, count, rounds, authentic),
+            12 => long::<F, 1, 8, SEAL>(queue, count, rounds, authentic),
+            13 => long::<F, 2, 8, SEAL>(queue, count, rounds, authentic),
+            14 => long::<F, 3, 8, SEAL>(queue, count, rounds, authentic),
+            15 => long::<F, 4, 8, SEAL>(queue, count, rounds, authentic),
+            16 => long::<F, 5, 8, SEAL>(queue, count, rounds, authentic),
+            17 => long::<F, 6, 8, SEAL>(queue, count, rounds, authentic),
+            18 => long::<F, 7, 8, SEAL>(queue, count, rounds, authentic),
+            _ => long::<F, 8, 8, SEAL>(queue, count, rounds, authentic),
         }
         // What does not fill a group of packets.
         match shape {

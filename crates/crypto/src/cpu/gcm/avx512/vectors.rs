@@ -5,13 +5,17 @@ use std::arch::x86_64::*;
 
 use super::super::frame::Frame;
 use super::super::key::{Key, POLYNOMIAL, POWERS};
+use crate::plain::Plain;
 
 /// Blocks in a vector.
 pub(super) const LANES: usize = 4;
 pub(super) const VECTOR_LEN: usize = 16 * LANES;
 
-/// Vectors in a group of a long packet: as many as there are powers for.
+/// Vectors that there are powers for in a key context.
 pub(super) const GROUP: usize = POWERS / LANES;
+
+/// Vectors in a group of a long packet: their rounds take as long as the latency of one.
+pub(super) const WIDE: usize = 2 * GROUP;
 
 /// All bytes of a vector, and those of its first lane.
 pub(super) const ALL: u64 = !0;
@@ -106,6 +110,114 @@ impl Sum {
         let folded = _mm512_clmulepi64_epi128::<0x00>(middle, polynomial);
         xor3(self.high, swap_halves(middle), folded)
     }
+}
+
+/// Products yet to be reduced, of three multiplications each (trick 8); with
+/// cross = (high half + low half)·(high half + low half) = high + middle + low.
+pub(super) struct WideSum {
+    high: __m512i,
+    cross: __m512i,
+    low: __m512i,
+}
+
+impl WideSum {
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn new() -> Self {
+        let zero = _mm512_setzero_si512();
+        Self {
+            high: zero,
+            cross: zero,
+            low: zero,
+        }
+    }
+
+    /// Adds the product of vector `at` of a group, here and not later (trick 6).
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn add_product(&mut self, blocks: __m512i, by: &WidePowers, at: usize) {
+        let power = broadcast(&by.powers[at]);
+        let halves = broadcast(&by.halves[at]);
+        let high = _mm512_clmulepi64_epi128::<0x11>(blocks, power);
+        let low = _mm512_clmulepi64_epi128::<0x00>(blocks, power);
+        let cross = _mm512_clmulepi64_epi128::<0x00>(add_halves(blocks), halves);
+        self.high = _mm512_xor_si512(self.high, high);
+        self.low = _mm512_xor_si512(self.low, low);
+        self.cross = _mm512_xor_si512(self.cross, cross);
+        pin(&mut self.high);
+        pin(&mut self.low);
+        pin(&mut self.cross);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn reduce(self) -> __m512i {
+        let Self { high, cross, low } = self;
+        let middle = xor3(cross, high, low);
+        Sum { high, middle, low }.reduce()
+    }
+}
+
+/// What the vectors of a group of a long packet are multiplied by.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct WidePowers {
+    /// H^32, H^28 … H^4.
+    powers: [[u8; 16]; WIDE],
+    /// Their high half + low half, twice.
+    halves: [[u8; 16]; WIDE],
+}
+
+// SAFETY: bytes.
+unsafe impl Plain for WidePowers {}
+
+impl WidePowers {
+    pub(super) const NONE: Self = Self {
+        powers: [[0; 16]; WIDE],
+        halves: [[0; 16]; WIDE],
+    };
+
+    /// Those of a key, for groups of `vectors`: [`GROUP`] or [`WIDE`].
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn set(&mut self, key: &Key, vectors: usize) {
+        let (h16, h12, h8, h4) = (power(key, 16), power(key, 12), power(key, 8), power(key, 4));
+        let near = _mm512_mask_blend_epi64(
+            0xf0,
+            _mm512_mask_blend_epi64(0x0c, h16, h12),
+            _mm512_mask_blend_epi64(0xc0, h8, h4),
+        );
+        self.set_half(1, near);
+        if vectors > GROUP {
+            self.set_half(0, Sum::product(near, h16).reduce());
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn set_half(&mut self, at: usize, vector: __m512i) {
+        // SAFETY: each half of a row is a vector, and aligned.
+        unsafe {
+            let (powers, halves) = (self.powers.as_mut_ptr(), self.halves.as_mut_ptr());
+            _mm512_store_si512(powers.cast::<__m512i>().add(at), vector);
+            _mm512_store_si512(halves.cast::<__m512i>().add(at), add_halves(vector));
+        }
+    }
+}
+
+/// High half + low half of each lane, in both halves.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn add_halves(lanes: __m512i) -> __m512i {
+    _mm512_xor_si512(lanes, swap_halves(lanes))
+}
+
+/// The same block in each lane.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn broadcast(block: &[u8; 16]) -> __m512i {
+    // SAFETY: 16 bytes.
+    _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(block.as_ptr().cast()) })
 }
 
 #[inline]
@@ -229,7 +341,11 @@ macro_rules! with_round_key {
 /// The same for any number of states.
 macro_rules! with_round_key_all {
     ($instruction:literal, $key:expr, $at:expr, $states:expr) => {{
-        let (fours, rest) = $states.as_chunks_mut::<4>();
+        let (eights, rest) = $states.as_chunks_mut::<8>();
+        for [a, b, c, d, e, f, g, h] in eights {
+            with_round_key!($instruction, $key, $at, a b c d e f g h);
+        }
+        let (fours, rest) = rest.as_chunks_mut::<4>();
         for [a, b, c, d] in fours {
             with_round_key!($instruction, $key, $at, a b c d);
         }
