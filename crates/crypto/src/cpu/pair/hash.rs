@@ -9,7 +9,7 @@
 //!
 //! 1. All rounds are unrolled: the variables change their names instead of their places, and the schedule of the
 //!    message is a ring of sixteen registers.
-//! 2. A step of MD5 waits for the step before it. What does not depend on that one is added first, and is opaque to the
+//! 2. A round waits for the round before it. What does not depend on that one is added first, and is opaque to the
 //!    compiler, which would otherwise add the constant last.
 //! 3. Choice, majority and the sum of three bits are one instruction each where the processor has one for them.
 
@@ -55,7 +55,8 @@ impl Hash for Sha1 {
                     w[$t % 16] = s.rotate_left::<1>(s.xor(x, w[$t % 16]));
                 }
                 let f = s.$f(v[B], v[(A + 2) % 5], v[(A + 3) % 5]);
-                let sum = s.add(s.add(s.add(w[$t % 16], $k), v[E]), f);
+                let sum = s.opaque(s.add(s.add(w[$t % 16], $k), v[E]));
+                let sum = s.opaque(s.add(sum, f));
                 v[E] = s.add(sum, s.rotate_left::<5>(v[A]));
                 v[B] = s.rotate_left::<30>(v[B]);
             };
@@ -147,8 +148,8 @@ impl Hash for Sha256 {
                 );
                 let choice = s.choose(e, v[(A + 5) % 8], v[(A + 6) % 8]);
                 let majority = s.majority(a, v[(A + 1) % 8], v[(A + 2) % 8]);
-                let sum = s.add(v[H], s.add(w[$t % 16], s.splat(SHA256_K[$t])));
-                let sum = s.add(s.add(sum, choice), s1);
+                let sum = s.opaque(s.add(v[H], s.add(w[$t % 16], s.splat(SHA256_K[$t]))));
+                let sum = s.opaque(s.add(s.add(sum, choice), s1));
                 v[D] = s.add(v[D], sum);
                 v[H] = s.add(sum, s.add(s0, majority));
             }};
