@@ -2,13 +2,12 @@
 
 use arrayvec::ArrayVec;
 
-use super::work::{Family, Kind, call};
-use super::{Kernel, Tier, Work, registers};
+use super::work::{Family, Gathered, Kind};
+use super::{Kernel, Tier, registers};
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};
 use crate::job::{Direction, JobStatus};
 use crate::key::KeyContext;
-use crate::prefetch::prefetch_all;
 use crate::transform::Protocol;
 use crate::{ah, esp};
 
@@ -109,51 +108,37 @@ impl<'a> Group<'a> {
     /// # Safety
     /// As [`Group::run`]; the machine has the tier.
     unsafe fn kernel<K: Kernel>(&self, kind: Kind, done: &mut impl FnMut(u32, JobStatus)) {
-        const { assert!(K::PACKETS <= GROUP) };
-        let mut work = ArrayVec::<Work<K>, GROUP>::new();
-        let mut from = ArrayVec::<&Packet, GROUP>::new();
-        let mut last = std::ptr::null();
+        let mut gathered = Gathered::<K>::new();
+        let mut indices = ArrayVec::<u32, GROUP>::new();
         for packet in self.of_kind(kind) {
-            let Some(key) = K::of(&packet.key.keys).filter(|_| packet.key.fits(packet.len)) else {
+            if gathered.push(packet.key, packet.bytes, packet.len, packet.sequence) {
+                indices.push(packet.index);
+            } else {
                 done(packet.index, JobStatus::Malformed);
-                continue;
-            };
-            if !std::ptr::eq(key, last) {
-                prefetch_all(key);
-                last = key;
             }
-            work.push(Work {
-                key,
-                packet: packet.bytes,
-                len: packet.len,
-                sequence: packet.sequence,
-            });
-            from.push(packet);
-            if work.len() == K::PACKETS {
-                // SAFETY: the caller's promise; the lengths fit.
-                unsafe { self.call(kind, &work, &from, done) };
-                work.clear();
-                from.clear();
+            if gathered.is_full() {
+                // SAFETY: the caller's promise.
+                unsafe { self.call(kind, &mut gathered, &mut indices, done) };
             }
         }
-        if !work.is_empty() {
+        if gathered.len() > 0 {
             // SAFETY: as above.
-            unsafe { self.call(kind, &work, &from, done) };
+            unsafe { self.call(kind, &mut gathered, &mut indices, done) };
         }
     }
 
     /// # Safety
-    /// As [`call`].
+    /// As [`Gathered::run`].
     unsafe fn call<K: Kernel>(
         &self,
         kind: Kind,
-        work: &[Work<'_, K>],
-        from: &[&Packet<'_>],
+        gathered: &mut Gathered<'_, K>,
+        indices: &mut ArrayVec<u32, GROUP>,
         done: &mut impl FnMut(u32, JobStatus),
     ) {
-        let context = |at: usize| from[at].key;
-        let done = |at: usize, status| done(from[at].index, status);
+        let done = |at: usize, status| done(indices[at], status);
         // SAFETY: the caller's promise.
-        unsafe { call(kind, self.direction, work, context, done) };
+        unsafe { gathered.run(kind.tier, self.direction, done) };
+        indices.clear();
     }
 }

@@ -1,15 +1,11 @@
 //! The straight way for jobs in a row whose keys are of one kind, as they mostly are: they need no sorting.
 
-use arrayvec::ArrayVec;
-
-use super::group::GROUP;
-use super::work::{self, Family, Kind};
-use super::{Kernel, Work, registers};
+use super::work::{Family, Gathered, Kind};
+use super::{Kernel, registers};
 #[cfg(target_arch = "x86_64")]
 use super::{chacha, des, gcm, pair};
 use crate::job::{Direction, Job};
 use crate::key::KeyContext;
-use crate::prefetch::prefetch_all;
 use crate::slots::SlotTable;
 
 /// A row that ends sooner is left to the sorter: jobs of several kinds may be mixed.
@@ -59,50 +55,41 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn run<K: Kernel>(self) -> usize {
-        const { assert!(K::PACKETS <= GROUP) };
         let Self { kind, jobs, .. } = self;
         let (room, buffer) = (self.buffer.len(), self.buffer.as_mut_ptr());
-        let mut work = ArrayVec::<Work<K>, GROUP>::new();
-        let mut contexts = ArrayVec::<&KeyContext, GROUP>::new();
-        let mut last: Option<(u32, &KeyContext, &K)> = None;
-        for job in jobs.iter().take(K::PACKETS) {
-            let (context, key) = match last {
-                Some((number, context, key)) if number == job.key => (context, key),
+        let mut gathered = Gathered::<K>::new();
+        let mut last: Option<(u32, &KeyContext)> = None;
+        for job in jobs.iter() {
+            let context = match last {
+                Some((number, context)) if number == job.key => context,
                 _ => {
-                    let context = self.keys.get(job.key).filter(|key| key.kind() == kind);
-                    let Some((context, key)) = context.and_then(|c| Some((&**c, K::of(&c.keys)?)))
-                    else {
+                    let context = self.keys.get(job.key);
+                    let Some(context) = context.filter(|key| key.kind() == kind) else {
                         break;
                     };
-                    // With many keys most are far away; gathering the others takes long enough for this one to come.
-                    prefetch_all(key);
-                    last = Some((job.key, context, key));
-                    (context, key)
+                    last = Some((job.key, context));
+                    context
                 }
             };
             let (start, len) = (job.esp as usize, job.len as usize);
-            let inside = start.checked_add(len).is_some_and(|end| end <= room);
-            if !inside || !context.fits(job.len) {
+            if start.checked_add(len).is_none_or(|end| end > room) {
                 break;
             }
-            work.push(Work {
-                key,
-                // SAFETY: inside the buffer, as just checked.
-                packet: unsafe { buffer.add(start) },
-                len: job.len,
-                sequence: job.sequence,
-            });
-            contexts.push(context);
+            // SAFETY: inside the buffer, as just checked.
+            let packet = unsafe { buffer.add(start) };
+            if !gathered.push(context, packet, job.len, job.sequence) || gathered.is_full() {
+                break;
+            }
         }
-        let count = work.len();
+        let count = gathered.len();
         if count == 0 || count < jobs.len().min(SHORTEST) {
             return 0;
         }
-        // SAFETY: the packets lie in the buffer, which is borrowed, and fit their transforms; a key of a kind is only
-        // made on a machine that has its tier.
+        // SAFETY: the packets lie in the buffer, which is borrowed; a key of a kind is only made on a machine that has
+        // its tier.
         unsafe {
             let done = |at: usize, status| jobs[at].status = status;
-            work::call(kind, self.direction, &work, |at| contexts[at], done);
+            gathered.run(kind.tier, self.direction, done);
             registers::zero(kind.tier);
         }
         count

@@ -1,10 +1,13 @@
 //! What a kernel is, and what it is given.
 
+use arrayvec::ArrayVec;
+
 use super::Tier;
 use super::group::GROUP;
 use crate::esp;
 use crate::job::{Direction, JobStatus};
 use crate::key::{KeyContext, Keys};
+use crate::prefetch::prefetch_all;
 
 /// Whose work a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,47 +103,109 @@ pub(crate) trait Kernel: Sized {
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]);
 }
 
-/// Has the kernel do its packets, and tells each one's status. `context` has the key contexts that their keys are of.
-///
-/// # Safety
-/// As [`Kernel::seal`]; the length of each packet fits its transform.
-#[inline(always)]
-pub(super) unsafe fn call<'a, K: Kernel>(
-    kind: Kind,
-    direction: Direction,
-    work: &[Work<'_, K>],
-    context: impl Fn(usize) -> &'a KeyContext,
-    mut done: impl FnMut(usize, JobStatus),
-) {
-    match direction {
-        Direction::Seal => {
-            // SAFETY: the caller's promise.
-            unsafe {
-                K::seal(kind.tier, work);
-                #[cfg(test)]
-                super::fault::sealed(kind.tier, work);
-            }
-            (0..work.len()).for_each(|at| done(at, JobStatus::Done));
+/// Packets of one kind on their way to the kernel.
+pub(super) struct Gathered<'a, K> {
+    work: ArrayVec<Work<'a, K>, GROUP>,
+    /// What each packet's key is of.
+    contexts: ArrayVec<&'a KeyContext, GROUP>,
+}
+
+impl<'a, K: Kernel> Gathered<'a, K> {
+    pub(super) fn new() -> Self {
+        const { assert!(K::PACKETS <= GROUP) };
+        Self {
+            work: ArrayVec::new(),
+            contexts: ArrayVec::new(),
         }
-        Direction::Open => {
-            let mut authentic = [false; GROUP];
-            let authentic = &mut authentic[..work.len()];
-            // SAFETY: the caller's promise.
-            unsafe {
-                K::open(kind.tier, work, authentic);
-                #[cfg(test)]
-                super::fault::opened(kind.tier, work, body_start(context(0)), authentic);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.work.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == K::PACKETS
+    }
+
+    /// Adds a packet, unless its key is for another family or its length does not fit. There must be room.
+    #[inline(always)]
+    pub(super) fn push(
+        &mut self,
+        context: &'a KeyContext,
+        packet: *mut u8,
+        len: u32,
+        sequence: u64,
+    ) -> bool {
+        let before = self.contexts.last().zip(self.work.last());
+        let key = match before {
+            Some((before, work)) if std::ptr::eq(*before, context) => work.key,
+            _ => {
+                let Some(key) = K::of(&context.keys) else {
+                    return false;
+                };
+                // With many keys most are far away; gathering the others takes long enough for this one to come.
+                prefetch_all(key);
+                key
             }
-            for (at, (work, authentic)) in work.iter().zip(authentic).enumerate() {
-                if *authentic {
-                    done(at, JobStatus::Done);
-                } else {
-                    // SAFETY: the caller's promise.
-                    unsafe { wipe(context(at), work.packet, work.len) };
-                    done(at, JobStatus::AuthFailed);
+        };
+        let fits = context.fits(len);
+        if fits {
+            self.work.push(Work {
+                key,
+                packet,
+                len,
+                sequence,
+            });
+            self.contexts.push(context);
+        }
+        fits
+    }
+
+    /// Has the kernel do the packets, tells each one's status by its number in the order of [`Gathered::push`], and
+    /// lets them go.
+    ///
+    /// # Safety
+    /// As [`Kernel::seal`].
+    #[inline(always)]
+    pub(super) unsafe fn run(
+        &mut self,
+        tier: Tier,
+        direction: Direction,
+        mut done: impl FnMut(usize, JobStatus),
+    ) {
+        let work = &self.work;
+        match direction {
+            Direction::Seal => {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    K::seal(tier, work);
+                    #[cfg(test)]
+                    super::fault::sealed(tier, work);
+                }
+                (0..work.len()).for_each(|at| done(at, JobStatus::Done));
+            }
+            Direction::Open => {
+                let mut authentic = [false; GROUP];
+                let authentic = &mut authentic[..work.len()];
+                // SAFETY: the caller's promise.
+                unsafe {
+                    K::open(tier, work, authentic);
+                    #[cfg(test)]
+                    super::fault::opened(tier, work, body_start(self.contexts[0]), authentic);
+                }
+                for (at, (work, authentic)) in work.iter().zip(authentic).enumerate() {
+                    if *authentic {
+                        done(at, JobStatus::Done);
+                    } else {
+                        // SAFETY: the caller's promise; its length fits.
+                        unsafe { wipe(self.contexts[at], work.packet, work.len) };
+                        done(at, JobStatus::AuthFailed);
+                    }
                 }
             }
         }
+        self.work.clear();
+        self.contexts.clear();
     }
 }
 
