@@ -31,6 +31,8 @@ openssl                            certificate authority made at run time
 util-linux                         nsenter, unshare
 python3                            the interop suite
 python3-venv                       its environment
+g++                                compiles the simulated RTL
+ccache                             the RTL benches share the simulator's objects
 LIST
 }
 
@@ -95,16 +97,18 @@ if [ ! -x "$libreswan/usr/libexec/ipsec/pluto" ] && command -v dpkg >/dev/null; 
   rm -rf "$work"
 fi
 
-# The environment is complete only once the stamp equals the requirements.
-stamp=.venv/.requirements
-if ! cmp -s interop/requirements.txt "$stamp"; then
-  python=/usr/bin/python3
+# Makes the Python environment of a directory's requirements. It is complete only once its stamp equals them.
+environment() { # venv, requirements, who needs it
+  local python=/usr/bin/python3
   [ -x "$python" ] || python=python3
-  echo "deps: python environment .venv"
-  if "$python" -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r interop/requirements.txt; then
-    cp interop/requirements.txt "$stamp"
+  cmp -s "$2" "$1/.requirements" && return
+  echo "deps: python environment $1"
+  if "$python" -m venv "$1" && "$1/bin/pip" install -q --disable-pip-version-check -r "$2"; then
+    cp "$2" "$1/.requirements"
   else
-    echo "deps: could not make .venv: the interop suite will be reported as skipped" >&2
+    echo "deps: could not make $1: $3 will be reported as skipped" >&2
   fi
-fi
+}
+environment .venv interop/requirements.txt "the interop suite"
+environment rtl/.venv rtl/requirements.txt "the RTL's tests"
 exit 0

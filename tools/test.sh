@@ -43,7 +43,7 @@ tally() {
     END { print p + 0, f + 0 }'
 }
 
-all="deps format clippy docs deny unit fuzz interop userns"
+all="deps format clippy docs deny unit fuzz interop userns rtl-lint rtl-test rtl-formal"
 names=${*:-$all}
 for name in ${names/lint/format clippy docs deny}; do
   case $name in
@@ -57,6 +57,7 @@ for name in ${names/lint/format clippy docs deny}; do
     fuzz) stage fuzz cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" ;;
     interop) stage interop interop/run ;;
     userns) stage userns interop/run --user -k test_psk ;;
+    rtl-*) stage "$name" rtl/run "${name#rtl-}" ;;
     *) echo "unknown stage: $name (known: $all lint)" >&2; exit 2 ;;
   esac
 done

@@ -1,0 +1,61 @@
+// What the modules of the ESP core agree on.
+//
+// Streams are AXI4-Stream, 128 bits: the first byte of a frame is data[7:0], keep has one bit a byte, only the last beat
+// may be short, and its bytes come first. A cipher block has its first byte in bits 127:120, as FIPS 197 and
+// SP 800-38D write it; to_block and from_block convert.
+package esp_pkg;
+  localparam int unsigned DataWidth = 128;
+  localparam int unsigned KeepWidth = DataWidth / 8;
+
+  typedef logic [DataWidth-1:0] block_t;
+
+  typedef struct packed {
+    logic [DataWidth-1:0] data;
+    logic [KeepWidth-1:0] keep;
+    logic                 last;
+  } beat_t;
+
+  // What becomes of a packet (RFC 4301, 4.4.1).
+  typedef enum logic [1:0] {
+    Discard = 2'd0,
+    Bypass  = 2'd1,
+    Protect = 2'd2,
+    ToHost  = 2'd3   // not the core's: IKE, ESP for an unknown SA if the host asks for it, ICMP
+  } action_e;
+
+  typedef enum logic [1:0] {
+    Gcm256     = 2'd0,  // AES-GCM with a 16 byte ICV (RFC 4106)
+    Gcm128     = 2'd1,
+    Ctr256Sha2 = 2'd2,  // AES-256-CTR (RFC 3686) with HMAC-SHA2-256-128 (RFC 4868)
+    Ctr128Sha2 = 2'd3
+  } suite_e;
+
+  // Why a packet was dropped. Every reason has a counter of its own.
+  typedef enum logic [4:0] {
+    DropNone          = 5'd0,
+    DropMalformed     = 5'd1,   // IP header, lengths, keep
+    DropTooLong       = 5'd2,   // longer than the frame buffer
+    DropNoPolicy      = 5'd3,   // no entry matches: the default
+    DropPolicy        = 5'd4,   // DISCARD
+    DropFragment      = 5'd5,   // a fragment that must be protected or opened
+    DropNoSa          = 5'd6,   // no such SA, or it is not valid
+    DropSequenceEnd   = 5'd7,   // the sequence number would repeat (RFC 4303, 3.3.3)
+    DropLifetime      = 5'd8,
+    DropTooBig        = 5'd9,   // over the path MTU
+    DropTtl           = 5'd10,
+    DropShort         = 5'd11,  // shorter than its SA's header, IV and ICV, or not a multiple of 4
+    DropReplay        = 5'd12,
+    DropIcv           = 5'd13,
+    DropPadding       = 5'd14,  // trailer, inner header
+    DropSelector      = 5'd15,  // the inner packet is none that this SA may carry (RFC 4301, 5.2)
+    DropOuter         = 5'd16   // addresses or encapsulation are not the SA's
+  } drop_e;
+
+  function automatic block_t to_block(logic [DataWidth-1:0] data);
+    for (int unsigned i = 0; i < KeepWidth; i++) to_block[DataWidth-1-8*i-:8] = data[8*i+:8];
+  endfunction
+
+  function automatic logic [DataWidth-1:0] from_block(block_t block);
+    return to_block(block);
+  endfunction
+endpackage

@@ -1,0 +1,49 @@
+// First-in first-out queue between two handshakes, Depth words in memory.
+//
+// A word is taken when valid and ready are both high. The output is registered: a word can leave two cycles after it
+// came, and from then on one leaves each cycle. ready_o does not depend on ready_i.
+module stream_fifo #(
+  parameter int unsigned Width = 32,
+  parameter int unsigned Depth = 16,  // a power of two
+  localparam int unsigned CountWidth = $clog2(Depth + 2)
+) (
+  input  logic                  clk_i,
+  input  logic                  rst_ni,
+  input  logic                  valid_i,
+  output logic                  ready_o,
+  input  logic [     Width-1:0] data_i,
+  output logic                  valid_o,
+  input  logic                  ready_i,
+  output logic [     Width-1:0] data_o,
+  output logic [CountWidth-1:0] count_o  // words inside, the one at the output among them
+);
+  localparam int unsigned AddrWidth = $clog2(Depth);
+
+  logic [Width-1:0] mem[Depth];
+  // One bit more than an address tells full from empty.
+  logic [AddrWidth:0] head_q, tail_q, stored;
+  logic put, get;
+
+  assign stored  = tail_q - head_q;
+  assign ready_o = stored != (AddrWidth + 1)'(Depth);
+  assign put     = valid_i && ready_o;
+  assign get     = stored != '0 && (!valid_o || ready_i);
+  assign count_o = CountWidth'(stored) + CountWidth'(valid_o);
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      head_q  <= '0;
+      tail_q  <= '0;
+      valid_o <= 1'b0;
+    end else begin
+      if (put) tail_q <= tail_q + 1'b1;
+      if (get) head_q <= head_q + 1'b1;
+      valid_o <= get || (valid_o && !ready_i);
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (put) mem[tail_q[AddrWidth-1:0]] <= data_i;
+    if (get) data_o <= mem[head_q[AddrWidth-1:0]];
+  end
+endmodule

@@ -1,0 +1,81 @@
+"""Builds a module with Verilator and runs the cocotb tests of the calling file."""
+
+import inspect
+import os
+import random
+import zlib
+from pathlib import Path
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles
+from cocotb_tools.runner import get_runner
+
+RTL = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
+VECTORS = RTL.parent / "vectors"
+
+
+def run(module, parameters=None, coverage=False, **environment):
+    """Builds `module` with `parameters` and runs the tests of the file that calls this."""
+    test_file = Path(inspect.stack()[1].filename)
+    parameters = parameters or {}
+    name = "-".join([module, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
+    if len(name) > 80:
+        name = f"{module}-{zlib.crc32(name.encode()):08x}"
+    build = BUILD / name
+    runner = get_runner("verilator")
+    runner.build(
+        # Packages have no file that -y would look for.
+        sources=[*sorted(RTL.glob("*_pkg.sv")), RTL / f"{module}.sv"],
+        hdl_toplevel=module,
+        parameters=parameters,
+        build_dir=build,
+        build_args=[
+            "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"), "-Wall", "--assert",
+            "--x-initial", "unique", "-O3", "-CFLAGS", "-O1",
+            *(["--coverage-line", "--coverage-toggle"] if coverage else []),
+        ],
+        always=True,
+    )
+    seed = os.environ.get("RTL_SEED", "1")
+    results = runner.test(
+        hdl_toplevel=module,
+        test_module=test_file.stem,
+        test_dir=test_file.parent,
+        build_dir=build,
+        results_xml=str(build / f"{test_file.stem}.xml"),
+        seed=seed,
+        plusargs=[f"+verilator+seed+{seed}", "+verilator+rand+reset+2"],
+        extra_env={"PYTHONPATH": f"{RTL / 'tb'}:{test_file.parent}", **{k: str(v) for k, v in environment.items()}},
+    )
+    assert_passed(results)
+
+
+def assert_passed(results_xml):
+    from cocotb_tools.check_results import get_results
+
+    tests, failed = get_results(Path(results_xml))
+    assert tests > 0 and failed == 0, f"{failed} of {tests} tests failed, see {results_xml}"
+
+
+async def start(dut, period_ns=10):
+    """Starts the clock and takes the module through reset."""
+    cocotb.start_soon(Clock(dut.clk_i, period_ns, unit="ns").start())
+    await reset(dut)
+
+
+async def reset(dut):
+    """Comes back just after a clock edge; the next one is the first that counts, so inputs are to be set at once."""
+    dut.rst_ni.value = 0
+    await ClockCycles(dut.clk_i, 4)
+    dut.rst_ni.value = 1
+
+
+def pauses(share, seed=1):
+    """An endless iterator of booleans for idle cycles or back-pressure: true for `share` of the cycles, in bursts."""
+    source = random.Random(seed)
+    while True:
+        pause = source.random() < share
+        for _ in range(source.choice((1, 1, 2, 5))):
+            yield pause

@@ -1,0 +1,67 @@
+"""stream_fifo: words come out in order, once each, whatever the two sides do."""
+
+import random
+from collections import deque
+
+import bench
+import cocotb
+import pytest
+from cocotb.triggers import ReadOnly, RisingEdge
+
+
+async def exchange(dut, idle, back_pressure, words=2000, resets=()):
+    """Offers words until `words` have come out; returns the cycles that took. A reset empties the queue."""
+    source = random.Random(7)
+    width, depth = len(dut.data_i), int(dut.Depth.value)
+    idle, back_pressure = bench.pauses(idle, 1), bench.pauses(back_pressure, 2)
+    inside, seen, cycles, offered = deque(), 0, 0, None
+    while seen < words:
+        assert cycles < 20 * words, "stuck"
+        if offered is None and not next(idle):
+            offered = source.getrandbits(width)
+        dut.valid_i.value = offered is not None
+        dut.data_i.value = offered or 0
+        dut.ready_i.value = not next(back_pressure)
+        await ReadOnly()
+        assert int(dut.count_o.value) == len(inside) <= depth + 1
+        put = offered is not None and dut.ready_o.value == 1
+        if dut.valid_o.value == 1:
+            assert int(dut.data_o.value) == inside[0]
+            if dut.ready_i.value == 1:
+                inside.popleft()
+                seen += 1
+        if put:
+            inside.append(offered)
+            offered = None
+        await RisingEdge(dut.clk_i)
+        cycles += 1
+        if cycles in resets:
+            await bench.reset(dut)
+            inside.clear()
+            offered = None
+    return cycles
+
+
+@cocotb.test()
+async def full_rate(dut):
+    await bench.start(dut)
+    assert await exchange(dut, 0, 0) <= 2000 + 2
+
+
+@cocotb.test()
+async def idle_cycles_and_back_pressure(dut):
+    await bench.start(dut)
+    for idle, back_pressure in ((0.5, 0), (0, 0.5), (0.5, 0.5), (0.9, 0.1), (0.1, 0.9)):
+        await exchange(dut, idle, back_pressure)
+        await bench.reset(dut)
+
+
+@cocotb.test()
+async def reset_in_the_middle(dut):
+    await bench.start(dut)
+    await exchange(dut, 0.2, 0.6, resets=(100, 117, 300))
+
+
+@pytest.mark.parametrize("depth", (2, 16))
+def test_stream_fifo(depth):
+    bench.run("stream_fifo", {"Width": 32, "Depth": depth})
