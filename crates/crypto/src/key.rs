@@ -2,6 +2,7 @@
 
 use crate::aead::Aead;
 use crate::cipher::Cipher;
+use crate::cpu::tier::MissingFeature;
 use crate::cpu::{self, Family, Kind, Tier};
 use crate::esp;
 use crate::mac::Mac;
@@ -24,8 +25,8 @@ pub enum KeyError {
     },
     #[error("the cryptographic library refused the key")]
     Refused,
-    #[error("this machine has no {feature}, which the tier {tier} needs")]
-    MissingFeature { tier: Tier, feature: &'static str },
+    #[error(transparent)]
+    Missing(#[from] MissingFeature),
 }
 
 /// One direction of one SA: transform, ESN flag and the expanded keys. Immutable, so that any number of
@@ -106,9 +107,7 @@ impl KeyContext {
         esn: bool,
         key_material: &[u8],
     ) -> Result<Self, KeyError> {
-        if let Some(feature) = tier.missing() {
-            return Err(KeyError::MissingFeature { tier, feature });
-        }
+        tier.require()?;
         if key_material.len() != transform.key_material_len() {
             return Err(KeyError::WrongLength {
                 transform,

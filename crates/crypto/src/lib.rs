@@ -35,7 +35,7 @@ mod slots;
 pub mod transform;
 pub mod weak;
 
-pub use cpu::tier::{Selection, TierError, selection};
+pub use cpu::tier::{MissingFeature, Selection, TierError, selection};
 pub use cpu::{CpuEngine, Tier};
 pub use engine::{Engine, RejectReason, Rejected};
 pub use job::{Batch, Direction, Job, JobStatus};

@@ -40,6 +40,7 @@ use arrayvec::ArrayVec;
 use crate::aead::EvpKey;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::records::{RECORDS, RecordKernel, RecordWork, Waiting};
+use crate::cpu::tier::MissingFeature;
 use crate::cpu::{self, Tier};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::{chacha, gcm};
@@ -164,8 +165,8 @@ pub enum AeadError {
     ZeroKey,
     #[error("the cryptographic library refused the key")]
     Refused,
-    #[error("this machine has no {feature}, which the tier {tier} needs")]
-    MissingFeature { tier: Tier, feature: &'static str },
+    #[error(transparent)]
+    Missing(#[from] MissingFeature),
     #[error(transparent)]
     SelfTest(#[from] SelfTestError),
     #[error("{from} bytes do not fit a buffer of {to}")]
@@ -221,9 +222,7 @@ impl AeadKey {
 
     /// For the kernels of this tier. What a tier has no kernel for is left to the library.
     pub fn for_tier(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
-        if let Some(feature) = tier.missing() {
-            return Err(AeadError::MissingFeature { tier, feature });
-        }
+        tier.require()?;
         if key.len() != algorithm.key_len() {
             let actual = key.len();
             return Err(AeadError::KeyLength { algorithm, actual });

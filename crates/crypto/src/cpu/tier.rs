@@ -16,11 +16,19 @@ pub enum Tier {
     Avx512,
 }
 
+/// The machine lacks what a tier needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this machine has no {feature}, which the tier {tier} needs")]
+pub struct MissingFeature {
+    pub tier: Tier,
+    pub feature: &'static str,
+}
+
 /// Why a tier cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TierError {
-    #[error("this machine has no {feature}, which the tier {tier} needs")]
-    Missing { tier: Tier, feature: &'static str },
+    #[error(transparent)]
+    Missing(#[from] MissingFeature),
     #[error(transparent)]
     SelfTest(#[from] SelfTestError),
     #[error("the tier {tier} comes too late: keys were made for {current}")]
@@ -80,12 +88,7 @@ impl Tier {
 
     /// Has the process use this tier and no other. To be called before the first key is made.
     pub fn force(self) -> Result<(), TierError> {
-        if let Some(feature) = self.missing() {
-            return Err(TierError::Missing {
-                tier: self,
-                feature,
-            });
-        }
+        self.require()?;
         self_test::run(self)?;
         let selection = SELECTION.get_or_init(|| {
             Ok(Selection {
@@ -105,6 +108,17 @@ impl Tier {
 
     pub fn available(self) -> bool {
         self.missing().is_none()
+    }
+
+    /// An error that names the first feature of the tier that this machine lacks.
+    pub fn require(self) -> Result<(), MissingFeature> {
+        match self.missing() {
+            Some(feature) => Err(MissingFeature {
+                tier: self,
+                feature,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// The first feature of the tier that this machine lacks.

@@ -32,7 +32,7 @@ fn failure(error: TierError) -> Failure {
     let available = Tier::ALL.into_iter().filter(|tier| tier.available());
     let names: Vec<&str> = available.map(Tier::name).collect();
     let exit = match error {
-        TierError::Missing { .. } => Exit::Forbidden,
+        TierError::Missing(_) => Exit::Forbidden,
         _ => Exit::Failure,
     };
     Failure::new(exit, error).help(format!(
@@ -43,14 +43,16 @@ fn failure(error: TierError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use esplanade_crypto::MissingFeature;
+
     use super::*;
 
     #[test]
     fn what_the_machine_lacks_is_said() {
-        let missing = TierError::Missing {
+        let missing = TierError::Missing(MissingFeature {
             tier: Tier::Avx512,
             feature: "vaes",
-        };
+        });
         let failure = failure(missing);
         assert_eq!(failure.exit, Exit::Forbidden);
         assert_eq!(
