@@ -48,8 +48,59 @@ package esp_pkg;
     DropIcv           = 5'd13,
     DropPadding       = 5'd14,  // trailer, inner header
     DropSelector      = 5'd15,  // the inner packet is none that this SA may carry (RFC 4301, 5.2)
-    DropOuter         = 5'd16   // addresses or encapsulation are not the SA's
+    DropOuter         = 5'd16,  // addresses or encapsulation are not the SA's
+    DropNextHeader    = 5'd17,  // of the trailer: neither IPv4, IPv6 nor a dummy
+    DropDummy         = 5'd18,  // RFC 4303, 2.6
+    DropInner         = 5'd19,  // the inner packet is malformed
+    DropEcn           = 5'd20,  // congestion outside, not ECN-capable inside (RFC 6040, 4.2)
+    DropNotProtected  = 5'd21   // inbound, plain, where the policy asks for protection
   } drop_e;
+
+  // What ip_parser finds out about a packet. Where it is malformed the rest means nothing.
+  typedef struct packed {
+    logic         malformed;
+    logic         v6;
+    logic         dont_fragment;  // always in IPv6, whose routers never fragment
+    logic         fragment;
+    logic         protocol_known;  // not in later fragments that begin with an extension header
+    logic         ports_known;
+    logic [  7:0] tos;
+    logic [ 19:0] flow_label;
+    logic [ 15:0] bytes;           // of the packet; the frame may be longer
+    logic [  7:0] protocol;        // behind IPv6 extension headers
+    logic [ 15:0] upper;           // where that begins, in bytes
+    logic [ 15:0] source_port;     // ICMP: type and code in both
+    logic [ 15:0] destination_port;
+    logic [127:0] source;          // IPv4: the low 32 bits
+    logic [127:0] destination;
+    logic [191:0] front;           // the first bytes behind the headers, the very first in the highest bits
+  } parse_t;
+
+  localparam int unsigned RowWidth = 10;  // of the SAD
+
+  // For esp_cipher, one ahead of each packet's body. The salt lies with the keys.
+  typedef struct packed {
+    suite_e      suite;
+    logic [9:0]  row;     // of the key store
+    logic [63:0] iv;      // its first byte on the wire in the highest bits
+    logic [31:0] spi;
+    logic [31:0] seq_hi;
+    logic [31:0] seq_lo;
+    logic        esn;     // seq_hi is authenticated too
+    logic [15:0] len;     // of the body in bytes: a multiple of 4, not 0
+  } cipher_cmd_t;
+
+  typedef struct packed {
+    logic [127:0] icv;  // its first byte in the lowest bits
+    logic         ok;   // opening: the ICV that came is the right one
+  } cipher_tag_t;
+
+  // A word in network byte order, the n-th of a beat.
+  function automatic logic [31:0] word_of(logic [DataWidth-1:0] data, logic [1:0] n);
+    logic [31:0] little;
+    little = data[32*n+:32];
+    return {little[7:0], little[15:8], little[23:16], little[31:24]};
+  endfunction
 
   function automatic block_t to_block(logic [DataWidth-1:0] data);
     for (int unsigned i = 0; i < KeepWidth; i++) to_block[DataWidth-1-8*i-:8] = data[8*i+:8];

@@ -1,0 +1,147 @@
+// Takes frames whole. Each frame makes one entry, in order; the taker looks at the oldest entry and says which of its
+// beats are to come out, or none. A frame that is too long or has a wrong keep takes no room: its entry says why.
+//
+// Memory that a frame took is free again beat by beat as the frame leaves. ready_o does not depend on ready_i.
+module frame_fifo #(
+  parameter int unsigned Beats    = 512,   // a power of two
+  parameter int unsigned MaxBytes = 2048,  // of a frame, less than the memory holds
+  parameter int unsigned Frames   = 16,    // entries, a power of two
+  parameter int unsigned TagWidth = 1,
+  localparam int unsigned BeatWidth = $clog2(Beats) + 1
+) (
+  input  logic                clk_i,
+  input  logic                rst_ni,
+  input  logic                valid_i,
+  output logic                ready_o,
+  input  esp_pkg::beat_t      beat_i,
+  output logic                entry_valid_o,
+  output logic [        15:0] entry_bytes_o,
+  output esp_pkg::drop_e      entry_error_o,
+  // Only while there is an entry.
+  input  logic                take_valid_i,
+  output logic                take_ready_o,
+  input  logic [BeatWidth-1:0] take_first_i, // the first beat to come out
+  input  logic [BeatWidth-1:0] take_beats_i,  // 0: none, the frame is dropped
+  input  logic [TagWidth-1:0] take_tag_i,    // travels with the beats
+  output logic                valid_o,
+  input  logic                ready_i,
+  output esp_pkg::block_t     data_o,
+  output logic                first_o,
+  output logic                last_o,
+  output logic [TagWidth-1:0] tag_o
+);
+  import esp_pkg::*;
+  localparam int unsigned AddrWidth = $clog2(Beats);
+  // One bit more than an address: full is not empty.
+  typedef logic [AddrWidth:0] pointer_t;
+
+  block_t mem[Beats];
+
+  // Writing.
+  pointer_t start_q, write_q, read_q;
+  logic [15:0] bytes_q, bytes_d;
+  drop_e error_q, error_d;
+  logic put, keep_ok, entry_ready;
+  logic [4:0] beat_bytes;
+
+  assign ready_o    = entry_ready && (write_q - read_q) != pointer_t'(Beats);
+  assign put        = valid_i && ready_o;
+  assign beat_bytes = 5'($countones(beat_i.keep));
+  // Ones from the first byte on: adding one to them carries through.
+  assign keep_ok = beat_i.last ? beat_i.keep[0] && (beat_i.keep & (beat_i.keep + 1'b1)) == '0 : &beat_i.keep;
+  assign bytes_d = bytes_q + 16'(beat_bytes);
+
+  always_comb begin
+    error_d = error_q;
+    if (error_q == DropNone) begin
+      if (!keep_ok) error_d = DropMalformed;
+      else if (bytes_d > 16'(MaxBytes)) error_d = DropTooLong;
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      start_q <= '0;
+      write_q <= '0;
+      bytes_q <= '0;
+      error_q <= DropNone;
+    end else if (put) begin
+      bytes_q <= beat_i.last || error_d != DropNone ? '0 : bytes_d;
+      error_q <= beat_i.last ? DropNone : error_d;
+      write_q <= error_d == DropNone ? write_q + 1'b1 : start_q;
+      if (beat_i.last && error_d == DropNone) start_q <= write_q + 1'b1;
+    end
+  end
+
+  always_ff @(posedge clk_i) if (put) mem[write_q[AddrWidth-1:0]] <= beat_i.data;
+
+  logic taken;
+  logic [$clog2(Frames + 2)-1:0] unused_count;
+  stream_fifo #(
+    .Width(16 + $bits(drop_e)),
+    .Depth(Frames)
+  ) u_entries (
+    .clk_i,
+    .rst_ni,
+    .valid_i(put && beat_i.last),
+    .ready_o(entry_ready),
+    .data_i ({error_d, error_d == DropNone ? bytes_d : 16'd0}),
+    .valid_o(entry_valid_o),
+    .ready_i(taken),
+    .data_o ({entry_error_o, entry_bytes_o}),
+    .count_o(unused_count)
+  );
+
+  // Reading: a register behind the memory's, so that its delay is not in the way.
+  pointer_t end_q, left_q, frame_beats;
+  logic fresh_q, get, move;
+  logic [TagWidth-1:0] tag_q;
+  logic stage_valid_q, stage_first_q, stage_last_q;
+  logic [TagWidth-1:0] stage_tag_q;
+  block_t stage_data_q;
+
+  assign frame_beats  = pointer_t'((entry_bytes_o + 16'd15) >> 4);
+  assign take_ready_o = left_q == '0;
+  assign taken        = take_valid_i && take_ready_o;
+  assign move         = !valid_o || ready_i;
+  assign get          = left_q != '0 && (!stage_valid_q || move);
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      read_q        <= '0;
+      left_q        <= '0;
+      stage_valid_q <= 1'b0;
+      valid_o       <= 1'b0;
+    end else begin
+      if (taken) begin
+        left_q <= take_beats_i;
+        read_q <= read_q + (take_beats_i == '0 ? frame_beats : take_first_i);
+      end else if (get) begin
+        left_q <= left_q - 1'b1;
+        read_q <= left_q == pointer_t'(1) ? end_q : read_q + 1'b1;
+      end
+      stage_valid_q <= get || (stage_valid_q && !move);
+      valid_o       <= stage_valid_q || (valid_o && !ready_i);
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (taken) begin
+      end_q <= read_q + frame_beats;
+      tag_q <= take_tag_i;
+    end
+    if (taken || get) fresh_q <= taken;
+    if (get) begin
+      stage_data_q  <= mem[read_q[AddrWidth-1:0]];
+      stage_first_q <= fresh_q;
+      stage_last_q  <= left_q == pointer_t'(1);
+      stage_tag_q   <= tag_q;
+    end
+    if (move) begin
+      data_o  <= stage_data_q;
+      first_o <= stage_first_q;
+      last_o  <= stage_last_q;
+      tag_o   <= stage_tag_q;
+    end
+  end
+endmodule

@@ -1,0 +1,126 @@
+"""Sources and sinks for valid/ready handshakes, and frames as beats (esp_pkg::beat_t)."""
+
+import itertools
+from collections import deque
+
+import cocotb
+from cocotb.triggers import RisingEdge
+
+
+def beats(frame):
+    """A frame as values of beat_t: {data, keep, last}."""
+    for at in range(0, len(frame), 16):
+        part = frame[at : at + 16]
+        yield beat(part, last=at + 16 >= len(frame))
+
+
+def beat(part, last, keep=None):
+    keep = (1 << len(part)) - 1 if keep is None else keep
+    return int.from_bytes(part, "little") << 17 | keep << 1 | last
+
+
+def beat_bytes(value):
+    """The bytes of a beat_t and whether it is the last."""
+    keep = value >> 1 & 0xFFFF
+    count = keep.bit_count()
+    assert keep == (1 << count) - 1 and (value & 1 or count == 16), f"keep {keep:016b}, last {value & 1}"
+    return (value >> 17).to_bytes(16, "little")[:count], bool(value & 1)
+
+
+class Source:
+    """Offers the words of `queue`, one after the other; `pause` says when it is idle."""
+
+    def __init__(self, clk, valid, ready, data, pause=None):
+        self.clk, self.valid, self.ready, self.data = clk, valid, ready, data
+        self.pause = pause or itertools.repeat(False)
+        self.queue = deque()
+        self.sent = 0
+        valid.value = 0
+        self.task = cocotb.start_soon(self.run())
+
+    async def run(self):
+        offered = False
+        while True:
+            await RisingEdge(self.clk)
+            if offered and self.ready.value == 1:
+                offered = False
+                self.sent += 1
+            if not offered:
+                offered = bool(self.queue) and not next(self.pause)
+                if offered:
+                    self.data.value = self.queue.popleft()
+                self.valid.value = offered
+
+    def frame(self, frame):
+        self.queue.extend(beats(frame))
+
+    def stop(self):
+        self.task.cancel()
+        self.valid.value = 0
+
+
+class Sink:
+    """Collects words and the cycle that each came in; `pause` says when it is not ready. `data` may be several signals."""
+
+    def __init__(self, clk, valid, ready, data, pause=None):
+        self.clk, self.valid, self.ready = clk, valid, ready
+        self.data = data if isinstance(data, (list, tuple)) else [data]
+        self.pause = pause or itertools.repeat(False)
+        self.words = deque()
+        self.cycles = deque()
+        self.cycle = 0
+        ready.value = 0
+        self.task = cocotb.start_soon(self.run())
+
+    async def run(self):
+        was_ready = False
+        while True:
+            await RisingEdge(self.clk)
+            self.cycle += 1
+            if was_ready and self.valid.value == 1:
+                values = [int(signal.value) for signal in self.data]
+                self.words.append(values[0] if len(values) == 1 else tuple(values))
+                self.cycles.append(self.cycle)
+            now = not next(self.pause)
+            if now != was_ready:
+                self.ready.value = now
+            was_ready = now
+
+    def stop(self):
+        self.task.cancel()
+        self.ready.value = 0
+
+
+class FrameSink(Sink):
+    """A sink of beats: `frames` has what came whole, as (bytes, *the other signals at its first beat)."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.taken = []
+        self.rest = b""
+        self.ends = []
+
+    @property
+    def frames(self):
+        while self.words:
+            word = self.words.popleft()
+            value, *others = word if isinstance(word, tuple) else (word,)
+            end = self.cycles.popleft()
+            part, last = beat_bytes(value)
+            if not self.rest:
+                self.others = others
+            assert self.others == others, "a side signal changed within a frame"
+            self.rest += part
+            if last:
+                self.taken.append((self.rest, *others) if others else self.rest)
+                self.ends.append(end)
+                self.rest = b""
+        return self.taken
+
+
+async def until(clk, condition, cycles):
+    for _ in range(cycles):
+        if condition():
+            return
+        await RisingEdge(clk)
+    raise AssertionError(f"stuck: not so after {cycles} cycles")
