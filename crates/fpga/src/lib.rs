@@ -1,0 +1,3 @@
+//! The ESP core of `rtl/` as a device.
+
+pub mod regs;

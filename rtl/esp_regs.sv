@@ -1,0 +1,161 @@
+// The core as software sees it: registers, counters, events, and the way to the configuration tables.
+//
+// docs/fpga-registers.md has the map. The configuration bus only writes: nothing that a table holds can be read.
+module esp_regs
+  import esp_pkg::*;
+  import esp_regmap_pkg::*;
+#(
+  parameter int unsigned Policies = 64,
+  parameter int unsigned Sas = 1024
+) (
+  input  logic        clk_i,
+  input  logic        rst_ni,
+  input  logic        s_axil_awvalid,
+  output logic        s_axil_awready,
+  input  logic [22:0] s_axil_awaddr,
+  input  logic        s_axil_wvalid,
+  output logic        s_axil_wready,
+  input  logic [31:0] s_axil_wdata,
+  input  logic [ 3:0] s_axil_wstrb,
+  output logic        s_axil_bvalid,
+  input  logic        s_axil_bready,
+  output logic [ 1:0] s_axil_bresp,
+  input  logic        s_axil_arvalid,
+  output logic        s_axil_arready,
+  input  logic [22:0] s_axil_araddr,
+  output logic        s_axil_rvalid,
+  input  logic        s_axil_rready,
+  output logic [31:0] s_axil_rdata,
+  output logic [ 1:0] s_axil_rresp,
+  output logic        irq_o,
+  // {table, row, word}; stays until it is taken.
+  output logic        cfg_valid_o,
+  input  logic        cfg_ready_i,
+  output logic [19:0] cfg_addr_o,
+  output logic [31:0] cfg_data_o,
+  output logic        out_enable_o,
+  output logic        in_enable_o,
+  // What was asked for by a write to a snapshot_request: words of sa_snapshot, the first one lowest.
+  input  logic [191:0] out_snapshot_i,
+  input  logic [191:0] in_snapshot_i,
+  // A packet has ended in the lane, at most one a cycle. The bytes count if it left.
+  input  logic        out_count_valid_i,
+  input  drop_e       out_count_reason_i,
+  input  logic [15:0] out_count_bytes_i,
+  input  logic        in_count_valid_i,
+  input  drop_e       in_count_reason_i,
+  input  logic [15:0] in_count_bytes_i,
+  // Something that software must hear of; lost, and known to be lost, if software does not keep up.
+  input  logic        event_valid_i,
+  input  logic [ 3:0] event_kind_i,  // not 0
+  input  logic        event_lane_i,  // 1: inbound
+  input  logic [15:0] event_row_i
+);
+  localparam int unsigned EventWidth = $bits(next_event_in_t);
+  localparam int unsigned EventsMax = 16;
+
+  control_out_t control;
+  irq_enable_out_t irq_enable;
+  irq_status_out_t irq_status;
+  logic event_ready, event_waiting, event_read;
+  logic [EventWidth-1:0] event_data;
+  logic counter_read;
+  logic [20:0] counter_address;
+  logic [14:0] group_q;
+  logic [2:0] word_q;
+  logic [31:0] out_counter, in_counter, counter;
+
+  assign out_enable_o = control.out_enable;
+  assign in_enable_o  = control.in_enable;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) irq_o <= 1'b0;
+    else begin
+      irq_o <= (irq_enable.event_waiting && event_waiting) || (irq_enable.event_lost && irq_status.event_lost);
+    end
+  end
+
+  always_ff @(posedge clk_i) {group_q, word_q} <= {counter_address[20:6], counter_address[2:0]};
+
+  always_comb begin
+    unique case (group_q)
+      InCountersAddress[22:8]: counter = in_counter;
+      OutSnapshotAddress[22:8]: counter = out_snapshot_i[32*word_q+:32];
+      InSnapshotAddress[22:8]: counter = in_snapshot_i[32*word_q+:32];
+      default: counter = out_counter;
+    endcase
+  end
+
+  esp_regmap u_regmap (
+    .clk_i,
+    .rst_ni,
+    .s_axil_awvalid,
+    .s_axil_awready,
+    .s_axil_awaddr,
+    .s_axil_wvalid,
+    .s_axil_wready,
+    .s_axil_wdata,
+    .s_axil_wstrb,
+    .s_axil_bvalid,
+    .s_axil_bready,
+    .s_axil_bresp,
+    .s_axil_arvalid,
+    .s_axil_arready,
+    .s_axil_araddr,
+    .s_axil_rvalid,
+    .s_axil_rready,
+    .s_axil_rdata,
+    .s_axil_rresp,
+    .capabilities_i   ('{policies: 16'(Policies), sas: 16'(Sas)}),
+    .control_o        (control),
+    .irq_enable_o     (irq_enable),
+    .irq_status_o     (irq_status),
+    .irq_status_i     ('{event_waiting: event_waiting, event_lost: event_valid_i && !event_ready}),
+    .next_event_i     (event_waiting ? event_data : '0),
+    .next_event_read_o(event_read),
+    .counter_read_o   (counter_read),
+    .counter_address_o(counter_address),
+    .counter_data_i   (counter),
+    .cfg_valid_o,
+    .cfg_ready_i,
+    .cfg_addr_o,
+    .cfg_data_o
+  );
+
+  stream_fifo #(
+    .Width(EventWidth),
+    .Depth(EventsMax)
+  ) u_events (
+    .clk_i,
+    .rst_ni,
+    .valid_i(event_valid_i),
+    .ready_o(event_ready),
+    .data_i ({event_kind_i, event_lane_i, event_row_i}),
+    .valid_o(event_waiting),
+    .ready_i(event_read),
+    .data_o (event_data),
+    .count_o()
+  );
+
+  esp_counters u_out_counters (
+    .clk_i,
+    .rst_ni,
+    .valid_i  (out_count_valid_i),
+    .reason_i (out_count_reason_i),
+    .bytes_i  (out_count_bytes_i),
+    .read_i   (counter_read && counter_address[20:6] == OutCountersAddress[22:8]),
+    .address_i(counter_address[5:0]),
+    .data_o   (out_counter)
+  );
+
+  esp_counters u_in_counters (
+    .clk_i,
+    .rst_ni,
+    .valid_i  (in_count_valid_i),
+    .reason_i (in_count_reason_i),
+    .bytes_i  (in_count_bytes_i),
+    .read_i   (counter_read && counter_address[20:6] == InCountersAddress[22:8]),
+    .address_i(counter_address[5:0]),
+    .data_o   (in_counter)
+  );
+endmodule
