@@ -77,6 +77,43 @@ package esp_pkg;
   } parse_t;
 
   localparam int unsigned RowWidth = 10;  // of the SAD
+  typedef logic [RowWidth-1:0] row_t;
+
+  // What the policy looks at. Local is the protected side's end of a flow, remote the other.
+  typedef struct packed {
+    logic [127:0] local_address;  // IPv4: the low 32 bits, the others 0
+    logic [127:0] remote_address;
+    logic [19:0]  unused;
+    logic         tunnelled;      // came out of an SA
+    logic         v6;
+    logic         protocol_known;
+    logic         ports_known;
+    logic [7:0]   protocol;
+    logic [15:0]  local_port;
+    logic [15:0]  remote_port;
+  } policy_key_t;
+
+  typedef struct packed {
+    logic    hit;
+    action_e action;
+    row_t    target;  // outbound: the SA; inbound: the group of SAs that may carry such packets
+  } policy_result_t;
+
+  function automatic policy_key_t policy_key(parse_t parse, logic outbound, logic tunnelled);
+    policy_key_t key;
+    key.local_address  = outbound ? parse.source : parse.destination;
+    key.remote_address = outbound ? parse.destination : parse.source;
+    key.local_port     = outbound ? parse.source_port : parse.destination_port;
+    key.remote_port    = outbound ? parse.destination_port : parse.source_port;
+    if (!parse.ports_known) {key.local_port, key.remote_port} = '0;
+    key.unused         = '0;
+    key.tunnelled      = tunnelled;
+    key.v6             = parse.v6;
+    key.protocol_known = parse.protocol_known;
+    key.ports_known    = parse.ports_known;
+    key.protocol       = parse.protocol_known ? parse.protocol : '0;
+    return key;
+  endfunction
 
   // For esp_cipher, one ahead of each packet's body. The salt lies with the keys.
   typedef struct packed {
@@ -94,6 +131,62 @@ package esp_pkg;
     logic [127:0] icv;  // its first byte in the lowest bits
     logic         ok;   // opening: the ICV that came is the right one
   } cipher_tag_t;
+
+  // What sa_out wants to know of a packet.
+  typedef struct packed {
+    row_t        row;
+    logic        v6;
+    logic        dont_fragment;
+    logic [7:0]  tos;
+    logic [19:0] flow_label;
+    logic [15:0] bytes;
+  } seal_ask_t;
+
+  // How a packet is to be sealed, and what goes around it.
+  typedef struct packed {
+    suite_e       suite;
+    row_t         row;
+    logic         esn;
+    logic [31:0]  spi;
+    logic [63:0]  seq;
+    logic [63:0]  iv;
+    logic [15:0]  inner_bytes;
+    logic         inner_v6;
+    logic         v6;              // from here on the outer header
+    logic         udp;
+    logic         dont_fragment;
+    logic [7:0]   tos;
+    logic [7:0]   ttl;
+    logic [19:0]  flow_label;
+    logic [15:0]  identification;
+    logic [15:0]  local_port;
+    logic [15:0]  remote_port;
+    logic [127:0] local_address;   // IPv4: the low 32 bits
+    logic [127:0] remote_address;
+  } seal_job_t;
+
+  // The length of the encrypted part: payload, padding to a multiple of 4, trailer (RFC 4303, 2.4).
+  function automatic logic [15:0] body_bytes(logic [15:0] payload);
+    return (payload + 16'd5) & ~16'd3;
+  endfunction
+
+  // What software is told besides counters.
+  typedef enum logic [3:0] {
+    EventNone     = 4'd0,
+    EventSoft     = 4'd1,  // an SA's soft lifetime
+    EventHard     = 4'd2,  // an SA's hard lifetime: it passes no more
+    EventSequence = 4'd3,  // its sequence numbers are used up
+    EventNoSa     = 4'd4   // a packet asks for an SA that is not there
+  } event_e;
+
+  // TUSER of what leaves the core.
+  typedef struct packed {
+    logic [14:0] unused;
+    row_t        row;
+    logic        protect;  // sealed or opened by that SA
+    drop_e       reason;   // why it goes to the host
+    logic        to_host;
+  } user_t;
 
   // A word in network byte order, the n-th of a beat.
   function automatic logic [31:0] word_of(logic [DataWidth-1:0] data, logic [1:0] n);
