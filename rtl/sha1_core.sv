@@ -34,15 +34,12 @@ module sha1_core (
     return (x << n) | (x >> (32 - n));
   endfunction
 
-  function automatic logic [1:0] quarter(logic [5:0] step);
-    if (step < 6'd10) return 2'd0;
-    if (step < 6'd20) return 2'd1;
-    if (step < 6'd30) return 2'd2;
+  // Which quarter of the rounds it is `ahead` steps later. Comparing with constants keeps this off the longest path.
+  function automatic logic [1:0] quarter(logic [5:0] step, logic [5:0] ahead);
+    if (step < 6'd10 - ahead || step >= 6'd40 - ahead) return 2'd0;
+    if (step < 6'd20 - ahead) return 2'd1;
+    if (step < 6'd30 - ahead) return 2'd2;
     return 2'd3;
-  endfunction
-
-  function automatic logic [5:0] after(logic [5:0] step, logic [5:0] n);
-    return step + n > LastStep ? step + n - 6'd40 : step + n;
   endfunction
 
   function automatic word_t f(logic [1:0] kind, word_t x, word_t y, word_t z);
@@ -110,14 +107,14 @@ module sha1_core (
     if (go && busy_d && step_d == '0) last_q <= next_last_q;
   end
 
-  // Which quarter of the rounds the f of this cycle and the K of later ones belong to, a cycle ahead.
+  // Which f this cycle's second round and the next round have, and which K the rounds that enter the sums.
   logic [1:0] second_q, third_q, k_odd_q, k_even_q;
   always_ff @(posedge clk_i) begin
     if (go) begin
-      second_q <= quarter(step_d);
-      third_q  <= quarter(after(step_d, 6'd1));
-      k_odd_q  <= quarter(after(step_d, 6'd2));
-      k_even_q <= quarter(after(step_d, 6'd3));
+      second_q <= quarter(step_q, 6'd1);
+      third_q  <= quarter(step_q, 6'd2);
+      k_odd_q  <= quarter(step_q, 6'd3);
+      k_even_q <= quarter(step_q, 6'd4);
     end
   end
 
