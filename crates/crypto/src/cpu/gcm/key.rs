@@ -2,10 +2,14 @@
 
 use std::arch::x86_64::*;
 
+use crate::cpu::Tier;
 use crate::plain::{Plain, cleanse};
 
 /// Powers of H in a context.
 pub(super) const POWERS: usize = 16;
+
+/// Powers of H whose two halves, added, a context of the tier without wide multiplications has instead of higher powers.
+pub(super) const HALVES: usize = 10;
 
 /// With a place for the IV and without, of 10, 12 and 14 rounds each.
 pub(super) const SORTS: usize = 6;
@@ -18,11 +22,12 @@ pub(super) fn rounds_of(sort: usize) -> usize {
 /// Bytes of a salt (RFC 4106 §4).
 const SALT_LEN: usize = 4;
 
-/// One AES-GCM key, expanded. The same for every tier.
+/// One AES-GCM key, expanded.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Expanded {
-    /// H^16 … H^1, in the form that [`multiply`] takes. A kernel may read past them into the round keys.
+    /// H^16 … H^1, in the form that [`multiply`] takes. A kernel may read past them into the round keys. On `aesni`
+    /// H^10 … H^1, and before them, eight bytes each, the sums of both halves of H^10 … H^1.
     powers: [[u8; 16]; POWERS],
     /// The first one ⊕ the salt, where it stands in the counter block.
     round_keys: [[u8; 16]; 15],
@@ -36,6 +41,20 @@ struct Expanded {
 }
 
 const _: () = assert!(size_of::<Key>() == 512 && align_of::<Key>() == 64);
+const _: () = assert!(8 * HALVES <= 16 * (POWERS - HALVES));
+
+/// Where the round keys are in a context.
+pub(super) const ROUND_KEYS_AT: usize = std::mem::offset_of!(Expanded, round_keys);
+
+/// Where H^`power` is in a context.
+pub(super) const fn power_at(power: usize) -> usize {
+    16 * (POWERS - power)
+}
+
+/// Where the sum of the halves of H^`power` is in a context of `aesni`.
+pub(super) const fn halves_at(power: usize) -> usize {
+    8 * (HALVES - power)
+}
 
 // SAFETY: bytes and flags, for which zero is a value.
 unsafe impl Plain for Expanded {}
@@ -64,8 +83,13 @@ impl Key {
     /// From an AES key and a salt, which is zero for a key that is not of ESP. None if there is no AES with such a key.
     ///
     /// # Safety
-    /// The CPU has AES-NI, PCLMULQDQ, SSSE3 and SSE4.1.
-    pub(super) unsafe fn new(key: &[u8], salt: [u8; SALT_LEN], purpose: Use) -> Option<Box<Self>> {
+    /// The CPU has the tier's features, which is not the portable one.
+    pub(super) unsafe fn new(
+        tier: Tier,
+        key: &[u8],
+        salt: [u8; SALT_LEN],
+        purpose: Use,
+    ) -> Option<Box<Self>> {
         if !matches!(key.len(), 16 | 24 | 32) {
             return None;
         }
@@ -79,7 +103,7 @@ impl Key {
             unused: [0; 11],
         }));
         // SAFETY: the caller says that the CPU can.
-        unsafe { expand(&mut context.0, key) };
+        unsafe { expand(tier, &mut context.0, key) };
         for (byte, salt) in context.0.round_keys[0].iter_mut().zip(salt) {
             *byte ^= salt;
         }
@@ -104,6 +128,11 @@ impl Key {
     }
 
     #[inline(always)]
+    pub(super) fn icv_len(&self) -> usize {
+        self.0.icv_mask.count_ones() as usize
+    }
+
+    #[inline(always)]
     pub(super) fn esn(&self) -> bool {
         self.0.esn
     }
@@ -115,6 +144,13 @@ impl Key {
         context.cast::<[u8; 16]>().wrapping_add(POWERS - power)
     }
 
+    /// The sum of the halves of H^`power`, 1 ≤ `power` ≤ 10, in a context of `aesni`.
+    #[inline(always)]
+    pub(super) fn halves_of(&self, power: usize) -> *const [u8; 8] {
+        let context: *const Expanded = &raw const self.0;
+        context.cast::<[u8; 8]>().wrapping_add(HALVES - power)
+    }
+
     #[inline(always)]
     pub(super) fn round_keys(&self) -> &[[u8; 16]; 15] {
         &self.0.round_keys
@@ -122,7 +158,7 @@ impl Key {
 }
 
 #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
-fn expand(context: &mut Expanded, key: &[u8]) {
+fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) {
     expand_rounds(&mut context.round_keys, key);
     // H = AES(0) (SP 800-38D §6.3), here times x: what a product of two reflected factors lacks.
     let keys = &context.round_keys;
@@ -140,12 +176,21 @@ fn expand(context: &mut Expanded, key: &[u8]) {
     context.powers[POWERS - 1] = h.to_le_bytes();
     cleanse(&mut bytes);
     // H^n = H^⌈n/2⌉ · H^⌊n/2⌋: no chain is longer than four products.
-    for n in 2..=POWERS {
+    let powers = if tier == Tier::Avx512 { POWERS } else { HALVES };
+    for n in 2..=powers {
         let product = multiply(
             load(&context.powers[POWERS - n.div_ceil(2)]),
             load(&context.powers[POWERS - n / 2]),
         );
         store(&mut context.powers[POWERS - n], product);
+    }
+    if tier != Tier::Avx512 {
+        let (sums, powers) = context.powers.split_at_mut(POWERS - HALVES);
+        let sums = sums.as_flattened_mut().as_chunks_mut::<8>().0;
+        for (sum, power) in sums.iter_mut().zip(powers) {
+            let power = u128::from_le_bytes(*power);
+            *sum = (power as u64 ^ (power >> 64) as u64).to_le_bytes();
+        }
     }
 }
 

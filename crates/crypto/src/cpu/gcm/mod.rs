@@ -3,6 +3,7 @@
 //! A batch is put in [`order`], so that packets of one shape are neighbours, and goes to the tier's kernel, whose head
 //! tells what it does. To a kernel a packet is a [`Frame`](frame::Frame), which says where its parts are.
 
+mod aesni;
 mod avx512;
 mod frame;
 mod key;
@@ -15,10 +16,11 @@ use super::{Kernel, Tier, Work};
 use crate::iana::Encryption;
 use crate::key::Keys;
 use crate::transform::{IvKind, Transform};
+use avx512::Front;
 use frame::Esp;
 pub(crate) use key::Key;
 use key::{SORTS, Use};
-use order::{Order, PACKETS};
+use order::{Order, PACKETS, Queue};
 
 /// The key context of an AES-GCM transform of ESP. None if it is another one, or the tier has no kernel for it.
 pub(super) fn key(
@@ -28,7 +30,7 @@ pub(super) fn key(
     key_material: &[u8],
 ) -> Option<Box<Key>> {
     use Encryption::*;
-    if tier != Tier::Avx512 || transform.integrity().is_some() {
+    if tier == Tier::Portable || transform.integrity().is_some() {
         return None;
     }
     let (AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv) = transform.encryption()? else {
@@ -41,7 +43,7 @@ pub(super) fn key(
         implicit_iv: transform.iv_kind() == IvKind::Implicit,
     };
     // SAFETY: the machine has the tier, and each has what it takes.
-    unsafe { Key::new(key, *salt, purpose) }
+    unsafe { Key::new(tier, key, *salt, purpose) }
 }
 
 impl Kernel for Key {
@@ -66,26 +68,90 @@ impl Kernel for Key {
 }
 
 const _: () = assert!(SORTS * avx512::SHAPES <= order::SHAPES);
+const _: () = assert!(SORTS * aesni::SHAPES <= order::SHAPES);
 
 /// # Safety
 /// As [`Kernel::seal`].
-unsafe fn run<const SEAL: bool>(_: Tier, work: &[Work<'_, Key>], authentic: &mut [bool]) {
+unsafe fn run<const SEAL: bool>(tier: Tier, work: &[Work<'_, Key>], authentic: &mut [bool]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match tier {
+            Tier::Avx512 => run_on::<Avx512, SEAL>(work, authentic),
+            _ => run_on::<AesNi, SEAL>(work, authentic),
+        }
+    }
+}
+
+/// The kernels of a tier.
+trait Kernels {
+    /// Shapes are numbers below this one.
+    const SHAPES: usize;
+
+    fn shape(text_len: usize) -> usize;
+
+    /// Seals or opens the next messages of the queue.
+    ///
+    /// # Safety
+    /// The CPU has the tier's features; the queue has that many messages, valid, of this shape and with keys of as
+    /// many rounds.
+    unsafe fn run<F: Front, const SEAL: bool>(
+        shape: usize,
+        rounds: usize,
+        queue: &mut Queue<F>,
+        count: usize,
+        authentic: &mut [bool],
+    );
+}
+
+macro_rules! kernels {
+    ($name:ident, $module:ident) => {
+        struct $name;
+
+        impl Kernels for $name {
+            const SHAPES: usize = $module::SHAPES;
+
+            #[inline(always)]
+            fn shape(text_len: usize) -> usize {
+                $module::shape(text_len)
+            }
+
+            #[inline(always)]
+            unsafe fn run<F: Front, const SEAL: bool>(
+                shape: usize,
+                rounds: usize,
+                queue: &mut Queue<F>,
+                count: usize,
+                authentic: &mut [bool],
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $module::run::<F, SEAL>(shape, rounds, queue, count, authentic) }
+            }
+        }
+    };
+}
+
+kernels!(Avx512, avx512);
+kernels!(AesNi, aesni);
+
+/// # Safety
+/// As [`Kernel::seal`].
+unsafe fn run_on<K: Kernels, const SEAL: bool>(work: &[Work<'_, Key>], authentic: &mut [bool]) {
     let order = Order::new(work.iter().map(|work| {
         let text_len = work.key.text_len(work.len as usize);
-        (work.key.sort() * avx512::SHAPES + avx512::shape(text_len)) as u8
+        (work.key.sort() * K::SHAPES + K::shape(text_len)) as u8
     }));
     let mut start = 0;
     for (shape, count) in order.runs() {
-        let (sort, shape) = (shape / avx512::SHAPES, shape % avx512::SHAPES);
+        let (sort, shape) = (shape / K::SHAPES, shape % K::SHAPES);
         let rounds = key::rounds_of(sort);
         // SAFETY: the caller's promise; the order is by sort and shape.
         unsafe {
             if sort < SORTS / 2 {
                 let mut queue = order.queue(Esp::<false>::of(work), start);
-                avx512::run::<_, SEAL>(shape, rounds, &mut queue, count, authentic);
+                K::run::<_, SEAL>(shape, rounds, &mut queue, count, authentic);
             } else {
                 let mut queue = order.queue(Esp::<true>::of(work), start);
-                avx512::run::<_, SEAL>(shape, rounds, &mut queue, count, authentic);
+                K::run::<_, SEAL>(shape, rounds, &mut queue, count, authentic);
             }
         }
         start += count;

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use super::frame::Frame;
 use super::key::{Key, SORTS, Use, hash_aad, rounds_of};
 use super::order::{Order, PACKETS};
-use super::{Tier, avx512};
+use super::{AesNi, Avx512, Kernels, Tier, avx512};
 use crate::cpu::records::{RecordKernel, RecordWork};
 use crate::plain::cleanse;
 
@@ -90,7 +90,7 @@ impl avx512::Front for General<'_> {}
 impl Key {
     /// Without a salt. None if the tier has no kernel or the length is wrong.
     pub(crate) fn general(tier: Tier, key: &[u8]) -> Option<Box<Self>> {
-        if tier != Tier::Avx512 {
+        if tier == Tier::Portable {
             return None;
         }
         let purpose = Use {
@@ -99,38 +99,57 @@ impl Key {
             implicit_iv: true,
         };
         // SAFETY: the machine has the tier.
-        unsafe { Self::new(key, [0; 4], purpose) }
+        unsafe { Self::new(tier, key, [0; 4], purpose) }
     }
 }
 
 impl RecordKernel for Key {
     const RECORDS: usize = PACKETS;
 
-    unsafe fn seal(_: Tier, records: &mut [RecordWork<'_, Self>]) {
+    unsafe fn seal(tier: Tier, records: &mut [RecordWork<'_, Self>]) {
         // SAFETY: the caller's promise.
-        unsafe { run::<true>(records, &mut []) }
+        unsafe { run::<true>(tier, records, &mut []) }
     }
 
-    unsafe fn open(_: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]) {
+    unsafe fn open(tier: Tier, records: &mut [RecordWork<'_, Self>], authentic: &mut [bool]) {
         // SAFETY: the caller's promise.
-        unsafe { run::<false>(records, authentic) }
+        unsafe { run::<false>(tier, records, authentic) }
     }
 }
 
 /// # Safety
 /// As [`RecordKernel::seal`].
-unsafe fn run<const SEAL: bool>(records: &mut [RecordWork<'_, Key>], authentic: &mut [bool]) {
+unsafe fn run<const SEAL: bool>(
+    tier: Tier,
+    records: &mut [RecordWork<'_, Key>],
+    authentic: &mut [bool],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match tier {
+            Tier::Avx512 => run_on::<Avx512, SEAL>(records, authentic),
+            _ => run_on::<AesNi, SEAL>(records, authentic),
+        }
+    }
+}
+
+/// # Safety
+/// As [`RecordKernel::seal`].
+unsafe fn run_on<K: Kernels, const SEAL: bool>(
+    records: &mut [RecordWork<'_, Key>],
+    authentic: &mut [bool],
+) {
     let mut frames: ArrayVec<General, PACKETS> = records.iter_mut().map(General::of).collect();
     let order = Order::new(frames.iter().map(|frame| {
-        let shape = avx512::shape(frame.text_len);
-        (frame.key.sort() % (SORTS / 2) * avx512::SHAPES + shape) as u8
+        let shape = K::shape(frame.text_len);
+        (frame.key.sort() % (SORTS / 2) * K::SHAPES + shape) as u8
     }));
     let mut start = 0;
     for (shape, count) in order.runs() {
-        let (sort, shape) = (shape / avx512::SHAPES, shape % avx512::SHAPES);
+        let (sort, shape) = (shape / K::SHAPES, shape % K::SHAPES);
         let mut queue = order.queue(&frames, start);
         // SAFETY: the caller's promise; the order is by rounds and shape.
-        unsafe { avx512::run::<_, SEAL>(shape, rounds_of(sort), &mut queue, count, authentic) }
+        unsafe { K::run::<_, SEAL>(shape, rounds_of(sort), &mut queue, count, authentic) }
         start += count;
     }
     // The hash of known AAD tells the key.
