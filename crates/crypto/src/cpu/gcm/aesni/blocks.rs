@@ -97,28 +97,32 @@ static COUNTERS: Aligned<[[u32; 4]; GROUP]> = Aligned({
     counters
 });
 
-/// `without_counter` with the number of a group's first block, a multiple of eight.
+/// `without_counter` with a counter that is a multiple of eight.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-fn base(without_counter: __m128i, number: u32) -> __m128i {
-    let counter = _mm_insert_epi32::<3>(_mm_setzero_si128(), number.swap_bytes() as i32);
+fn base(without_counter: __m128i, eights: usize) -> __m128i {
+    let counter = ((GROUP * eights) as u32).swap_bytes();
+    let counter = _mm_insert_epi32::<3>(_mm_setzero_si128(), counter as i32);
     _mm_xor_si128(without_counter, counter)
 }
 
-/// The counter blocks of a group's first `N` blocks after round 0 (trick 4).
+/// The counter blocks from 8·`eights` + `first` on, after round 0 (trick 4); `first` is at most 9.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-pub(super) fn counters<const N: usize>(without_counter: __m128i, group: usize) -> [__m128i; N] {
-    let number = (GROUP * group) as u32;
-    let mut states = [base(without_counter, number); N];
-    for (at, state) in states.iter_mut().enumerate() {
-        *state = if at + 1 < GROUP {
-            // SAFETY: 16 bytes, aligned.
-            let counter = unsafe { _mm_load_si128(COUNTERS.0[at + 1].as_ptr().cast()) };
-            _mm_xor_si128(*state, counter)
-        } else {
-            base(without_counter, number.wrapping_add(GROUP as u32))
-        };
+pub(super) fn counters<const N: usize>(
+    without_counter: __m128i,
+    eights: usize,
+    first: usize,
+) -> [__m128i; N] {
+    let bases = [
+        base(without_counter, eights + first / GROUP),
+        base(without_counter, eights + first / GROUP + 1),
+    ];
+    let mut states = [bases[0]; N];
+    for (counter, state) in (first % GROUP..).zip(&mut states) {
+        // SAFETY: 16 bytes, aligned.
+        let low = unsafe { _mm_load_si128(COUNTERS.0[counter % GROUP].as_ptr().cast()) };
+        *state = _mm_xor_si128(bases[counter / GROUP % 2], low);
     }
     states
 }
@@ -178,77 +182,152 @@ pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut 
     with_round_key_all!("vaesenclast", last, 0, states);
 }
 
-/// Round `AT` of a group, and between its instructions a block times H^`POWER` is added to `sum` (trick 3).
-///
-/// # Safety
-/// 16 bytes may be read at `block`.
-#[inline]
-#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-pub(super) unsafe fn round_and_product<const AT: usize, const POWER: usize>(
-    key: &Key,
-    states: &mut [__m128i; GROUP],
-    sum: &mut Sum,
-    block: *const u8,
-) {
-    // SAFETY: the caller's promise.
-    let block = unsafe { _mm_loadu_si128(block.cast()) };
-    round_and_product_of::<AT, POWER>(key, states, sum, reverse(block));
+/// Round `AT` of the states, and between its instructions `block`·H^`power` is added to the sum (trick 3).
+macro_rules! with_product {
+    ($key:expr, $at:expr, $sum:expr, $block:expr, $hash_key:expr, $power:expr; $($state:ident)+; $($more:ident)*) => {{
+        #[allow(unused_assignments)]
+        let (mut _x, mut _y, mut _z): (__m128i, __m128i, __m128i);
+        // SAFETY: reads a round key of the one context, a power of H and its halves of the other.
+        unsafe {
+            asm!(
+                "vmovdqa {z}, [{key} + {round}]",
+                "vpshufd {y}, {x}, 0x4e",
+                $(concat!("vaesenc {", stringify!($state), "}, {", stringify!($state), "}, {z}"),)+
+                "vpxor {y}, {y}, {x}",
+                $(concat!("vaesenc {", stringify!($more), "}, {", stringify!($more), "}, {z}"),)*
+                "vmovq {z}, qword ptr [{hash_key} + {halves}]",
+                "vpclmulqdq {y}, {y}, {z}, 0x00",
+                "vpclmulqdq {z}, {x}, [{hash_key} + {power}], 0x11",
+                "vpclmulqdq {x}, {x}, [{hash_key} + {power}], 0x00",
+                "vpxor {middle}, {middle}, {y}",
+                "vpxor {high}, {high}, {z}",
+                "vpxor {low}, {low}, {x}",
+                key = in(reg) std::ptr::from_ref($key),
+                hash_key = in(reg) std::ptr::from_ref($hash_key),
+                round = const key::ROUND_KEYS_AT + 16 * $at,
+                power = const key::power_at($power),
+                halves = const key::halves_at($power),
+                x = inout(xmm_reg) $block => _x,
+                y = out(xmm_reg) _y,
+                z = out(xmm_reg) _z,
+                $($state = inout(xmm_reg) *$state,)+
+                $($more = inout(xmm_reg) *$more,)*
+                high = inout(xmm_reg) $sum.high,
+                middle = inout(xmm_reg) $sum.middle,
+                low = inout(xmm_reg) $sum.low,
+                options(readonly, nostack, preserves_flags),
+            )
+        }
+    }};
 }
 
-/// As [`round_and_product`], with a block that is a number already.
+/// The last blocks of a message, or a group in its middle, as the hash takes them.
+pub(super) struct Hashed<'a> {
+    pub(super) key: &'a Key,
+    /// The first block, with the hash of those before.
+    pub(super) first: __m128i,
+    /// The first of the others in memory.
+    pub(super) others: *const u8,
+    /// The last block, and the lengths: only of the last blocks, and the last one only if there are others than the first.
+    pub(super) last: __m128i,
+    pub(super) lengths: __m128i,
+}
+
+/// Which power of H round `at` has to do with, if any: of `K` blocks and, at the `end`, the lengths.
+const fn power_in_round(blocks: usize, end: bool, at: usize) -> usize {
+    let all = blocks + end as usize;
+    if at < all { all - at } else { all }
+}
+
+/// Rounds 1 … 9 of the states, and with them the products of `K` blocks; at the `END` of a message also of the lengths.
+///
+/// # Safety
+/// The blocks may be read.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-pub(super) fn round_and_product_of<const AT: usize, const POWER: usize>(
+pub(super) unsafe fn rounds_and_products<const N: usize, const K: usize, const END: bool>(
     key: &Key,
-    states: &mut [__m128i; GROUP],
+    states: &mut [__m128i; N],
+    hashed: &Hashed,
+) -> Sum {
+    let mut sum = Sum::new();
+    macro_rules! rounds {
+        ($($at:literal)+) => {
+            $(
+                let block = if $at + 1 == K && END {
+                    Some(hashed.last)
+                } else if $at < K {
+                    // SAFETY: the caller's promise.
+                    Some(reverse(unsafe { _mm_loadu_si128(hashed.others.wrapping_add(16 * ($at - 1)).cast()) }))
+                } else if $at == K && END {
+                    Some(hashed.lengths)
+                } else if $at == K + END as usize {
+                    // It waits for the hash of the blocks before, so it comes last.
+                    Some(hashed.first)
+                } else {
+                    None
+                };
+                match block {
+                    Some(block) => round_and_product::<$at, N, K, END>(key, states, &mut sum, block, hashed.key),
+                    None => round::<$at, N>(key, states),
+                }
+            )+
+        };
+    }
+    rounds!(1 2 3 4 5 6 7 8 9);
+    sum
+}
+
+#[inline]
+#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+fn round_and_product<const AT: usize, const N: usize, const K: usize, const END: bool>(
+    key: &Key,
+    states: &mut [__m128i; N],
     sum: &mut Sum,
     block: __m128i,
+    hash_key: &Key,
 ) {
-    let [a, b, c, d, e, f, g, h] = states;
-    #[allow(unused_assignments)]
-    let (mut _round_key, mut _product, mut _block): (__m128i, __m128i, __m128i);
-    // SAFETY: reads a round key, a power of H and its halves in the context.
-    unsafe {
-        asm!(
-            "vmovdqa {k}, [{key} + {round}]",
-            "vpshufd {y}, {x}, 0x4e",
-            "vaesenc {a}, {a}, {k}",
-            "vaesenc {b}, {b}, {k}",
-            "vpxor {y}, {y}, {x}",
-            "vaesenc {c}, {c}, {k}",
-            "vaesenc {d}, {d}, {k}",
-            "vaesenc {e}, {e}, {k}",
-            "vaesenc {f}, {f}, {k}",
-            "vaesenc {g}, {g}, {k}",
-            "vaesenc {h}, {h}, {k}",
-            "vmovq {k}, qword ptr [{key} + {halves}]",
-            "vpclmulqdq {y}, {y}, {k}, 0x00",
-            "vpclmulqdq {k}, {x}, [{key} + {power}], 0x11",
-            "vpclmulqdq {x}, {x}, [{key} + {power}], 0x00",
-            "vpxor {middle}, {middle}, {y}",
-            "vpxor {high}, {high}, {k}",
-            "vpxor {low}, {low}, {x}",
-            key = in(reg) std::ptr::from_ref(key),
-            round = const key::ROUND_KEYS_AT + 16 * AT,
-            power = const key::power_at(POWER),
-            halves = const key::halves_at(POWER),
-            k = out(xmm_reg) _round_key,
-            x = inout(xmm_reg) block => _block,
-            y = out(xmm_reg) _product,
-            a = inout(xmm_reg) *a,
-            b = inout(xmm_reg) *b,
-            c = inout(xmm_reg) *c,
-            d = inout(xmm_reg) *d,
-            e = inout(xmm_reg) *e,
-            f = inout(xmm_reg) *f,
-            g = inout(xmm_reg) *g,
-            h = inout(xmm_reg) *h,
-            high = inout(xmm_reg) sum.high,
-            middle = inout(xmm_reg) sum.middle,
-            low = inout(xmm_reg) sum.low,
-            options(readonly, nostack, preserves_flags),
-        )
+    macro_rules! with {
+        ($($states:ident)+; $($more:ident)*) => {
+            with_product!(
+                key, AT, sum, block, hash_key, power_in_round(K, END, AT);
+                $($states)+; $($more)*
+            )
+        };
     }
+    match &mut states[..] {
+        [a] => with!(a;),
+        [a, b] => with!(a; b),
+        [a, b, c] => with!(a b; c),
+        [a, b, c, d] => with!(a b; c d),
+        [a, b, c, d, e] => with!(a b c; d e),
+        [a, b, c, d, e, f] => with!(a b c; d e f),
+        [a, b, c, d, e, f, g] => with!(a b c; d e f g),
+        [a, b, c, d, e, f, g, h] => with!(a b c; d e f g h),
+        _ => {}
+    }
+}
+
+/// As [`rounds_and_products`], of the last blocks and without rounds.
+///
+/// # Safety
+/// The blocks may be read.
+#[inline]
+#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+pub(super) unsafe fn products<const K: usize>(hashed: &Hashed) -> Sum {
+    let (mut sum, key) = (Sum::new(), hashed.key);
+    for at in 1..K {
+        let block = if at == K - 1 {
+            hashed.last
+        } else {
+            // SAFETY: the caller's promise.
+            reverse(unsafe { _mm_loadu_si128(hashed.others.wrapping_add(16 * (at - 1)).cast()) })
+        };
+        sum.add(block, key, K + 1 - at);
+    }
+    sum.add(hashed.lengths, key, 1);
+    sum.add(hashed.first, key, K + 1);
+    sum
 }
 
 /// `len` bytes, fewer than 16, and zeros behind them.

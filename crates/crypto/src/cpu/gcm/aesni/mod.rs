@@ -4,10 +4,10 @@
 //! a packet has blocks 0 … n; block 0 stands for header and IV, blocks 1 … n are the text:
 //!     stream[i] = AES(salt | IV | i + 1)
 //!     cipher[i] = text[i] + stream[i]                                        1 ≤ i ≤ n
-//! for each eight blocks, but for the last ones:
-//!     hash  = (hash + cipher[0])·H^8 + cipher[1]·H^7 + … + cipher[7]·H       block 0: the AAD for the ciphertext
-//! with the last k:
-//!     ICV   = (hash + cipher[0])·H^(k+1) + … + cipher[k−1]·H^2 + lengths·H + stream[0]
+//! for each group of blocks, 1 … 8 in the first and 8 in the others:
+//!     hash  = (hash + cipher[first])·H^k + … + cipher[last]·H                block 0: the AAD for the ciphertext
+//! in the last one:
+//!     ICV   = (hash + cipher[first])·H^(k+1) + … + cipher[last]·H^2 + lengths·H + stream[0]
 //! ```
 //!
 //! The tricks, by number:
@@ -15,46 +15,139 @@
 //! 1. *Sums are reduced once*, of up to nine products.
 //! 2. *Three multiplications* for a product (Karatsuba). A multiplication takes as long as four rounds of a block, so a
 //!    fourth one would take longer than all fourteen. The context has both halves of each power added.
-//! 3. *Hash behind.* Each round of eight blocks has the product of one other block in it: when opening of the same
-//!    group, when sealing of the one before. The compiler would make one long chain after the other of them, and a
-//!    core's schedulers are too small to see so far: the order is that of `asm!` blocks, which it leaves alone.
-//! 4. *Counters by exclusive or.* Block `i` has the counter `i + 1`: of eight neighbours all but the last have a multiple
-//!    of eight in common.
+//! 3. *Hash between the rounds.* Each round of a group has the product of one other block in it: when opening of the same
+//!    group; when sealing of the one before, across packets too. The compiler would put one long chain behind the other,
+//!    and a core's schedulers are too small to see so far: the order is that of `asm!` blocks, which it leaves alone.
+//! 4. *Counters by exclusive or.* Of eight neighbours, those with the same multiple of eight in them have it in common.
 
 use std::arch::x86_64::*;
 
-use super::frame::{Frame, blocks};
+use super::frame::{self, Frame};
 use super::key::Key;
 use super::order::Queue;
 use blocks::*;
 
 mod blocks;
 
-/// The rounds of AES of some states but for the last one, which are 9, 11 or 13.
-macro_rules! rounds {
-    ($key:expr, $states:expr; $($at:literal)+) => {
-        $(round::<$at, _>($key, &mut $states);)+
-    };
-}
-
 /// What is left of the rounds after the ninth.
-macro_rules! last_rounds {
-    ($key:expr, $rounds:expr, $states:expr) => {
-        if $rounds > 10 {
-            rounds!($key, $states; 10 11);
-        }
-        if $rounds > 12 {
-            rounds!($key, $states; 12 13);
-        }
-        last_round($key, $rounds, &mut $states);
-    };
-}
-
-/// The counter block of a message without the counter, after round 0.
 #[inline]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-fn without_counter<F: Frame>(frame: &F) -> __m128i {
-    _mm_xor_si128(load(&frame.key().round_keys()[0]), number(frame.nonce()))
+fn last_rounds<const N: usize>(key: &Key, rounds: usize, states: &mut [__m128i; N]) {
+    if rounds > 10 {
+        round::<10, N>(key, states);
+        round::<11, N>(key, states);
+    }
+    if rounds > 12 {
+        round::<12, N>(key, states);
+        round::<13, N>(key, states);
+    }
+    last_round(key, rounds, states);
+}
+
+/// Rounds 1 … 9.
+#[inline]
+#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+fn first_rounds<const N: usize>(key: &Key, states: &mut [__m128i; N]) {
+    macro_rules! rounds {
+        ($($at:literal)+) => {
+            $(round::<$at, N>(key, states);)+
+        };
+    }
+    rounds!(1 2 3 4 5 6 7 8 9);
+}
+
+/// A [`Frame`] by its parts.
+struct Message<'a> {
+    key: &'a Key,
+    places: Places,
+    text_len: usize,
+    icv: *mut u8,
+    nonce: __m128i,
+    aad: __m128i,
+    /// Of AAD and text.
+    lengths: __m128i,
+}
+
+impl<'a> Message<'a> {
+    #[inline]
+    #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+    fn of<F: Frame>(frame: &'a F) -> Self {
+        let text_len = frame.text_len();
+        Self {
+            key: frame.key(),
+            places: Places {
+                from: frame.source().wrapping_sub(16),
+                to: frame.target().wrapping_sub(16),
+            },
+            text_len,
+            icv: frame.icv(),
+            nonce: number(frame.nonce()),
+            aad: number(frame.aad()),
+            lengths: number([text_len as u64 * 8, frame.aad_bits()]),
+        }
+    }
+
+    /// The counter blocks without their counters, after round 0.
+    #[inline]
+    #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+    fn without_counter(&self) -> __m128i {
+        _mm_xor_si128(load(&self.key.round_keys()[0]), self.nonce)
+    }
+
+    /// Encrypts or decrypts blocks from `at` on and gives the ciphertext of the first, if it is not block 0, and of the
+    /// last, both as numbers.
+    ///
+    /// # Safety
+    /// The message is valid and has that many blocks; only its last one may be less than whole.
+    #[inline]
+    #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+    unsafe fn apply<const N: usize, const SEAL: bool>(
+        &self,
+        at: usize,
+        stream: &[__m128i; N],
+    ) -> [__m128i; 2] {
+        let mut ends = [_mm_setzero_si128(); 2];
+        for (n, &stream) in stream.iter().enumerate() {
+            if n == 0 && at == 0 {
+                continue;
+            }
+            // SAFETY: the caller's promise.
+            let cipher = unsafe {
+                if n + 1 < N {
+                    self.places.apply::<SEAL>(at + n, stream)
+                } else {
+                    let len = self.text_len - 16 * (at + n - 1);
+                    self.places.apply_last::<SEAL>(at + n, len, stream)
+                }
+            };
+            if n == 0 {
+                ends[0] = reverse(cipher);
+            }
+            if n + 1 == N {
+                ends[1] = reverse(cipher);
+            }
+        }
+        ends
+    }
+
+    /// Block `at` of the ciphertext, with zeros behind the text, as a number.
+    ///
+    /// # Safety
+    /// The message is valid and has it.
+    #[inline]
+    #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+    unsafe fn received(&self, at: usize) -> __m128i {
+        let len = self.text_len - 16 * (at - 1);
+        let place = self.places.from.wrapping_add(16 * at);
+        // SAFETY: the caller's promise.
+        reverse(unsafe {
+            if len >= 16 {
+                _mm_loadu_si128(place.cast())
+            } else {
+                load_part(place, len)
+            }
+        })
+    }
 }
 
 /// Text and ciphertext by blocks: where block 0 would be.
@@ -65,15 +158,6 @@ struct Places {
 }
 
 impl Places {
-    #[inline]
-    #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-    fn of<F: Frame>(frame: &F) -> Self {
-        Self {
-            from: frame.source().wrapping_sub(16),
-            to: frame.target().wrapping_sub(16),
-        }
-    }
-
     /// Encrypts or decrypts block `at` and gives the ciphertext.
     ///
     /// # Safety
@@ -90,10 +174,10 @@ impl Places {
         }
     }
 
-    /// The same for the last block, of which the message has `len` bytes; zeros follow in the ciphertext.
+    /// The same if there are `len` bytes of text from there on; zeros follow in the ciphertext.
     ///
     /// # Safety
-    /// They are the end of the message.
+    /// They are the message's.
     #[inline]
     #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
     unsafe fn apply_last<const SEAL: bool>(
@@ -104,7 +188,7 @@ impl Places {
     ) -> __m128i {
         // SAFETY: the caller's promise.
         unsafe {
-            if len == 16 {
+            if len >= 16 {
                 return self.apply::<SEAL>(at, stream);
             }
             let before = load_part(self.from.wrapping_add(16 * at), len);
@@ -115,252 +199,196 @@ impl Places {
     }
 }
 
-/// The products of a group's blocks and powers of H, of which the first is a number and the others are at `blocks`.
-///
-/// # Safety
-/// The group may be read.
-#[inline]
-#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn hash_group(key: &Key, first: __m128i, blocks: *const u8) -> __m128i {
-    let mut sum = Sum::new();
-    for n in 1..GROUP {
-        // SAFETY: the caller's promise.
-        let block = unsafe { _mm_loadu_si128(blocks.wrapping_add(16 * n).cast()) };
-        sum.add(reverse(block), key, GROUP - n);
-    }
-    sum.add(first, key, GROUP);
-    sum.reduce_onto(_mm_setzero_si128())
-}
-
-/// Works on the first `groups` groups of a message, at least one. Gives block 0 of the stream and the hash; when
-/// sealing that of all groups but the last one, with the last one's first block added.
-///
-/// # Safety
-/// The message is valid and has more blocks than these.
-#[inline(never)]
-#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn whole_groups<const SEAL: bool>(
-    key: &Key,
-    rounds: usize,
-    without_counter: __m128i,
-    aad: __m128i,
-    places: Places,
-    groups: usize,
-) -> [__m128i; 2] {
-    let zero = _mm_setzero_si128();
-    let (mut mask, mut hash) = (zero, aad);
-    for group in 0..groups {
-        let at = GROUP * group;
-        let mut states = counters::<GROUP>(without_counter, group);
-        if SEAL && group == 0 {
-            rounds!(key, states; 1 2 3 4 5 6 7 8 9);
-        } else {
-            let mut hashed = places.from.wrapping_add(16 * at);
-            if SEAL {
-                hashed = places.to.cast_const().wrapping_add(16 * (at - GROUP));
-            } else if group > 0 {
-                // SAFETY: a block of the text.
-                let block = unsafe { _mm_loadu_si128(hashed.cast()) };
-                hash = _mm_xor_si128(hash, reverse(block));
-            }
-            let mut sum = Sum::new();
-            macro_rules! products {
-                ($($at:literal $power:literal,)+) => {
-                    $(
-                        let block = hashed.wrapping_add(16 * (GROUP - $power));
-                        // SAFETY: a block of the text.
-                        unsafe { round_and_product::<$at, $power>(key, &mut states, &mut sum, block) };
-                    )+
-                };
-            }
-            products!(1 7, 2 6, 3 5, 4 4, 5 3, 6 2, 7 1,);
-            // This one waits for the hash of the group before, so it comes last.
-            round_and_product_of::<8, 8>(key, &mut states, &mut sum, hash);
-            rounds!(key, states; 9);
-            hash = sum.reduce_onto(zero);
-        }
-        last_rounds!(key, rounds, states);
-        // SAFETY: blocks of the text.
-        unsafe {
-            if group == 0 {
-                mask = states[0];
-            } else {
-                let cipher = places.apply::<SEAL>(at, states[0]);
-                if SEAL {
-                    hash = _mm_xor_si128(hash, reverse(cipher));
-                }
-            }
-            for (n, &stream) in (at + 1..).zip(&states[1..]) {
-                places.apply::<SEAL>(n, stream);
-            }
-        }
-    }
-    [mask, hash]
-}
-
-/// Messages of more than [`GROUP`] blocks, of which `N` are in the last group.
-///
-/// # Safety
-/// As [`run`].
-#[inline(never)]
-#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn long<F: Frame, const N: usize, const SEAL: bool>(
-    queue: &mut Queue<F>,
-    count: usize,
-    rounds: usize,
-    authentic: &mut [bool],
-) {
-    for _ in 0..count {
-        let (number_of, frame) = queue.take();
-        let (key, places) = (frame.key(), Places::of(frame));
-        let groups = blocks(frame.text_len()) / GROUP - usize::from(N == GROUP);
-        let at = GROUP * groups;
-        let without_counter = without_counter(frame);
-        let aad = number(frame.aad());
-        // SAFETY: the caller's promise.
-        unsafe {
-            let [mask, mut hash] =
-                whole_groups::<SEAL>(key, rounds, without_counter, aad, places, groups);
-            let mut states = counters::<N>(without_counter, groups);
-            if SEAL {
-                let before = places.to.wrapping_add(16 * (at - GROUP));
-                hash = hash_group(key, hash, before);
-            }
-            rounds!(key, states; 1 2 3 4 5 6 7 8 9);
-            last_rounds!(key, rounds, states);
-            let mut cipher = states;
-            for n in 0..N - 1 {
-                cipher[n] = places.apply::<SEAL>(at + n, states[n]);
-            }
-            let last = frame.text_len() - 16 * (at + N - 2);
-            cipher[N - 1] = places.apply_last::<SEAL>(at + N - 1, last, states[N - 1]);
-            let first = _mm_xor_si128(hash, reverse(cipher[0]));
-            let icv = icv_of(frame, first, &cipher, mask);
-            let same = finish::<F, SEAL>(frame, icv);
-            if !SEAL {
-                authentic[number_of] = same;
-            }
-        }
-    }
-}
-
-/// Messages of `N` blocks, at most [`GROUP`], `P` at a time (trick 5).
-///
-/// # Safety
-/// As [`run`].
-#[inline(never)]
-#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn short<F: Frame, const P: usize, const N: usize, const SEAL: bool>(
-    queue: &mut Queue<F>,
-    count: usize,
-    rounds: usize,
-    authentic: &mut [bool],
-) {
-    for _ in 0..count / P {
-        let (number_of, frame) = queue.take();
-        let (mut numbers, mut frames) = ([number_of; P], [frame; P]);
-        for p in 1..P {
-            (numbers[p], frames[p]) = queue.take();
-        }
-        let mut states = [[_mm_setzero_si128(); N]; P];
-        for p in 0..P {
-            states[p] = counters::<N>(without_counter(frames[p]), 0);
-        }
-        macro_rules! rounds_of_all {
-            ($($at:literal)+) => {
-                $(for p in 0..P {
-                    round::<$at, N>(frames[p].key(), &mut states[p]);
-                })+
-            };
-        }
-        rounds_of_all!(1 2 3 4 5 6 7 8 9);
-        if rounds > 10 {
-            rounds_of_all!(10 11);
-        }
-        if rounds > 12 {
-            rounds_of_all!(12 13);
-        }
-        for p in 0..P {
-            last_round(frames[p].key(), rounds, &mut states[p]);
-        }
-        for p in 0..P {
-            let (frame, places) = (frames[p], Places::of(frames[p]));
-            let mut cipher = states[p];
-            // SAFETY: the caller's promise.
-            unsafe {
-                for n in 1..N {
-                    cipher[n] = if n < N - 1 {
-                        places.apply::<SEAL>(n, states[p][n])
-                    } else {
-                        let last = frame.text_len() - 16 * (N - 2);
-                        places.apply_last::<SEAL>(n, last, states[p][n])
-                    };
-                }
-                let icv = icv_of(frame, number(frame.aad()), &cipher, states[p][0]);
-                let same = finish::<F, SEAL>(frame, icv);
-                if !SEAL {
-                    authentic[numbers[p]] = same;
-                }
-            }
-        }
-    }
-}
-
-/// The ICV from the last blocks of ciphertext, of which the first is a number with the hash.
-#[inline]
-#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-fn icv_of<F: Frame, const N: usize>(
-    frame: &F,
-    first: __m128i,
-    cipher: &[__m128i; N],
+/// A sealed message whose last `K` blocks are not hashed yet (trick 3).
+struct Unhashed<'a, const K: usize> {
+    blocks: Hashed<'a>,
     mask: __m128i,
-) -> __m128i {
-    let key = frame.key();
-    let lengths = number([frame.text_len() as u64 * 8, frame.aad_bits()]);
-    let mut sum = Sum::new();
-    sum.add(lengths, key, 1);
-    for (n, &block) in (1..).zip(&cipher[1..]) {
-        sum.add(reverse(block), key, N + 1 - n);
-    }
-    sum.add(first, key, N + 1);
-    reverse(sum.reduce_onto(reverse(mask)))
+    icv: *mut u8,
 }
 
-/// Writes the ICV, or compares it.
+impl<const K: usize> Unhashed<'_, K> {
+    /// Writes the ICV.
+    ///
+    /// # Safety
+    /// The message is valid, and the sum is its own.
+    #[inline]
+    #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+    unsafe fn finish(&self, sum: Sum) {
+        let icv = reverse(sum.reduce_onto(self.mask));
+        let len = self.blocks.key.icv_len();
+        // SAFETY: the caller's promise.
+        unsafe {
+            if len == 16 {
+                _mm_storeu_si128(self.icv.cast(), icv);
+            } else {
+                store_part(self.icv, len, icv);
+            }
+        }
+    }
+}
+
+/// Seals a message of `N` blocks and any number of [`GROUP`]s, of which there are some if `LONG`, in which case `K` is
+/// [`GROUP`] and otherwise `N`.
 ///
 /// # Safety
-/// The message is valid.
-#[inline]
+/// As [`run`].
+#[inline(never)]
 #[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
-unsafe fn finish<F: Frame, const SEAL: bool>(frame: &F, icv: __m128i) -> bool {
-    let (key, place) = (frame.key(), frame.icv());
-    let len = key.icv_len();
-    // SAFETY: only the ICV is read or written.
-    unsafe {
-        if SEAL {
-            if len == 16 {
-                _mm_storeu_si128(place.cast(), icv);
-            } else {
-                store_part(place, len, icv);
-            }
-            return true;
+unsafe fn seal<'a, const N: usize, const K: usize, const LONG: bool>(
+    message: &Message<'a>,
+    rounds: usize,
+    unhashed: &mut Option<Unhashed<'a, K>>,
+) {
+    let (key, zero) = (message.key, _mm_setzero_si128());
+    let without_counter = message.without_counter();
+    let mut states = counters::<N>(without_counter, 0, 1);
+    if let Some(before) = unhashed {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sum = rounds_and_products::<N, K, true>(key, &mut states, &before.blocks);
+            before.finish(sum);
         }
-        let (sent, icv) = if len == 16 {
-            (_mm_loadu_si128(place.cast_const().cast()), icv)
+    } else {
+        first_rounds(key, &mut states);
+    }
+    last_rounds(key, rounds, &mut states);
+    let mask = reverse(states[0]);
+    let mut blocks = Hashed {
+        key,
+        first: message.aad,
+        others: message.places.to.wrapping_add(16).cast_const(),
+        last: zero,
+        lengths: message.lengths,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        [_, blocks.last] = message.apply::<N, true>(0, &states);
+        if LONG {
+            let groups = frame::blocks(message.text_len) / GROUP - usize::from(N == GROUP);
+            for group in 0..groups {
+                let at = N + GROUP * group;
+                let mut states = counters::<GROUP>(without_counter, group, N + 1);
+                let sum = if group == 0 {
+                    rounds_and_products::<GROUP, N, false>(key, &mut states, &blocks)
+                } else {
+                    rounds_and_products::<GROUP, GROUP, false>(key, &mut states, &blocks)
+                };
+                let hash = sum.reduce_onto(zero);
+                last_rounds(key, rounds, &mut states);
+                let ends = message.apply::<GROUP, true>(at, &states);
+                blocks.first = _mm_xor_si128(hash, ends[0]);
+                blocks.last = ends[1];
+                blocks.others = message.places.to.wrapping_add(16 * at + 16);
+            }
+        }
+    }
+    *unhashed = Some(Unhashed {
+        blocks,
+        mask,
+        icv: message.icv,
+    });
+}
+
+/// Opens such a message; tells whether it is authentic.
+///
+/// # Safety
+/// As [`run`].
+#[inline(never)]
+#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+unsafe fn open<const N: usize, const LONG: bool>(message: &Message, rounds: usize) -> bool {
+    let (key, zero) = (message.key, _mm_setzero_si128());
+    let without_counter = message.without_counter();
+    let mut states = counters::<N>(without_counter, 0, 1);
+    let mut blocks = Hashed {
+        key,
+        first: message.aad,
+        others: message.places.from.wrapping_add(16),
+        last: zero,
+        lengths: message.lengths,
+    };
+    // SAFETY: the caller's promise.
+    let icv = unsafe {
+        if !LONG {
+            if N > 1 {
+                blocks.last = message.received(N - 1);
+            }
+            let sum = rounds_and_products::<N, N, true>(key, &mut states, &blocks);
+            last_rounds(key, rounds, &mut states);
+            message.apply::<N, false>(0, &states);
+            sum.reduce_onto(reverse(states[0]))
         } else {
-            (load_part(place, len), first_bytes(icv, len))
+            let mut sum = rounds_and_products::<N, N, false>(key, &mut states, &blocks);
+            last_rounds(key, rounds, &mut states);
+            message.apply::<N, false>(0, &states);
+            let mask = reverse(states[0]);
+            let groups = frame::blocks(message.text_len) / GROUP - usize::from(N == GROUP);
+            let mut at = N;
+            for group in 0..groups {
+                blocks.first = _mm_xor_si128(sum.reduce_onto(zero), message.received(at));
+                blocks.others = message.places.from.wrapping_add(16 * at + 16);
+                let mut states = counters::<GROUP>(without_counter, group, N + 1);
+                sum = if group + 1 < groups {
+                    rounds_and_products::<GROUP, GROUP, false>(key, &mut states, &blocks)
+                } else {
+                    blocks.last = message.received(at + GROUP - 1);
+                    rounds_and_products::<GROUP, GROUP, true>(key, &mut states, &blocks)
+                };
+                last_rounds(key, rounds, &mut states);
+                message.apply::<GROUP, false>(at, &states);
+                at += GROUP;
+            }
+            sum.reduce_onto(mask)
+        }
+    };
+    let (icv, len) = (reverse(icv), key.icv_len());
+    // SAFETY: the caller's promise; only the ICV is read.
+    unsafe {
+        let (sent, icv) = if len == 16 {
+            (_mm_loadu_si128(message.icv.cast_const().cast()), icv)
+        } else {
+            (load_part(message.icv, len), first_bytes(icv, len))
         };
         let other = _mm_xor_si128(sent, icv);
         _mm_testz_si128(other, other) == 1
     }
 }
 
-/// Shapes of messages: by blocks up to a group, then by blocks in the last one.
+/// Messages that have `N` blocks in their first group, and no other group unless `LONG`.
+///
+/// # Safety
+/// As [`run`].
+#[target_feature(enable = "aes,pclmulqdq,avx2,bmi2")]
+unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, const SEAL: bool>(
+    queue: &mut Queue<F>,
+    count: usize,
+    rounds: usize,
+    authentic: &mut [bool],
+) {
+    let mut unhashed = None;
+    for _ in 0..count {
+        let (number, frame) = queue.take();
+        let message = Message::of(frame);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if SEAL {
+                seal::<N, K, LONG>(&message, rounds, &mut unhashed);
+            } else {
+                authentic[number] = open::<N, LONG>(&message, rounds);
+            }
+        }
+    }
+    if let Some(unhashed) = unhashed {
+        // SAFETY: the caller's promise.
+        unsafe { unhashed.finish(products::<K>(&unhashed.blocks)) }
+    }
+}
+
+/// Shapes of messages: by blocks in the first group, without others and with them.
 pub(super) const SHAPES: usize = 2 * GROUP;
 
 #[inline(always)]
 pub(super) fn shape(text_len: usize) -> usize {
-    let blocks = blocks(text_len);
+    let blocks = frame::blocks(text_len);
     (blocks - 1) % GROUP + if blocks > GROUP { GROUP } else { 0 }
 }
 
@@ -378,22 +406,22 @@ pub(super) unsafe fn run<F: Frame, const SEAL: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         match shape {
-            0 => short::<F, 1, 1, SEAL>(queue, count, rounds, authentic),
-            1 => short::<F, 1, 2, SEAL>(queue, count, rounds, authentic),
-            2 => short::<F, 1, 3, SEAL>(queue, count, rounds, authentic),
-            3 => short::<F, 1, 4, SEAL>(queue, count, rounds, authentic),
-            4 => short::<F, 1, 5, SEAL>(queue, count, rounds, authentic),
-            5 => short::<F, 1, 6, SEAL>(queue, count, rounds, authentic),
-            6 => short::<F, 1, 7, SEAL>(queue, count, rounds, authentic),
-            7 => short::<F, 1, 8, SEAL>(queue, count, rounds, authentic),
-            8 => long::<F, 1, SEAL>(queue, count, rounds, authentic),
-            9 => long::<F, 2, SEAL>(queue, count, rounds, authentic),
-            10 => long::<F, 3, SEAL>(queue, count, rounds, authentic),
-            11 => long::<F, 4, SEAL>(queue, count, rounds, authentic),
-            12 => long::<F, 5, SEAL>(queue, count, rounds, authentic),
-            13 => long::<F, 6, SEAL>(queue, count, rounds, authentic),
-            14 => long::<F, 7, SEAL>(queue, count, rounds, authentic),
-            _ => long::<F, 8, SEAL>(queue, count, rounds, authentic),
+            0 => messages::<F, 1, 1, false, SEAL>(queue, count, rounds, authentic),
+            1 => messages::<F, 2, 2, false, SEAL>(queue, count, rounds, authentic),
+            2 => messages::<F, 3, 3, false, SEAL>(queue, count, rounds, authentic),
+            3 => messages::<F, 4, 4, false, SEAL>(queue, count, rounds, authentic),
+            4 => messages::<F, 5, 5, false, SEAL>(queue, count, rounds, authentic),
+            5 => messages::<F, 6, 6, false, SEAL>(queue, count, rounds, authentic),
+            6 => messages::<F, 7, 7, false, SEAL>(queue, count, rounds, authentic),
+            7 => messages::<F, 8, 8, false, SEAL>(queue, count, rounds, authentic),
+            8 => messages::<F, 1, 8, true, SEAL>(queue, count, rounds, authentic),
+            9 => messages::<F, 2, 8, true, SEAL>(queue, count, rounds, authentic),
+            10 => messages::<F, 3, 8, true, SEAL>(queue, count, rounds, authentic),
+            11 => messages::<F, 4, 8, true, SEAL>(queue, count, rounds, authentic),
+            12 => messages::<F, 5, 8, true, SEAL>(queue, count, rounds, authentic),
+            13 => messages::<F, 6, 8, true, SEAL>(queue, count, rounds, authentic),
+            14 => messages::<F, 7, 8, true, SEAL>(queue, count, rounds, authentic),
+            _ => messages::<F, 8, 8, true, SEAL>(queue, count, rounds, authentic),
         }
     }
 }
