@@ -110,57 +110,62 @@ impl Hash for Sha256 {
     const ICV_LEN: usize = 16;
     const BIG_ENDIAN: bool = true;
 
-    /// FIPS 180-4 §6.2.2.
     #[inline(always)]
     fn compress<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
-        // In round t, a … h are v[(64 - t) % 8] and those after it.
-        let mut v = *state;
-        macro_rules! round {
-            ($t:literal) => {{
-                const A: usize = (64 - $t) % 8;
-                const D: usize = (A + 3) % 8;
-                const H: usize = (A + 7) % 8;
-                if $t >= 16 {
-                    let (x, y) = (w[($t + 1) % 16], w[($t + 14) % 16]);
-                    let s0 = s.xor3(
-                        s.rotate_left::<25>(x),
-                        s.rotate_left::<14>(x),
-                        s.shift_right::<3>(x),
-                    );
-                    let s1 = s.xor3(
-                        s.rotate_left::<15>(y),
-                        s.rotate_left::<13>(y),
-                        s.shift_right::<10>(y),
-                    );
-                    let sum = s.add(w[$t % 16], w[($t + 9) % 16]);
-                    w[$t % 16] = s.add(s.add(sum, s0), s1);
-                }
-                let (a, e) = (v[A], v[(A + 4) % 8]);
-                let s1 = s.xor3(
-                    s.rotate_left::<26>(e),
-                    s.rotate_left::<21>(e),
-                    s.rotate_left::<7>(e),
-                );
+        s.sha256(state, w);
+    }
+}
+
+/// FIPS 180-4 §6.2.2.
+#[inline(always)]
+pub(super) fn sha256<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
+    // In round t, a … h are v[(64 - t) % 8] and those after it.
+    let mut v = *state;
+    macro_rules! round {
+        ($t:literal) => {{
+            const A: usize = (64 - $t) % 8;
+            const D: usize = (A + 3) % 8;
+            const H: usize = (A + 7) % 8;
+            if $t >= 16 {
+                let (x, y) = (w[($t + 1) % 16], w[($t + 14) % 16]);
                 let s0 = s.xor3(
-                    s.rotate_left::<30>(a),
-                    s.rotate_left::<19>(a),
-                    s.rotate_left::<10>(a),
+                    s.rotate_left::<25>(x),
+                    s.rotate_left::<14>(x),
+                    s.shift_right::<3>(x),
                 );
-                let choice = s.choose(e, v[(A + 5) % 8], v[(A + 6) % 8]);
-                let majority = s.majority(a, v[(A + 1) % 8], v[(A + 2) % 8]);
-                let sum = s.opaque(s.add(v[H], s.add(w[$t % 16], s.splat(SHA256_K[$t]))));
-                let sum = s.opaque(s.add(s.add(sum, choice), s1));
-                v[D] = s.add(v[D], sum);
-                v[H] = s.add(sum, s.add(s0, majority));
-            }};
-        }
-        unroll!(round 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        unroll!(round 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
-        unroll!(round 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47);
-        unroll!(round 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63);
-        for (state, v) in state.iter_mut().zip(&v) {
-            *state = s.add(*state, *v);
-        }
+                let s1 = s.xor3(
+                    s.rotate_left::<15>(y),
+                    s.rotate_left::<13>(y),
+                    s.shift_right::<10>(y),
+                );
+                let sum = s.add(w[$t % 16], w[($t + 9) % 16]);
+                w[$t % 16] = s.add(s.add(sum, s0), s1);
+            }
+            let (a, e) = (v[A], v[(A + 4) % 8]);
+            let s1 = s.xor3(
+                s.rotate_left::<26>(e),
+                s.rotate_left::<21>(e),
+                s.rotate_left::<7>(e),
+            );
+            let s0 = s.xor3(
+                s.rotate_left::<30>(a),
+                s.rotate_left::<19>(a),
+                s.rotate_left::<10>(a),
+            );
+            let choice = s.choose(e, v[(A + 5) % 8], v[(A + 6) % 8]);
+            let majority = s.majority(a, v[(A + 1) % 8], v[(A + 2) % 8]);
+            let sum = s.opaque(s.add(v[H], s.add(w[$t % 16], s.splat(SHA256_K[$t]))));
+            let sum = s.opaque(s.add(s.add(sum, choice), s1));
+            v[D] = s.add(v[D], sum);
+            v[H] = s.add(sum, s.add(s0, majority));
+        }};
+    }
+    unroll!(round 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    unroll!(round 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    unroll!(round 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47);
+    unroll!(round 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63);
+    for (state, v) in state.iter_mut().zip(&v) {
+        *state = s.add(*state, *v);
     }
 }
 

@@ -121,7 +121,7 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
         for (row, state) in self.states.running.iter_mut().zip(&state).take(H::WORDS) {
             s.store(row, *state);
         }
-        for memory in &mut self.memory {
+        for memory in self.memory.iter_mut().take(S::LANES) {
             *memory = memory.wrapping_add(64 * blocks);
         }
     }
@@ -131,7 +131,7 @@ impl<'a, 'k, S: Simd, H: Hash, K: Mac> HmacLanes<'a, 'k, S, H, K> {
     unsafe fn outer(&mut self, count: usize) {
         let s = self.simd;
         let mut outer = [std::ptr::null(); LANES_MAX];
-        for (lane, outer) in outer.iter_mut().enumerate() {
+        for (lane, outer) in outer.iter_mut().enumerate().take(S::LANES) {
             let packet = self.finished_packet[if lane < count { lane } else { 0 }];
             *outer = self.key(packet).outer.as_ptr().cast();
         }
@@ -294,4 +294,4 @@ impl Message {
     }
 }
 
-const _: () = assert!(lanes(LANES_MAX) == 0xffff);
+const _: () = assert!(lanes(LANES_MAX) == !0);

@@ -28,10 +28,12 @@ mod hash;
 mod hmac;
 mod mac;
 mod order;
+mod sha256_x32;
 mod sha_ni;
 mod simd;
 mod simd_avx2;
 mod simd_avx512;
+mod simd_twice;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,7 @@ use hmac::HmacLanes;
 use mac::HashName;
 use simd_avx2::Avx2;
 use simd_avx512::Avx512;
+use simd_twice::TwiceAvx512;
 
 type RoundKeys = [[u8; 16]; 15];
 
@@ -238,8 +241,10 @@ pub(crate) unsafe fn hash<K: Mac>(
             match class {
                 SHA1 if lanes(SHA1_LANES_WORTH) => sha1_avx512(work, order, icvs),
                 SHA1 => sha1_ni(work, order, icvs),
+                SHA256 if lanes(SHA256_TWICE_WORTH) => sha256_avx512_twice(work, order, icvs),
                 SHA256 if lanes(SHA256_LANES_WORTH) => sha256_avx512(work, order, icvs),
                 SHA256 => sha256_ni(work, order, icvs),
+                MD5 if lanes(MD5_TWICE_WORTH) => md5_avx512_twice(work, order, icvs),
                 MD5 if tier == Tier::Avx512 => md5_avx512(work, order, icvs),
                 _ => md5_avx2(work, order, icvs),
             }
@@ -251,15 +256,19 @@ pub(crate) unsafe fn hash<K: Mac>(
 const SHA1_LANES_WORTH: usize = 7;
 const SHA256_LANES_WORTH: usize = 9;
 
+/// How many packets sixteen lanes hash in the time of thirty-two.
+const SHA256_TWICE_WORTH: usize = 26;
+const MD5_TWICE_WORTH: usize = 17;
+
 macro_rules! lanes {
-    ($name:ident, $hash:ty, $simd:ty, $features:literal) => {
+    ($name:ident, $hash:ty, $simd:expr, $features:literal) => {
         /// # Safety
         /// As [`hash()`].
         #[target_feature(enable = $features)]
         unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
             // SAFETY: the caller's promise.
             unsafe {
-                let mut lanes = HmacLanes::<_, $hash, K>::new(<$simd>::new(), work, icvs);
+                let mut lanes = HmacLanes::<_, $hash, K>::new($simd, work, icvs);
                 streams::schedule(&mut lanes, order);
                 lanes.flush();
             }
@@ -282,21 +291,33 @@ macro_rules! two_packets {
 lanes!(
     sha1_avx512,
     Sha1,
-    Avx512,
+    Avx512::new(),
     "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
 );
 lanes!(
     sha256_avx512,
     Sha256,
-    Avx512,
+    Avx512::new(),
     "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
 );
 lanes!(
     md5_avx512,
     Md5,
-    Avx512,
+    Avx512::new(),
     "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
 );
-lanes!(md5_avx2, Md5, Avx2, "avx2,bmi1,bmi2");
+lanes!(
+    sha256_avx512_twice,
+    Sha256,
+    TwiceAvx512(Avx512::new()),
+    "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
+);
+lanes!(
+    md5_avx512_twice,
+    Md5,
+    TwiceAvx512(Avx512::new()),
+    "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
+);
+lanes!(md5_avx2, Md5, Avx2::new(), "avx2,bmi1,bmi2");
 two_packets!(sha1_ni, Sha1);
 two_packets!(sha256_ni, Sha256);

@@ -1,5 +1,6 @@
 //! Vectors of 32-bit words, one word a lane: what a hash over lanes needs of the processor.
 
+use super::hash;
 use super::streams::{LANES_MAX, Lanes};
 
 /// One word of every lane, in memory.
@@ -35,7 +36,8 @@ pub(super) trait Simd: Copy {
     /// `a` in these lanes, `b` in the others.
     fn select(self, lanes: Lanes, a: Self::V, b: Self::V) -> Self::V;
 
-    /// Writes the words of these lanes, close together, from word `at` on; it is at most 16. What follows them is undefined.
+    /// Writes the words of these lanes, close together, from word `at` on; it is at most the number of
+    /// lanes. What follows them is undefined.
     fn append(self, words: &mut [u32; 2 * LANES_MAX], at: usize, v: Self::V, lanes: Lanes);
 
     /// Eight words from the memory of each lane: word `i` of all lanes in vector `i`.
@@ -46,6 +48,12 @@ pub(super) trait Simd: Copy {
 
     /// The other way: lane by lane, its words of the four vectors.
     fn columns(self, v: [Self::V; 4]) -> [[u32; 4]; LANES_MAX];
+
+    /// SHA-256's compression of a block, which is overwritten.
+    #[inline(always)]
+    fn sha256(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
+        hash::sha256(self, state, block);
+    }
 
     /// Copies `len` bytes, at most 64, and fills up with zeros.
     ///

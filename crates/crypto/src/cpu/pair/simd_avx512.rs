@@ -6,6 +6,14 @@ use std::arch::x86_64::*;
 use super::simd::{Row, Simd};
 use super::streams::{LANES_MAX, Lanes};
 
+/// An expression of intrinsics.
+macro_rules! avx512 {
+    ($e:expr) => {
+        // SAFETY: `self` is the proof that the processor has AVX-512; references are valid for what they refer to.
+        unsafe { $e }
+    };
+}
+
 /// AVX-512 F, BW, DQ and VL.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
@@ -16,14 +24,50 @@ impl Avx512 {
     pub(super) const unsafe fn new() -> Self {
         Self(())
     }
+
+    #[inline(always)]
+    pub(super) fn load_group(self, row: &Group<u32>) -> __m512i {
+        avx512!(_mm512_loadu_si512(row.as_ptr().cast()))
+    }
+
+    #[inline(always)]
+    pub(super) fn store_group(self, row: &mut Group<u32>, v: __m512i) {
+        avx512!(_mm512_storeu_si512(row.as_mut_ptr().cast(), v));
+    }
+
+    /// As [`Simd::transposed`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn transposed_group(
+        self,
+        memory: &Group<*const u8>,
+        offset: usize,
+    ) -> [__m512i; 8] {
+        // SAFETY: the caller's promise, and `self`.
+        unsafe { transposed(memory, offset) }
+    }
+
+    /// As [`Simd::columns`].
+    #[inline(always)]
+    pub(super) fn columns_of_group(self, v: [__m512i; 4], columns: &mut Group<[u32; 4]>) {
+        avx512!(columns_of(v, columns));
+    }
 }
 
-/// An expression of intrinsics.
-macro_rules! avx512 {
-    ($e:expr) => {
-        // SAFETY: `self` is the proof that the processor has AVX-512; references are valid for what they refer to.
-        unsafe { $e }
-    };
+/// Something of each of sixteen lanes.
+pub(super) type Group<T> = [T; 16];
+
+/// That of the first sixteen lanes, or of the others.
+#[inline(always)]
+pub(super) fn group<T>(row: &[T; LANES_MAX], number: usize) -> &Group<T> {
+    &row.as_chunks().0[number]
+}
+
+#[inline(always)]
+pub(super) fn group_mut<T>(row: &mut [T; LANES_MAX], number: usize) -> &mut Group<T> {
+    &mut row.as_chunks_mut().0[number]
 }
 
 impl Simd for Avx512 {
@@ -37,12 +81,12 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load(self, row: &Row) -> __m512i {
-        avx512!(_mm512_loadu_si512(row.as_ptr().cast()))
+        self.load_group(group(row, 0))
     }
 
     #[inline(always)]
     fn store(self, row: &mut Row, v: __m512i) {
-        avx512!(_mm512_storeu_si512(row.as_mut_ptr().cast(), v));
+        self.store_group(group_mut(row, 0), v);
     }
 
     #[inline(always)]
@@ -105,7 +149,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn append(self, words: &mut [u32; 2 * LANES_MAX], at: usize, v: __m512i, lanes: Lanes) {
-        let Some(to) = words.get_mut(at..at + LANES_MAX) else {
+        let Some(to) = words.get_mut(at..at + Self::LANES) else {
             return;
         };
         avx512!(_mm512_storeu_si512(
@@ -117,12 +161,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn transposed(self, memory: &[*const u8; LANES_MAX], offset: usize) -> [__m512i; 8] {
         // SAFETY: the caller's promise, and `self`.
-        unsafe { transposed(memory, offset) }
+        unsafe { self.transposed_group(group(memory, 0), offset) }
     }
 
     #[inline(always)]
     fn columns(self, v: [__m512i; 4]) -> [[u32; 4]; LANES_MAX] {
-        avx512!(columns(v))
+        let mut columns = [[0; 4]; LANES_MAX];
+        self.columns_of_group(v, group_mut(&mut columns, 0));
+        columns
     }
 
     #[inline(always)]
@@ -155,7 +201,7 @@ fn opaque(mut v: __m512i) -> __m512i {
 /// As [`Simd::transposed`].
 #[target_feature(enable = "avx512f")]
 #[inline]
-unsafe fn transposed(memory: &[*const u8; LANES_MAX], offset: usize) -> [__m512i; 8] {
+unsafe fn transposed(memory: &Group<*const u8>, offset: usize) -> [__m512i; 8] {
     // SAFETY: the caller's promise.
     let half = |lane: usize| unsafe { _mm256_loadu_si256(memory[lane].add(offset).cast()) };
     let pair = |lane: usize| {
@@ -178,8 +224,7 @@ unsafe fn transposed(memory: &[*const u8; LANES_MAX], offset: usize) -> [__m512i
 
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn columns(v: [__m512i; 4]) -> [[u32; 4]; LANES_MAX] {
-    let mut columns = [[0; 4]; LANES_MAX];
+fn columns_of(v: [__m512i; 4], columns: &mut Group<[u32; 4]>) {
     let (to, _) = columns.as_chunks_mut::<4>();
     let v = unpack(v);
     for i in 0..4 {
@@ -194,7 +239,6 @@ fn columns(v: [__m512i; 4]) -> [[u32; 4]; LANES_MAX] {
             unsafe { _mm_storeu_si128(to[q][i].as_mut_ptr().cast(), quarters[q]) };
         }
     }
-    columns
 }
 
 /// Transposes 4 × 4 words within each quarter of the registers.

@@ -16,7 +16,7 @@
 //! ```
 
 /// The widest kernel.
-pub(super) const LANES_MAX: usize = 16;
+pub(super) const LANES_MAX: usize = 32;
 
 /// A set of lanes, lane 0 in the lowest bit.
 pub(super) type Lanes = u32;
@@ -80,12 +80,15 @@ pub(super) unsafe fn schedule<K: Streams>(kernel: &mut K, streams: &[u16]) {
             // SAFETY: the lowest busy lane is loaded.
             unsafe { kernel.shadow(lane, busy.trailing_zeros() as usize) };
         }
-        let next = end.iter().fold(IDLE, |least, &end| least.min(end));
+        let next = end
+            .iter()
+            .take(K::LANES)
+            .fold(IDLE, |least, &end| least.min(end));
         // SAFETY: no segment ends before `next`, and the shadows are as long as a busy lane.
         unsafe { kernel.run((next - now) as usize) };
         now = next;
         let mut ended = 0;
-        for (lane, &end) in end.iter().enumerate() {
+        for (lane, &end) in end.iter().enumerate().take(K::LANES) {
             ended |= Lanes::from(end == now) << lane;
         }
         let mut complete = 0;
@@ -116,7 +119,7 @@ pub(super) unsafe fn schedule<K: Streams>(kernel: &mut K, streams: &[u16]) {
 
 /// The set of the first `count` lanes.
 pub(super) const fn lanes(count: usize) -> Lanes {
-    (1 << count) - 1
+    Lanes::MAX >> (LANES_MAX - count)
 }
 
 /// The members of a set.
