@@ -11,9 +11,9 @@ package esp_regmap_pkg;
 
   // Memory that is read by address: first byte of each group, and which of its words there are.
   localparam logic [22:0] OutCountersAddress = 23'h000100;
-  localparam logic [63:0] OutCountersWords = 64'h000000030003ffff;
+  localparam logic [63:0] OutCountersWords = 64'h00000003003fffff;
   localparam logic [22:0] InCountersAddress = 23'h000200;
-  localparam logic [63:0] InCountersWords = 64'h000000030003ffff;
+  localparam logic [63:0] InCountersWords = 64'h00000003003fffff;
   localparam logic [22:0] OutSnapshotAddress = 23'h000300;
   localparam logic [63:0] OutSnapshotWords = 64'h000000000000003f;
   localparam logic [22:0] InSnapshotAddress = 23'h000400;

@@ -60,7 +60,7 @@ pub const NEXT_EVENT_ROW_SHIFT: u32 = 0;
 pub const NEXT_EVENT_ROW_MASK: u32 = 0xffff;
 /// 1: inbound.
 pub const NEXT_EVENT_LANE: u32 = 1 << 27;
-/// What happened; 0: no event. Its lowest bit.
+/// 0: no event; 1 soft and 2 hard lifetime of an SA reached; 3 its sequence numbers used up; 4 a packet asks for an SA that is not there. Its lowest bit.
 pub const NEXT_EVENT_KIND_SHIFT: u32 = 28;
 /// Its bits.
 pub const NEXT_EVENT_KIND_MASK: u32 = 0xf0000000;
@@ -97,16 +97,24 @@ pub mod lane_counters {
     pub const DROP_SHORT: u32 = 0x2c;
     /// Seen before, or left of the window.
     pub const DROP_REPLAY: u32 = 0x30;
-    /// Not authentic.
+    /// The packet is not authentic.
     pub const DROP_ICV: u32 = 0x34;
-    /// Trailer or inner header are wrong.
+    /// The padding is longer than the packet or has the wrong bytes.
     pub const DROP_PADDING: u32 = 0x38;
     /// The SA may not carry the inner packet (RFC 4301, 5.2).
     pub const DROP_SELECTOR: u32 = 0x3c;
     /// Outer addresses or encapsulation are not the SA's.
     pub const DROP_OUTER: u32 = 0x40;
+    /// The trailer's is neither IPv4, IPv6 nor a dummy's.
+    pub const DROP_NEXT_HEADER: u32 = 0x44;
+    /// A dummy packet (RFC 4303, 2.6).
+    pub const DROP_DUMMY: u32 = 0x48;
+    /// The inner packet is malformed.
+    pub const DROP_INNER: u32 = 0x4c;
+    /// Congestion outside, not ECN-capable inside (RFC 6040, 4.2).
+    pub const DROP_ECN: u32 = 0x50;
     /// Came in the clear, and a policy wants it protected.
-    pub const DROP_NOT_PROTECTED: u32 = 0x44;
+    pub const DROP_NOT_PROTECTED: u32 = 0x54;
     /// Bytes that left the lane. Reading holds the high half.
     pub const BYTES_LOW: u32 = 0x80;
     /// As of the last reading of the low half.
