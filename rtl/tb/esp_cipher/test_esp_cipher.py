@@ -1,0 +1,212 @@
+"""esp_cipher against the cryptography package and hmac: sealing and opening, keys that change with every packet."""
+
+import random
+
+import bench
+import cipher_keys
+import cocotb
+import core
+import pytest
+import streams
+from cocotb.triggers import RisingEdge
+
+
+async def install(dut, rows):
+    config = core.Config(dut)
+    for row, (suite, material) in rows.items():
+        for word, value in cipher_keys.key_row(suite, material):
+            await config.write(row, word, value)
+
+
+class Harness:
+    def __init__(self, dut, idle=0.0, back_pressure=0.0):
+        self.dut, self.opens = dut, int(dut.Open.value) == 1
+        pause = (bench.pauses(share, n) for n, share in enumerate((idle, idle, idle, back_pressure, back_pressure)))
+        self.commands = streams.Source(dut.clk_i, dut.cmd_valid_i, dut.cmd_ready_o, dut.cmd_i, next(pause))
+        self.bodies = streams.Source(dut.clk_i, dut.body_valid_i, dut.body_ready_o, dut.body_i, next(pause))
+        self.icvs = streams.Source(dut.clk_i, dut.icv_valid_i, dut.icv_ready_o, dut.icv_i, next(pause))
+        self.out = streams.FrameSink(dut.clk_i, dut.out_valid_o, dut.out_ready_i, dut.out_o, next(pause))
+        self.tags = streams.Sink(dut.clk_i, dut.tag_valid_o, dut.tag_ready_i, dut.tag_o, next(pause))
+        self.packets = []
+
+    def stop(self):
+        for part in (self.commands, self.bodies, self.icvs, self.out, self.tags):
+            part.stop()
+
+    def send(self, packet, icv=None):
+        self.packets.append((packet, icv is None))
+        self.commands.queue.append(packet.command())
+        self.bodies.frame(packet.sealed if self.opens else packet.plain)
+        if self.opens:
+            self.icvs.queue.append(int.from_bytes(icv or packet.icv, "little"))
+
+    async def check(self, cycles=20000):
+        await streams.until(self.dut.clk_i, lambda: len(self.tags.words) == len(self.packets), cycles)
+        await streams.until(self.dut.clk_i, lambda: len(self.out.frames) == len(self.packets), 2000)
+        for (packet, right), frame, tag in zip(self.packets, self.out.frames, self.tags.words):
+            icv = (tag >> 1).to_bytes(16, "little")
+            if self.opens:
+                assert frame == packet.plain
+                assert tag & 1 == right and icv == bytes(16)
+            else:
+                assert frame == packet.sealed
+                assert tag & 1 == 1 and icv == packet.icv
+
+
+def suites(dut):
+    return range(4) if int(dut.HmacUnits.value) else range(2)
+
+
+@cocotb.test()
+async def packets_follow_each_other(dut):
+    source = random.Random(1)
+    await bench.start(dut)
+    harness = Harness(dut)
+    rows = cipher_keys.rows(source, 6, suites(dut))
+    await install(dut, rows)
+    for _ in range(60):
+        harness.send(cipher_keys.packet(source, rows))
+    await harness.check()
+    harness.stop()
+
+
+@cocotb.test()
+async def idle_cycles_and_back_pressure(dut):
+    source = random.Random(2)
+    await bench.start(dut)
+    rows = cipher_keys.rows(source, 6, suites(dut))
+    await install(dut, rows)
+    for idle, back_pressure in ((0.5, 0), (0, 0.7), (0.3, 0.3)):
+        harness = Harness(dut, idle, back_pressure)
+        for _ in range(25):
+            harness.send(cipher_keys.packet(source, rows))
+        await harness.check()
+        harness.stop()
+
+
+@cocotb.test()
+async def consumer_waits(dut):
+    """A whole long packet waits inside, its tag is there before a beat is taken; then everything behind it is held."""
+    source = random.Random(3)
+    await bench.start(dut)
+    harness = Harness(dut)
+    rows = cipher_keys.rows(source, 2, suites(dut))
+    await install(dut, rows)
+    harness.out.stop()
+    longest = 16 * (int(dut.OutDepth.value) - 64)
+    for length in (longest, 1500, 64, 64, 1500, 1500):
+        harness.send(cipher_keys.packet(source, rows, length // 4 * 4))
+    await streams.until(dut.clk_i, lambda: len(harness.tags.words) == 1, 3000)
+    for _ in range(1000):
+        await RisingEdge(dut.clk_i)
+    harness.out = streams.FrameSink(dut.clk_i, dut.out_valid_o, dut.out_ready_i, dut.out_o)
+    await harness.check()
+    harness.stop()
+
+
+@cocotb.test()
+async def wrong_icv(dut):
+    if int(dut.Open.value) == 0:
+        return
+    source = random.Random(4)
+    await bench.start(dut)
+    harness = Harness(dut)
+    rows = cipher_keys.rows(source, 4, suites(dut))
+    await install(dut, rows)
+    for index in range(40):
+        packet = cipher_keys.packet(source, rows)
+        flipped = int.from_bytes(packet.icv) ^ 1 << source.randrange(128)
+        harness.send(packet, flipped.to_bytes(16) if index % 2 else None)
+    await harness.check()
+    harness.stop()
+
+
+@cocotb.test()
+async def keys_change_and_go(dut):
+    """A row is overwritten while others are in use; a wiped row has the zero key."""
+    source = random.Random(5)
+    await bench.start(dut)
+    harness = Harness(dut)
+    rows = cipher_keys.rows(source, 3, (0,))
+    await install(dut, rows)
+    first, second, third = rows
+    for _ in range(8):
+        harness.send(cipher_keys.packet(source, {second: rows[second]}))
+    fresh = cipher_keys.rows(source, 1, (0,))
+    rows[first] = next(iter(fresh.values()))
+    await install(dut, {first: rows[first]})
+    await core.Config(dut).write(third, 63, 0)
+    for _ in range(4):
+        harness.send(cipher_keys.packet(source, {first: rows[first]}))
+        harness.send(cipher_keys.packet(source, {second: rows[second]}))
+    await harness.check()
+    harness.stop()
+    # GHASH with H = 0 is 0: the tag is the encrypted counter block alone, so only the body can be compared.
+    wiped = cipher_keys.packet(source, {third: (0, bytes(36))})
+    harness = Harness(dut)
+    harness.send(wiped)
+    await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1 and harness.tags.words, 2000)
+    assert harness.out.frames[0] == (wiped.plain if harness.opens else wiped.sealed)
+    harness.stop()
+
+
+@cocotb.test()
+async def reset_in_mid_frame(dut):
+    source = random.Random(6)
+    await bench.start(dut)
+    for cycles in (0, 3, 20, 40, 77):
+        rows = cipher_keys.rows(source, 3, suites(dut))
+        harness = Harness(dut)
+        await install(dut, rows)
+        for _ in range(5):
+            harness.send(cipher_keys.packet(source, rows))
+        for _ in range(cycles):
+            await RisingEdge(dut.clk_i)
+        harness.stop()
+        await bench.reset(dut)
+        # All keys are gone.
+        harness = Harness(dut)
+        wiped = cipher_keys.packet(source, {next(iter(rows)): (0, bytes(36))})
+        harness.send(wiped)
+        await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1, 2000)
+        assert harness.out.frames[0] == (wiped.plain if harness.opens else wiped.sealed)
+        harness.stop()
+        await bench.reset(dut)
+        harness = Harness(dut)
+        await install(dut, rows)
+        for _ in range(5):
+            harness.send(cipher_keys.packet(source, rows))
+        await harness.check()
+        harness.stop()
+
+
+@cocotb.test()
+async def steady_state(dut):
+    """Cycles between two packets of one length, and from a packet's command to its tag."""
+    source = random.Random(7)
+    await bench.start(dut)
+    harness = Harness(dut)
+    row, suite = 3, 0
+    rows = {row: (suite, cipher_keys.material(source, suite)), 4: (1, cipher_keys.material(source, 1))}
+    await install(dut, rows)
+    for length in (64, 524, 1448, 1500):
+        harness.packets = []
+        start = harness.tags.cycle
+        for _ in range(6):
+            harness.send(cipher_keys.packet(source, rows, length))
+        await harness.check()
+        ends = list(harness.tags.cycles)
+        gaps = {after - before for before, after in zip(ends, ends[1:])}
+        beats = -(-length // 16)
+        dut._log.info(f"{length} bytes: a packet each {sorted(gaps)} cycles, first tag after {ends[0] - start}")
+        assert gaps == {max(beats + 2, 15)}
+        harness.tags.words.clear()
+        harness.tags.cycles.clear()
+        harness.out.taken.clear()
+    harness.stop()
+
+
+@pytest.mark.parametrize("opens,hmac,rounds,sbox,stages", ((0, 0, 2, 0, 3), (1, 2, 3, 1, 4), (0, 2, 2, 0, 3), (1, 0, 2, 0, 2)))
+def test_esp_cipher(opens, hmac, rounds, sbox, stages):
+    parameters = {"Open": opens, "HmacUnits": hmac, "RoundLatency": rounds, "SboxKind": sbox, "GhashStages": stages}
+    bench.run("esp_cipher", {"Rows": 16, "OutDepth": 256, **parameters})
