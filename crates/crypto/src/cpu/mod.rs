@@ -14,6 +14,8 @@ use crate::slots::SlotTable;
 use crate::transform::{Protocol, Transform};
 
 #[cfg(target_arch = "x86_64")]
+mod aes;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod chacha;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod des;

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::{Kernel, Tier, Work};
 use crate::aead::EvpKey;
+use crate::esp::HEADER_LEN;
 use crate::key::Keys;
 use crate::lookaside::AeadAlgorithm;
 use crate::plain::Cleansed;
@@ -24,8 +25,6 @@ mod tests;
 
 use message::Message;
 
-/// SPI and sequence number.
-const HEADER_LEN: usize = 8;
 const TAG_LEN: usize = 16;
 
 /// A key with its salt: one cache line, but for what the library wants.

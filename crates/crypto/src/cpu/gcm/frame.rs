@@ -2,6 +2,7 @@
 
 use super::Work;
 use super::key::Key;
+use crate::esp::HEADER_LEN;
 
 /// A message as the kernels see it: a row of 16-byte blocks, of which block 0 stands for what comes before the text.
 pub(super) trait Frame {
@@ -27,9 +28,6 @@ pub(super) trait Frame {
 pub(super) fn blocks(text_len: usize) -> usize {
     1 + text_len.div_ceil(16)
 }
-
-/// SPI and sequence number.
-const HEADER_LEN: usize = 8;
 
 /// An ESP packet, with its IV (RFC 4106) or with the sequence number for it (RFC 8750).
 #[repr(transparent)]

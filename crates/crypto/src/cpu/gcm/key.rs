@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::cpu::Tier;
+use crate::cpu::aes::{self, RoundKeys};
 use crate::plain::{Plain, cleanse};
 
 /// Powers of H in a context.
@@ -30,7 +31,7 @@ struct Expanded {
     /// H^10 … H^1, and before them, eight bytes each, the sums of both halves of H^10 … H^1.
     powers: [[u8; 16]; POWERS],
     /// The first one ⊕ the salt, where it stands in the counter block.
-    round_keys: [[u8; 16]; 15],
+    round_keys: RoundKeys,
     /// One bit for each byte of the ICV.
     icv_mask: u16,
     sort: u8,
@@ -90,20 +91,19 @@ impl Key {
         salt: [u8; SALT_LEN],
         purpose: Use,
     ) -> Option<Box<Self>> {
-        if !matches!(key.len(), 16 | 24 | 32) {
-            return None;
-        }
         let mut context = Box::new(Self(Expanded {
             powers: [[0; 16]; POWERS],
             round_keys: [[0; 16]; 15],
             icv_mask: !(!0u32 << purpose.icv_len) as u16,
-            sort: (key.len() / 8 - 2 + if purpose.implicit_iv { SORTS / 2 } else { 0 }) as u8,
+            sort: 0,
             overhead: if purpose.implicit_iv { 8 } else { 16 } + purpose.icv_len as u8,
             esn: purpose.esn,
             unused: [0; 11],
         }));
         // SAFETY: the caller says that the CPU can.
-        unsafe { expand(tier, &mut context.0, key) };
+        let rounds = unsafe { expand(tier, &mut context.0, key)? };
+        let without_iv = if purpose.implicit_iv { SORTS / 2 } else { 0 };
+        context.0.sort = (rounds / 2 - 5 + without_iv) as u8;
         for (byte, salt) in context.0.round_keys[0].iter_mut().zip(salt) {
             *byte ^= salt;
         }
@@ -152,18 +152,17 @@ impl Key {
     }
 
     #[inline(always)]
-    pub(super) fn round_keys(&self) -> &[[u8; 16]; 15] {
+    pub(super) fn round_keys(&self) -> &RoundKeys {
         &self.0.round_keys
     }
 }
 
 #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
-fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) {
-    expand_rounds(&mut context.round_keys, key);
+fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) -> Option<usize> {
+    let rounds = aes::expand(key, &mut context.round_keys)?;
     // H = AES(0) (SP 800-38D §6.3), here times x: what a product of two reflected factors lacks.
     let keys = &context.round_keys;
     let mut h = load(&keys[0]);
-    let rounds = key.len() / 4 + 6;
     for round in &keys[1..rounds] {
         h = _mm_aesenc_si128(h, load(round));
     }
@@ -175,13 +174,15 @@ fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) {
     let h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
     context.powers[POWERS - 1] = h.to_le_bytes();
     cleanse(&mut bytes);
-    // H^n = H^⌈n/2⌉ · H^⌊n/2⌋: no chain is longer than four products.
+    // H^n = H^⌈n/2⌉ · H^⌊n/2⌋: no chain is longer than four products, and every other one is a square.
     let powers = if tier == Tier::Avx512 { POWERS } else { HALVES };
     for n in 2..=powers {
-        let product = multiply(
-            load(&context.powers[POWERS - n.div_ceil(2)]),
-            load(&context.powers[POWERS - n / 2]),
-        );
+        let half = load(&context.powers[POWERS - n / 2]);
+        let product = if n % 2 == 0 {
+            square(half)
+        } else {
+            multiply(half, load(&context.powers[POWERS - n / 2 - 1]))
+        };
         store(&mut context.powers[POWERS - n], product);
     }
     if tier != Tier::Avx512 {
@@ -192,35 +193,7 @@ fn expand(tier: Tier, context: &mut Expanded, key: &[u8]) {
             *sum = (power as u64 ^ (power >> 64) as u64).to_le_bytes();
         }
     }
-}
-
-/// FIPS 197 §5.2.
-#[target_feature(enable = "aes,sse4.1")]
-fn expand_rounds(round_keys: &mut [[u8; 16]; 15], key: &[u8]) {
-    let words = round_keys.as_flattened_mut();
-    let words = words.as_chunks_mut::<4>().0;
-    let key_words = key.as_chunks::<4>().0;
-    let length = key_words.len();
-    words[..length].copy_from_slice(key_words);
-    let mut constant = 1u32;
-    for at in length..4 * (length + 7) {
-        let mut word = u32::from_le_bytes(words[at - 1]);
-        if at % length == 0 {
-            word = substitute(word).rotate_right(8) ^ constant;
-            constant = (constant << 1) ^ ((constant >> 7) * 0x11b);
-        } else if length == 8 && at % 8 == 4 {
-            word = substitute(word);
-        }
-        word ^= u32::from_le_bytes(words[at - length]);
-        words[at] = word.to_le_bytes();
-    }
-}
-
-/// The S-box over each byte.
-#[target_feature(enable = "aes")]
-fn substitute(word: u32) -> u32 {
-    let words = _mm_set1_epi32(word as i32);
-    _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(words)) as u32
+    Some(rounds)
 }
 
 /// The hash of all blocks of AAD but the last one, which is added, padded with zeros: a number.
@@ -257,9 +230,8 @@ fn store(bytes: &mut [u8; 16], value: __m128i) {
 pub(super) const POLYNOMIAL: i64 = 0xc2u64.rotate_right(8) as i64;
 
 /// The product of two reflected field elements, one of which is times x.
-#[inline]
 #[target_feature(enable = "pclmulqdq,sse2")]
-pub(super) fn multiply(a: __m128i, b: __m128i) -> __m128i {
+fn multiply(a: __m128i, b: __m128i) -> __m128i {
     let low = _mm_clmulepi64_si128::<0x00>(a, b);
     let high = _mm_clmulepi64_si128::<0x11>(a, b);
     let middle = _mm_xor_si128(
@@ -267,6 +239,14 @@ pub(super) fn multiply(a: __m128i, b: __m128i) -> __m128i {
         _mm_clmulepi64_si128::<0x10>(a, b),
     );
     reduce(high, middle, low)
+}
+
+/// The product of such an element with itself, in which the products of two different halves are there twice.
+#[target_feature(enable = "pclmulqdq,sse2")]
+fn square(a: __m128i) -> __m128i {
+    let low = _mm_clmulepi64_si128::<0x00>(a, a);
+    let high = _mm_clmulepi64_si128::<0x11>(a, a);
+    reduce(high, _mm_setzero_si128(), low)
 }
 
 /// `high`·x^128 + `middle`·x^64 + `low` modulo the field polynomial, 64 bits at a time.

@@ -23,7 +23,6 @@
 
 mod aesni;
 mod avx512;
-mod expand;
 mod hash;
 mod hmac;
 mod mac;
@@ -41,7 +40,9 @@ mod tests;
 pub(crate) use mac::{Icvs, Mac, MacKey};
 pub(crate) use order::{Order, Sorted, filter};
 
+use super::aes::{self, RoundKeys};
 use super::{Kernel, Tier, Work};
+use crate::esp::HEADER_LEN;
 use crate::iana::Encryption;
 use crate::key::Keys;
 use crate::plain::cleanse;
@@ -52,11 +53,6 @@ use mac::HashName;
 use simd_avx2::Avx2;
 use simd_avx512::Avx512;
 use simd_twice::TwiceAvx512;
-
-type RoundKeys = [[u8; 16]; 15];
-
-/// SPI and sequence number.
-const HEADER_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -113,8 +109,8 @@ impl Key {
             round_keys: [[0; 16]; 15],
         });
         if let Some(key) = key {
-            // SAFETY: the tier has AES-NI.
-            context.rounds = unsafe { expand::expand(key, &mut context.round_keys)? };
+            // SAFETY: the tier has AES-NI and SSSE3.
+            context.rounds = unsafe { aes::expand(key, &mut context.round_keys)? as u8 };
         }
         Some(context)
     }

@@ -1,0 +1,172 @@
+//! The AES key schedule (FIPS 197 §5.2), with the processor's own S-box: no table that a cache could betray.
+//!
+//! `aesenclast` puts each byte through the S-box and adds a round key. Of a vector whose four words are the same, which
+//! ShiftRows leaves alone, it makes SubWord(word) ⊕ constant in all four: that is what a new round key begins with. The
+//! words of the one before are added up by shifts: w0, w0 ⊕ w1, w0 ⊕ w1 ⊕ w2, …
+
+use std::arch::x86_64::*;
+
+/// Enough for 14 rounds.
+pub(crate) type RoundKeys = [[u8; 16]; 15];
+
+/// Sets the round keys and gives the number of rounds. None unless the key has 16, 24 or 32 bytes.
+#[target_feature(enable = "aes,ssse3")]
+pub(crate) fn expand(key: &[u8], round_keys: &mut RoundKeys) -> Option<usize> {
+    if let Ok(key) = key.try_into() {
+        expand_128(key, round_keys);
+    } else if let Ok(key) = key.try_into() {
+        expand_192(key, round_keys);
+    } else {
+        expand_256(key.try_into().ok()?, round_keys);
+    }
+    Some(key.len() / 4 + 6)
+}
+
+/// The round constants.
+const CONSTANTS: [u8; 10] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1b, 0x36];
+
+#[target_feature(enable = "aes,ssse3")]
+fn expand_128(key: &[u8; 16], round_keys: &mut RoundKeys) {
+    let mut last = load(key);
+    store(&mut round_keys[0], last);
+    for (constant, round_key) in CONSTANTS.iter().zip(&mut round_keys[1..]) {
+        last = _mm_xor_si128(sums(last), rotated::<3>(last, *constant));
+        store(round_key, last);
+    }
+}
+
+/// Six words at a time: the sixth is the one that is substituted.
+#[target_feature(enable = "aes,ssse3")]
+fn expand_192(key: &[u8; 24], round_keys: &mut RoundKeys) {
+    const STEP: usize = 24;
+    let bytes = round_keys.as_flattened_mut();
+    bytes[..STEP].copy_from_slice(key);
+    let (mut four, mut two) = (load_at(key, 0), load_at(key, 8));
+    // Words 4 and 5 are to be in front.
+    two = _mm_srli_si128::<8>(two);
+    for (number, &constant) in CONSTANTS[..8].iter().enumerate() {
+        four = _mm_xor_si128(sums(four), rotated::<1>(two, constant));
+        let at = STEP * (number + 1);
+        store_at(bytes, at, four);
+        // 52 words are all that there are.
+        if number < 7 {
+            let before = _mm_shuffle_epi32::<0xff>(four);
+            two = _mm_xor_si128(_mm_xor_si128(two, _mm_slli_si128::<4>(two)), before);
+            let words = _mm_cvtsi128_si64(two).to_le_bytes();
+            bytes[at + 16..at + STEP].copy_from_slice(&words);
+        }
+    }
+}
+
+#[target_feature(enable = "aes,ssse3")]
+fn expand_256(key: &[u8; 32], round_keys: &mut RoundKeys) {
+    let (mut even, mut odd) = (load_at(key, 0), load_at(key, 16));
+    store(&mut round_keys[0], even);
+    store(&mut round_keys[1], odd);
+    let pairs = round_keys[2..].chunks_mut(2);
+    for (constant, pair) in CONSTANTS.iter().zip(pairs) {
+        even = _mm_xor_si128(sums(even), rotated::<3>(odd, *constant));
+        store(&mut pair[0], even);
+        if let Some(round_key) = pair.get_mut(1) {
+            let same = _mm_shuffle_epi32::<0xff>(even);
+            let substituted = _mm_aesenclast_si128(same, _mm_setzero_si128());
+            odd = _mm_xor_si128(sums(odd), substituted);
+            store(round_key, odd);
+        }
+    }
+}
+
+/// Each word plus those before it.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn sums(words: __m128i) -> __m128i {
+    let pairs = _mm_xor_si128(words, _mm_slli_si128::<4>(words));
+    _mm_xor_si128(pairs, _mm_slli_si128::<8>(pairs))
+}
+
+/// SubWord(RotWord(`WORD`)) ⊕ constant, four times.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn rotated<const WORD: i32>(words: __m128i, constant: u8) -> __m128i {
+    let rotation = _mm_set1_epi32(0x0003_0201 + 0x0404_0404 * WORD);
+    let same = _mm_shuffle_epi8(words, rotation);
+    _mm_aesenclast_si128(same, _mm_set1_epi32(constant.into()))
+}
+
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn load(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: 16 bytes to read.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// The 16 bytes from `at` on, which there must be.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn load_at(bytes: &[u8], at: usize) -> __m128i {
+    match bytes[at..].first_chunk() {
+        Some(bytes) => load(bytes),
+        None => _mm_setzero_si128(),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn store(bytes: &mut [u8; 16], value: __m128i) {
+    // SAFETY: 16 bytes to write.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), value) }
+}
+
+/// To the 16 bytes from `at` on, which there must be.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn store_at(bytes: &mut [u8], at: usize, value: __m128i) {
+    if let Some(bytes) = bytes[at..].first_chunk_mut() {
+        store(bytes, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unhex<const N: usize>(text: &str) -> [u8; N] {
+        std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("hex"))
+    }
+
+    /// The last round keys of FIPS 197's appendices A.1, A.2 and A.3.
+    #[test]
+    fn the_examples_of_the_standard() {
+        if !is_x86_feature_detected!("aes") {
+            println!("SKIP tier_aesni: this machine has no AES-NI");
+            return;
+        }
+        for (key, last) in [
+            (
+                "2b7e151628aed2a6abf7158809cf4f3c",
+                "d014f9a8c9ee2589e13f0cc8b6630ca6",
+            ),
+            (
+                "8e73b0f7da0e6452c810f32b809079e562f8ead2522c6b7b",
+                "e98ba06f448c773c8ecc720401002202",
+            ),
+            (
+                "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4",
+                "fe4890d1e6188d0b046df344706c631e",
+            ),
+        ] {
+            let key: Vec<u8> = (0..key.len() / 2)
+                .map(|at| unhex::<1>(&key[2 * at..])[0])
+                .collect();
+            let mut round_keys = [[0; 16]; 15];
+            // SAFETY: the machine has AES-NI, and SSSE3 with it.
+            let rounds = unsafe { expand(&key, &mut round_keys) }.expect("a length of AES");
+            assert_eq!(rounds, key.len() / 4 + 6);
+            assert_eq!(round_keys.as_flattened()[..key.len()], key);
+            assert_eq!(round_keys[rounds], unhex(last));
+            // SAFETY: as above.
+            let refused = unsafe { expand(&key[1..], &mut round_keys) };
+            assert_eq!(refused, None);
+        }
+    }
+}
