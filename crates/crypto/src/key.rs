@@ -32,8 +32,8 @@ pub enum KeyError {
 /// One direction of one SA: transform, ESN flag and the expanded keys. Immutable, so that any number of
 /// threads may use it at once; zeroised on drop.
 ///
-/// Heap memory, with this struct: AES-GCM 600 bytes in a kernel's form, in the library's form 650 as AES-GMAC and
-/// ChaCha20-Poly1305 have, AES-CCM 300, AES-CBC with an HMAC 700, AES-CTR, DES or NULL with an HMAC 450, AH with an
+/// Heap memory, with this struct: AES-GCM and AES-GMAC 600 bytes in a kernel's form, in the library's form 650 as
+/// ChaCha20-Poly1305 has, AES-CCM 300, AES-CBC with an HMAC 700, AES-CTR, DES or NULL with an HMAC 450, AH with an
 /// HMAC 200; AES-XCBC and AES-CMAC instead of the HMAC 280 more. AES-CBC, AES-CTR or NULL with an HMAC in a kernel: 420.
 pub struct KeyContext {
     transform: Transform,
@@ -85,6 +85,9 @@ pub(crate) enum Keys {
     /// AES-GCM in ESP.
     #[cfg(target_arch = "x86_64")]
     Gcm(Box<cpu::gcm::Key>),
+    /// AES-GMAC in ESP.
+    #[cfg(target_arch = "x86_64")]
+    GmacKernel(Box<cpu::gcm::gmac::Key>),
 }
 
 /// Encrypt, then MAC.
@@ -188,6 +191,8 @@ impl Keys {
             Self::DesKernel(_) => Family::Des,
             #[cfg(target_arch = "x86_64")]
             Self::Gcm(_) => Family::Gcm,
+            #[cfg(target_arch = "x86_64")]
+            Self::GmacKernel(_) => Family::Gmac,
         }
     }
 }

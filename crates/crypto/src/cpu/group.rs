@@ -75,8 +75,10 @@ impl<'a> Group<'a> {
                     Family::Des => self.kernel::<des::EspKey>(kind, done),
                     #[cfg(target_arch = "x86_64")]
                     Family::Gcm => self.kernel::<gcm::Key>(kind, done),
+                    #[cfg(target_arch = "x86_64")]
+                    Family::Gmac => self.kernel::<gcm::gmac::Key>(kind, done),
                     #[cfg(not(target_arch = "x86_64"))]
-                    Family::Pair | Family::ChaCha | Family::Des | Family::Gcm => {}
+                    Family::Pair | Family::ChaCha | Family::Des | Family::Gcm | Family::Gmac => {}
                 }
             }
             used = used.max(kind.tier);

@@ -209,6 +209,7 @@ pub(crate) fn kernel_keys(
         AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv => {
             gcm::key(tier, transform, esn, key_material).map(Keys::Gcm)
         }
+        NullAuthAesGmac => gcm::gmac_key(tier, transform, esn, key_material).map(Keys::GmacKernel),
         _ => pair::Key::new(tier, transform, esn, key_material).map(Keys::PairKernel),
     }
 }

@@ -35,6 +35,8 @@ pub(super) fn run(
         #[cfg(target_arch = "x86_64")]
         Family::Gcm => row.run::<gcm::Key>(),
         #[cfg(target_arch = "x86_64")]
+        Family::Gmac => row.run::<gcm::gmac::Key>(),
+        #[cfg(target_arch = "x86_64")]
         Family::Pair => row.run::<pair::Key>(),
         #[cfg(target_arch = "x86_64")]
         Family::ChaCha => row.run::<chacha::Key>(),

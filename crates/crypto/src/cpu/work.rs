@@ -23,15 +23,18 @@ pub(crate) enum Family {
     Des,
     /// AES-GCM.
     Gcm,
+    /// AES-GMAC.
+    Gmac,
 }
 
 impl Family {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Library,
         Self::Pair,
         Self::ChaCha,
         Self::Des,
         Self::Gcm,
+        Self::Gmac,
     ];
 }
 

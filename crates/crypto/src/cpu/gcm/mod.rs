@@ -1,4 +1,4 @@
-//! AES-GCM in ESP (RFC 4106, RFC 8750), and as a general AEAD (RFC 5116).
+//! AES-GCM in ESP (RFC 4106, RFC 8750), and as a general AEAD (RFC 5116); [`gmac`] in ESP (RFC 4543).
 //!
 //! A batch is put in [`order`], so that packets of one shape are neighbours, and goes to the tier's kernel, whose head
 //! tells what it does. To a kernel a packet is a [`Frame`](frame::Frame), which says where its parts are.
@@ -6,6 +6,7 @@
 mod aesni;
 mod avx512;
 mod frame;
+pub(crate) mod gmac;
 mod key;
 mod order;
 mod records;
@@ -30,12 +31,31 @@ pub(super) fn key(
     key_material: &[u8],
 ) -> Option<Box<Key>> {
     use Encryption::*;
+    match transform.encryption()? {
+        AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv => context(tier, transform, esn, key_material),
+        _ => None,
+    }
+}
+
+/// The same for AES-GMAC.
+pub(super) fn gmac_key(
+    tier: Tier,
+    transform: Transform,
+    esn: bool,
+    key_material: &[u8],
+) -> Option<Box<gmac::Key>> {
+    match transform.encryption()? {
+        Encryption::NullAuthAesGmac => {
+            context(tier, transform, esn, key_material).map(gmac::Key::of_gcm)
+        }
+        _ => None,
+    }
+}
+
+fn context(tier: Tier, transform: Transform, esn: bool, key_material: &[u8]) -> Option<Box<Key>> {
     if tier == Tier::Portable || transform.integrity().is_some() {
         return None;
     }
-    let (AesGcm8 | AesGcm12 | AesGcm16 | AesGcm16Iiv) = transform.encryption()? else {
-        return None;
-    };
     let (key, salt) = key_material.split_last_chunk()?;
     let purpose = Use {
         icv_len: transform.icv_len(),

@@ -28,6 +28,9 @@ use super::order::Queue;
 use blocks::*;
 
 mod blocks;
+mod gmac;
+
+pub(super) use gmac::authenticate;
 
 /// What is left of the rounds after the ninth.
 #[inline]

@@ -41,7 +41,10 @@ use super::order::Queue;
 use crate::plain::Cleansed;
 use vectors::*;
 
+mod gmac;
 mod vectors;
+
+pub(super) use gmac::authenticate;
 
 /// A message whose block 0 is put into vectors (trick 1).
 pub(super) trait Front: Frame {
