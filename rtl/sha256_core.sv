@@ -1,11 +1,14 @@
 // SHA-256 compression (FIPS 180-4, 6.2.2), two rounds a cycle: a block of a message every 33 cycles.
 //
-// What a round adds to its working variables without knowing them is summed up two rounds before: with t the round of
-// this cycle, registers hold g = h + K + W and x = d + g, of rounds t and t + 1. Sums of more than two terms become
-// carry-save adders and one carry chain, so two chains lie behind one another. One cycle adds the chaining value.
+// The working variables b, c, d and f, g, h are a and e of earlier rounds: a round makes one new a and one new e, and
+//   e[t+1] = a[t-3] + e[t-3] + K[t] + W[t] + sum1(e[t]) + ch(e[t], e[t-1], e[t-2])
+//   a[t+1] = e[t+1] - a[t-3] + sum0(a[t]) + maj(a[t], a[t-1], a[t-2])
+// The e of a round needs no a younger than four rounds, so the a follow two rounds behind. In the cycle of step t / 2
+// e[t+1], e[t+2], a[t-1] and a[t] are made, each by one carry chain behind carry-save adders; everything older is
+// summed up before. The longest path is two carry chains. One cycle adds the chaining value.
 //
 // A block is offered as eight pairs of words, fetched during the last rounds of the block before. The block after one
-// with last_i starts from state_i, which costs one cycle; after an idle time a block takes ten cycles to enter.
+// with last_i starts from state_i, which costs two cycles; after an idle time a block takes ten cycles to enter.
 // The handshakes are those of sha1_core.
 module sha256_core (
   input  logic         clk_i,
@@ -19,11 +22,10 @@ module sha256_core (
   output logic         valid_o,  // state_o is a message's hash, in this cycle only
   output logic [255:0] state_o
 );
-  // Rounds 2 * step and the next, then one step that adds. From FirstLoad on the words enter.
+  // Rounds 2 * step and the next; step 32 adds the chaining value. From FirstLoad on the words enter.
   localparam logic [5:0] FirstLoad = 6'd23;
   localparam logic [5:0] LastLoad = 6'd30;
   localparam logic [5:0] LastRounds = 6'd31;
-  localparam logic [5:0] AddStep = 6'd32;
 
   typedef logic [31:0] word_t;
 
@@ -66,6 +68,15 @@ module sha256_core (
     return (x & y) | (x & z) | (y & z);
   endfunction
 
+  // Carry-save, then one carry chain, whatever synthesis makes of longer sums.
+  function automatic word_t add3(word_t x, word_t y, word_t z);
+    return (x ^ y ^ z) + (maj(x, y, z) << 1);
+  endfunction
+
+  function automatic word_t sub3(word_t x, word_t y, word_t z);
+    return (x ^ y ^ ~z) + (maj(x, y, ~z) << 1 | 32'd1);
+  endfunction
+
   // Control.
   logic [5:0] step_q, step_d;
   logic busy_q, busy_d;  // the rounds are a block's; else only words and chaining value enter
@@ -77,19 +88,19 @@ module sha256_core (
   assign first_load = step_q == FirstLoad;
   assign load       = first_load ? valid_i : load_q;
   assign fresh      = !busy_q || last_q;
-  assign add        = step_q == AddStep;
+  assign add        = step_q[5];
   // Waits for the next block of a message, or for any.
   assign go         = !first_load || valid_i || (busy_q && last_q);
-  // A fresh block waits before its adding step until the block before has had its own.
-  assign hold       = busy_q && fresh && add;
-  assign ready_o    = load && (busy_q && fresh ? add : step_q == LastRounds);
+  // A fresh block waits before its adding step until the block before is done.
+  assign hold       = busy_q && fresh && step_q >= LastRounds;
+  assign ready_o    = load && step_q == LastRounds && !hold;
   assign index_o    = 3'(step_q - FirstLoad);
 
   always_comb begin
     step_d = step_q + 6'd1;
     busy_d = busy_q;
     if (add) begin
-      step_d = !load ? FirstLoad : hold ? AddStep : '0;
+      step_d = !load ? FirstLoad : hold ? LastRounds : '0;
       busy_d = load && !hold;
     end
   end
@@ -138,57 +149,71 @@ module sha256_core (
 
   // The chaining value.
   word_t h_q[8];
-  word_t a_q, b_q, c_q, d_q, e_q, f_q, g_q, hh_q;
-  assign state_o = {a_q, b_q, c_q, d_q, e_q, f_q, g_q, hh_q};
   always_ff @(posedge clk_i) begin
-    if (ready_o && fresh) {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_i;
-    else if (step_q == '0) {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_o;
+    if (go && step_d == LastRounds && !busy_d) begin
+      {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_i;
+    end else if (step_q == '0) begin
+      {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_o;
+    end
   end
 
-  // g and x of this cycle's two rounds.
-  word_t g_even_q, g_odd_q, x_even_q, x_odd_q;
-  word_t u1, u2, e1, e2, a1, a2;
-  assign u1 = sum1(e_q) + ch(e_q, f_q, g_q);
-  assign e1 = x_even_q + u1;
-  assign a1 = g_even_q + u1 + sum0(a_q) + maj(a_q, b_q, c_q);
-  assign u2 = sum1(e1) + ch(e1, e_q, f_q);
-  assign e2 = x_odd_q + u2;
-  assign a2 = g_odd_q + u2 + sum0(a1) + maj(a1, a_q, b_q);
+  // e0_q is e[t], e1_q e[t-1] and so on; a2_q is a[t-2], a3_q a[t-3], a4_q a[t-4].
+  word_t e0_q, e1_q, e2_q, e3_q, a2_q, a3_q, a4_q;
+  // e[t] once more, and e[t-1] - a[t-5]; before the first round instead a[t] and a[t-1], which then need nothing else.
+  word_t ea_q, v_q;
+  logic first_q;
+  // a[t-3] + e[t-3] + K[t] + W[t], and e[t-2] + K[t+1] + W[t+1].
+  word_t x_q, g_q;
+  assign state_o = {ea_q, v_q, a2_q, a3_q, e0_q, e1_q, e2_q, e3_q};
 
-  // The adding step; a message's first block has only the chaining value to begin with.
-  word_t sum[8];
-  always_comb begin
-    sum[0] = h_q[0] + (busy_q ? a_q : '0);
-    sum[1] = h_q[1] + (busy_q ? b_q : '0);
-    sum[2] = h_q[2] + (busy_q ? c_q : '0);
-    sum[3] = h_q[3] + (busy_q ? d_q : '0);
-    sum[4] = h_q[4] + (busy_q ? e_q : '0);
-    sum[5] = h_q[5] + (busy_q ? f_q : '0);
-    sum[6] = h_q[6] + (busy_q ? g_q : '0);
-    sum[7] = h_q[7] + (busy_q ? hh_q : '0);
-  end
+  word_t e1, e2, a1, a2, x2, d2;
+  assign e1 = add3(x_q, sum1(e0_q), ch(e0_q, e1_q, e2_q));
+  assign x2 = a2_q + g_q;
+  assign e2 = add3(x2, sum1(e1), ch(e1, e0_q, e1_q));
+  assign a1 = add3(v_q, first_q ? '0 : sum0(a2_q), first_q ? '0 : maj(a2_q, a3_q, a4_q));
+  assign d2 = sub3(ea_q, add ? h_q[0] : '0, a4_q);
+  assign a2 = add3(d2, first_q ? '0 : sum0(a1), first_q ? '0 : maj(a1, a2_q, a3_q));
 
-  // What are d, h and c, g of the next two rounds.
-  word_t next_h_even, next_h_odd, next_d_even, next_d_odd;
-  assign next_d_even = add ? sum[3] : b_q;
-  assign next_h_even = add ? sum[7] : f_q;
-  assign next_d_odd  = add ? sum[2] : a_q;
-  assign next_h_odd  = add ? sum[6] : e_q;
+  // The adding step: the next block's first rounds have h and d, g from here.
+  word_t c0, d0, f0, g0, h0;
+  assign c0 = h_q[2] + a2_q;
+  assign d0 = h_q[3] + a3_q;
+  assign f0 = h_q[5] + e1_q;
+  assign g0 = h_q[6] + e2_q;
+  assign h0 = h_q[7] + e3_q;
+
+  word_t h_kw, v_from, v_term;
+  assign h_kw   = add3(add ? e3_q : e1_q, kw_even_q, add ? h_q[7] : '0);
+  // a1 + h[1] or e1 - a[t-3], which is ~(~e1 + a[t-3]).
+  assign v_from = add ? a1 : ~e1;
+  assign v_term = add ? h_q[1] : a3_q;
 
   always_ff @(posedge clk_i) begin
     if (go) begin
-      a_q      <= add ? sum[0] : a2;
-      b_q      <= add ? sum[1] : a1;
-      c_q      <= add ? sum[2] : a_q;
-      d_q      <= add ? sum[3] : b_q;
-      e_q      <= add ? sum[4] : e2;
-      f_q      <= add ? sum[5] : e1;
-      g_q      <= add ? sum[6] : e_q;
-      hh_q     <= add ? sum[7] : f_q;
-      g_even_q <= next_h_even + kw_even_q;
-      g_odd_q  <= next_h_odd + kw_odd_q;
-      x_even_q <= next_d_even + next_h_even + kw_even_q;
-      x_odd_q  <= next_d_odd + next_h_odd + kw_odd_q;
+      first_q <= step_d == '0;
+      e0_q    <= add ? h_q[4] + e0_q : e2;
+      e1_q    <= add ? f0 : e1;
+      e2_q    <= add ? g0 : e0_q;
+      e3_q    <= add ? h0 : e1_q;
+      a2_q    <= add ? c0 : a2;
+      a3_q    <= add ? d0 : a1;
+      a4_q    <= add ? '0 : a2_q;
+      ea_q    <= add ? a2 : e2;
+      v_q     <= {32{!add}} ^ (v_from + v_term);
+      x_q     <= (add ? d0 : a1) + h_kw;
+      g_q     <= add3(add ? e2_q : e0_q, kw_odd_q, add ? h_q[6] : '0);
+      // Nothing but the chaining value goes into a message's first block.
+      if (!busy_q && !add) begin
+        e0_q <= '0;
+        e1_q <= '0;
+        e2_q <= '0;
+        e3_q <= '0;
+        a2_q <= '0;
+        a3_q <= '0;
+        a4_q <= '0;
+        ea_q <= '0;
+        v_q  <= '0;
+      end
     end
   end
 endmodule
