@@ -157,63 +157,58 @@ module sha256_core (
     end
   end
 
-  // e0_q is e[t], e1_q e[t-1] and so on; a2_q is a[t-2], a3_q a[t-3], a4_q a[t-4].
-  word_t e0_q, e1_q, e2_q, e3_q, a2_q, a3_q, a4_q;
-  // e[t] once more, and e[t-1] - a[t-5]; before the first round instead a[t] and a[t-1], which then need nothing else.
-  word_t ea_q, v_q;
+  // e0_q is e[t], e1_q e[t-1] and so on; a2_q is a[t-2], a3_q a[t-3], a4_q a[t-4]; v_q is e[t-1] - a[t-5].
+  // Before the first round nothing is missing of the a, so a2_q is a[t] then, v_q a[t-1] and c_q a[t-2].
+  word_t e0_q, e1_q, e2_q, e3_q, a2_q, a3_q, a4_q, v_q, c_q;
   logic first_q;
   // a[t-3] + e[t-3] + K[t] + W[t], and e[t-2] + K[t+1] + W[t+1].
   word_t x_q, g_q;
-  assign state_o = {ea_q, v_q, a2_q, a3_q, e0_q, e1_q, e2_q, e3_q};
+  assign state_o = {a2_q, v_q, c_q, a3_q, e0_q, e1_q, e2_q, e3_q};
 
-  word_t e1, e2, a1, a2, x2, d2;
+  // In the adding step e2 and a2 are the new e[t] and a[t]; the choices lie ahead of the long paths.
+  word_t c, e1, e2, a1, a2, x2, d2;
+  assign c  = first_q ? c_q : a2_q;
   assign e1 = add3(x_q, sum1(e0_q), ch(e0_q, e1_q, e2_q));
-  assign x2 = a2_q + g_q;
-  assign e2 = add3(x2, sum1(e1), ch(e1, e0_q, e1_q));
+  assign x2 = (add ? e0_q : c) + (add ? h_q[4] : g_q);
+  assign e2 = add3(x2, add ? '0 : sum1(e1), add ? '0 : ch(e1, e0_q, e1_q));
   assign a1 = add3(v_q, first_q ? '0 : sum0(a2_q), first_q ? '0 : maj(a2_q, a3_q, a4_q));
-  assign d2 = sub3(ea_q, add ? h_q[0] : '0, a4_q);
+  assign d2 = sub3(first_q ? a2_q : e0_q, add ? h_q[0] : '0, first_q ? '0 : a4_q);
   assign a2 = add3(d2, first_q ? '0 : sum0(a1), first_q ? '0 : maj(a1, a2_q, a3_q));
 
-  // The adding step: the next block's first rounds have h and d, g from here.
-  word_t c0, d0, f0, g0, h0;
-  assign c0 = h_q[2] + a2_q;
-  assign d0 = h_q[3] + a3_q;
-  assign f0 = h_q[5] + e1_q;
-  assign g0 = h_q[6] + e2_q;
-  assign h0 = h_q[7] + e3_q;
-
-  word_t h_kw, v_from, v_term;
+  // The adding step: the next block's first rounds have d and h from here.
+  word_t d0, h_kw, v_from, v_term;
+  assign d0     = h_q[3] + a3_q;
   assign h_kw   = add3(add ? e3_q : e1_q, kw_even_q, add ? h_q[7] : '0);
   // a1 + h[1] or e1 - a[t-3], which is ~(~e1 + a[t-3]).
   assign v_from = add ? a1 : ~e1;
   assign v_term = add ? h_q[1] : a3_q;
 
   always_ff @(posedge clk_i) begin
+    if (!busy_q && !add) begin
+      // Nothing but the chaining value goes into a message's first block.
+      e0_q <= '0;
+      e1_q <= '0;
+      e2_q <= '0;
+      e3_q <= '0;
+      a2_q <= '0;
+      a3_q <= '0;
+      a4_q <= '0;
+      v_q  <= '0;
+    end else if (go) begin
+      e0_q <= e2;
+      e1_q <= add ? h_q[5] + e1_q : e1;
+      e2_q <= add ? h_q[6] + e2_q : e0_q;
+      e3_q <= add ? h_q[7] + e3_q : e1_q;
+      a2_q <= a2;
+      a3_q <= add ? d0 : a1;
+      a4_q <= c;
+      v_q  <= {32{!add}} ^ (v_from + v_term);
+    end
     if (go) begin
       first_q <= step_d == '0;
-      e0_q    <= add ? h_q[4] + e0_q : e2;
-      e1_q    <= add ? f0 : e1;
-      e2_q    <= add ? g0 : e0_q;
-      e3_q    <= add ? h0 : e1_q;
-      a2_q    <= add ? c0 : a2;
-      a3_q    <= add ? d0 : a1;
-      a4_q    <= add ? '0 : a2_q;
-      ea_q    <= add ? a2 : e2;
-      v_q     <= {32{!add}} ^ (v_from + v_term);
+      c_q     <= h_q[2] + a2_q;
       x_q     <= (add ? d0 : a1) + h_kw;
       g_q     <= add3(add ? e2_q : e0_q, kw_odd_q, add ? h_q[6] : '0);
-      // Nothing but the chaining value goes into a message's first block.
-      if (!busy_q && !add) begin
-        e0_q <= '0;
-        e1_q <= '0;
-        e2_q <= '0;
-        e3_q <= '0;
-        a2_q <= '0;
-        a3_q <= '0;
-        a4_q <= '0;
-        ea_q <= '0;
-        v_q  <= '0;
-      end
     end
   end
 endmodule
