@@ -104,7 +104,7 @@ module sha1_core (
 
   always_ff @(posedge clk_i) begin
     if (ready_o) next_last_q <= last_i;
-    if (go && busy_d && step_d == '0) last_q <= next_last_q;
+    if (step_q == LastStep) last_q <= next_last_q;
   end
 
   // Which f this cycle's second round and the next round have, and which K the rounds that enter the sums.
@@ -138,8 +138,12 @@ module sha1_core (
   word_t a_q, b_q, c_q, d_q, e_q;
   assign state_o = {a_q, b_q, c_q, d_q, e_q};
   always_ff @(posedge clk_i) begin
-    if (go && step_d == Fold && !busy_d) {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4]} <= state_i;
-    else if (step_q == '0) {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4]} <= state_o;
+    // Ahead of Fold; after a message's last block it may be for nothing.
+    if (busy_q ? step_q == LastStep && last_q : step_q == Fold - 6'd1) begin
+      {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4]} <= state_i;
+    end else if (step_q == '0) begin
+      {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4]} <= state_o;
+    end
   end
 
   // Masked copies, so that adding them costs no logic: h1 a cycle before the last, h2 and h3 in the last.

@@ -123,7 +123,7 @@ module sha256_core (
 
   always_ff @(posedge clk_i) begin
     if (ready_o) next_last_q <= last_i;
-    if (go && busy_d && step_d == '0) last_q <= next_last_q;
+    if (add) last_q <= next_last_q;
   end
 
   // Message schedule: w_q[0] is W of round t + 4. Rounds t + 4 and t + 5 get their K.
@@ -144,13 +144,17 @@ module sha256_core (
       kw_odd_q  <= w_q[1] + K[k_index_q][31:0];
     end
     // Two steps ahead; step 31 gets the next block's rounds 0 and 1, the adding step its 2 and 3.
-    if (go) k_index_q <= step_d >= LastRounds ? 5'(step_d - LastRounds) : 5'(step_d + 6'd2);
+    if (go) begin
+      if (add) k_index_q <= hold ? 5'd0 : 5'd2;
+      else k_index_q <= step_q >= LastLoad ? 5'(step_q - LastLoad) : 5'(step_q + 6'd3);
+    end
   end
 
   // The chaining value.
   word_t h_q[8];
   always_ff @(posedge clk_i) begin
-    if (go && step_d == LastRounds && !busy_d) begin
+    // Ahead of step 31; after a message's last block it may be for nothing.
+    if (busy_q ? add && last_q : step_q == LastLoad) begin
       {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_i;
     end else if (step_q == '0) begin
       {h_q[0], h_q[1], h_q[2], h_q[3], h_q[4], h_q[5], h_q[6], h_q[7]} <= state_o;
@@ -205,7 +209,7 @@ module sha256_core (
       v_q  <= {32{!add}} ^ (v_from + v_term);
     end
     if (go) begin
-      first_q <= step_d == '0;
+      first_q <= add;
       c_q     <= h_q[2] + a2_q;
       x_q     <= (add ? d0 : a1) + h_kw;
       g_q     <= add3(add ? e2_q : e0_q, kw_odd_q, add ? h_q[6] : '0);
