@@ -71,7 +71,7 @@ async def rate(dut):
     for length in (548, 1472):
         _, came = await tags(dut, random_messages([length] * 6 * units))
         interval = (came[-1] - came[2 * units - 1]) / (4 * units)
-        one = ((length + 9 + 63) // 64 + 1) * 33 + 12
+        one = ((length + 9 + 63) // 64 + 1) * 33 + 13
         dut._log.info("%d units, %d bytes: a tag every %.1f cycles", units, length, interval)
         assert interval <= max(one / units, (length + 15) // 16) + 1
 
