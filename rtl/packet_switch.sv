@@ -1,25 +1,23 @@
-// Packet switch: Inputs to Outputs, packets of 128-bit beats, each with a type and a header of its own.
+// Packet switch: Inputs to Outputs, packets of beats, each with a type and a header of its own.
 //
 // A packet goes to an output of its type that is free, the one that became free first. Inputs have long FIFOs, outputs
 // short ones; switch_control has the three state machines and says what is kept in order. As many packets go over at a
 // time as there are connections. Inputs may be cut through, or announce a packet once it is there as a whole
 // (StoreForward): then a slow sender does not hold an output. A packet that is longer than the FIFO is cut through anyway.
 //
-// The header (s_user_i) and the type are taken with a packet's first beat; m_user_o is the header from a packet's first
+// Bit 0 of a beat says that it is the packet's last. The header (s_user_i) and the type are taken with a packet's first beat; m_user_o is the header from a packet's first
 // beat to its last. A packet of a type that no output has is taken and dropped.
 module packet_switch #(
   parameter  int unsigned Inputs       = 4,
   parameter  int unsigned Outputs      = 4,
   parameter  int unsigned Types        = 2,
   parameter  int unsigned UserWidth    = 8,
-  parameter  int unsigned DataWidth    = 128,
+  parameter  int unsigned BeatWidth    = $bits(esp_pkg::beat_t),
   parameter  int unsigned InDepth      = 128,   // beats, a power of two
   parameter  int unsigned InFrames     = 8,     // packets, a power of two
   parameter  int unsigned OutDepth     = 16,
   parameter  int unsigned OutFrames    = 1,     // 1 or 2; a second packet may follow while the first is inside
   parameter  bit          StoreForward = 1'b0,
-  parameter  bit          Ordered      = 1'b0,  // packets are registered as order_input_i says
-  localparam int unsigned KeepWidth    = DataWidth / 8,
   localparam int unsigned InWidth      = Inputs > 1 ? $clog2(Inputs) : 1,
   localparam int unsigned OutWidth     = Outputs > 1 ? $clog2(Outputs) : 1,
   localparam int unsigned TypeWidth    = Types > 1 ? $clog2(Types) : 1
@@ -28,19 +26,14 @@ module packet_switch #(
   input  logic                               rst_ni,
   input  logic [ Inputs-1:0]                 s_valid_i,
   output logic [ Inputs-1:0]                 s_ready_o,
-  input  logic [ Inputs-1:0][DataWidth-1:0]  s_data_i,
-  input  logic [ Inputs-1:0][KeepWidth-1:0]  s_keep_i,
-  input  logic [ Inputs-1:0]                 s_last_i,
+  input  logic [ Inputs-1:0][BeatWidth-1:0]  s_beat_i,
   input  logic [ Inputs-1:0][UserWidth-1:0]  s_user_i,
   input  logic [ Inputs-1:0][TypeWidth-1:0]  s_type_i,
-  input  logic                               order_valid_i,
-  input  logic [InWidth-1:0]                 order_input_i,
-  output logic                               order_ready_o,
+  input  logic [ Inputs-1:0]                 s_turn_i,        // the next packet may be registered (see order_keeper)
+  output logic [ Inputs-1:0]                 s_registered_o,  // it is
   output logic [Outputs-1:0]                 m_valid_o,
   input  logic [Outputs-1:0]                 m_ready_i,
-  output logic [Outputs-1:0][DataWidth-1:0]  m_data_o,
-  output logic [Outputs-1:0][KeepWidth-1:0]  m_keep_o,
-  output logic [Outputs-1:0]                 m_last_o,
+  output logic [Outputs-1:0][BeatWidth-1:0]  m_beat_o,
   output logic [Outputs-1:0][UserWidth-1:0]  m_user_o,
   input  logic [Outputs-1:0]                 m_busy_i,  // the unit wants no packet yet
   input  logic [Outputs-1:0][TypeWidth-1:0]  m_type_i,  // must not change
@@ -52,7 +45,6 @@ module packet_switch #(
   // One output and one type more than outside: the sink of packets that nobody wants.
   localparam int unsigned InnerWidth = $clog2(Outputs + 1);
   localparam int unsigned InnerTypeWidth = $clog2(Types + 1);
-  localparam int unsigned BeatWidth = DataWidth + KeepWidth + 1;
 
   logic [Inputs-1:0] frame_valid, frame_ready, in_connected, in_done;
   logic [Inputs-1:0][InnerTypeWidth-1:0] frame_type;
@@ -71,17 +63,14 @@ module packet_switch #(
     .Outputs  (Outputs + 1),
     .Types    (Types + 1),
     .InFrames (InFrames),
-    .OutFrames(OutFrames),
-    .Ordered  (Ordered)
+    .OutFrames(OutFrames)
   ) u_control (
     .clk_i,
     .rst_ni,
     .frame_valid_i  (frame_valid),
     .frame_type_i   (frame_type),
     .frame_ready_o  (frame_ready),
-    .order_valid_i,
-    .order_input_i,
-    .order_ready_o,
+    .frame_turn_i   (s_turn_i),
     .in_connected_o (in_connected),
     .in_output_o    (in_output),
     .out_connected_o(out_connected),
@@ -94,6 +83,7 @@ module packet_switch #(
     .sent_output_o  (sent_output),
     .sent_ready_i
   );
+  assign s_registered_o = frame_ready;
   assign sent_valid_o  = sent_valid && sent_output != InnerWidth'(Outputs);
   assign sent_output_o = OutWidth'(sent_output);
 
@@ -116,7 +106,7 @@ module packet_switch #(
     assign take         = s_valid_i[i] && s_ready_o[i];
     assign type_now     = first_q ? s_type_i[i] : type_q;
     // A packet is announced once. Should the FIFO be full before its end is there, it must go over at once.
-    assign announce = StoreForward ? !announced_q && ((take && s_last_i[i]) || (!first_q && !data_ready))
+    assign announce = StoreForward ? !announced_q && ((take && s_beat_i[i][0]) || (!first_q && !data_ready))
                                    : take && first_q;
     assign known = 32'(type_now) < Types && served[type_now];
     assign type_inner = known ? InnerTypeWidth'(type_now) : InnerTypeWidth'(Types);
@@ -126,8 +116,8 @@ module packet_switch #(
         first_q     <= 1'b1;
         announced_q <= 1'b0;
       end else begin
-        if (take) first_q <= s_last_i[i];
-        if (take && s_last_i[i]) announced_q <= 1'b0;
+        if (take) first_q <= s_beat_i[i][0];
+        if (take && s_beat_i[i][0]) announced_q <= 1'b0;
         else if (announce) announced_q <= 1'b1;
       end
     end
@@ -141,7 +131,7 @@ module packet_switch #(
       .rst_ni,
       .valid_i(take),
       .ready_o(data_ready),
-      .data_i ({s_last_i[i], s_keep_i[i], s_data_i[i]}),
+      .data_i (s_beat_i[i]),
       .valid_o(head_valid[i]),
       .ready_i(head_ready[i]),
       .data_o (head_beat[i]),
@@ -178,7 +168,7 @@ module packet_switch #(
     );
 
     assign head_ready[i] = in_connected[i] && out_ready[in_output[i]];
-    assign in_done[i]    = head_ready[i] && head_valid[i] && head_beat[i][BeatWidth-1];
+    assign in_done[i]    = head_ready[i] && head_valid[i] && head_beat[i][0];
     logic unused;
     assign unused = &{data_count, user_count, type_count, type_ready, user_valid};
   end
@@ -190,13 +180,13 @@ module packet_switch #(
     logic [1:0] user_count;
     assign out_type[m] = InnerTypeWidth'(m_type_i[m]);
     assign out_busy[m] = m_busy_i[m];
-    assign out_left[m] = m_valid_o[m] && m_ready_i[m] && m_last_o[m];
+    assign out_left[m] = m_valid_o[m] && m_ready_i[m] && m_beat_o[m][0];
     assign beat        = head_beat[out_input[m]];
     assign put         = out_connected[m] && head_valid[out_input[m]];
 
     always_ff @(posedge clk_i or negedge rst_ni) begin
       if (!rst_ni) first_q <= 1'b1;
-      else if (put && out_ready[m]) first_q <= beat[BeatWidth-1];
+      else if (put && out_ready[m]) first_q <= beat[0];
     end
 
     stream_fifo #(
@@ -210,7 +200,7 @@ module packet_switch #(
       .data_i (beat),
       .valid_o(m_valid_o[m]),
       .ready_i(m_ready_i[m]),
-      .data_o ({m_last_o[m], m_keep_o[m], m_data_o[m]}),
+      .data_o (m_beat_o[m]),
       .count_o(data_count)
     );
     // Its data come a cycle earlier than those of u_data.

@@ -11,9 +11,8 @@ module switch_control #(
   parameter  int unsigned Inputs      = 4,
   parameter  int unsigned Outputs     = 4,
   parameter  int unsigned Types       = 2,
-  parameter  int unsigned InFrames    = 8,     // the most packets that an input may have announced, a power of two
-  parameter  int unsigned OutFrames   = 1,     // the most packets on their way to an output and inside its FIFO
-  parameter  bit          Ordered     = 1'b0,  // inputs are served as order_input_i says, not in turns
+  parameter  int unsigned InFrames    = 8,  // the most packets that an input may have announced, a power of two
+  parameter  int unsigned OutFrames   = 1,  // the most packets on their way to an output and inside its FIFO
   localparam int unsigned InWidth     = Inputs > 1 ? $clog2(Inputs) : 1,
   localparam int unsigned OutWidth    = Outputs > 1 ? $clog2(Outputs) : 1,
   localparam int unsigned TypeWidth   = Types > 1 ? $clog2(Types) : 1
@@ -23,11 +22,8 @@ module switch_control #(
   // Announced packets, per input in their order.
   input  logic [ Inputs-1:0]                 frame_valid_i,
   input  logic [ Inputs-1:0][TypeWidth-1:0]  frame_type_i,     // below Types
-  output logic [ Inputs-1:0]                 frame_ready_o,
-  // The inputs in the order in which their packets are to be registered.
-  input  logic                               order_valid_i,
-  input  logic [InWidth-1:0]                 order_input_i,
-  output logic                               order_ready_o,
+  output logic [ Inputs-1:0]                 frame_ready_o,    // it is registered, at most one a cycle
+  input  logic [ Inputs-1:0]                 frame_turn_i,     // it may be registered now (see order_keeper)
   // Connections.
   output logic [ Inputs-1:0]                 in_connected_o,
   output logic [ Inputs-1:0][ OutWidth-1:0]  in_output_o,
@@ -38,7 +34,7 @@ module switch_control #(
   input  logic [Outputs-1:0]                 out_busy_i,       // the unit wants no packet yet
   input  logic [Outputs-1:0][TypeWidth-1:0]  out_type_i,       // must not change
   input  logic [Outputs-1:0]                 out_left_i,       // a packet's last beat leaves the output's FIFO
-  // The outputs in the order in which they were connected: what an Ordered switch behind the units wants.
+  // The outputs in the order in which they were connected: what an order_keeper wants.
   output logic                               sent_valid_o,
   output logic [OutWidth-1:0]                sent_output_o,
   input  logic                               sent_ready_i
@@ -75,8 +71,8 @@ module switch_control #(
     for (int unsigned i = 0; i < Inputs; i++) begin
       may_register[i] = frame_valid_i[i] &&
           (held_q[i] == '0 || (held_type_q[i] == frame_type_i[i] && held_q[i] != HeldWidth'(InFrames)));
-      asks[i] = may_register[i] && (!Ordered || (order_valid_i && order_input_i == InWidth'(i)));
     end
+    asks = may_register & frame_turn_i;
   end
   rr_arbiter #(
     .Width(Inputs)
@@ -89,7 +85,6 @@ module switch_control #(
     .index_o(register_input)
   );
   assign frame_ready_o = registered;
-  assign order_ready_o = |registered;
   always_comb begin
     queue_put = '0;
     for (int unsigned i = 0; i < Inputs; i++) if (registered[i]) queue_put[frame_type_i[i]] = 1'b1;

@@ -9,14 +9,12 @@ module switch_control_proof #(
   parameter int unsigned Outputs   = 3,
   parameter int unsigned Types     = 2,
   parameter int unsigned InFrames  = 2,
-  parameter int unsigned OutFrames = 1,
-  parameter bit          Ordered   = 1'b0
+  parameter int unsigned OutFrames = 1
 ) (
   input logic                    clk_i,
   input logic [      Inputs-1:0] frame_valid_i,
   input logic [      Inputs-1:0] frame_type_i,
-  input logic                    order_valid_i,
-  input logic                    order_input_i,
+  input logic [      Inputs-1:0] frame_turn_i,
   input logic [      Inputs-1:0] in_done_i,
   input logic [     Outputs-1:0] out_busy_i,
   input logic [     Outputs-1:0] out_type_i,
@@ -37,7 +35,7 @@ module switch_control_proof #(
   logic [Outputs-1:0] out_connected;
   logic [Outputs-1:0] out_input;
   logic [Outputs-1:0] out_type_q;
-  logic order_ready, sent_valid;
+  logic sent_valid;
   logic [OutWidth-1:0] sent_output;
 
   switch_control #(
@@ -45,17 +43,14 @@ module switch_control_proof #(
     .Outputs(Outputs),
     .Types(Types),
     .InFrames(InFrames),
-    .OutFrames(OutFrames),
-    .Ordered(Ordered)
+    .OutFrames(OutFrames)
   ) u_control (
     .clk_i,
     .rst_ni(rst_nq),
     .frame_valid_i,
     .frame_type_i,
     .frame_ready_o(frame_ready),
-    .order_valid_i,
-    .order_input_i,
-    .order_ready_o(order_ready),
+    .frame_turn_i,
     .in_connected_o(in_connected),
     .in_output_o(in_output),
     .out_connected_o(out_connected),
@@ -139,8 +134,8 @@ module switch_control_proof #(
   end
 
   always_ff @(posedge clk_i) if (rst_nq) begin
-    assert ((frame_ready & ~frame_valid_i) == '0);
-    if (Ordered) assert (!order_ready || frame_ready[order_input_i]);
+    assert ((frame_ready & ~(frame_valid_i & frame_turn_i)) == '0);
+    assert ((frame_ready & (frame_ready - 1'b1)) == '0);
     for (int unsigned i = 0; i < Inputs; i++) begin
       // No loss, no duplication: what was registered and not yet connected lies in one queue, once each.
       assert (waits[u_control.held_type_q[i]][i] == 4'(u_control.held_q[i]));
@@ -169,21 +164,21 @@ module switch_control_proof #(
     cover (connected_q && in_connected == '1);
   end
 
-  // Nobody waits for ever: cycles for which the followed packet could have been connected, input 0 could have been
-  // registered, some output could have been listed. Ready types alternate, so two cycles each are enough but for the turns.
+  // Nobody waits for ever: cycles for which the last input could have been registered, some output listed, the last type
+  // connected. Those in front of them are not preferred.
   logic [3:0] register_wait_q = '0, list_wait_q = '0, connect_wait_q = '0;
   logic [1:0] some_q;
   logic can_register, can_list, can_connect;
-  assign can_register = u_control.asks[0];
+  assign can_register = u_control.asks[Inputs-1];
   assign can_list     = u_control.can_list[some_q];
-  assign can_connect  = u_control.can_connect[0];
+  assign can_connect  = u_control.can_connect[Types-1];
   always_ff @(posedge clk_i) begin
     some_q <= rst_nq ? some_q : some_output_i;
     if (!rst_nq) assume (some_output_i < 2'(Outputs));
     if (rst_nq) begin
-      register_wait_q <= can_register && !frame_ready[0] ? register_wait_q + 1'b1 : '0;
+      register_wait_q <= can_register && !frame_ready[Inputs-1] ? register_wait_q + 1'b1 : '0;
       list_wait_q     <= can_list && !u_control.list[some_q] ? list_wait_q + 1'b1 : '0;
-      connect_wait_q  <= can_connect && !u_control.queue_get[0] ? connect_wait_q + 1'b1 : '0;
+      connect_wait_q  <= can_connect && !u_control.queue_get[Types-1] ? connect_wait_q + 1'b1 : '0;
       assert (some_q < 2'(Outputs));
       assert (register_wait_q < Inputs);
       assert (list_wait_q < Outputs);

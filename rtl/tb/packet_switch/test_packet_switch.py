@@ -15,24 +15,23 @@ NOBODY = 3  # a type that no output has
 class Harness:
     """Drives all ports cycle by cycle and keeps the model: what is expected of each input and type."""
 
-    def __init__(self, dut, seed, idle=0.0, back_pressure=0.0, busy=0.0, types=(0, 1, 2), lengths=(1, 9)):
+    def __init__(self, dut, seed, idle=0.0, back_pressure=0.0, busy=0.0, turn=1.0, types=(0, 1, 2), lengths=(1, 9)):
         self.dut, self.random = dut, random.Random(seed)
         self.inputs, self.outputs = int(dut.Inputs.value), int(dut.Outputs.value)
-        self.ordered = int(dut.Ordered.value) == 1
         self.out_types = [m % 3 for m in range(self.outputs)]
         self.types, self.lengths = types, lengths
         self.idle = [bench.pauses(idle, seed + i) for i in range(self.inputs)]
         self.pressure = [bench.pauses(back_pressure, seed + 50 + m) for m in range(self.outputs)]
         self.busy = [bench.pauses(busy, seed + 90 + m) for m in range(self.outputs)]
+        self.turns = bench.pauses(1 - turn, seed + 7)
         self.clear()
 
     def clear(self):
         self.sending = [deque() for _ in range(self.inputs)]  # beats: (data, keep, last, user, type)
         self.receiving = [[] for _ in range(self.outputs)]
         self.expected = {}  # (input, type) -> packets in their order
-        self.order = deque()
         self.connected, self.came = [], [deque() for _ in range(self.outputs)]
-        self.offered, self.arrived, self.dropped = 0, 0, 0
+        self.offered, self.registered, self.arrived, self.dropped = 0, 0, 0, 0
         self.expect_dropped = 0
         self.stalled = [False] * self.inputs
 
@@ -50,7 +49,6 @@ class Harness:
             self.expect_dropped += 1
         else:
             self.expected.setdefault((source, type_), deque()).append((user, packet))
-        self.order.append(source)
         self.offered += 1
 
     def drive(self):
@@ -62,15 +60,16 @@ class Harness:
                 self.stalled[i] = True
             else:
                 heads.append(None)
-        none = (0, 0, 0, 0, 0)
+        beats = [h and h[0] << 17 | h[1] << 1 | h[2] or 0 for h in heads]
         dut.s_valid_i.value = pack([h is not None for h in heads], 1)
-        for n, (port, width) in enumerate((("s_data_i", 128), ("s_keep_i", 16), ("s_last_i", 1), ("s_user_i", 16), ("s_type_i", 2))):
-            getattr(dut, port).value = pack([int((h or none)[n]) for h in heads], width)
+        dut.s_beat_i.value = pack(beats, 145)
+        dut.s_user_i.value = pack([h[3] if h else 0 for h in heads], 16)
+        dut.s_type_i.value = pack([h[4] if h else 0 for h in heads], 2)
         self.readies = [not next(p) for p in self.pressure]
         dut.m_ready_i.value = pack(self.readies, 1)
         dut.m_busy_i.value = pack([next(b) for b in self.busy], 1)
-        dut.order_valid_i.value = self.ordered and bool(self.order)
-        dut.order_input_i.value = self.order[0] if self.order else 0
+        self.turn = not next(self.turns)
+        dut.s_turn_i.value = (1 << self.inputs) - 1 if self.turn else 0
 
     def watch(self):
         dut = self.dut
@@ -79,19 +78,20 @@ class Harness:
             if taken >> i & 1:
                 self.sending[i].popleft()
                 self.stalled[i] = False
-        if self.ordered and self.order and dut.order_ready_o.value == 1:
-            self.order.popleft()
+        assert self.turn or int(dut.s_registered_o.value) == 0
+        self.registered += int(dut.s_registered_o.value).bit_count()
         if dut.sent_valid_o.value == 1:
             self.connected.append(int(dut.sent_output_o.value))
         self.dropped += int(dut.dropped_o.value)
-        valid, last = int(dut.m_valid_o.value), int(dut.m_last_o.value)
+        valid = int(dut.m_valid_o.value)
         if not valid:
             return
-        data, keep, user = int(dut.m_data_o.value), int(dut.m_keep_o.value), int(dut.m_user_o.value)
+        beats, user = int(dut.m_beat_o.value), int(dut.m_user_o.value)
         for m in range(self.outputs):
             if valid >> m & 1 and self.readies[m]:
-                self.receiving[m].append((data >> 128 * m & (1 << 128) - 1, keep >> 16 * m & 0xFFFF, user >> 16 * m & 0xFFFF))
-                if last >> m & 1:
+                beat = beats >> 145 * m
+                self.receiving[m].append((beat >> 17 & (1 << 128) - 1, beat >> 1 & 0xFFFF, user >> 16 * m & 0xFFFF))
+                if beat & 1:
                     self.arrive(m)
 
     def arrive(self, m):
@@ -121,7 +121,7 @@ class Harness:
             assert cycles < most, "stuck"
             await self.cycle()
             cycles += 1
-        assert self.dropped == self.expect_dropped
+        assert self.dropped == self.expect_dropped and self.registered == self.offered
         self.check()
         return cycles
 
@@ -130,7 +130,7 @@ async def begin(dut, **how):
     harness = Harness(dut, **how)
     dut.m_type_i.value = sum(t << 2 * m for m, t in enumerate(harness.out_types))
     dut.sent_ready_i.value = 1
-    for port in ("s_valid_i", "m_ready_i", "m_busy_i", "order_valid_i"):
+    for port in ("s_valid_i", "m_ready_i", "m_busy_i"):
         getattr(dut, port).value = 0
     await bench.start(dut)
     return harness
@@ -140,7 +140,7 @@ async def begin(dut, **how):
 async def random_packets(dut):
     harness = await begin(dut, seed=1, types=(0, 1, 2, NOBODY))
     for seed, (idle, pressure, busy) in enumerate(((0, 0, 0), (0.5, 0, 0), (0, 0.5, 0), (0.4, 0.4, 0.5), (0.9, 0.1, 0.1), (0, 0.9, 0))):
-        harness = Harness(dut, seed, idle, pressure, busy, types=(0, 1, 2, NOBODY))
+        harness = Harness(dut, seed, idle, pressure, busy, 1 - idle, types=(0, 1, 2, NOBODY))
         for _ in range(120):
             harness.offer(harness.random.randrange(harness.inputs))
         await harness.drain(12000)
@@ -176,19 +176,18 @@ async def one_slow_output_does_not_stop_the_others(dut):
     harness.types = (2,)
     harness.offer(0)
     harness.types = (0, 1)
-    if not harness.ordered:
-        for k in range(60):
-            harness.offer(1 + k % (harness.inputs - 1))
-        for _ in range(3000):
-            await harness.cycle()
-        assert harness.arrived == 60
+    for k in range(60):
+        harness.offer(1 + k % (harness.inputs - 1))
+    for _ in range(1500):
+        await harness.cycle()
+    assert harness.arrived == 60
     harness.pressure = [bench.pauses(0.0)] * harness.outputs
     await harness.drain(3000)
 
 
 @cocotb.test()
 async def reset_in_mid_frame(dut):
-    harness = await begin(dut, seed=5, idle=0.2, back_pressure=0.4, busy=0.3)
+    harness = await begin(dut, seed=5, idle=0.2, back_pressure=0.4, busy=0.3, turn=0.6)
     for round_ in range(4):
         for _ in range(40):
             harness.offer(harness.random.randrange(harness.inputs))
@@ -209,9 +208,8 @@ SMALL = {"Types": 4, "UserWidth": 16, "InDepth": 16, "InFrames": 4, "OutDepth": 
     (
         {"Inputs": 4, "Outputs": 5},
         {"Inputs": 3, "Outputs": 4, "OutFrames": 2, "StoreForward": 1},
-        {"Inputs": 4, "Outputs": 3, "OutFrames": 2, "Ordered": 1, "StoreForward": 1},
     ),
-    ids=("cut_through", "store_forward", "ordered"),
+    ids=("cut_through", "store_forward"),
 )
 def test_packet_switch(shape):
-    bench.run("packet_switch", SMALL | {name: f"1'b{value}" if name in ("StoreForward", "Ordered") else value for name, value in shape.items()})
+    bench.run("packet_switch", SMALL | {name: f"1'b{value}" if name == "StoreForward" else value for name, value in shape.items()})

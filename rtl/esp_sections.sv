@@ -1,0 +1,597 @@
+// Gateway 2.0: an outbound ESP gateway of five sections (policy, SAD, encapsulation, ciphering, HMAC) with as many units
+// each as wanted, joined by packet switches.
+//
+// Whole IPv4 packets come in at Ports entries and leave at the exit of the same number, those that one SA protects in
+// their order. Beside its units every section but the first has a way past them, for traffic that needs nothing there
+// (BYPASS; no cipher). The SAD has a clock of its own. Sequence numbers have 32 bits.
+//
+// Configuration, write-only: cfg_addr_i = {table, row, word}. Table 10 is the policy: row = {Pearson hash of the
+// selectors, way}, words 0 to 3 the selectors as pearson_policy hashes them, LSW first; word 4 {valid[12], action[11:10],
+// SAD row[9:0]} writes the entry. Table 11 is the SAD, see sad_access.
+module esp_sections
+  import sections_pkg::*;
+#(
+  parameter int unsigned Ports       = 1,
+  parameter int unsigned Policies    = 4,
+  parameter int unsigned Sads        = 4,
+  parameter int unsigned Encaps      = 4,
+  parameter int unsigned Aes         = 4,
+  parameter int unsigned AesPriority = 0,
+  parameter int unsigned Des         = 0,
+  parameter int unsigned Hmacs       = 4,
+  parameter int unsigned Rows        = 1024,  // of the SAD
+  parameter int unsigned InDepth     = 128,   // beats in front of a switch
+  parameter int unsigned ExitDepth   = 256,   // in front of the last: longer than a packet
+  parameter int unsigned InFrames    = 8      // packets there
+) (
+  input  logic                       clk_i,
+  input  logic                       rst_ni,
+  input  logic                       clk_sad_i,
+  input  logic                       rst_sad_ni,
+  input  logic                       cfg_valid_i,
+  output logic                       cfg_ready_o,
+  input  logic [19:0]                cfg_addr_i,
+  input  logic [31:0]                cfg_data_i,
+  input  logic [Ports-1:0]           s_axis_tvalid_i,
+  output logic [Ports-1:0]           s_axis_tready_o,
+  input  logic [Ports-1:0][127:0]    s_axis_tdata_i,
+  input  logic [Ports-1:0][15:0]     s_axis_tkeep_i,
+  input  logic [Ports-1:0]           s_axis_tlast_i,
+  output logic [Ports-1:0]           m_axis_tvalid_o,
+  input  logic [Ports-1:0]           m_axis_tready_i,
+  output logic [Ports-1:0][127:0]    m_axis_tdata_o,
+  output logic [Ports-1:0][15:0]     m_axis_tkeep_o,
+  output logic [Ports-1:0]           m_axis_tlast_o,
+  // Packets dropped: malformed or too long; without a policy, by policy, no sound IPv4; without an SA; for want of a
+  // unit of the type that the SA names.
+  output logic [31:0]                dropped_frame_o,
+  output logic [31:0]                dropped_policy_o,
+  output logic [31:0]                dropped_sa_o,
+  output logic [31:0]                dropped_unit_o
+);
+  import esp_pkg::*;
+  localparam int unsigned TypeWidth = $clog2(Types);
+  localparam int unsigned SadWays = Sads + 1;
+  localparam int unsigned EncapWays = Encaps + 1;
+  localparam int unsigned Ciphers = Aes + AesPriority + Des;
+  localparam int unsigned CipherWays = Ciphers + 1;
+  localparam int unsigned HmacWays = Hmacs + 1;
+  localparam int unsigned PortTypeWidth = Ports > 1 ? $clog2(Ports) : 1;
+  localparam logic [3:0] PolicyTable = 4'd10, SadTable = 4'd11;
+
+  function automatic int unsigned index_width(int unsigned n);
+    return n > 1 ? $clog2(n) : 1;
+  endfunction
+
+  // Entries: whole frames, with their lengths.
+  logic [Ports-1:0] in_valid, in_ready, in_bad;
+  beat_t [Ports-1:0] in_beat;
+  frame_head_t [Ports-1:0] in_user;
+  for (genvar p = 0; p < Ports; p++) begin : gen_entry
+    logic entry_valid, take_ready, first, last;
+    logic [15:0] entry_bytes, bytes;
+    drop_e entry_error;
+    frame_fifo #(
+      .TagWidth(16)
+    ) u_frames (
+      .clk_i,
+      .rst_ni,
+      .valid_i      (s_axis_tvalid_i[p]),
+      .ready_o      (s_axis_tready_o[p]),
+      .beat_i       ({s_axis_tdata_i[p], s_axis_tkeep_i[p], s_axis_tlast_i[p]}),
+      .entry_valid_o(entry_valid),
+      .entry_bytes_o(entry_bytes),
+      .entry_error_o(entry_error),
+      .take_valid_i (entry_valid),
+      .take_ready_o (take_ready),
+      .take_first_i ('0),
+      .take_beats_i (10'((entry_bytes + 16'd15) >> 4)),  // none where it has an error
+      .take_tag_i   (entry_bytes),
+      .valid_o      (in_valid[p]),
+      .ready_i      (in_ready[p]),
+      .data_o       (in_beat[p].data),
+      .first_o      (first),
+      .last_o       (last),
+      .tag_o        (bytes)
+    );
+    assign in_bad[p]       = entry_valid && take_ready && entry_error != DropNone;
+    assign in_beat[p].last = last;
+    assign in_beat[p].keep = last && bytes[3:0] != '0 ? 16'hffff >> (5'd16 - 5'(bytes[3:0])) : '1;
+    assign in_user[p]      = '{port: port_t'(p), bytes: bytes};
+    logic unused;
+    assign unused = first;
+  end
+
+  // The policy section. Its units are all of one type.
+  logic [Policies-1:0] policy_valid, policy_ready, policy_out_valid, policy_out_ready, policy_turn, policy_taken;
+  beat_t [Policies-1:0] policy_beat, policy_out_beat;
+  frame_head_t [Policies-1:0] policy_user;
+  policy_head_t [Policies-1:0] policy_out_user;
+  logic [Policies-1:0][TypeWidth-1:0] policy_out_type;
+  logic policy_sent, policy_sent_ready;
+  logic [index_width(Policies)-1:0] policy_sent_unit;
+  logic [5:0] dropped;
+  logic [Ports-1:0] unused_registered;
+
+  packet_switch #(
+    .Inputs(Ports), .Outputs(Policies), .Types(1), .UserWidth($bits(frame_head_t)), .InDepth(16), .InFrames(InFrames)
+  ) u_policy_switch (
+    .clk_i,
+    .rst_ni,
+    .s_valid_i     (in_valid),
+    .s_ready_o     (in_ready),
+    .s_beat_i      (in_beat),
+    .s_user_i      (in_user),
+    .s_type_i      ('0),
+    .s_turn_i      ('1),
+    .s_registered_o(unused_registered),
+    .m_valid_o     (policy_valid),
+    .m_ready_i     (policy_ready),
+    .m_beat_o      (policy_beat),
+    .m_user_o      (policy_user),
+    .m_busy_i      ('0),
+    .m_type_i      ('0),
+    .sent_valid_o  (policy_sent),
+    .sent_output_o (policy_sent_unit),
+    .sent_ready_i  (policy_sent_ready),
+    .dropped_o     (dropped[0])
+  );
+  order_keeper #(
+    .Units(Policies), .Classes(1)
+  ) u_policy_order (
+    .clk_i,
+    .rst_ni,
+    .class_i     ('0),
+    .sent_valid_i(policy_sent),
+    .sent_unit_i (policy_sent_unit),
+    .sent_ready_o(policy_sent_ready),
+    .turn_o      (policy_turn),
+    .taken_i     (policy_taken)
+  );
+
+  logic write_q, sad_cfg_ready;
+  logic [9:0] write_row_q;
+  logic [103:0] write_selector_q;
+  policy_t write_entry_q;
+  assign cfg_ready_o = cfg_addr_i[19:16] != SadTable || sad_cfg_ready;
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) write_q <= 1'b0;
+    else write_q <= cfg_valid_i && cfg_addr_i[19:16] == PolicyTable && cfg_addr_i[5:0] == 6'd4;
+  end
+  always_ff @(posedge clk_i) begin
+    if (cfg_valid_i && cfg_addr_i[19:16] == PolicyTable) begin
+      write_row_q <= cfg_addr_i[15:6];
+      unique case (cfg_addr_i[5:0])
+        6'd0: write_selector_q[31:0] <= cfg_data_i;
+        6'd1: write_selector_q[63:32] <= cfg_data_i;
+        6'd2: write_selector_q[95:64] <= cfg_data_i;
+        6'd3: write_selector_q[103:96] <= cfg_data_i[7:0];
+        default: write_entry_q <= '{
+            valid: cfg_data_i[12], action: action_e'(cfg_data_i[11:10]), row: cfg_data_i[9:0],
+            selector: write_selector_q
+        };
+      endcase
+    end
+  end
+
+  for (genvar u = 0; u < Policies; u++) begin : gen_policy
+    section_policy u_unit (
+      .clk_i,
+      .rst_ni,
+      .s_valid_i     (policy_valid[u]),
+      .s_ready_o     (policy_ready[u]),
+      .s_beat_i      (policy_beat[u]),
+      .s_user_i      (policy_user[u]),
+      .m_valid_o     (policy_out_valid[u]),
+      .m_ready_i     (policy_out_ready[u]),
+      .m_beat_o      (policy_out_beat[u]),
+      .m_user_o      (policy_out_user[u]),
+      .write_i       (write_q),
+      .write_bucket_i(write_row_q[9:2]),
+      .write_way_i   (write_row_q[1:0]),
+      .write_entry_i (write_entry_q)
+    );
+    assign policy_out_type[u] = policy_out_user[u].sad;
+  end
+
+  // The SAD section.
+  logic [SadWays-1:0] sad_valid, sad_ready, sad_out_valid, sad_out_ready, sad_turn, sad_taken;
+  beat_t [SadWays-1:0] sad_beat, sad_out_beat;
+  policy_head_t [SadWays-1:0] sad_user;
+  sad_head_t [SadWays-1:0] sad_out_user;
+  logic [SadWays-1:0][TypeWidth-1:0] sad_type, sad_out_type;
+  logic sad_sent, sad_sent_ready;
+  logic [index_width(SadWays)-1:0] sad_sent_unit;
+
+  packet_switch #(
+    .Inputs(Policies), .Outputs(SadWays), .Types(Types), .UserWidth($bits(policy_head_t)), .InDepth(InDepth),
+    .InFrames(InFrames)
+  ) u_sad_switch (
+    .clk_i,
+    .rst_ni,
+    .s_valid_i     (policy_out_valid),
+    .s_ready_o     (policy_out_ready),
+    .s_beat_i      (policy_out_beat),
+    .s_user_i      (policy_out_user),
+    .s_type_i      (policy_out_type),
+    .s_turn_i      (policy_turn),
+    .s_registered_o(policy_taken),
+    .m_valid_o     (sad_valid),
+    .m_ready_i     (sad_ready),
+    .m_beat_o      (sad_beat),
+    .m_user_o      (sad_user),
+    .m_busy_i      ('0),
+    .m_type_i      (sad_type),
+    .sent_valid_o  (sad_sent),
+    .sent_output_o (sad_sent_unit),
+    .sent_ready_i  (sad_sent_ready),
+    .dropped_o     (dropped[1])
+  );
+  order_keeper #(
+    .Units(SadWays), .Classes(Types)
+  ) u_sad_order (
+    .clk_i,
+    .rst_ni,
+    .class_i     (sad_type),
+    .sent_valid_i(sad_sent),
+    .sent_unit_i (sad_sent_unit),
+    .sent_ready_o(sad_sent_ready),
+    .turn_o      (sad_turn),
+    .taken_i     (sad_taken)
+  );
+
+  logic [Sads-1:0] request, grant, answer;
+  logic [Sads-1:0][RowWidth-1:0] request_row;
+  sa_t sa;
+  sad_access #(
+    .Units(Sads),
+    .Rows (Rows)
+  ) u_sad (
+    .clk_i,
+    .rst_ni,
+    .request_i  (request),
+    .row_i      (request_row),
+    .grant_o    (grant),
+    .answer_o   (answer),
+    .sa_o       (sa),
+    .cfg_valid_i(cfg_valid_i && cfg_addr_i[19:16] == SadTable),
+    .cfg_ready_o(sad_cfg_ready),
+    .cfg_row_i  (cfg_addr_i[15:6]),
+    .cfg_word_i (cfg_addr_i[5:0]),
+    .cfg_data_i,
+    .clk_sad_i,
+    .rst_sad_ni
+  );
+  for (genvar u = 0; u < Sads; u++) begin : gen_sad
+    section_sad u_unit (
+      .clk_i,
+      .rst_ni,
+      .s_valid_i(sad_valid[u]),
+      .s_ready_o(sad_ready[u]),
+      .s_beat_i (sad_beat[u]),
+      .s_user_i (sad_user[u]),
+      .m_valid_o(sad_out_valid[u]),
+      .m_ready_i(sad_out_ready[u]),
+      .m_beat_o (sad_out_beat[u]),
+      .m_user_o (sad_out_user[u]),
+      .request_o(request[u]),
+      .row_o    (request_row[u]),
+      .grant_i  (grant[u]),
+      .answer_i (answer[u]),
+      .sa_i     (sa)
+    );
+    assign sad_type[u]     = UnitMain;
+    assign sad_out_type[u] = sad_out_user[u].sa.encap;
+  end
+  sa_t no_sa;
+  always_comb begin
+    no_sa = '0;
+    no_sa.encap = UnitPass;
+  end
+  assign sad_type[Sads]      = UnitPass;
+  assign sad_out_type[Sads]  = UnitPass;
+  assign sad_out_valid[Sads] = sad_valid[Sads];
+  assign sad_ready[Sads]     = sad_out_ready[Sads];
+  assign sad_out_beat[Sads]  = sad_beat[Sads];
+  assign sad_out_user[Sads]  = '{port: sad_user[Sads].port, bytes: sad_user[Sads].bytes, sa: no_sa};
+
+  // The encapsulation section.
+  logic [EncapWays-1:0] encap_valid, encap_ready, encap_out_valid, encap_out_ready, encap_turn, encap_taken;
+  beat_t [EncapWays-1:0] encap_beat, encap_out_beat;
+  sad_head_t [EncapWays-1:0] encap_user;
+  encap_head_t [EncapWays-1:0] encap_out_user;
+  logic [EncapWays-1:0][TypeWidth-1:0] encap_type, encap_out_type;
+  logic encap_sent, encap_sent_ready;
+  logic [index_width(EncapWays)-1:0] encap_sent_unit;
+
+  packet_switch #(
+    .Inputs(SadWays), .Outputs(EncapWays), .Types(Types), .UserWidth($bits(sad_head_t)), .InDepth(InDepth),
+    .InFrames(InFrames)
+  ) u_encap_switch (
+    .clk_i,
+    .rst_ni,
+    .s_valid_i     (sad_out_valid),
+    .s_ready_o     (sad_out_ready),
+    .s_beat_i      (sad_out_beat),
+    .s_user_i      (sad_out_user),
+    .s_type_i      (sad_out_type),
+    .s_turn_i      (sad_turn),
+    .s_registered_o(sad_taken),
+    .m_valid_o     (encap_valid),
+    .m_ready_i     (encap_ready),
+    .m_beat_o      (encap_beat),
+    .m_user_o      (encap_user),
+    .m_busy_i      ('0),
+    .m_type_i      (encap_type),
+    .sent_valid_o  (encap_sent),
+    .sent_output_o (encap_sent_unit),
+    .sent_ready_i  (encap_sent_ready),
+    .dropped_o     (dropped[2])
+  );
+  order_keeper #(
+    .Units(EncapWays), .Classes(Types)
+  ) u_encap_order (
+    .clk_i,
+    .rst_ni,
+    .class_i     (encap_type),
+    .sent_valid_i(encap_sent),
+    .sent_unit_i (encap_sent_unit),
+    .sent_ready_o(encap_sent_ready),
+    .turn_o      (encap_turn),
+    .taken_i     (encap_taken)
+  );
+  for (genvar u = 0; u < EncapWays; u++) begin : gen_encap
+    if (u < Encaps) begin : gen_unit
+      section_encap u_unit (
+        .clk_i,
+        .rst_ni,
+        .s_valid_i(encap_valid[u]),
+        .s_ready_o(encap_ready[u]),
+        .s_beat_i (encap_beat[u]),
+        .s_user_i (encap_user[u]),
+        .m_valid_o(encap_out_valid[u]),
+        .m_ready_i(encap_out_ready[u]),
+        .m_beat_o (encap_out_beat[u]),
+        .m_user_o (encap_out_user[u])
+      );
+      assign encap_type[u] = UnitMain;
+    end else begin : gen_past
+      assign encap_out_valid[u] = encap_valid[u];
+      assign encap_ready[u]     = encap_out_ready[u];
+      assign encap_out_beat[u]  = encap_beat[u];
+      assign encap_type[u]      = UnitPass;
+      always_comb begin
+        encap_out_user[u]        = '0;
+        encap_out_user[u].port   = encap_user[u].port;
+        encap_out_user[u].cipher = UnitPass;
+        encap_out_user[u].auth   = UnitPass;
+      end
+    end
+    assign encap_out_type[u] = encap_out_user[u].cipher;
+  end
+
+  // The ciphering section.
+  logic [CipherWays-1:0] cipher_valid, cipher_ready, cipher_out_valid, cipher_out_ready, cipher_turn, cipher_taken;
+  beat_t [CipherWays-1:0] cipher_beat, cipher_out_beat;
+  encap_head_t [CipherWays-1:0] cipher_user;
+  cipher_head_t [CipherWays-1:0] cipher_out_user;
+  logic [CipherWays-1:0][TypeWidth-1:0] cipher_type, cipher_out_type;
+  logic cipher_sent, cipher_sent_ready;
+  logic [index_width(CipherWays)-1:0] cipher_sent_unit;
+
+  packet_switch #(
+    .Inputs(EncapWays), .Outputs(CipherWays), .Types(Types), .UserWidth($bits(encap_head_t)), .InDepth(InDepth),
+    .InFrames(InFrames)
+  ) u_cipher_switch (
+    .clk_i,
+    .rst_ni,
+    .s_valid_i     (encap_out_valid),
+    .s_ready_o     (encap_out_ready),
+    .s_beat_i      (encap_out_beat),
+    .s_user_i      (encap_out_user),
+    .s_type_i      (encap_out_type),
+    .s_turn_i      (encap_turn),
+    .s_registered_o(encap_taken),
+    .m_valid_o     (cipher_valid),
+    .m_ready_i     (cipher_ready),
+    .m_beat_o      (cipher_beat),
+    .m_user_o      (cipher_user),
+    .m_busy_i      ('0),
+    .m_type_i      (cipher_type),
+    .sent_valid_o  (cipher_sent),
+    .sent_output_o (cipher_sent_unit),
+    .sent_ready_i  (cipher_sent_ready),
+    .dropped_o     (dropped[3])
+  );
+  order_keeper #(
+    .Units(CipherWays), .Classes(Types)
+  ) u_cipher_order (
+    .clk_i,
+    .rst_ni,
+    .class_i     (cipher_type),
+    .sent_valid_i(cipher_sent),
+    .sent_unit_i (cipher_sent_unit),
+    .sent_ready_o(cipher_sent_ready),
+    .turn_o      (cipher_turn),
+    .taken_i     (cipher_taken)
+  );
+  for (genvar u = 0; u < CipherWays; u++) begin : gen_cipher
+    if (u < Aes + AesPriority) begin : gen_aes
+      section_aes u_unit (
+        .clk_i,
+        .rst_ni,
+        .s_valid_i(cipher_valid[u]),
+        .s_ready_o(cipher_ready[u]),
+        .s_beat_i (cipher_beat[u]),
+        .s_user_i (cipher_user[u]),
+        .m_valid_o(cipher_out_valid[u]),
+        .m_ready_i(cipher_out_ready[u]),
+        .m_beat_o (cipher_out_beat[u]),
+        .m_user_o (cipher_out_user[u])
+      );
+      assign cipher_type[u] = u < Aes ? UnitMain : UnitPriority;
+    end else if (u < Ciphers) begin : gen_des
+      section_des u_unit (
+        .clk_i,
+        .rst_ni,
+        .s_valid_i(cipher_valid[u]),
+        .s_ready_o(cipher_ready[u]),
+        .s_beat_i (cipher_beat[u]),
+        .s_user_i (cipher_user[u]),
+        .m_valid_o(cipher_out_valid[u]),
+        .m_ready_i(cipher_out_ready[u]),
+        .m_beat_o (cipher_out_beat[u]),
+        .m_user_o (cipher_out_user[u])
+      );
+      assign cipher_type[u] = UnitDes;
+    end else begin : gen_past
+      assign cipher_out_valid[u] = cipher_valid[u];
+      assign cipher_ready[u]     = cipher_out_ready[u];
+      assign cipher_out_beat[u]  = cipher_beat[u];
+      assign cipher_type[u]      = UnitPass;
+      assign cipher_out_user[u]  = '{
+              port: cipher_user[u].port, auth: cipher_user[u].auth, states: cipher_user[u].states
+          };
+      logic unused;
+      assign unused = &{cipher_user[u]};
+    end
+    assign cipher_out_type[u] = cipher_out_user[u].auth;
+  end
+
+  // The HMAC section.
+  logic [HmacWays-1:0] hmac_valid, hmac_ready, hmac_out_valid, hmac_out_ready, hmac_turn, hmac_taken;
+  beat_t [HmacWays-1:0] hmac_beat, hmac_out_beat;
+  cipher_head_t [HmacWays-1:0] hmac_user;
+  auth_head_t [HmacWays-1:0] hmac_out_user;
+  logic [HmacWays-1:0][TypeWidth-1:0] hmac_type;
+  logic [HmacWays-1:0][PortTypeWidth-1:0] hmac_out_type;
+  logic hmac_sent, hmac_sent_ready;
+  logic [index_width(HmacWays)-1:0] hmac_sent_unit;
+
+  packet_switch #(
+    .Inputs(CipherWays), .Outputs(HmacWays), .Types(Types), .UserWidth($bits(cipher_head_t)), .InDepth(InDepth),
+    .InFrames(InFrames)
+  ) u_hmac_switch (
+    .clk_i,
+    .rst_ni,
+    .s_valid_i     (cipher_out_valid),
+    .s_ready_o     (cipher_out_ready),
+    .s_beat_i      (cipher_out_beat),
+    .s_user_i      (cipher_out_user),
+    .s_type_i      (cipher_out_type),
+    .s_turn_i      (cipher_turn),
+    .s_registered_o(cipher_taken),
+    .m_valid_o     (hmac_valid),
+    .m_ready_i     (hmac_ready),
+    .m_beat_o      (hmac_beat),
+    .m_user_o      (hmac_user),
+    .m_busy_i      ('0),
+    .m_type_i      (hmac_type),
+    .sent_valid_o  (hmac_sent),
+    .sent_output_o (hmac_sent_unit),
+    .sent_ready_i  (hmac_sent_ready),
+    .dropped_o     (dropped[4])
+  );
+  order_keeper #(
+    .Units(HmacWays), .Classes(Types)
+  ) u_hmac_order (
+    .clk_i,
+    .rst_ni,
+    .class_i     (hmac_type),
+    .sent_valid_i(hmac_sent),
+    .sent_unit_i (hmac_sent_unit),
+    .sent_ready_o(hmac_sent_ready),
+    .turn_o      (hmac_turn),
+    .taken_i     (hmac_taken)
+  );
+  for (genvar u = 0; u < HmacWays; u++) begin : gen_hmac
+    if (u < Hmacs) begin : gen_unit
+      section_auth u_unit (
+        .clk_i,
+        .rst_ni,
+        .s_valid_i(hmac_valid[u]),
+        .s_ready_o(hmac_ready[u]),
+        .s_beat_i (hmac_beat[u]),
+        .s_user_i (hmac_user[u]),
+        .m_valid_o(hmac_out_valid[u]),
+        .m_ready_i(hmac_out_ready[u]),
+        .m_beat_o (hmac_out_beat[u]),
+        .m_user_o (hmac_out_user[u])
+      );
+      assign hmac_type[u] = UnitMain;
+    end else begin : gen_past
+      assign hmac_out_valid[u] = hmac_valid[u];
+      assign hmac_ready[u]     = hmac_out_ready[u];
+      assign hmac_out_beat[u]  = hmac_beat[u];
+      assign hmac_out_user[u]  = '{port: hmac_user[u].port, lead: 1'b0};
+      assign hmac_type[u]      = UnitPass;
+    end
+    assign hmac_out_type[u] = PortTypeWidth'(hmac_out_user[u].port);
+  end
+
+  // Exits: a packet goes to the one of its port once it is there as a whole, so that none waits for slow hashing.
+  logic [Ports-1:0] exit_valid, exit_ready;
+  beat_t [Ports-1:0] exit_beat;
+  auth_head_t [Ports-1:0] exit_user;
+  logic [Ports-1:0][PortTypeWidth-1:0] exit_type;
+  logic unused_exit_sent;
+  logic [index_width(Ports)-1:0] unused_exit_unit;
+
+  packet_switch #(
+    .Inputs(HmacWays), .Outputs(Ports), .Types(Ports), .UserWidth($bits(auth_head_t)), .InDepth(ExitDepth),
+    .InFrames(InFrames), .OutFrames(2), .StoreForward(1'b1)
+  ) u_exit_switch (
+    .clk_i,
+    .rst_ni,
+    .s_valid_i     (hmac_out_valid),
+    .s_ready_o     (hmac_out_ready),
+    .s_beat_i      (hmac_out_beat),
+    .s_user_i      (hmac_out_user),
+    .s_type_i      (hmac_out_type),
+    .s_turn_i      (hmac_turn),
+    .s_registered_o(hmac_taken),
+    .m_valid_o     (exit_valid),
+    .m_ready_i     (exit_ready),
+    .m_beat_o      (exit_beat),
+    .m_user_o      (exit_user),
+    .m_busy_i      ('0),
+    .m_type_i      (exit_type),
+    .sent_valid_o  (unused_exit_sent),
+    .sent_output_o (unused_exit_unit),
+    .sent_ready_i  (1'b1),
+    .dropped_o     (dropped[5])
+  );
+  for (genvar p = 0; p < Ports; p++) begin : gen_exit
+    beat_t beat;
+    section_exit u_exit (
+      .clk_i,
+      .rst_ni,
+      .s_valid_i(exit_valid[p]),
+      .s_ready_o(exit_ready[p]),
+      .s_beat_i (exit_beat[p]),
+      .s_user_i (exit_user[p]),
+      .m_valid_o(m_axis_tvalid_o[p]),
+      .m_ready_i(m_axis_tready_i[p]),
+      .m_beat_o (beat)
+    );
+    assign exit_type[p] = PortTypeWidth'(p);
+    assign {m_axis_tdata_o[p], m_axis_tkeep_o[p], m_axis_tlast_o[p]} = beat;
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      dropped_frame_o  <= '0;
+      dropped_policy_o <= '0;
+      dropped_sa_o     <= '0;
+      dropped_unit_o   <= '0;
+    end else begin
+      dropped_frame_o  <= dropped_frame_o + 32'($countones(in_bad));
+      dropped_policy_o <= dropped_policy_o + 32'(dropped[1]);
+      dropped_sa_o     <= dropped_sa_o + 32'(dropped[2]);
+      dropped_unit_o   <= dropped_unit_o + 32'($countones(dropped[5:3]));
+    end
+  end
+
+  logic unused;
+  assign unused = &{dropped[0], unused_registered, unused_exit_sent, unused_exit_unit, sad_user[Sads]};
+endmodule

@@ -1,0 +1,113 @@
+// A unit of the ciphering section: DES in ECB mode, as in the published design, 128 bits a cycle through two pipelines
+// side by side. For comparison only: no IPsec peer speaks ECB, and neither it nor DES keeps a secret (RFC 8221).
+module section_des
+  import sections_pkg::*;
+#(
+  parameter int unsigned OutDepth = 64  // beats, a power of two, more than the pipeline holds
+) (
+  input  logic           clk_i,
+  input  logic           rst_ni,
+  input  logic           s_valid_i,
+  output logic           s_ready_o,
+  input  esp_pkg::beat_t s_beat_i,
+  input  encap_head_t    s_user_i,
+  output logic           m_valid_o,
+  input  logic           m_ready_i,
+  output esp_pkg::beat_t m_beat_o,
+  output cipher_head_t   m_user_o
+);
+  import esp_pkg::*;
+  localparam int unsigned CountWidth = $clog2(OutDepth + 2);
+
+  // Every beat goes the same way, so that they keep their order; those of the lead wait in a FIFO beside the pipelines.
+  // The pipelines never stop: a beat is taken when there is room for it behind them.
+  logic [1:0] lead_q;
+  logic take, out_take;
+  logic [CountWidth-1:0] room_q;
+  assign s_ready_o = room_q != '0;
+  assign take      = s_valid_i && s_ready_o;
+  assign out_take  = m_valid_o && m_ready_i;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      lead_q <= 2'(LeadBeats);
+      room_q <= CountWidth'(OutDepth);
+    end else begin
+      if (take) lead_q <= s_beat_i.last ? 2'(LeadBeats) : lead_q - 2'(lead_q != '0);
+      room_q <= room_q + CountWidth'(out_take) - CountWidth'(take);
+    end
+  end
+
+  // Beside: what each beat is, and the lead's data.
+  typedef struct packed {
+    cipher_head_t head;
+    logic lead;
+    beat_t beat;
+  } beside_t;
+  beside_t beside, beside_in;
+  assign beside_in.head = '{port: s_user_i.port, auth: s_user_i.auth, states: s_user_i.states};
+  assign beside_in.lead = lead_q != '0;
+  assign beside_in.beat = s_beat_i;
+
+  logic beside_valid, beside_ready, unused_ready;
+  logic [CountWidth-1:0] unused_beside;
+  stream_fifo #(
+    .Width($bits(beside_t)),
+    .Depth(OutDepth)
+  ) u_beside (
+    .clk_i,
+    .rst_ni,
+    .valid_i(take),
+    .ready_o(unused_ready),
+    .data_i (beside_in),
+    .valid_o(beside_valid),
+    .ready_i(beside_ready),
+    .data_o (beside),
+    .count_o(unused_beside)
+  );
+
+  block_t in_block, out_block;
+  logic [1:0] out_valid;
+  assign in_block = to_block(s_beat_i.data);
+  for (genvar i = 0; i < 2; i++) begin : gen_des
+    des_core u_des (
+      .clk_i,
+      .rst_ni,
+      .valid_i  (take && lead_q == '0),
+      .key_i    (s_user_i.key[255:192]),
+      .data_i   (in_block[64*i+:64]),
+      .valid_o  (out_valid[i]),
+      .data_o   (out_block[64*i+:64])
+    );
+  end
+
+  logic done_valid, done_ready, unused_done_ready;
+  block_t done_block;
+  logic [CountWidth-1:0] unused_done;
+  stream_fifo #(
+    .Width(DataWidth),
+    .Depth(OutDepth)
+  ) u_done (
+    .clk_i,
+    .rst_ni,
+    .valid_i(out_valid[0]),
+    .ready_o(unused_done_ready),
+    .data_i (out_block),
+    .valid_o(done_valid),
+    .ready_i(done_ready),
+    .data_o (done_block),
+    .count_o(unused_done)
+  );
+
+  assign m_valid_o    = beside_valid && (beside.lead || done_valid);
+  assign beside_ready = out_take;
+  assign done_ready   = out_take && !beside.lead;
+  assign m_user_o     = beside.head;
+  always_comb begin
+    m_beat_o = beside.beat;
+    if (!beside.lead) m_beat_o.data = from_block(done_block);
+  end
+
+  logic unused;
+  assign unused = &{s_user_i.cipher, s_user_i.wide, s_user_i.key[191:0], out_valid[1]};
+endmodule

@@ -1,0 +1,47 @@
+// A unit of the SAD section: fetches the SA that the policy named, and sends the packet on with it.
+module section_sad
+  import sections_pkg::*;
+(
+  input  logic               clk_i,
+  input  logic               rst_ni,
+  input  logic               s_valid_i,
+  output logic               s_ready_o,
+  input  esp_pkg::beat_t     s_beat_i,
+  input  policy_head_t       s_user_i,
+  output logic               m_valid_o,
+  input  logic               m_ready_i,
+  output esp_pkg::beat_t     m_beat_o,
+  output sad_head_t          m_user_o,
+  output logic               request_o,
+  output logic [RowWidth-1:0] row_o,
+  input  logic               grant_i,
+  input  logic               answer_i,
+  input  sa_t                sa_i
+);
+  typedef enum logic [1:0] {Ask, Wait, Stream} state_e;
+  state_e state_q;
+  sa_t sa_q;
+
+  assign request_o = state_q == Ask && s_valid_i;
+  assign row_o     = s_user_i.row;
+  assign m_valid_o = state_q == Stream && s_valid_i;
+  assign s_ready_o = state_q == Stream && m_ready_i;
+  assign m_beat_o  = s_beat_i;
+  assign m_user_o  = '{port: s_user_i.port, bytes: s_user_i.bytes, sa: sa_q};
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q <= Ask;
+    end else begin
+      unique case (state_q)
+        Ask: if (request_o && grant_i) state_q <= Wait;
+        Wait: if (answer_i) state_q <= Stream;
+        default: if (m_valid_o && m_ready_i && s_beat_i.last) state_q <= Ask;
+      endcase
+    end
+  end
+  always_ff @(posedge clk_i) if (answer_i && state_q == Wait) sa_q <= sa_i;
+
+  logic unused;
+  assign unused = &{s_user_i.sad};
+endmodule
