@@ -79,11 +79,13 @@ def fastest_tier(names: list[str]) -> str | None:
     return own[-1] if own else None
 
 
-def best_other(contenders: dict[str, dict], narrow: bool = False) -> str | None:
-    """The fastest that is not one of our kernels: the portable tier is aws-lc. `narrow`: without wide AES instructions."""
+def best_other(contenders: dict[str, dict], narrow_suite: str | None = None) -> str | None:
+    """The fastest that is not one of our kernels: the portable tier is aws-lc. With `narrow_suite` those that have no more
+    than the aesni tier has for that suite: OpenSSL 3.0 knows no wide AES instructions, but its ChaCha20 and Poly1305 use AVX-512."""
     others = [name for name in contenders if not name.startswith("Esplanade") or "portable" in name]
-    if narrow:
-        others = [name for name in others if name.endswith(NARROW) or name.startswith("OpenSSL 3.0")]
+    if narrow_suite is not None:
+        openssl = () if "CHACHA20" in narrow_suite else ("OpenSSL 3.0",)
+        others = [name for name in others if name.endswith(NARROW) or name.startswith(openssl)]
     return min(others, key=lambda name: contenders[name]["median"], default=None)
 
 
@@ -120,7 +122,7 @@ def table(cases: list[dict], keys: list[int], limits: dict[str, float]) -> list[
                                     for case in here))
         cells.append(" / ".join(ratio(case["contenders"], own, best_other(case["contenders"])) for case in here))
         if aesni:
-            cells.append(" / ".join(ratio(case["contenders"], aesni, best_other(case["contenders"], narrow=True))
+            cells.append(" / ".join(ratio(case["contenders"], aesni, best_other(case["contenders"], case["suite"]))
                                     for case in here))
         lines.append("| " + " | ".join(cells) + " |")
     return lines

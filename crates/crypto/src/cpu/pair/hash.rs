@@ -40,66 +40,71 @@ impl Hash for Sha1 {
     const ICV_LEN: usize = 12;
     const BIG_ENDIAN: bool = true;
 
-    /// FIPS 180-4 §6.1.2.
     #[inline(always)]
     fn compress<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
-        // In round t, a … e are v[(80 - t) % 5] and those after it.
-        let mut v = [state[0], state[1], state[2], state[3], state[4]];
-        macro_rules! round {
-            ($t:literal, $f:ident, $k:expr) => {
-                const A: usize = (80 - $t) % 5;
-                const B: usize = (A + 1) % 5;
-                const E: usize = (A + 4) % 5;
-                if $t >= 16 {
-                    let x = s.xor3(w[($t + 13) % 16], w[($t + 8) % 16], w[($t + 2) % 16]);
-                    w[$t % 16] = s.rotate_left::<1>(s.xor(x, w[$t % 16]));
-                }
-                let f = s.$f(v[B], v[(A + 2) % 5], v[(A + 3) % 5]);
-                let sum = s.opaque(s.add(s.add(w[$t % 16], $k), v[E]));
-                let sum = s.opaque(s.add(sum, f));
-                v[E] = s.add(sum, s.rotate_left::<5>(v[A]));
-                v[B] = s.rotate_left::<30>(v[B]);
-            };
-        }
-        {
-            let k = s.splat(0x5a82_7999);
-            macro_rules! choose {
-                ($t:literal) => {{
-                    round!($t, choose, k);
-                }};
+        s.sha1(state, w);
+    }
+}
+
+/// FIPS 180-4 §6.1.2.
+#[inline(always)]
+pub(super) fn sha1<S: Simd>(s: S, state: &mut [S::V; 8], w: &mut [S::V; 16]) {
+    // In round t, a … e are v[(80 - t) % 5] and those after it.
+    let mut v = [state[0], state[1], state[2], state[3], state[4]];
+    macro_rules! round {
+        ($t:literal, $f:ident, $k:expr) => {
+            const A: usize = (80 - $t) % 5;
+            const B: usize = (A + 1) % 5;
+            const E: usize = (A + 4) % 5;
+            if $t >= 16 {
+                let x = s.xor3(w[($t + 13) % 16], w[($t + 8) % 16], w[($t + 2) % 16]);
+                w[$t % 16] = s.rotate_left::<1>(s.xor(x, w[$t % 16]));
             }
-            unroll!(choose 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+            let f = s.$f(v[B], v[(A + 2) % 5], v[(A + 3) % 5]);
+            let sum = s.opaque(s.add(s.add(w[$t % 16], $k), v[E]));
+            let sum = s.opaque(s.add(sum, f));
+            v[E] = s.add(sum, s.rotate_left::<5>(v[A]));
+            v[B] = s.rotate_left::<30>(v[B]);
+        };
+    }
+    {
+        let k = s.splat(0x5a82_7999);
+        macro_rules! choose {
+            ($t:literal) => {{
+                round!($t, choose, k);
+            }};
         }
-        {
-            let k = s.splat(0x6ed9_eba1);
-            macro_rules! xor3 {
-                ($t:literal) => {{
-                    round!($t, xor3, k);
-                }};
-            }
-            unroll!(xor3 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39);
+        unroll!(choose 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+    }
+    {
+        let k = s.splat(0x6ed9_eba1);
+        macro_rules! xor3 {
+            ($t:literal) => {{
+                round!($t, xor3, k);
+            }};
         }
-        {
-            let k = s.splat(0x8f1b_bcdc);
-            macro_rules! majority {
-                ($t:literal) => {{
-                    round!($t, majority, k);
-                }};
-            }
-            unroll!(majority 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59);
+        unroll!(xor3 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39);
+    }
+    {
+        let k = s.splat(0x8f1b_bcdc);
+        macro_rules! majority {
+            ($t:literal) => {{
+                round!($t, majority, k);
+            }};
         }
-        {
-            let k = s.splat(0xca62_c1d6);
-            macro_rules! xor3 {
-                ($t:literal) => {{
-                    round!($t, xor3, k);
-                }};
-            }
-            unroll!(xor3 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79);
+        unroll!(majority 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59);
+    }
+    {
+        let k = s.splat(0xca62_c1d6);
+        macro_rules! xor3 {
+            ($t:literal) => {{
+                round!($t, xor3, k);
+            }};
         }
-        for (state, v) in state.iter_mut().zip(&v) {
-            *state = s.add(*state, *v);
-        }
+        unroll!(xor3 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79);
+    }
+    for (state, v) in state.iter_mut().zip(&v) {
+        *state = s.add(*state, *v);
     }
 }
 

@@ -27,8 +27,8 @@ mod hash;
 mod hmac;
 mod mac;
 mod order;
-mod sha256_x32;
 mod sha_ni;
+mod sha_x32;
 mod simd;
 mod simd_avx2;
 mod simd_avx512;
@@ -235,6 +235,7 @@ pub(crate) unsafe fn hash<K: Mac>(
         // SAFETY: the caller's promise; the keys are of this class.
         unsafe {
             match class {
+                SHA1 if lanes(SHA1_TWICE_WORTH) => sha1_avx512_twice(work, order, icvs),
                 SHA1 if lanes(SHA1_LANES_WORTH) => sha1_avx512(work, order, icvs),
                 SHA1 => sha1_ni(work, order, icvs),
                 SHA256 if lanes(SHA256_TWICE_WORTH) => sha256_avx512_twice(work, order, icvs),
@@ -253,6 +254,7 @@ const SHA1_LANES_WORTH: usize = 7;
 const SHA256_LANES_WORTH: usize = 9;
 
 /// How many packets sixteen lanes hash in the time of thirty-two.
+const SHA1_TWICE_WORTH: usize = 28;
 const SHA256_TWICE_WORTH: usize = 26;
 const MD5_TWICE_WORTH: usize = 17;
 
@@ -300,6 +302,12 @@ lanes!(
     md5_avx512,
     Md5,
     Avx512::new(),
+    "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
+);
+lanes!(
+    sha1_avx512_twice,
+    Sha1,
+    TwiceAvx512(Avx512::new()),
     "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
 );
 lanes!(

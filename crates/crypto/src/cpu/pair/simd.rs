@@ -49,6 +49,12 @@ pub(super) trait Simd: Copy {
     /// The other way: lane by lane, its words of the four vectors.
     fn columns(self, v: [Self::V; 4]) -> [[u32; 4]; LANES_MAX];
 
+    /// SHA-1's compression of a block, which is overwritten; of the state five words count.
+    #[inline(always)]
+    fn sha1(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {
+        hash::sha1(self, state, block);
+    }
+
     /// SHA-256's compression of a block, which is overwritten.
     #[inline(always)]
     fn sha256(self, state: &mut [Self::V; 8], block: &mut [Self::V; 16]) {

@@ -2,7 +2,7 @@
 //!
 //! An instruction of a hash mostly waits for the one before it. The other group's, which does not, fills the gap.
 
-use super::sha256_x32;
+use super::sha_x32;
 use super::simd::{Row, Simd};
 use super::simd_avx512::{Avx512, group, group_mut};
 use super::streams::{LANES_MAX, Lanes};
@@ -111,9 +111,15 @@ impl Simd for TwiceAvx512 {
     }
 
     #[inline(always)]
+    fn sha1(self, state: &mut [[Half; 2]; 8], block: &mut [[Half; 2]; 16]) {
+        // SAFETY: `self` is the proof that the processor has AVX-512.
+        unsafe { sha_x32::sha1(state, block) };
+    }
+
+    #[inline(always)]
     fn sha256(self, state: &mut [[Half; 2]; 8], block: &mut [[Half; 2]; 16]) {
         // SAFETY: `self` is the proof that the processor has AVX-512.
-        unsafe { sha256_x32::compress(state, block) };
+        unsafe { sha_x32::sha256(state, block) };
     }
 
     #[inline(always)]
