@@ -165,6 +165,46 @@ package esp_pkg;
     logic [127:0] remote_address;
   } seal_job_t;
 
+  // What sa_in wants to know of an ESP packet.
+  typedef struct packed {
+    logic [31:0] spi;
+    logic [31:0] seq_lo;
+    logic        short_;  // or not a multiple of 4 bytes: what no SA may have sent
+  } open_ask_t;
+
+  // What it says.
+  typedef struct packed {
+    suite_e      suite;
+    row_t        row;
+    row_t        group;  // of the policy, for the inner packet
+    logic        esn;
+    logic        dscp;   // the outer DSCP is carried inside (RFC 2983, 5.1)
+    logic [63:0] seq;
+  } open_sa_t;
+
+  // How an ESP packet in a frame is to be opened.
+  typedef struct packed {
+    open_sa_t    sa;
+    logic [31:0] spi;
+    logic [63:0] iv;
+    logic [7:0]  tos;    // outer
+    logic [1:0]  shift;  // words of the first beat before the body
+    logic [15:0] bytes;  // of the body
+  } open_job_t;
+
+  // What of that is needed once it is open.
+  typedef struct packed {
+    open_sa_t   sa;
+    logic [7:0] tos;
+  } opened_t;
+
+  // What a trailer says (RFC 4303, 2.4).
+  typedef struct packed {
+    logic        sound;        // padding of 1, 2, 3, … no longer than the body
+    logic [7:0]  next_header;
+    logic [15:0] payload;      // bytes before the padding
+  } trailer_t;
+
   // The length of the encrypted part: payload, padding to a multiple of 4, trailer (RFC 4303, 2.4).
   function automatic logic [15:0] body_bytes(logic [15:0] payload);
     return (payload + 16'd5) & ~16'd3;

@@ -1,0 +1,286 @@
+// Puts packets together: outer IP and UDP header, ESP header, IV, ciphertext, ICV. All of these are multiples of 4 bytes.
+//
+// A packet begins when its ICV is there, so that it leaves without a gap. Its headers are made while the one before it
+// leaves. It takes its header's, body's and ICV's beats, each rounded up, and one cycle more if the end is ragged.
+module esp_assemble #(
+  parameter int unsigned Packets = 32  // between esp_encap and here, a power of two
+) (
+  input  logic                 clk_i,
+  input  logic                 rst_ni,
+  input  logic                 around_valid_i,
+  output logic                 around_ready_o,
+  input  esp_pkg::seal_job_t   around_i,
+  // The ciphertext as it goes into the cipher's FIFO: UDP over IPv6 needs a sum of it in front (RFC 8200, 8.1).
+  input  logic                 tap_valid_i,
+  input  esp_pkg::beat_t       tap_i,
+  input  logic                 body_valid_i,
+  output logic                 body_ready_o,
+  input  esp_pkg::beat_t       body_i,
+  input  logic                 tag_valid_i,
+  output logic                 tag_ready_o,
+  input  esp_pkg::cipher_tag_t tag_i,
+  output logic                 valid_o,
+  input  logic                 ready_i,
+  output esp_pkg::beat_t       beat_o,
+  output esp_pkg::user_t       user_o
+);
+  import esp_pkg::*;
+
+  // One's complement sums do not care for the order of bytes but in the result.
+  function automatic logic [19:0] sum_words(logic [DataWidth-1:0] data);
+    logic [19:0] sum;
+    sum = '0;
+    for (int unsigned n = 0; n < 8; n++) sum += 20'(data[16*n+:16]);
+    return sum;
+  endfunction
+
+  function automatic logic [15:0] fold(logic [31:0] sum);
+    logic [16:0] once;
+    once = 17'(sum[31:16]) + 17'(sum[15:0]);
+    return once[15:0] + 16'(once[16]);
+  endfunction
+
+  // The sum of each body, little-endian.
+  logic tap_valid_q, tap_last_q, sum_push_q, sum_first_q;
+  logic [19:0] tap_sum_q;
+  logic [31:0] body_sum_q;
+  logic [15:0] body_sum;
+  logic sum_valid, header_done;
+  logic [DataWidth-1:0] tap_mask;
+
+  for (genvar b = 0; b < KeepWidth; b++) begin : g_mask
+    assign tap_mask[8*b+:8] = {8{tap_i.keep[b]}};
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      tap_valid_q <= 1'b0;
+      sum_push_q  <= 1'b0;
+      sum_first_q <= 1'b1;
+    end else begin
+      tap_valid_q <= tap_valid_i;
+      sum_push_q  <= tap_valid_q && tap_last_q;
+      if (tap_valid_q) sum_first_q <= tap_last_q;
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    tap_sum_q  <= sum_words(tap_i.data & tap_mask);
+    tap_last_q <= tap_i.last;
+    if (tap_valid_q) body_sum_q <= (sum_first_q ? '0 : body_sum_q) + 32'(tap_sum_q);
+  end
+
+  stream_fifo #(
+    .Width(16),
+    .Depth(Packets)
+  ) u_sums (
+    .clk_i,
+    .rst_ni,
+    .valid_i(sum_push_q),
+    .ready_o(),            // as many as packets at most
+    .data_i (fold(body_sum_q)),
+    .valid_o(sum_valid),
+    .ready_i(header_done),
+    .data_o (body_sum),
+    .count_o()
+  );
+
+  logic around_valid;
+  seal_job_t around;
+  stream_fifo #(
+    .Width($bits(seal_job_t)),
+    .Depth(Packets / 2)
+  ) u_around (
+    .clk_i,
+    .rst_ni,
+    .valid_i(around_valid_i),
+    .ready_o(around_ready_o),
+    .data_i (around_i),
+    .valid_o(around_valid),
+    .ready_i(header_done),
+    .data_o (around),
+    .count_o()
+  );
+
+  // The header of the next packet, in steps: sums, folds, and with the ICV the UDP checksum.
+  typedef enum logic [2:0] {Lengths, Sums, Folds, Icv, IcvFold, Ready} step_e;
+  step_e step_q;
+  logic [15:0] esp_bytes_q, udp_bytes_q, ip_bytes_q, ip_sum_q, udp_sum_q;
+  logic [19:0] ip_parts_q;
+  logic [21:0] udp_parts_q;
+  logic [19:0] udp_all_q;
+  logic start;  // the packet that is ready goes
+
+  assign header_done = start;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      step_q <= Lengths;
+    end else begin
+      unique case (step_q)
+        Lengths: if (around_valid) step_q <= Sums;
+        Sums: step_q <= Folds;
+        Folds: step_q <= Icv;
+        // The FIFO shows the ICV and the sum of this packet: all before it have left them.
+        Icv: if (tag_valid_i && sum_valid) step_q <= IcvFold;
+        IcvFold: step_q <= Ready;
+        default: if (start) step_q <= Lengths;
+      endcase
+    end
+  end
+
+  logic [7:0] protocol;
+  logic [15:0] sum_bytes_swapped;
+  assign protocol          = around.udp ? 8'd17 : 8'd50;
+  assign sum_bytes_swapped = {body_sum[7:0], body_sum[15:8]};
+
+  logic [15:0] tag_sum;
+  assign tag_sum = fold(32'(sum_words(tag_i.icv)));
+
+  always_ff @(posedge clk_i) begin
+    if (step_q == Lengths) begin
+      esp_bytes_q <= body_bytes(around.inner_bytes) + 16'd32;
+    end
+    if (step_q == Sums) begin
+      udp_bytes_q <= esp_bytes_q + 16'd8;
+      ip_bytes_q  <= esp_bytes_q + (around.udp ? 16'd8 : 16'd0) + (around.v6 ? 16'd0 : 16'd20);
+      // All of an IPv4 header but its length.
+      ip_parts_q  <= 20'h4500 + 20'(around.tos) + 20'(around.identification) + {5'b0, around.dont_fragment, 14'b0}
+                     + 20'({around.ttl, protocol}) + 20'(around.local_address[31:16]) + 20'(around.local_address[15:0])
+                     + 20'(around.remote_address[31:16]) + 20'(around.remote_address[15:0]);
+      // Pseudo header but its length, ports, ESP header, IV.
+      udp_parts_q <= 22'(sum_words(around.local_address)) + 22'(sum_words(around.remote_address)) + 22'd17
+                     + 22'(around.local_port) + 22'(around.remote_port)
+                     + 22'(sum_words({around.spi, around.seq[31:0], around.iv}));
+    end
+    if (step_q == Folds) begin
+      ip_sum_q  <= ~fold(32'(ip_parts_q) + 32'(ip_bytes_q));
+      udp_sum_q <= fold(32'(udp_parts_q) + {15'b0, udp_bytes_q, 1'b0});
+    end
+    if (step_q == Icv) udp_all_q <= 20'(udp_sum_q) + 20'(sum_bytes_swapped) + 20'({tag_sum[7:0], tag_sum[15:8]});
+    if (step_q == IcvFold) udp_sum_q <= fold(32'(udp_all_q)) == '1 ? '1 : ~fold(32'(udp_all_q));
+  end
+
+  // The header as words in network byte order, the first in [15].
+  typedef logic [15:0][31:0] words_t;
+  words_t header;
+  logic [4:0] header_words;
+  logic [3:0][31:0] esp;
+  logic [1:0][31:0] udp;
+  assign esp = {around.spi, around.seq[31:0], around.iv};
+  assign udp = {around.local_port, around.remote_port, udp_bytes_q, around.v6 ? udp_sum_q : 16'd0};
+  always_comb begin
+    header       = '0;
+    header_words = around.v6 ? 5'd14 : 5'd9;
+    if (around.v6) begin
+      header[15] = {4'd6, around.tos, around.flow_label};
+      header[14] = {ip_bytes_q, protocol, around.ttl};
+      header[13-:4] = around.local_address;
+      header[9-:4] = around.remote_address;
+      if (around.udp) header[5:0] = {udp, esp};
+      else header[5-:4] = esp;
+    end else begin
+      header[15] = {8'h45, around.tos, ip_bytes_q};
+      header[14] = {around.identification, 1'b0, around.dont_fragment, 14'b0};
+      header[13] = {around.ttl, protocol, ip_sum_q};
+      header[12] = around.local_address[31:0];
+      header[11] = around.remote_address[31:0];
+      if (around.udp) header[10-:6] = {udp, esp};
+      else header[10-:4] = esp;
+    end
+    if (around.udp) header_words += 5'd2;
+  end
+
+  // The rotator: words that come, one to four a cycle, behind up to three that are carried.
+  typedef enum logic [2:0] {Wait, Header, Body, Tag, Flush} part_e;
+  part_e part_q;
+  words_t header_q;
+  logic [4:0] header_left_q;
+  logic [95:0] carry_q;
+  logic [1:0] carried_q;
+  logic [127:0] in_data, tag_q;
+  logic [2:0] in_words, sum_words_there;
+  logic in_valid, in_final, move, out_valid;
+  logic [223:0] joined;
+  row_t row_q;
+
+  assign move  = !valid_o || ready_i;
+  assign start = step_q == Ready && (part_q == Wait || (part_q == Flush && move));
+
+  always_comb begin
+    in_valid = 1'b0;
+    in_final = 1'b0;
+    in_words = 3'd4;
+    in_data  = body_i.data;
+    unique case (part_q)
+      Header: begin
+        in_valid = 1'b1;
+        in_data  = from_block(header_q[15-:4]);
+        in_words = header_left_q > 5'd4 ? 3'd4 : header_left_q[2:0];
+      end
+      Body: begin
+        in_valid = body_valid_i;
+        if (body_i.last) begin
+          in_words = body_i.keep[12] ? 3'd4 : body_i.keep[8] ? 3'd3 : body_i.keep[4] ? 3'd2 : 3'd1;
+        end
+      end
+      Tag: begin
+        in_valid = 1'b1;
+        in_data  = tag_q;
+        in_final = 1'b1;
+      end
+      default: ;
+    endcase
+    sum_words_there = 3'(carried_q) + in_words;  // 7 at most
+    joined          = {128'b0, carry_q} | ({96'b0, in_data} << {carried_q, 5'b0});
+    out_valid       = part_q == Flush || (in_valid && sum_words_there[2]);
+  end
+
+  assign body_ready_o = part_q == Body && move;
+  // The ICV was copied when the packet started.
+  assign tag_ready_o  = start;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      part_q  <= Wait;
+      valid_o <= 1'b0;
+    end else begin
+      if (move) valid_o <= out_valid;
+      unique case (part_q)
+        Wait: if (start) part_q <= Header;
+        Header: if (move && header_left_q <= 5'd4) part_q <= Body;
+        Body: if (move && body_valid_i && body_i.last) part_q <= Tag;
+        Tag: if (move) part_q <= sum_words_there == 3'd4 ? Wait : Flush;
+        default: if (move) part_q <= start ? Header : Wait;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (start) begin
+      header_q      <= header;
+      header_left_q <= header_words;
+      tag_q         <= tag_i.icv;
+      row_q         <= around.row;
+      carried_q     <= '0;
+      carry_q       <= '0;
+    end else if (move && in_valid) begin
+      // Words behind those that count are taken away before they are carried.
+      carried_q <= sum_words_there[1:0];
+      if (sum_words_there[2]) begin
+        carry_q <= joined[223:128] & ~('1 << {sum_words_there[1:0], 5'b0});
+      end else begin
+        carry_q <= joined[95:0] & ~('1 << {sum_words_there[1:0], 5'b0});
+      end
+      if (part_q == Header) begin
+        header_q      <= {header_q[11:0], 128'b0};
+        header_left_q <= header_left_q - 5'd4;
+      end
+    end
+    if (move) begin
+      beat_o.data <= part_q == Flush ? {32'b0, carry_q} : joined[127:0];
+      beat_o.keep <= part_q == Flush ? ~('1 << {carried_q, 2'b0}) : '1;
+      beat_o.last <= part_q == Flush || (in_final && sum_words_there == 3'd4);
+      user_o      <= '{unused: '0, row: row_q, protect: 1'b1, reason: DropNone, to_host: 1'b0};
+    end
+  end
+endmodule

@@ -1,0 +1,252 @@
+// The inbound SAD. A packet asks twice: before it is opened, when its SA and its whole sequence number are found, and once
+// its ICV was right, when its number is looked at again and taken into the window. Both sides work at the same time, on a
+// copy each of what they read; only the second writes.
+//
+// The row is the low bits of the SPI. Rows are written by the host, word 1 with the valid bit last; after reset all rows
+// are made invalid, a cycle each.
+module sa_in #(
+  parameter int unsigned Rows = 1024  // a power of two, at most 1024
+) (
+  input  logic                 clk_i,
+  input  logic                 rst_ni,
+  input  logic                 cfg_valid_i,
+  output logic                 cfg_ready_o,
+  input  esp_pkg::row_t        cfg_row_i,
+  input  logic           [5:0] cfg_word_i,
+  input  logic          [31:0] cfg_data_i,
+  // Reads a row's state for the host: {window, bytes, highest sequence number}.
+  input  logic                 snap_valid_i,
+  input  esp_pkg::row_t        snap_row_i,
+  output logic         [191:0] snap_o,
+  // Before.
+  input  logic                 valid_i,
+  output logic                 ready_o,
+  input  esp_pkg::open_ask_t   ask_i,
+  output logic                 valid_o,
+  input  logic                 ready_i,
+  output esp_pkg::drop_e       refused_o,
+  output esp_pkg::open_sa_t    sa_o,
+  // After.
+  input  logic                 commit_valid_i,
+  output logic                 commit_ready_o,
+  input  esp_pkg::row_t        commit_row_i,
+  input  logic          [63:0] commit_seq_i,
+  input  logic          [15:0] commit_bytes_i,
+  output logic                 committed_o,     // for a cycle: the answer
+  output logic                 fresh_o,
+  output logic                 event_valid_o,   // the byte lifetime ended
+  output esp_pkg::row_t        event_row_o
+);
+  import esp_pkg::*;
+  localparam int unsigned Words = 4;
+  localparam int unsigned Window = 64;
+  localparam int unsigned AddrWidth = $clog2(Rows);
+  typedef logic [AddrWidth-1:0] addr_t;
+
+  typedef struct packed {
+    logic [5:0] unused_high;
+    row_t       group;
+    logic [6:0] unused;
+    logic       no_check;
+    logic       dscp;
+    logic       unused_low;
+    logic       esn;
+    logic [1:0] unused_middle;
+    suite_e     suite;
+    logic       valid;
+  } flags_t;
+
+  typedef struct packed {
+    logic [Window-1:0] seen;
+    logic [63:0]       bytes;
+    logic [63:0]       top;
+  } row_state_t;
+
+  typedef enum logic [2:0] {Wipe, Idle, Read, Bottom, Infer, Compare, Decide, Answer} state_e;
+  state_e state_q;
+  typedef enum logic [2:0] {BackIdle, BackRead, BackHold, BackCompare, BackStore} back_e;
+  back_e back_q;
+
+  addr_t wipe_q, cfg_addr, row_addr, back_addr;
+  logic cfg_write, store;
+  assign cfg_addr    = cfg_row_i[AddrWidth-1:0];
+  assign row_addr    = ask_i.spi[AddrWidth-1:0];
+  assign cfg_ready_o = state_q != Wipe && !store;
+  assign cfg_write   = cfg_valid_i && cfg_ready_o;
+  assign ready_o     = state_q == Idle;
+  assign valid_o     = state_q == Answer;
+
+  // The host's words.
+  logic [31:0] word_q[Words];
+  logic [31:0] low_q;
+  for (genvar w = 0; w < Words; w++) begin : g_word
+    logic [31:0] mem[Rows];
+    logic write;
+    assign write = (cfg_write && cfg_word_i == 6'(w)) || (state_q == Wipe && w == 1);
+    always_ff @(posedge clk_i) begin
+      if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
+      if (state_q == Idle) word_q[w] <= mem[row_addr];
+    end
+  end
+
+  // What packets change: a copy for each side.
+  row_state_t front_mem[Rows], back_mem[Rows];
+  row_state_t front_q, back_row_q, stored;
+  addr_t store_addr;
+  logic store_any, snapping_q, snapped_q;
+  row_t back_row_number_q;
+
+  assign store_any  = store || (cfg_write && cfg_word_i == 6'd5);
+  assign store_addr = store ? back_row_number_q[AddrWidth-1:0] : cfg_addr;
+  assign back_addr  = commit_valid_i ? commit_row_i[AddrWidth-1:0] : snap_row_i[AddrWidth-1:0];
+  always_ff @(posedge clk_i) begin
+    if (store_any) begin
+      front_mem[store_addr] <= stored;
+      back_mem[store_addr]  <= stored;
+    end
+    if (state_q == Idle) front_q <= front_mem[row_addr];
+    if (back_q == BackIdle) back_row_q <= back_mem[back_addr];
+    if (cfg_write) low_q <= cfg_data_i;
+    snapped_q <= snapping_q && back_q == BackIdle && !commit_valid_i;
+    if (snapped_q) snap_o <= back_row_q;
+  end
+
+  // Before: the SA, the whole number (RFC 4303, A2.2), a first look at the window.
+  open_ask_t ask_q;
+  flags_t flags;
+  row_state_t held_q;
+  logic [63:0] bottom_q, number_q;
+  logic below_q, before_q, hard_q, fresh;
+  assign flags = flags_t'(word_q[1]);
+
+  replay_window #(
+    .Window(Window)
+  ) u_before (
+    .clk_i,
+    .off_i(flags.no_check),
+    .top_i(held_q.top),
+    .seen_i(held_q.seen),
+    .number_i(number_q),
+    .fresh_o(fresh),
+    .top_o(),
+    .seen_o()
+  );
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q <= Wipe;
+      wipe_q  <= '0;
+    end else begin
+      unique case (state_q)
+        Wipe: begin
+          wipe_q <= wipe_q + 1'b1;
+          if (wipe_q == '1) state_q <= Idle;
+        end
+        Idle: if (valid_i) state_q <= Read;
+        Read: state_q <= Bottom;
+        Bottom: state_q <= Infer;
+        Infer: state_q <= Compare;
+        Compare: state_q <= Decide;
+        Decide: state_q <= Answer;
+        default: if (ready_i) state_q <= Idle;
+      endcase
+    end
+  end
+
+  drop_e refusal;
+  always_comb begin
+    refusal = DropNone;
+    if (!flags.valid || word_q[0] != ask_q.spi) refusal = DropNoSa;
+    else if (ask_q.short_) refusal = DropShort;
+    else if (hard_q) refusal = DropLifetime;
+    else if (before_q || !fresh) refusal = DropReplay;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == Idle) ask_q <= ask_i;
+    if (state_q == Read) held_q <= front_q;
+    if (state_q == Bottom) begin
+      bottom_q <= held_q.top - 64'(Window - 1);
+      below_q  <= held_q.top < 64'(Window - 1);  // the window reaches below zero
+      hard_q   <= held_q.bytes >= {word_q[3], word_q[2]};
+    end
+    if (state_q == Infer) begin
+      // The one number with this low half in the 2^32 from the bottom on.
+      number_q <= flags.esn ? bottom_q + 64'(32'(ask_q.seq_lo - bottom_q[31:0])) : {32'b0, ask_q.seq_lo};
+    end
+    // None may lie below zero or beyond the last subspace. u_before takes two cycles from Compare on.
+    if (state_q == Compare) before_q <= flags.esn && (number_q < bottom_q) != below_q;
+  end
+  // u_before's answer is there in Answer.
+  assign refused_o = refusal;
+  assign sa_o = '{
+      suite: flags.suite,
+      row: ask_q.spi[RowWidth-1:0],
+      group: flags.group,
+      esn: flags.esn,
+      dscp: flags.dscp,
+      seq: number_q
+  };
+
+  // After: look again, and mark.
+  logic [63:0] back_seq_q, after_top;
+  logic [15:0] back_bytes_q;
+  logic [Window-1:0] after_seen;
+  logic after_fresh, no_check_q;
+  logic no_check_mem[Rows];  // of word 1
+  row_state_t back_held_q;
+  logic [63:0] limit_mem[Rows], limit_q;
+
+  replay_window #(
+    .Window(Window)
+  ) u_after (
+    .clk_i,
+    .off_i(no_check_q),
+    .top_i(back_held_q.top),
+    .seen_i(back_held_q.seen),
+    .number_i(back_seq_q),
+    .fresh_o(after_fresh),
+    .top_o(after_top),
+    .seen_o(after_seen)
+  );
+
+  assign commit_ready_o = back_q == BackIdle;
+  assign store          = back_q == BackStore && after_fresh;
+  assign stored         = store ? '{seen: after_seen, bytes: back_held_q.bytes + 64'(back_bytes_q), top: after_top}
+                                : '{seen: 64'd1, bytes: '0, top: {cfg_data_i, low_q}};
+  assign committed_o    = back_q == BackStore;
+  assign fresh_o        = after_fresh;
+  assign event_row_o    = back_row_number_q;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      back_q        <= BackIdle;
+      snapping_q    <= 1'b0;
+      event_valid_o <= 1'b0;
+    end else begin
+      if (snap_valid_i) snapping_q <= 1'b1;
+      else if (snapped_q) snapping_q <= 1'b0;
+      event_valid_o <= store && back_held_q.bytes < limit_q && stored.bytes >= limit_q;
+      unique case (back_q)
+        BackIdle: if (commit_valid_i) back_q <= BackRead;
+        BackRead: back_q <= BackHold;
+        BackHold: back_q <= BackCompare;
+        BackCompare: back_q <= BackStore;
+        default: back_q <= BackIdle;
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (cfg_write && cfg_word_i == 6'd1) no_check_mem[cfg_addr] <= cfg_data_i[8];
+    if (cfg_write && cfg_word_i == 6'd3) limit_mem[cfg_addr] <= {cfg_data_i, low_q};
+    if (back_q == BackIdle) begin
+      no_check_q        <= no_check_mem[commit_row_i[AddrWidth-1:0]];
+      limit_q           <= limit_mem[commit_row_i[AddrWidth-1:0]];
+      back_row_number_q <= commit_row_i;
+      back_seq_q        <= commit_seq_i;
+      back_bytes_q      <= commit_bytes_i;
+    end
+    if (back_q == BackRead) back_held_q <= back_row_q;
+  end
+endmodule

@@ -1,0 +1,204 @@
+// The outbound SAD: gives a packet its sequence number and all that goes around it, or refuses it. Four cycles a packet.
+//
+// Rows are in block RAM, written by the host: word 1 has the valid bit and is to be written last. After reset all rows
+// are made invalid, which takes a cycle each; nothing is taken before. The IV is the row's IV base XOR the sequence
+// number, unique because that is.
+module sa_out #(
+  parameter int unsigned Rows = 1024  // a power of two, at most 1024
+) (
+  input  logic               clk_i,
+  input  logic               rst_ni,
+  input  logic               cfg_valid_i,
+  output logic               cfg_ready_o,
+  input  esp_pkg::row_t      cfg_row_i,
+  input  logic         [5:0] cfg_word_i,
+  input  logic        [31:0] cfg_data_i,
+  // Reads a row's state for the host: {0, bytes, last sequence number}.
+  input  logic               snap_valid_i,
+  input  esp_pkg::row_t      snap_row_i,
+  output logic       [191:0] snap_o,
+  input  logic               valid_i,
+  output logic               ready_o,
+  input  esp_pkg::seal_ask_t ask_i,
+  output logic               valid_o,
+  input  logic               ready_i,
+  output esp_pkg::drop_e     refused_o,
+  output esp_pkg::seal_job_t job_o,
+  output logic               event_valid_o,
+  output esp_pkg::event_e    event_o
+);
+  import esp_pkg::*;
+  localparam int unsigned Words = 20;
+  localparam int unsigned AddrWidth = $clog2(Rows);
+  typedef logic [AddrWidth-1:0] addr_t;
+
+  typedef struct packed {
+    logic [6:0] unused;
+    logic       copy_label;
+    logic [7:0] ttl;
+    logic [5:0] dscp;
+    logic       dscp_fixed;
+    logic       ecn_clear;
+    logic [1:0] df;           // 0 copy, 1 set, 2 clear
+    logic       esn;
+    logic       v6;
+    logic       udp;
+    suite_e     suite;
+    logic       valid;
+  } flags_t;
+
+  typedef enum logic [2:0] {Wipe, Idle, Read, Check, Decide, Answer} state_e;
+  state_e state_q;
+  addr_t wipe_q, row_addr, cfg_addr;
+  seal_ask_t ask_q;
+  logic store, snapping_q, snapped_q, first_refusal_q;
+
+  assign cfg_addr    = cfg_row_i[AddrWidth-1:0];
+  assign ready_o     = state_q == Idle;
+  assign valid_o     = state_q == Answer;
+  assign store       = valid_o && ready_i && (refused_o == DropNone || first_refusal_q);
+  assign cfg_ready_o = state_q != Wipe && !store;
+  assign row_addr    = ask_i.row[AddrWidth-1:0];
+
+  logic cfg_write;
+  assign cfg_write = cfg_valid_i && cfg_ready_o;
+
+  // The host's words.
+  logic [31:0] word_q[Words];
+  logic [31:0] low_q;  // the low half of what is committed with the high one
+  for (genvar w = 0; w < Words; w++) begin : g_word
+    logic [31:0] mem[Rows];
+    logic write;
+    if (w == 1) begin : g_flags
+      assign write = (cfg_write && cfg_word_i == 6'(w)) || state_q == Wipe;
+    end else begin : g_other
+      assign write = cfg_write && cfg_word_i == 6'(w);
+    end
+    always_ff @(posedge clk_i) begin
+      if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
+      if (state_q == Idle) word_q[w] <= mem[row_addr];
+    end
+  end
+
+  // What packets change. A row whose limit was reported is not reported again.
+  logic [64:0] numbers[Rows];  // {reported, last sequence number}
+  logic [63:0] bytes[Rows];
+  logic [64:0] number_q, number_d;
+  logic [63:0] bytes_q, bytes_d;
+  addr_t state_addr, read_addr;
+  assign state_addr = store ? ask_q.row[AddrWidth-1:0] : cfg_addr;
+  assign read_addr  = state_q == Idle ? (valid_i ? row_addr : snap_row_i[AddrWidth-1:0]) : ask_q.row[AddrWidth-1:0];
+  always_ff @(posedge clk_i) begin
+    if (store || (cfg_write && cfg_word_i == 6'd21)) begin
+      numbers[state_addr] <= store ? number_d : {1'b0, cfg_data_i, low_q};
+    end
+    if ((store && refused_o == DropNone) || (cfg_write && cfg_word_i == 6'd23)) begin
+      bytes[state_addr] <= store ? bytes_d : {cfg_data_i, low_q};
+    end
+    number_q <= numbers[read_addr];
+    bytes_q  <= bytes[read_addr];
+    if (cfg_write) low_q <= cfg_data_i;
+    snapped_q <= snapping_q && state_q == Idle && !valid_i;
+    if (snapped_q) snap_o <= {64'b0, bytes_q, number_q[63:0]};
+  end
+
+  flags_t flags;
+  logic [63:0] seq_last_q, bytes_last_q, limit, soft_limit, bytes_limit, seq_q, iv_q;
+  logic [15:0] outer_bytes_q;
+  logic ended_q, hard_seq_q, hard_bytes_q, soft_q, too_big_q, reported_q;
+  logic [15:0] identification_q, identification_d;
+  drop_e refusal;
+
+  assign flags       = flags_t'(word_q[1]);
+  assign limit       = {word_q[15], word_q[14]};
+  assign soft_limit  = {word_q[17], word_q[16]};
+  assign bytes_limit = {word_q[19], word_q[18]};
+
+  always_comb begin
+    refusal = DropNone;
+    if (!flags.valid) refusal = DropNoSa;
+    else if (too_big_q) refusal = DropTooBig;
+    else if (hard_seq_q || hard_bytes_q) refusal = DropLifetime;
+    else if (ended_q) refusal = DropSequenceEnd;
+  end
+
+  assign number_d         = {reported_q || refused_o != DropNone, refused_o == DropNone ? seq_q : seq_last_q};
+  assign bytes_d          = bytes_last_q + 64'(ask_q.bytes);
+  assign identification_d = identification_q == '1 ? 16'd1 : identification_q + 16'd1;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q          <= Wipe;
+      wipe_q           <= '0;
+      snapping_q       <= 1'b0;
+      identification_q <= '0;
+      event_valid_o    <= 1'b0;
+    end else begin
+      event_valid_o <= 1'b0;
+      if (snap_valid_i) snapping_q <= 1'b1;
+      else if (snapped_q) snapping_q <= 1'b0;
+      unique case (state_q)
+        Wipe: begin
+          wipe_q <= wipe_q + 1'b1;
+          if (wipe_q == '1) state_q <= Idle;
+        end
+        Idle: if (valid_i) state_q <= Read;
+        Read: state_q <= Check;
+        Check: state_q <= Decide;
+        Decide: begin
+          state_q <= Answer;
+          if (refusal == DropNone) identification_q <= identification_d;
+        end
+        default: begin
+          if (ready_i) state_q <= Idle;
+          event_valid_o <= ready_i && ((refused_o == DropNone && soft_q) || first_refusal_q);
+        end
+      endcase
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q == Idle) ask_q <= ask_i;
+    if (state_q == Read) begin
+      seq_last_q    <= number_q[63:0];
+      seq_q         <= number_q[63:0] + 1'b1;
+      reported_q    <= number_q[64];
+      bytes_last_q  <= bytes_q;
+      outer_bytes_q <= body_bytes(ask_q.bytes) + (flags.v6 ? 16'd72 : 16'd52) + (flags.udp ? 16'd8 : 16'd0);
+    end
+    if (state_q == Check) begin
+      ended_q      <= seq_last_q >= (flags.esn ? 64'hffff_ffff_ffff_fffe : 64'hffff_ffff);
+      hard_seq_q   <= seq_last_q >= limit;
+      hard_bytes_q <= bytes_last_q >= bytes_limit;
+      soft_q       <= seq_q == soft_limit;
+      too_big_q    <= word_q[2][15:0] != '0 && outer_bytes_q > word_q[2][15:0];
+      iv_q         <= {word_q[13], word_q[12]} ^ seq_q;
+    end
+    if (state_q == Decide) begin
+      refused_o       <= refusal;
+      first_refusal_q <= refusal inside {DropLifetime, DropSequenceEnd} && !reported_q;
+      event_o         <= refusal == DropLifetime ? EventHard : refusal == DropSequenceEnd ? EventSequence : EventSoft;
+      job_o <= '{
+          suite: flags.suite,
+          row: ask_q.row,
+          esn: flags.esn,
+          spi: word_q[0],
+          seq: seq_q,
+          iv: iv_q,
+          inner_bytes: ask_q.bytes,
+          inner_v6: ask_q.v6,
+          v6: flags.v6,
+          udp: flags.udp,
+          dont_fragment: (flags.df == 2'd0 && ask_q.dont_fragment) || flags.df == 2'd1,
+          tos: {flags.dscp_fixed ? flags.dscp : ask_q.tos[7:2], flags.ecn_clear ? 2'b00 : ask_q.tos[1:0]},
+          ttl: flags.ttl,
+          flow_label: flags.copy_label && ask_q.v6 ? ask_q.flow_label : '0,
+          identification: identification_d,
+          local_port: word_q[3][31:16],
+          remote_port: word_q[3][15:0],
+          local_address: {word_q[7], word_q[6], word_q[5], word_q[4]},
+          remote_address: {word_q[11], word_q[10], word_q[9], word_q[8]}
+      };
+    end
+  end
+endmodule
