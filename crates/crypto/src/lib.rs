@@ -13,6 +13,7 @@ mod ccm;
 mod cipher;
 pub mod cpu;
 mod des;
+pub mod device_key;
 pub mod dh;
 pub mod engine;
 mod esp;

@@ -27,6 +27,7 @@ const UNSAFE_PLACES: &[&str] = &[
     "crates/crypto/benches/engine/limits.rs",
     "crates/crypto/benches/engine/peer.rs",
     "crates/crypto-c/src/",
+    "crates/fpga/src/simulated/pins.rs",
     "crates/gateway/src/io/",
     "crates/testkit/src/guard.rs",
 ];

@@ -1,0 +1,410 @@
+//! The driver of the core.
+
+use esplanade_crypto::device_key::{DeviceKey, Suite};
+
+use crate::device::{BusError, Device};
+use crate::policy::Entry;
+use crate::regs::{self, key_row, lane_counters, policy_entry, sa_snapshot};
+use crate::ring::{Port, Ring};
+use crate::sa::{InboundSa, OutboundSa};
+
+/// Direction of a half of the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    Outbound,
+    Inbound,
+}
+
+/// Where a lane's part of the map is.
+struct Places {
+    enable: u32,
+    counters: u32,
+    snapshot: u32,
+    snapshot_request: u32,
+    options: u32,
+    policies: u32,
+    sas: u32,
+    keys: u32,
+}
+
+impl Lane {
+    const fn places(self) -> Places {
+        match self {
+            Self::Outbound => Places {
+                enable: regs::CONTROL_OUT_ENABLE,
+                counters: regs::OUT_COUNTERS,
+                snapshot: regs::OUT_SNAPSHOT,
+                snapshot_request: regs::OUT_SNAPSHOT_REQUEST,
+                options: regs::OUT_CONTROL,
+                policies: regs::OUT_POLICIES,
+                sas: regs::OUT_SAS,
+                keys: regs::OUT_KEYS,
+            },
+            Self::Inbound => Places {
+                enable: regs::CONTROL_IN_ENABLE,
+                counters: regs::IN_COUNTERS,
+                snapshot: regs::IN_SNAPSHOT,
+                snapshot_request: regs::IN_SNAPSHOT_REQUEST,
+                options: regs::IN_CONTROL,
+                policies: regs::IN_POLICIES,
+                sas: regs::IN_SAS,
+                keys: regs::IN_KEYS,
+            },
+        }
+    }
+}
+
+/// Why the driver could not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CoreError {
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error("this is no ESP core, or one with another register map: {id:#x}, version {version:#x}")]
+    Unknown { id: u32, version: u32 },
+    #[error("the device shares too little memory")]
+    Memory,
+    #[error("the core has no room for {wanted} policy entries, only for {room}")]
+    Policies { wanted: usize, room: usize },
+    #[error("the core has no row {0} for an SA")]
+    NoRow(u32),
+}
+
+type Result<T> = std::result::Result<T, CoreError>;
+
+/// What became of the packets of a lane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub packets: u32,
+    pub bytes: u64,
+    /// By reason, as `drop_e` numbers them in `rtl/esp_pkg.sv`; the first is no reason.
+    pub drops: [u32; DROPS],
+}
+
+const DROPS: usize = (lane_counters::DROP_NOT_PROTECTED / 4) as usize + 1;
+
+/// What an SA has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Last one used, or highest one seen.
+    pub sequence: u64,
+    pub bytes: u64,
+    /// Inbound only: bit 0 is the highest number seen.
+    pub window: u64,
+}
+
+/// Something that the core wants software to hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreEvent {
+    pub kind: u8,
+    pub lane: Lane,
+    pub row: u16,
+}
+
+/// How a packet left the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Not the core's to deal with.
+    pub to_host: bool,
+    /// Why, as `drop_e` numbers it.
+    pub reason: u8,
+    /// An SA's row, if one has protected or opened the packet.
+    pub sa: Option<u16>,
+}
+
+impl Facts {
+    fn of_user(user: u32) -> Self {
+        Self {
+            to_host: user & 1 == 1,
+            reason: (user >> 1 & 31) as u8,
+            sa: (user >> 6 & 1 == 1).then_some((user >> 7 & 0x3ff) as u16),
+        }
+    }
+}
+
+/// A core that software drives through registers and rings.
+#[derive(Debug)]
+pub struct Core<D> {
+    device: D,
+    outbound: [Ring; 2],
+    inbound: [Ring; 2],
+    policies_max: usize,
+    sas_max: u32,
+    enabled: u32,
+    /// What the policy tables hold.
+    policies: [Vec<Entry>; 2],
+    cut: u64,
+}
+
+impl<D: Device> Core<D> {
+    /// Finds out what the core is, and starts its rings. Both lanes are off.
+    pub fn open(mut device: D) -> Result<Self> {
+        let id = device.read(regs::ID)?;
+        let version = device.read(regs::VERSION)?;
+        if id != regs::ID_VALUE || (version ^ regs::VERSION_VALUE) & regs::VERSION_MAJOR_MASK != 0 {
+            return Err(CoreError::Unknown { id, version });
+        }
+        device.write(regs::CONTROL, 0)?;
+        let capabilities = device.read(regs::CAPABILITIES)?;
+        let memory = device.memory();
+        let ring = |port| Ring::new(port, memory.clone()).ok_or(CoreError::Memory);
+        let mut core = Self {
+            outbound: [ring(Port::OutboundIn)?, ring(Port::OutboundOut)?],
+            inbound: [ring(Port::InboundIn)?, ring(Port::InboundOut)?],
+            device,
+            policies_max: (capabilities & regs::CAPABILITIES_POLICIES_MASK) as usize,
+            sas_max: (capabilities & regs::CAPABILITIES_SAS_MASK) >> regs::CAPABILITIES_SAS_SHIFT,
+            enabled: 0,
+            policies: [Vec::new(), Vec::new()],
+            cut: 0,
+        };
+        for [to, from] in [&mut core.outbound, &mut core.inbound] {
+            to.start(&mut core.device)?;
+            from.start(&mut core.device)?;
+            from.fill(&mut core.device)?;
+        }
+        for lane in [Lane::Outbound, Lane::Inbound] {
+            for row in 0..core.policies_max {
+                core.clear_policy(lane, row)?;
+            }
+        }
+        Ok(core)
+    }
+
+    pub fn device(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    /// Rows of each table of SAs.
+    pub fn sas_max(&self) -> u32 {
+        self.sas_max
+    }
+
+    /// Packets that were longer than a buffer, and dropped.
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// Takes frames, or leaves them waiting.
+    pub fn enable(&mut self, lane: Lane, on: bool) -> Result<()> {
+        let bit = lane.places().enable;
+        let enabled = if on {
+            self.enabled | bit
+        } else {
+            self.enabled & !bit
+        };
+        self.device.write(regs::CONTROL, enabled)?;
+        self.enabled = enabled;
+        Ok(())
+    }
+
+    /// Packets that the core leaves to software come to the host, and are not dropped.
+    pub fn exceptions(&mut self, lane: Lane, to_host: bool) -> Result<()> {
+        let options = lane.places().options;
+        Ok(self.device.write(options, u32::from(to_host))?)
+    }
+
+    /// Replaces a lane's policies; the first one that matches decides. The lane stands still meanwhile, so that no packet
+    /// meets one half of each.
+    pub fn set_policies(&mut self, lane: Lane, entries: &[Entry]) -> Result<()> {
+        if entries.len() > self.policies_max {
+            return Err(CoreError::Policies {
+                wanted: entries.len(),
+                room: self.policies_max,
+            });
+        }
+        let was_on = self.enabled & lane.places().enable != 0;
+        self.enable(lane, false)?;
+        let former = std::mem::take(&mut self.policies[lane as usize]);
+        for (row, entry) in entries.iter().enumerate() {
+            if former.get(row) != Some(entry) {
+                self.write_policy(lane, row, entry)?;
+            }
+        }
+        for row in entries.len()..former.len() {
+            self.clear_policy(lane, row)?;
+        }
+        self.policies[lane as usize] = entries.to_vec();
+        self.enable(lane, was_on)
+    }
+
+    fn write_policy(&mut self, lane: Lane, row: usize, entry: &Entry) -> Result<()> {
+        let base = lane.places().policies + regs::ROW_STRIDE * row as u32;
+        for (index, word) in (0..).zip(entry.words()) {
+            self.device.write(base + 4 * index, word)?;
+        }
+        let commit = base + policy_entry::COMMIT;
+        Ok(self.device.write(commit, policy_entry::COMMIT_VALID)?)
+    }
+
+    fn clear_policy(&mut self, lane: Lane, row: usize) -> Result<()> {
+        let base = lane.places().policies + regs::ROW_STRIDE * row as u32;
+        Ok(self.device.write(base + policy_entry::COMMIT, 0)?)
+    }
+
+    fn row(&self, lane: Lane, row: u32) -> Result<(u32, u32)> {
+        if row >= self.sas_max {
+            return Err(CoreError::NoRow(row));
+        }
+        let (places, offset) = (lane.places(), regs::ROW_STRIDE * row);
+        Ok((places.sas + offset, places.keys + offset))
+    }
+
+    /// The row that an inbound SA has: where its packets look for it.
+    pub fn inbound_row(spi: u32) -> u32 {
+        spi % regs::IN_SAS_ROWS
+    }
+
+    /// Puts an SA into a row. What was there seals nothing any more from the first write on, and the new one does only
+    /// after the last.
+    pub fn install_outbound(&mut self, row: u32, sa: &OutboundSa, key: &DeviceKey) -> Result<()> {
+        let flags = sa.flags(key.suite);
+        self.install(Lane::Outbound, row, key, &sa.words(), flags)
+    }
+
+    /// As [`Self::install_outbound`]; the SPI says which row.
+    pub fn install_inbound(&mut self, sa: &InboundSa, key: &DeviceKey) -> Result<()> {
+        let (row, flags) = (Self::inbound_row(sa.spi), sa.flags(key.suite));
+        self.install(Lane::Inbound, row, key, &sa.words(), flags)
+    }
+
+    fn install(
+        &mut self,
+        lane: Lane,
+        row: u32,
+        key: &DeviceKey,
+        words: &[(u32, u32)],
+        flags: u32,
+    ) -> Result<()> {
+        // Flags are the second word of either table.
+        const FLAGS: u32 = regs::outbound_sa::FLAGS;
+        const { assert!(FLAGS == regs::inbound_sa::FLAGS) };
+        let (sa, keys) = self.row(lane, row)?;
+        self.device.write(sa + FLAGS, 0)?;
+        let parts = [
+            (key_row::AES, key.aes()),
+            (key_row::AUTHENTICATION, key.authentication()),
+            (key_row::SALT, &[key.salt()]),
+        ];
+        for (offset, part) in parts {
+            for (index, word) in (0..).zip(part) {
+                self.device.write(keys + offset + 4 * index, *word)?;
+            }
+        }
+        for (offset, word) in words {
+            self.device.write(sa + offset, *word)?;
+        }
+        Ok(self.device.write(sa + FLAGS, flags)?)
+    }
+
+    /// Takes an SA out and overwrites its keys.
+    pub fn remove(&mut self, lane: Lane, row: u32) -> Result<()> {
+        let (sa, keys) = self.row(lane, row)?;
+        self.device.write(sa + regs::outbound_sa::FLAGS, 0)?;
+        Ok(self.device.write(keys + key_row::WIPE, 1)?)
+    }
+
+    /// Changes an outbound SA that is installed; its key, sequence numbers and byte count go on. Meanwhile its packets find
+    /// no SA.
+    pub fn change_outbound(&mut self, row: u32, sa: &OutboundSa, suite: Suite) -> Result<()> {
+        let (base, _) = self.row(Lane::Outbound, row)?;
+        let flags = base + regs::outbound_sa::FLAGS;
+        self.device.write(flags, 0)?;
+        for (offset, word) in sa.words() {
+            if offset < regs::outbound_sa::SEQUENCE_LOW {
+                self.device.write(base + offset, word)?;
+            }
+        }
+        Ok(self.device.write(flags, sa.flags(suite))?)
+    }
+
+    /// What an SA has done so far.
+    pub fn snapshot(&mut self, lane: Lane, row: u32) -> Result<Snapshot> {
+        self.row(lane, row)?;
+        let places = lane.places();
+        self.device.write(places.snapshot_request, row)?;
+        let mut pair = |low: u32| -> Result<u64> {
+            let low = places.snapshot + low;
+            let value = u64::from(self.device.read(low)?);
+            Ok(value | u64::from(self.device.read(low + 4)?) << 32)
+        };
+        let mut snapshot = Snapshot {
+            sequence: pair(sa_snapshot::SEQUENCE_LOW)?,
+            bytes: pair(sa_snapshot::BYTES_LOW)?,
+            window: 0,
+        };
+        if lane == Lane::Inbound {
+            snapshot.window = pair(sa_snapshot::WINDOW_LOW)?;
+        }
+        Ok(snapshot)
+    }
+
+    pub fn counters(&mut self, lane: Lane) -> Result<Counters> {
+        let base = lane.places().counters;
+        let mut counters = Counters {
+            packets: self.device.read(base + lane_counters::PACKETS)?,
+            ..Counters::default()
+        };
+        for (reason, count) in (1..).zip(counters.drops.iter_mut().skip(1)) {
+            *count = self.device.read(base + 4 * reason)?;
+        }
+        let low = self.device.read(base + lane_counters::BYTES_LOW)?;
+        let high = self.device.read(base + lane_counters::BYTES_HIGH)?;
+        counters.bytes = u64::from(high) << 32 | u64::from(low);
+        Ok(counters)
+    }
+
+    /// The oldest event that was not yet taken.
+    pub fn next_event(&mut self) -> Result<Option<CoreEvent>> {
+        let word = self.device.read(regs::NEXT_EVENT)?;
+        let kind = (word & regs::NEXT_EVENT_KIND_MASK) >> regs::NEXT_EVENT_KIND_SHIFT;
+        let inbound = word & regs::NEXT_EVENT_LANE != 0;
+        Ok((kind != 0).then_some(CoreEvent {
+            kind: kind as u8,
+            lane: if inbound {
+                Lane::Inbound
+            } else {
+                Lane::Outbound
+            },
+            row: (word & regs::NEXT_EVENT_ROW_MASK) as u16,
+        }))
+    }
+
+    /// Whether events were lost since this was last asked.
+    pub fn events_lost(&mut self) -> Result<bool> {
+        let lost = regs::IRQ_STATUS_EVENT_LOST;
+        let status = self.device.read(regs::IRQ_STATUS)?;
+        if status & lost != 0 {
+            self.device.write(regs::IRQ_STATUS, lost)?;
+        }
+        Ok(status & lost != 0)
+    }
+
+    /// Gives a lane a packet. False if it cannot take it now.
+    pub fn send(&mut self, lane: Lane, packet: &[u8]) -> Result<bool> {
+        let [to, _] = match lane {
+            Lane::Outbound => &mut self.outbound,
+            Lane::Inbound => &mut self.inbound,
+        };
+        Ok(to.send(&mut self.device, packet)?)
+    }
+
+    /// The next packet that a lane gives, in `packet`.
+    pub fn receive(&mut self, lane: Lane, packet: &mut Vec<u8>) -> Result<Option<Facts>> {
+        let [_, from] = match lane {
+            Lane::Outbound => &mut self.outbound,
+            Lane::Inbound => &mut self.inbound,
+        };
+        while let Some(arrived) = from.receive(&mut self.device, packet)? {
+            if !arrived.cut {
+                return Ok(Some(Facts::of_user(arrived.user)));
+            }
+            self.cut += 1;
+        }
+        Ok(None)
+    }
+
+    /// Lets a device work that only works when it is called.
+    pub fn work(&mut self) {
+        self.device.work();
+    }
+}
