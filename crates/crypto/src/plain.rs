@@ -21,6 +21,10 @@ unsafe impl<const N: usize> Plain for [u32; N] {}
 // SAFETY: as above.
 unsafe impl<const N: usize> Plain for [u64; N] {}
 
+// SAFETY: as above.
+#[cfg(target_arch = "x86_64")]
+unsafe impl Plain for std::arch::x86_64::__m128i {}
+
 /// Overwrites `value` with zeros, which the compiler does not leave out.
 pub(crate) fn cleanse<T: Plain>(value: &mut T) {
     // SAFETY: the pointer is valid for the size of T, and zeros are a valid T.

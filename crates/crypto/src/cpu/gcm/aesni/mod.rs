@@ -13,8 +13,8 @@
 //! The tricks, by number:
 //!
 //! 1. *Sums are reduced once*, of up to nine products.
-//! 2. *Three multiplications* for a product (Karatsuba). A multiplication takes as long as four rounds of a block, so a
-//!    fourth one would take longer than all fourteen. The context has both halves of each power added.
+//! 2. *Three multiplications* for a product (Karatsuba): a core that does two rounds a cycle takes two cycles for each, so
+//!    four would take longer than fourteen rounds. The context has both halves of each power added.
 //! 3. *Hash between the rounds.* Each round of a group has the product of one other block in it: when opening of the same
 //!    group; when sealing of the one before, across packets too. The compiler would put one long chain behind the other,
 //!    and a core's schedulers are too small to see so far: the order is that of `asm!` blocks, which it leaves alone.
@@ -25,6 +25,7 @@ use std::arch::x86_64::*;
 use super::frame::{self, Frame};
 use super::key::Key;
 use super::order::Queue;
+use crate::plain::cleanse;
 use blocks::*;
 
 mod blocks;
@@ -380,9 +381,12 @@ unsafe fn messages<F: Frame, const N: usize, const K: usize, const LONG: bool, c
             }
         }
     }
-    if let Some(unhashed) = unhashed {
+    if let Some(unhashed) = &mut unhashed {
         // SAFETY: the caller's promise.
         unsafe { unhashed.finish(products::<K>(&unhashed.blocks)) }
+        // They tell the key: the hash of known blocks, and what the ICV is masked with.
+        cleanse(&mut unhashed.blocks.first);
+        cleanse(&mut unhashed.mask);
     }
 }
 
