@@ -95,7 +95,7 @@ module hmac_pool
     assign beat = '{data: data, keep: ~(~KeepWidth'(1) << bytes), last: last};
 
     logic [127:0] rest;
-    hmac_unit u_hmac (
+    hmac_unit u_unit (
       .clk_i,
       .rst_ni,
       .cmd_valid_i(cmd_valid_q && cmd_unit_q == unit_t'(i)),

@@ -89,7 +89,6 @@ async def reset_in_the_middle(dut):
         assert await run(dut, blocks) == [transformed(*block, opens) for block in blocks]
 
 
-@pytest.mark.parametrize("opens", (0, 1))
-@pytest.mark.parametrize("triple", (0, 1))
+@pytest.mark.parametrize(("opens", "triple"), ((0, 0), (0, 1), (1, 1)))
 def test_des_core(opens, triple):
     bench.run("des_core", {"Open": opens, "Triple": triple})
