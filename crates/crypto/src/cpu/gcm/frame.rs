@@ -26,7 +26,7 @@ pub(super) trait Frame {
 /// Blocks of a message, block 0 among them.
 #[inline(always)]
 pub(super) fn blocks(text_len: usize) -> usize {
-    1 + text_len.div_ceil(16)
+    (text_len + 31) / 16
 }
 
 /// An ESP packet, with its IV (RFC 4106) or with the sequence number for it (RFC 8750).

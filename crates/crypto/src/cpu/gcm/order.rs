@@ -14,6 +14,17 @@ const AHEAD: usize = 16;
 /// Shapes are numbers below this one.
 pub(super) const SHAPES: usize = 128;
 
+/// The numbers of packets that have one shape: as they are.
+const IN_A_ROW: [u8; PACKETS] = {
+    let mut numbers = [0; PACKETS];
+    let mut at = 0;
+    while at < PACKETS {
+        numbers[at] = at as u8;
+        at += 1;
+    }
+    numbers
+};
+
 /// Packets by number, those of a shape next to each other.
 pub(super) struct Order {
     numbers: [u8; PACKETS],
@@ -28,22 +39,39 @@ impl Order {
     #[inline(always)]
     pub(super) fn new(shape_of: impl ExactSizeIterator<Item = u8>) -> Self {
         let mut order = Self {
-            numbers: [0; PACKETS],
+            numbers: IN_A_ROW,
             count: 0,
             runs: [(0, 0); SHAPES],
             run_count: 0,
         };
         let mut shapes = [u8::MAX; PACKETS];
-        let mut present = 0u128;
+        let mut count = 0;
         for (slot, shape) in shapes.iter_mut().zip(shape_of) {
             *slot = shape;
+            count += 1;
+        }
+        let alike = shapes[..count]
+            .iter()
+            .fold((!0, 0), |(all, any), shape| (all & shape, any | shape));
+        if alike.0 == alike.1 {
+            order.count = count;
+            order.runs[0] = (shapes[0], count as u8);
+            order.run_count = 1;
+        } else {
+            order.sort(&shapes, count);
+        }
+        order
+    }
+
+    fn sort(&mut self, shapes: &[u8; PACKETS], count: usize) {
+        let mut present = 0u128;
+        for shape in &shapes[..count] {
             present |= 1 << shape;
         }
         while present != 0 {
-            order.push_run(&shapes, present.trailing_zeros() as u8);
+            self.push_run(shapes, present.trailing_zeros() as u8);
             present &= present - 1;
         }
-        order
     }
 
     #[inline(always)]
@@ -71,16 +99,15 @@ impl Order {
     /// A queue of the packets from place `next` on.
     #[inline(always)]
     pub(super) fn queue<'a, F: Frame>(&'a self, frames: &'a [F], next: usize) -> Queue<'a, F> {
+        assert!(self.count <= frames.len());
         let mut queue = Queue {
             frames,
-            numbers: &self.numbers[..self.count],
-            next,
+            numbers: &self.numbers[next..self.count],
             fetched: std::ptr::null(),
         };
         if next == 0 {
-            for at in 0..AHEAD {
-                queue.fetch(at);
-            }
+            let first = queue.numbers.len().min(AHEAD);
+            queue.fetch(&queue.numbers[..first]);
         }
         queue
     }
@@ -104,8 +131,8 @@ fn equal(bytes: &[u8; 64], value: u8) -> u64 {
 /// Hands out the packets of a batch in order.
 pub(super) struct Queue<'a, F> {
     frames: &'a [F],
+    /// Of those that are left.
     numbers: &'a [u8],
-    next: usize,
     fetched: *const Key,
 }
 
@@ -113,25 +140,42 @@ impl<'a, F: Frame> Queue<'a, F> {
     /// The next packet and its number. There must be one.
     #[inline(always)]
     pub(super) fn take(&mut self) -> (usize, &'a F) {
-        let number = usize::from(self.numbers[self.next]);
-        self.fetch(self.next + AHEAD);
-        self.next += 1;
-        (number, &self.frames[number])
+        let ([number], [frame]) = self.take_some();
+        (number, frame)
     }
 
-    /// Has the processor fetch a key context, unless it just did: neighbours often have the same key, which is then at hand.
+    /// The next packets and their numbers. There must be as many.
     #[inline(always)]
-    fn fetch(&mut self, at: usize) {
-        let Some(&number) = self.numbers.get(at) else {
-            return;
-        };
-        let key: *const Key = self.frames[usize::from(number)].key();
-        if key != self.fetched {
-            self.fetched = key;
-            for line in 0..size_of::<Key>() / 64 {
-                let address = key.cast::<i8>().wrapping_add(64 * line);
-                // SAFETY: part of the baseline of x86_64, and no access.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
+    pub(super) fn take_some<const P: usize>(&mut self) -> ([usize; P], [&'a F; P]) {
+        if let Some(ahead) = self.numbers.get(AHEAD..AHEAD + P) {
+            self.fetch(ahead);
+        }
+        let (next, left) = self.numbers.split_at(P);
+        self.numbers = left;
+        let mut numbers = [0; P];
+        let mut frames = [&self.frames[0]; P];
+        for p in 0..P {
+            numbers[p] = usize::from(next[p]);
+            // SAFETY: the numbers are less than their count, and there are as many frames.
+            frames[p] = unsafe { self.frames.get_unchecked(numbers[p]) };
+        }
+        (numbers, frames)
+    }
+
+    /// Has the processor fetch key contexts, each unless it just did: neighbours often have the same key, which is then at hand.
+    #[inline(always)]
+    fn fetch(&mut self, numbers: &[u8]) {
+        for &number in numbers {
+            // SAFETY: as in `take_some`.
+            let frame = unsafe { self.frames.get_unchecked(usize::from(number)) };
+            let key: *const Key = frame.key();
+            if key != self.fetched {
+                self.fetched = key;
+                for line in 0..size_of::<Key>() / 64 {
+                    let address = key.cast::<i8>().wrapping_add(64 * line);
+                    // SAFETY: part of the baseline of x86_64, and no access.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
+                }
             }
         }
     }

@@ -52,7 +52,7 @@ pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i)
             }
             sum.add_product(blocks_of, powers(key, blocks, z));
         }
-        hash = _mm512_zextsi128_si512(fold(sum.reduce()));
+        hash = _mm512_zextsi128_si512(lane(fold(&[sum.reduce()]), 0));
         at += 16 * blocks;
         left -= blocks;
     }
@@ -65,6 +65,6 @@ pub(in super::super) unsafe fn authenticate(key: &Key, row: &Row, mask: __m128i)
         }
         sum.add_product(blocks, powers(key, left + 1, z));
     }
-    let hash = _mm512_zextsi128_si512(fold(sum.reduce()));
+    let hash = _mm512_zextsi128_si512(lane(fold(&[sum.reduce()]), 0));
     _mm_xor_si128(_mm512_castsi512_si128(reverse(hash)), mask)
 }

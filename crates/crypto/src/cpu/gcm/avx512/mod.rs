@@ -22,16 +22,19 @@
 //!
 //!    Masks keep loads and stores off what is not the message's, before the text and behind it.
 //! 2. *Lanes are added last.* Each lane is a Horner scheme of its own in H^16; all four are reduced at once.
-//! 3. *Lengths by Horner.* A full group needs all sixteen powers; (hash + lengths)·H does without a seventeenth.
-//! 4. *The mask in the sum.* Reduction passes the high half on as it is, so `stream[0]` is added there, before.
-//! 5. *Hash behind.* A group is encrypted while the one before is hashed, between the rounds, across packets too:
-//!    the schedulers of a core are too small to find so much to do by themselves.
-//! 6. *Rounds in assembler.* The compiler would load round keys early, run out of registers and put the states one
+//! 3. *Lengths behind the text*, in the lane of the last vector that it leaves, if it leaves one. Else they take a
+//!    step of their own, (hash + lengths)·H: the context has no seventeenth power for a full group.
+//! 4. *Hash behind.* A group is encrypted while the one before is hashed, between the rounds, across packets too:
+//!    the schedulers of a core are too small to find so much to do by themselves. Only packets of one or two vectors
+//!    need no help: with them, what counts is how many instructions a packet takes.
+//! 5. *Rounds in assembler.* The compiler would load round keys early, run out of registers and put the states one
 //!    behind the other. It leaves the order of `asm!` blocks alone: a round is one, and an empty one pins a hash.
-//! 7. *ICVs of four packets* are summed and reversed together, by a transposition.
-//! 8. *Three multiplications* for a product in long packets (Karatsuba), and groups of eight vectors: an AES round of
-//!    eight takes as long as its latency, and the multiplications of eight hide under their rounds. The powers of H
-//!    that the context has no room for are made for each key in turn.
+//! 6. *ICVs of four packets* are summed by a transposition, before they are reduced if there are four, and masked
+//!    together.
+//! 7. *Three multiplications* for a product (Karatsuba): one takes as long as four rounds of a vector.
+//! 8. *Groups of eight vectors* in long packets: an AES round of eight takes as long as its latency, and the
+//!    multiplications of eight hide under their rounds. The powers of H that the context has no room for are made for
+//!    each key in turn. Up to eleven vectors are encrypted as one group instead.
 
 use std::arch::x86_64::*;
 
@@ -91,20 +94,74 @@ impl Front for Esp<'_, false> {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn with_aad(&self, first: __m512i) -> __m512i {
-        let esn = self.key().esn();
-        let reversed = _mm512_shuffle_epi8(first, load(&REVERSE_ESP.0[usize::from(esn)]));
-        _mm512_mask_set1_epi32(reversed, u16::from(esn) << 2, self.sequence_high() as i32)
+        if self.key().esn() {
+            let reversed = _mm512_shuffle_epi8(first, load(&REVERSE_ESP.0[1]));
+            _mm512_mask_set1_epi32(reversed, 1 << 2, self.sequence_high() as i32)
+        } else {
+            _mm512_shuffle_epi8(first, load(&REVERSE_ESP.0[0]))
+        }
+    }
+}
+
+/// A message with what its frame would find out again and again.
+struct Message<'a, F> {
+    frame: &'a F,
+    key: &'a Key,
+    /// Where block 0 is, or would be.
+    source: *const u8,
+    target: *mut u8,
+    text_len: usize,
+}
+
+impl<F> Clone for Message<'_, F> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Message<'_, F> {}
+
+impl<'a, F: Frame> Message<'a, F> {
+    #[inline(always)]
+    fn of(frame: &'a F) -> Self {
+        Self {
+            frame,
+            key: frame.key(),
+            source: frame.source().wrapping_sub(16),
+            target: frame.target().wrapping_sub(16),
+            text_len: frame.text_len(),
+        }
+    }
+
+    #[inline(always)]
+    fn blocks(&self) -> usize {
+        blocks(self.text_len)
+    }
+
+    /// A bit for each byte of the last vector that is the message's.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn last_bytes(&self, vectors: usize) -> u64 {
+        let len = 16 + self.text_len - VECTOR_LEN * (vectors - 1);
+        _bzhi_u64(ALL, len as u32)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn lengths(&self) -> __m512i {
+        lengths(self.text_len, self.frame.aad_bits())
     }
 }
 
 /// The counter blocks of a message without their counters, with round 0 done.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-fn without_counter<F: Front>(frame: &F) -> __m512i {
+fn without_counter<F: Front>(message: &Message<F>) -> __m512i {
     // SAFETY: reads a round key; the message is valid.
     unsafe {
-        let round_0 = _mm_load_si128(frame.key().round_keys()[0].as_ptr().cast());
-        _mm512_xor_si512(_mm512_broadcast_i32x4(round_0), frame.nonces())
+        let round_0 = _mm_load_si128(message.key.round_keys()[0].as_ptr().cast());
+        _mm512_xor_si512(_mm512_broadcast_i32x4(round_0), message.frame.nonces())
     }
 }
 
@@ -112,6 +169,7 @@ fn without_counter<F: Front>(frame: &F) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 fn first_states<const N: usize>(without_counter: __m512i) -> [__m512i; N] {
+    const { assert!(N <= COUNTERS.0.len()) };
     let mut states = [without_counter; N];
     for (state, counters) in states.iter_mut().zip(&COUNTERS.0) {
         // SAFETY: 64 bytes.
@@ -129,19 +187,13 @@ fn first_states<const N: usize>(without_counter: __m512i) -> [__m512i; N] {
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply<F: Front, const SEAL: bool>(
-    frame: &F,
+    message: &Message<F>,
     at: usize,
     mask: u64,
     stream: __m512i,
 ) -> __m512i {
-    let from = frame
-        .source()
-        .wrapping_sub(16)
-        .wrapping_add(VECTOR_LEN * at);
-    let to = frame
-        .target()
-        .wrapping_sub(16)
-        .wrapping_add(VECTOR_LEN * at);
+    let from = message.source.wrapping_add(VECTOR_LEN * at);
+    let to = message.target.wrapping_add(VECTOR_LEN * at);
     // SAFETY: the caller's promise.
     unsafe {
         let before = _mm512_maskz_loadu_epi8(mask, from.cast());
@@ -158,13 +210,16 @@ unsafe fn apply<F: Front, const SEAL: bool>(
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_first<F: Front, const SEAL: bool>(
-    frame: &F,
+    message: &Message<F>,
     text: u64,
     stream: __m512i,
 ) -> __m512i {
     let stream = _mm512_maskz_mov_epi8(text & !LANE_0, stream);
     // SAFETY: the caller's promise.
-    unsafe { frame.with_aad(apply::<F, SEAL>(frame, 0, text & F::MASK, stream)) }
+    unsafe {
+        let first = apply::<F, SEAL>(message, 0, text & F::MASK, stream);
+        message.frame.with_aad(first)
+    }
 }
 
 /// A vector in the middle, as the hash takes it.
@@ -174,12 +229,12 @@ unsafe fn apply_first<F: Front, const SEAL: bool>(
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_whole<F: Front, const SEAL: bool>(
-    frame: &F,
+    message: &Message<F>,
     at: usize,
     stream: __m512i,
 ) -> __m512i {
     // SAFETY: the caller's promise.
-    reverse(unsafe { apply::<F, SEAL>(frame, at, ALL, stream) })
+    reverse(unsafe { apply::<F, SEAL>(message, at, ALL, stream) })
 }
 
 /// The last vector, as the hash takes it.
@@ -189,29 +244,15 @@ unsafe fn apply_whole<F: Front, const SEAL: bool>(
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 unsafe fn apply_last<F: Front, const SEAL: bool>(
-    frame: &F,
+    message: &Message<F>,
     at: usize,
     text: u64,
     stream: __m512i,
 ) -> __m512i {
     let stream = _mm512_maskz_mov_epi8(text, stream);
     // SAFETY: the caller's promise.
-    reverse(unsafe { apply::<F, SEAL>(frame, at, text, stream) })
-}
-
-/// A bit for each byte of the last vector that is the message's.
-#[inline]
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-fn last_bytes<F: Frame>(frame: &F, vectors: usize) -> u64 {
-    let len = 16 + frame.text_len() - VECTOR_LEN * (vectors - 1);
-    _bzhi_u64(ALL, len as u32)
-}
-
-/// The stream's lane 0, as the hash takes it.
-#[inline]
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-fn icv_mask(stream: __m512i) -> __m512i {
-    _mm512_maskz_shuffle_epi8(LANE_0, stream, load(&REVERSE.0))
+    let last = reverse(unsafe { apply::<F, SEAL>(message, at, text, stream) });
+    with_lengths(last, message.text_len, message.frame.aad_bits())
 }
 
 /// Writes the ICV, or compares it.
@@ -220,45 +261,48 @@ fn icv_mask(stream: __m512i) -> __m512i {
 /// The message is valid.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-unsafe fn finish<F: Frame, const SEAL: bool>(frame: &F, icv: __m128i) -> bool {
-    let mask = frame.key().icv_mask();
+unsafe fn finish<F: Frame, const SEAL: bool>(message: &Message<F>, icv: __m128i) -> bool {
+    let mask = message.key.icv_mask();
+    let at = message.frame.icv();
     // SAFETY: only the ICV is read or written.
     unsafe {
         if SEAL {
-            _mm_mask_storeu_epi8(frame.icv().cast(), mask, icv);
+            _mm_mask_storeu_epi8(at.cast(), mask, icv);
             true
         } else {
-            let sent = _mm_maskz_loadu_epi8(mask, frame.icv().cast());
+            let sent = _mm_maskz_loadu_epi8(mask, at.cast());
             _mm_mask_cmpneq_epi8_mask(mask, sent, icv) == 0
         }
     }
 }
 
-/// The hash of the last group's text and the lengths, plus the ICV's mask; in four lanes, whose sum is the ICV.
+/// The hash of the last group's text and the lengths.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-fn hash_last<F: Frame>(frame: &F, cipher: [__m512i; GROUP], mask: __m512i) -> __m512i {
-    let key = frame.key();
-    let blocks = blocks(frame.text_len());
-    let first = blocks - LANES * (blocks.div_ceil(LANES) - GROUP);
+fn hash_last<F: Frame>(message: &Message<F>, cipher: [__m512i; GROUP]) -> Sum {
+    let (key, blocks) = (message.key, message.blocks());
+    let apart = lengths_apart(message.text_len);
+    let first = blocks - LANES * (blocks.div_ceil(LANES) - GROUP) + usize::from(!apart);
     // Vector 0 waits for the hash of the group before, so it comes last.
     let mut sum = Sum::product(cipher[1], powers(key, first, 1));
     sum.add_product(cipher[2], powers(key, first, 2));
     sum.add_product(cipher[3], powers(key, first, 3));
     sum.add_product(cipher[0], powers(key, first, 0));
-    let hash = _mm512_xor_si512(sum.reduce(), lengths(frame));
-    let mut sum = Sum::product(hash, power(key, 1));
-    sum.add_high(mask);
-    sum.reduce()
+    if apart {
+        let hash = _mm512_xor_si512(sum.reduce(), message.lengths());
+        sum = Sum::product(hash, power(key, 1));
+    }
+    sum
 }
 
-/// `P` packets of `Z` vectors each whose ciphertext is there and whose hash is not (trick 5).
+/// `P` packets of `Z` vectors each whose ciphertext is there and whose hash is not (trick 4).
 struct Unhashed<'a, F, const P: usize, const Z: usize> {
-    frames: [&'a F; P],
+    messages: [Message<'a, F>; P],
     numbers: [usize; P],
     /// As the hash takes it.
     cipher: [[__m512i; Z]; P],
-    masks: [__m512i; P],
+    /// The ICVs' masks: lane `p` that of packet `p`.
+    masks: __m512i,
 }
 
 impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
@@ -269,7 +313,7 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn new<const SEAL: bool>(
-        frames: [&'a F; P],
+        messages: [Message<'a, F>; P],
         numbers: [usize; P],
         stream: &[[__m512i; Z]; P],
     ) -> Self {
@@ -277,77 +321,86 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
         let mut cipher = [[zero; Z]; P];
         let mut masks = [zero; P];
         for p in 0..P {
-            let (frame, stream, cipher) = (frames[p], &stream[p], &mut cipher[p]);
-            let end = last_bytes(frame, Z);
-            masks[p] = icv_mask(stream[0]);
+            let (message, stream, cipher) = (&messages[p], &stream[p], &mut cipher[p]);
+            let end = message.last_bytes(Z);
+            masks[p] = stream[0];
             // SAFETY: the caller's promise.
             unsafe {
                 let in_first = if Z == 1 { end } else { ALL };
-                cipher[0] = apply_first::<F, SEAL>(frame, in_first, stream[0]);
+                cipher[0] = apply_first::<F, SEAL>(message, in_first, stream[0]);
                 for z in 1..Z {
                     cipher[z] = if z < Z - 1 {
-                        apply_whole::<F, SEAL>(frame, z, stream[z])
+                        apply_whole::<F, SEAL>(message, z, stream[z])
                     } else {
-                        apply_last::<F, SEAL>(frame, z, end, stream[z])
+                        apply_last::<F, SEAL>(message, z, end, stream[z])
                     };
                 }
             }
+            if Z == 1 {
+                cipher[0] = with_lengths(cipher[0], message.text_len, message.frame.aad_bits());
+            }
         }
         Self {
-            frames,
+            messages,
             numbers,
             cipher,
-            masks,
+            masks: first_lanes(&masks),
         }
     }
 
-    /// Four lanes whose sum is the ICV of packet `p`.
+    /// The hash of packet `p`.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    fn hash(&self, p: usize) -> __m512i {
-        let (frame, cipher) = (self.frames[p], &self.cipher[p]);
-        let key = frame.key();
+    fn hash(&self, p: usize) -> Sum {
+        let (message, cipher) = (&self.messages[p], &self.cipher[p]);
+        let key = message.key;
         if Z < GROUP {
-            let first = blocks(frame.text_len()) + 1;
-            let mut sum = Sum::product(lengths(frame), power(key, 1));
-            for (z, &cipher) in cipher.iter().enumerate() {
+            let first = message.blocks() + 1;
+            let mut sum = Sum::product(cipher[0], powers(key, first, 0));
+            for (z, &cipher) in cipher.iter().enumerate().skip(1) {
                 sum.add_product(cipher, powers(key, first, z));
             }
-            sum.add_high(self.masks[p]);
-            return sum.reduce();
-        }
-        let (before, last) = cipher.split_at(Z - GROUP);
-        let mut last = [last[0], last[1], last[2], last[3]];
-        if Z > GROUP {
-            let mut sum = Sum::product(before[0], power(key, LANES * before.len()));
-            for z in 1..before.len() {
-                sum.add_product(before[z], power(key, LANES * (before.len() - z)));
+            if lengths_apart(message.text_len) {
+                sum.add_product(message.lengths(), power(key, 1));
             }
-            last[0] = _mm512_xor_si512(last[0], sum.reduce());
+            return sum;
         }
-        hash_last(frame, last, self.masks[p])
+        // Groups of which the first may be short, as Horner has it; the last one has powers of its own.
+        let mut hash = _mm512_setzero_si512();
+        let mut at = 0;
+        while at + GROUP < Z {
+            let vectors = (Z - at - 1) % GROUP + 1;
+            let first = _mm512_xor_si512(cipher[at], hash);
+            let mut sum = Sum::product(first, power(key, LANES * vectors));
+            for z in 1..vectors {
+                sum.add_product(cipher[at + z], power(key, LANES * (vectors - z)));
+            }
+            hash = sum.reduce();
+            at += vectors;
+        }
+        let mut last = [cipher[Z - 4], cipher[Z - 3], cipher[Z - 2], cipher[Z - 1]];
+        last[0] = _mm512_xor_si512(last[0], hash);
+        hash_last(message, last)
     }
 
     /// # Safety
     /// The messages are valid.
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    unsafe fn finish<const SEAL: bool>(&self, hashes: &[__m512i; P], authentic: &mut [bool]) {
-        let mut icvs = [_mm_setzero_si128(); P];
-        if let (&[a, b, c, d], [of_a, of_b, of_c, of_d]) = (&hashes[..], &mut icvs[..]) {
-            let four = reverse(fold_four(a, b, c, d));
-            *of_a = _mm512_castsi512_si128(four);
-            *of_b = _mm512_extracti32x4_epi32::<1>(four);
-            *of_c = _mm512_extracti32x4_epi32::<2>(four);
-            *of_d = _mm512_extracti32x4_epi32::<3>(four);
+    unsafe fn finish<const SEAL: bool>(&self, hashes: &[Sum; P], authentic: &mut [bool]) {
+        let hashes = if P == 4 {
+            Sum::fold(hashes).reduce()
         } else {
-            for (icv, &hash) in icvs.iter_mut().zip(hashes) {
-                *icv = _mm512_castsi512_si128(reverse(_mm512_zextsi128_si512(fold(hash))));
+            let mut reduced = [_mm512_setzero_si512(); P];
+            for p in 0..P {
+                reduced[p] = hashes[p].reduce();
             }
-        }
+            fold(&reduced)
+        };
+        let icvs = _mm512_xor_si512(reverse(hashes), self.masks);
         for p in 0..P {
             // SAFETY: the caller's promise.
-            let same = unsafe { finish::<F, SEAL>(self.frames[p], icvs[p]) };
+            let same = unsafe { finish::<F, SEAL>(&self.messages[p], lane(icvs, p)) };
             if !SEAL {
                 authentic[self.numbers[p]] = same;
             }
@@ -355,7 +408,56 @@ impl<'a, F: Front, const P: usize, const Z: usize> Unhashed<'a, F, P, Z> {
     }
 }
 
-/// Packets of `Z` vectors each, `P` at a time.
+/// Packets of `Z` vectors each, `P` at a time: so short that the processor finds work in the next ones by itself.
+///
+/// # Safety
+/// The CPU has the features, `count` messages are in the queue, valid and of that shape.
+#[inline(never)]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
+    queue: &mut Queue<F>,
+    count: usize,
+    rounds: usize,
+    authentic: &mut [bool],
+) {
+    for _ in 0..count / P {
+        let (numbers, frames) = queue.take_some::<P>();
+        let mut messages = [Message::of(frames[0]); P];
+        let mut states = [[_mm512_setzero_si512(); Z]; P];
+        for p in 0..P {
+            messages[p] = Message::of(frames[p]);
+            states[p] = first_states(without_counter(&messages[p]));
+        }
+        macro_rules! rounds {
+            ($($at:literal)+) => {
+                $(for p in 0..P {
+                    round::<$at, Z>(messages[p].key, &mut states[p]);
+                })+
+            };
+        }
+        rounds!(1 2 3 4 5 6 7 8 9);
+        if rounds > 10 {
+            rounds!(10 11);
+        }
+        if rounds > 12 {
+            rounds!(12 13);
+        }
+        for p in 0..P {
+            last_round(messages[p].key, rounds, &mut states[p]);
+        }
+        let mut hashes = [Sum::zero(); P];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let packets = Unhashed::new::<SEAL>(messages, numbers, &states);
+            for (p, hash) in hashes.iter_mut().enumerate() {
+                *hash = packets.hash(p);
+            }
+            packets.finish::<SEAL>(&hashes, authentic)
+        }
+    }
+}
+
+/// Packets of `Z` vectors each, `P` at a time, the hash behind (trick 4).
 ///
 /// # Safety
 /// The CPU has the features, `count` messages are in the queue, valid and of that shape.
@@ -370,29 +472,29 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
     let zero = _mm512_setzero_si512();
     let mut before: Option<Unhashed<F, P, Z>> = None;
     for _ in 0..count / P {
-        let (number, frame) = queue.take();
-        let (mut numbers, mut frames) = ([number; P], [frame; P]);
+        let (numbers, frames) = queue.take_some::<P>();
+        let mut messages = [Message::of(frames[0]); P];
         for p in 1..P {
-            (numbers[p], frames[p]) = queue.take();
+            messages[p] = Message::of(frames[p]);
         }
         let mut states = [[zero; Z]; P];
         for p in 0..P {
-            states[p] = first_states(without_counter(frames[p]));
+            states[p] = first_states(without_counter(&messages[p]));
         }
         macro_rules! rounds {
             ($($at:literal)+) => {
                 $(for p in 0..P {
-                    round::<$at, Z>(frames[p].key(), &mut states[p]);
+                    round::<$at, Z>(messages[p].key, &mut states[p]);
                 })+
             };
         }
         if let Some(before) = &before {
-            let mut hashes = [zero; P];
+            let mut hashes = [Sum::zero(); P];
             macro_rules! hash {
                 ($p:literal) => {
                     if $p < P {
                         hashes[$p % P] = before.hash($p % P);
-                        pin(&mut hashes[$p % P]);
+                        hashes[$p % P].pin();
                     }
                 };
             }
@@ -417,13 +519,13 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
             rounds!(12 13);
         }
         for p in 0..P {
-            last_round(frames[p].key(), rounds, &mut states[p]);
+            last_round(messages[p].key, rounds, &mut states[p]);
         }
         // SAFETY: the caller's promise.
-        before = Some(unsafe { Unhashed::new::<SEAL>(frames, numbers, &states) });
+        before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states) });
     }
     if let Some(before) = before {
-        let mut hashes = [zero; P];
+        let mut hashes = [Sum::zero(); P];
         for (p, hash) in hashes.iter_mut().enumerate() {
             *hash = before.hash(p);
         }
@@ -432,7 +534,7 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
     }
 }
 
-/// Packets of more than [`WIDE`] vectors: `A` in the first group, `W` in the others, [`GROUP`] or [`WIDE`].
+/// Packets of more vectors than [`short`] is for: `A` in the first group, `W` in the others, [`GROUP`] or [`WIDE`].
 ///
 /// # Safety
 /// As [`short`].
@@ -449,9 +551,9 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
     let mut before: Option<Unhashed<F, 1, W>> = None;
     for _ in 0..count {
         let (number, frame) = queue.take();
-        let key = frame.key();
-        let vectors = blocks(frame.text_len()).div_ceil(LANES);
-        let without_counter = without_counter(frame);
+        let message = Message::of(frame);
+        let (key, vectors) = (message.key, message.blocks().div_ceil(LANES));
+        let without_counter = without_counter(&message);
 
         let mut states = first_states::<A>(without_counter);
         macro_rules! rounds {
@@ -481,12 +583,12 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
         }
         // The first group's vectors are the last of these: zeros before them leave a hash as it is.
         let mut cipher = [_mm512_setzero_si512(); W];
-        let mask = icv_mask(states[0]);
+        let mask = states[0];
         // SAFETY: the caller's promise.
         unsafe {
-            cipher[W - A] = apply_first::<F, SEAL>(frame, ALL, states[0]);
+            cipher[W - A] = apply_first::<F, SEAL>(&message, ALL, states[0]);
             for z in 1..A {
-                cipher[W - A + z] = apply_whole::<F, SEAL>(frame, z, states[z]);
+                cipher[W - A + z] = apply_whole::<F, SEAL>(&message, z, states[z]);
             }
         }
 
@@ -494,13 +596,13 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
         let mut at = A;
         while at < vectors {
             let mut states: [_; W] = counters.next_states(without_counter);
-            let mut sum = WideSum::new();
+            let mut sum = Sum::zero();
             macro_rules! rounds_and_products {
                 ($($at:literal $z:literal,)+) => {
                     $(
                         rounds!(states: $at);
                         if $z < W {
-                            sum.add_product(cipher[$z % W], &powers.0, WIDE - W + $z % W);
+                            sum.add_wide(cipher[$z % W], &powers.0, WIDE - W + $z % W);
                         }
                     )+
                 };
@@ -514,23 +616,23 @@ unsafe fn long<F: Front, const A: usize, const W: usize, const SEAL: bool>(
             // SAFETY: the caller's promise.
             unsafe {
                 for z in 0..W - 1 {
-                    cipher[z] = apply_whole::<F, SEAL>(frame, at + z, states[z]);
+                    cipher[z] = apply_whole::<F, SEAL>(&message, at + z, states[z]);
                 }
                 let z = W - 1;
                 cipher[z] = if at + W == vectors {
-                    apply_last::<F, SEAL>(frame, at + z, last_bytes(frame, vectors), states[z])
+                    apply_last::<F, SEAL>(&message, at + z, message.last_bytes(vectors), states[z])
                 } else {
-                    apply_whole::<F, SEAL>(frame, at + z, states[z])
+                    apply_whole::<F, SEAL>(&message, at + z, states[z])
                 };
             }
             cipher[0] = _mm512_xor_si512(cipher[0], hash);
             at += W;
         }
         before = Some(Unhashed {
-            frames: [frame],
+            messages: [message],
             numbers: [number],
             cipher: [cipher],
-            masks: [mask],
+            masks: mask,
         });
     }
     if let Some(before) = before {
@@ -597,17 +699,17 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     // SAFETY: the caller's promise.
     unsafe {
         match shape {
-            0 => short::<F, 4, 1, SEAL>(queue, count, rounds, authentic),
-            1 => short::<F, 4, 2, SEAL>(queue, count, rounds, authentic),
+            0 => tiny::<F, 4, 1, SEAL>(queue, count, rounds, authentic),
+            1 => tiny::<F, 4, 2, SEAL>(queue, count, rounds, authentic),
             2 => short::<F, 2, 3, SEAL>(queue, count, rounds, authentic),
             3 => short::<F, 2, 4, SEAL>(queue, count, rounds, authentic),
-            4 => short::<F, 1, 5, SEAL>(queue, count, rounds, authentic),
+            4 => short::<F, 2, 5, SEAL>(queue, count, rounds, authentic),
             5 => short::<F, 1, 6, SEAL>(queue, count, rounds, authentic),
             6 => short::<F, 1, 7, SEAL>(queue, count, rounds, authentic),
             7 => short::<F, 1, 8, SEAL>(queue, count, rounds, authentic),
-            8 => long::<F, 1, 4, SEAL>(queue, count, rounds, authentic),
-            9 => long::<F, 2, 4, SEAL>(queue, count, rounds, authentic),
-            10 => long::<F, 3, 4, SEAL>(queue, count, rounds, authentic),
+            8 => short::<F, 1, 9, SEAL>(queue, count, rounds, authentic),
+            9 => short::<F, 1, 10, SEAL>(queue, count, rounds, authentic),
+            10 => short::<F, 1, 11, SEAL>(queue, count, rounds, authentic),
             11 => long::<F, 4, 4, SEAL>(queue, count, rounds, authentic),
             12 => long::<F, 1, 8, SEAL>(queue, count, rounds, authentic),
             13 => long::<F, 2, 8, SEAL>(queue, count, rounds, authentic),
@@ -620,10 +722,11 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
         }
         // What does not fill a group of packets.
         match shape {
-            0 => short::<F, 1, 1, SEAL>(queue, count % 4, rounds, authentic),
-            1 => short::<F, 1, 2, SEAL>(queue, count % 4, rounds, authentic),
+            0 => tiny::<F, 1, 1, SEAL>(queue, count % 4, rounds, authentic),
+            1 => tiny::<F, 1, 2, SEAL>(queue, count % 4, rounds, authentic),
             2 => short::<F, 1, 3, SEAL>(queue, count % 2, rounds, authentic),
             3 => short::<F, 1, 4, SEAL>(queue, count % 2, rounds, authentic),
+            4 => short::<F, 1, 5, SEAL>(queue, count % 2, rounds, authentic),
             _ => {}
         }
     }

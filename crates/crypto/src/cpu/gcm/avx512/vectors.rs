@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::super::frame::Frame;
+use super::super::frame::blocks;
 use super::super::key::{Key, POLYNOMIAL, POWERS};
 use crate::plain::Plain;
 
@@ -52,78 +52,33 @@ pub(super) static REVERSE_ESP: Aligned<[[u8; 64]; 2]> = Aligned({
     orders
 });
 
-/// The counters 1 … 32 where a counter block has them, in network order.
-pub(super) static COUNTERS: Aligned<[[u32; 16]; 8]> = Aligned({
-    let mut counters = [[0; 16]; 8];
+/// The most vectors that are encrypted at once.
+const VECTORS: usize = 3 * GROUP;
+
+/// The counters from 1 on where a counter block has them, in network order.
+pub(super) static COUNTERS: Aligned<[[u32; 16]; VECTORS]> = Aligned({
+    let mut counters = [[0; 16]; VECTORS];
     let mut at = 0;
-    while at < 32 {
+    while at < LANES * VECTORS {
         counters[at / LANES][at % LANES * 4 + 3] = (at as u32 + 1).swap_bytes();
         at += 1;
     }
     counters
 });
 
-/// Products yet to be reduced: high·x^128 + middle·x^64 + low, in four lanes.
+/// Products yet to be reduced, of three multiplications each (trick 7): high·x^128 + middle·x^64 + low in four lanes, with
+/// cross = (high half + low half)·(high half + low half) = high + middle + low.
 #[derive(Clone, Copy)]
 pub(super) struct Sum {
     high: __m512i,
-    middle: __m512i,
+    cross: __m512i,
     low: __m512i,
 }
 
 impl Sum {
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn product(blocks: __m512i, powers: __m512i) -> Self {
-        let one = _mm512_clmulepi64_epi128::<0x01>(blocks, powers);
-        let other = _mm512_clmulepi64_epi128::<0x10>(blocks, powers);
-        Self {
-            high: _mm512_clmulepi64_epi128::<0x11>(blocks, powers),
-            middle: _mm512_xor_si512(one, other),
-            low: _mm512_clmulepi64_epi128::<0x00>(blocks, powers),
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn add_product(&mut self, blocks: __m512i, powers: __m512i) {
-        let one = _mm512_clmulepi64_epi128::<0x01>(blocks, powers);
-        let other = _mm512_clmulepi64_epi128::<0x10>(blocks, powers);
-        self.middle = xor3(self.middle, one, other);
-        self.add_high(_mm512_clmulepi64_epi128::<0x11>(blocks, powers));
-        let low = _mm512_clmulepi64_epi128::<0x00>(blocks, powers);
-        self.low = _mm512_xor_si512(self.low, low);
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn add_high(&mut self, high: __m512i) {
-        self.high = _mm512_xor_si512(self.high, high);
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn reduce(self) -> __m512i {
-        let polynomial = _mm512_set1_epi64(POLYNOMIAL);
-        let folded = _mm512_clmulepi64_epi128::<0x00>(self.low, polynomial);
-        let middle = xor3(self.middle, swap_halves(self.low), folded);
-        let folded = _mm512_clmulepi64_epi128::<0x00>(middle, polynomial);
-        xor3(self.high, swap_halves(middle), folded)
-    }
-}
-
-/// Products yet to be reduced, of three multiplications each (trick 8); with
-/// cross = (high half + low half)·(high half + low half) = high + middle + low.
-pub(super) struct WideSum {
-    high: __m512i,
-    cross: __m512i,
-    low: __m512i,
-}
-
-impl WideSum {
-    #[inline]
-    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn new() -> Self {
+    pub(super) fn zero() -> Self {
         let zero = _mm512_setzero_si512();
         Self {
             high: zero,
@@ -132,29 +87,82 @@ impl WideSum {
         }
     }
 
-    /// Adds the product of vector `at` of a group, here and not later (trick 6).
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-    pub(super) fn add_product(&mut self, blocks: __m512i, by: &WidePowers, at: usize) {
-        let power = broadcast(&by.powers[at]);
-        let halves = broadcast(&by.halves[at]);
-        let high = _mm512_clmulepi64_epi128::<0x11>(blocks, power);
-        let low = _mm512_clmulepi64_epi128::<0x00>(blocks, power);
-        let cross = _mm512_clmulepi64_epi128::<0x00>(add_halves(blocks), halves);
-        self.high = _mm512_xor_si512(self.high, high);
-        self.low = _mm512_xor_si512(self.low, low);
-        self.cross = _mm512_xor_si512(self.cross, cross);
+    fn of(blocks: __m512i, powers: __m512i, halves: __m512i) -> Self {
+        Self {
+            high: _mm512_clmulepi64_epi128::<0x11>(blocks, powers),
+            cross: _mm512_clmulepi64_epi128::<0x00>(add_halves(blocks), halves),
+            low: _mm512_clmulepi64_epi128::<0x00>(blocks, powers),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn product(blocks: __m512i, powers: __m512i) -> Self {
+        Self::of(blocks, powers, add_halves(powers))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    fn add(&mut self, other: Self) {
+        self.high = _mm512_xor_si512(self.high, other.high);
+        self.cross = _mm512_xor_si512(self.cross, other.cross);
+        self.low = _mm512_xor_si512(self.low, other.low);
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn add_product(&mut self, blocks: __m512i, powers: __m512i) {
+        self.add(Self::product(blocks, powers));
+    }
+
+    /// Adds the product of vector `at` of a group, here and not later (trick 5).
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn add_wide(&mut self, blocks: __m512i, by: &WidePowers, at: usize) {
+        let (powers, halves) = (broadcast(&by.powers[at]), broadcast(&by.halves[at]));
+        self.add(Self::of(blocks, powers, halves));
+        self.pin();
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn pin(&mut self) {
         pin(&mut self.high);
-        pin(&mut self.low);
         pin(&mut self.cross);
+        pin(&mut self.low);
     }
 
     #[inline]
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     pub(super) fn reduce(self) -> __m512i {
         let Self { high, cross, low } = self;
-        let middle = xor3(cross, high, low);
-        Sum { high, middle, low }.reduce()
+        let polynomial = _mm512_set1_epi64(POLYNOMIAL);
+        let folded = _mm512_clmulepi64_epi128::<0x00>(low, polynomial);
+        let middle = xor3(xor3(cross, high, low), swap_halves(low), folded);
+        let folded = _mm512_clmulepi64_epi128::<0x00>(middle, polynomial);
+        xor3(high, swap_halves(middle), folded)
+    }
+
+    /// Lane `p` of the result has the sum of the lanes of the sum `p`, for each of the up to four.
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+    pub(super) fn fold<const P: usize>(sums: &[Self; P]) -> Self {
+        let zero = _mm512_setzero_si512();
+        let (mut high, mut cross, mut low) = ([zero; P], [zero; P], [zero; P]);
+        for p in 0..P {
+            Self {
+                high: high[p],
+                cross: cross[p],
+                low: low[p],
+            } = sums[p];
+        }
+        Self {
+            high: fold(&high),
+            cross: fold(&cross),
+            low: fold(&low),
+        }
     }
 }
 
@@ -255,8 +263,41 @@ pub(super) fn lane_0([low, high]: [u64; 2]) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn lengths<F: Frame>(frame: &F) -> __m512i {
-    lane_0([frame.text_len() as u64 * 8, frame.aad_bits()])
+pub(super) fn lengths(text_len: usize, aad_bits: u64) -> __m512i {
+    lane_0([text_len as u64 * 8, aad_bits])
+}
+
+/// By the number of lanes with text in the last vector, the lane behind them: the low half of it, and the high one.
+static BEHIND: Aligned<[[[u64; 8]; 2]; LANES]> = Aligned({
+    let mut lanes = [[[0; 8]; 2]; LANES];
+    let mut used = 1;
+    while used < LANES {
+        lanes[used][0][2 * used] = !0;
+        lanes[used][1][2 * used + 1] = !0;
+        used += 1;
+    }
+    lanes
+});
+
+/// The last vector with the lengths behind the text, if that leaves a lane (trick 3).
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn with_lengths(last: __m512i, text_len: usize, aad_bits: u64) -> __m512i {
+    let [low, high] = &BEHIND.0[blocks(text_len) % LANES];
+    // SAFETY: 64 bytes each.
+    let (low, high) = unsafe {
+        let low = _mm512_load_si512(low.as_ptr().cast());
+        (low, _mm512_load_si512(high.as_ptr().cast()))
+    };
+    // a | b & c
+    let last = _mm512_ternarylogic_epi64::<0xf8>(last, _mm512_set1_epi64(text_len as i64 * 8), low);
+    _mm512_ternarylogic_epi64::<0xf8>(last, _mm512_set1_epi64(aad_bits as i64), high)
+}
+
+/// Whether the lengths have a vector of their own.
+#[inline(always)]
+pub(super) fn lengths_apart(text_len: usize) -> bool {
+    blocks(text_len).is_multiple_of(LANES)
 }
 
 /// H^`power` in each lane.
@@ -276,23 +317,7 @@ pub(super) fn powers(key: &Key, first: usize, at: usize) -> __m512i {
     unsafe { _mm512_loadu_si512(from.cast()) }
 }
 
-/// The sum of the lanes.
-#[inline]
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn fold(lanes: __m512i) -> __m128i {
-    let (low, high) = (
-        _mm512_castsi512_si256(lanes),
-        _mm512_extracti64x4_epi64::<1>(lanes),
-    );
-    let pair = _mm256_xor_si256(low, high);
-    let (low, high) = (
-        _mm256_castsi256_si128(pair),
-        _mm256_extracti128_si256::<1>(pair),
-    );
-    _mm_xor_si128(low, high)
-}
-
-/// The sums of the lanes of each, in four lanes (trick 7).
+/// Lane `p` of the result is the sum of the lanes of vector `p`, for each of the up to four (trick 6).
 ///
 /// ```text
 ///     a0 a1 b2 b3 + a2 a3 b0 b1 = ab,   of c and d likewise   = cd
@@ -300,22 +325,53 @@ pub(super) fn fold(lanes: __m512i) -> __m128i {
 /// ```
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) fn fold_four(a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> __m512i {
-    let ab = _mm512_xor_si512(
-        _mm512_mask_blend_epi64(0xf0, a, b),
-        _mm512_shuffle_i64x2::<0b01_00_11_10>(a, b),
-    );
-    let cd = _mm512_xor_si512(
-        _mm512_mask_blend_epi64(0xf0, c, d),
-        _mm512_shuffle_i64x2::<0b01_00_11_10>(c, d),
-    );
+pub(super) fn fold<const P: usize>(vectors: &[__m512i; P]) -> __m512i {
+    let (a, b, c, d) = (vectors[0], vectors[1 % P], vectors[2 % P], vectors[3 % P]);
+    let ab = fold_halves(a, b);
+    let cd = if P > 2 { fold_halves(c, d) } else { ab };
     _mm512_xor_si512(
         _mm512_shuffle_i64x2::<0b10_00_10_00>(ab, cd),
         _mm512_shuffle_i64x2::<0b11_01_11_01>(ab, cd),
     )
 }
 
-/// One AES instruction for each state, with the round key at an offset from an address (trick 6).
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn fold_halves(a: __m512i, b: __m512i) -> __m512i {
+    _mm512_xor_si512(
+        _mm512_mask_blend_epi64(0xf0, a, b),
+        _mm512_shuffle_i64x2::<0b01_00_11_10>(a, b),
+    )
+}
+
+/// Lane 0 of each of up to four vectors.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn first_lanes<const P: usize>(vectors: &[__m512i; P]) -> __m512i {
+    let mut lanes = vectors[0];
+    if P > 1 {
+        lanes = _mm512_inserti32x4::<1>(lanes, _mm512_castsi512_si128(vectors[1 % P]));
+    }
+    if P > 2 {
+        lanes = _mm512_inserti32x4::<2>(lanes, _mm512_castsi512_si128(vectors[2 % P]));
+        lanes = _mm512_inserti32x4::<3>(lanes, _mm512_castsi512_si128(vectors[3 % P]));
+    }
+    lanes
+}
+
+/// A lane by number.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+pub(super) fn lane(lanes: __m512i, number: usize) -> __m128i {
+    match number {
+        0 => _mm512_castsi512_si128(lanes),
+        1 => _mm512_extracti32x4_epi32::<1>(lanes),
+        2 => _mm512_extracti32x4_epi32::<2>(lanes),
+        _ => _mm512_extracti32x4_epi32::<3>(lanes),
+    }
+}
+
+/// One AES instruction for each state, with the round key at an offset from an address (trick 5).
 macro_rules! with_round_key {
     ($instruction:literal, $key:expr, $at:expr, $($state:ident)+) => {{
         #[allow(unused_assignments)]
@@ -373,7 +429,7 @@ pub(super) fn last_round<const N: usize>(key: &Key, rounds: usize, states: &mut 
     with_round_key_all!("vaesenclast", last, 0, states);
 }
 
-/// Has the compiler make a value here and not later (trick 6).
+/// Has the compiler make a value here and not later (trick 5).
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
 pub(super) fn pin(value: &mut __m512i) {
