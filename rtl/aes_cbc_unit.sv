@@ -1,31 +1,31 @@
 // AES-CBC (SP 800-38A), one round a cycle: blocks of up to Lanes packets take turns in one round.
 //
 // CBC encryption chains the blocks of a packet, so a pipelined round is only kept busy by blocks of different packets.
-// With one lane there is a register behind the round and a block takes 11 cycles (AES-128) or 15; with two there is one
-// more behind the S-boxes, for about the clock's sake, and each lane's block takes twice the cycles. Each lane is a port
-// of its own: a command with key and IV, then the packet's blocks. Round keys are kept for the packet; the first block
-// waits 6 cycles (AES-128) or 2 for them when encrypting, 16 when decrypting.
+// With one lane there is one register in the loop and a block takes 11 cycles (AES-128) or 15. With two there is another
+// behind the S-boxes, which shortens the path, and each lane's block takes twice the cycles: the unit does as many blocks
+// as before. Each lane is a port of its own: a command with key and IV, then the packet's blocks. Its round keys are kept
+// for the packet; encrypting waits 6 cycles (AES-128) or 2 for them at each packet, decrypting 16.
 module aes_cbc_unit
   import aes_pkg::*, esp_pkg::*;
 #(
   parameter bit          Open  = 1'b0,  // decrypts
   parameter int unsigned Lanes = 1      // 1 or 2
 ) (
-  input  logic                    clk_i,
-  input  logic                    rst_ni,
-  input  logic   [Lanes-1:0]      cmd_valid_i,
-  output logic   [Lanes-1:0]      cmd_ready_o,
-  input  logic   [Lanes-1:0][255:0] key_i,      // AES-128: in the upper half
-  input  logic   [Lanes-1:0]      aes128_i,
-  input  block_t [Lanes-1:0]      iv_i,
-  input  logic   [Lanes-1:0]      valid_i,
-  output logic   [Lanes-1:0]      ready_o,
-  input  block_t [Lanes-1:0]      block_i,
-  input  logic   [Lanes-1:0]      last_i,       // of the packet
-  output logic   [Lanes-1:0]      valid_o,
-  input  logic   [Lanes-1:0]      ready_i,
-  output block_t [Lanes-1:0]      block_o,
-  output logic   [Lanes-1:0]      last_o
+  input  logic                      clk_i,
+  input  logic                      rst_ni,
+  input  logic   [Lanes-1:0]        cmd_valid_i,
+  output logic   [Lanes-1:0]        cmd_ready_o,
+  input  logic   [Lanes-1:0][255:0] key_i,        // AES-128: in the upper half
+  input  logic   [Lanes-1:0]        aes128_i,
+  input  block_t [Lanes-1:0]        iv_i,
+  input  logic   [Lanes-1:0]        valid_i,
+  output logic   [Lanes-1:0]        ready_o,
+  input  block_t [Lanes-1:0]        block_i,
+  input  logic   [Lanes-1:0]        last_i,       // of the packet
+  output logic   [Lanes-1:0]        valid_o,
+  input  logic   [Lanes-1:0]        ready_i,
+  output block_t [Lanes-1:0]        block_o,
+  output logic   [Lanes-1:0]        last_o
 );
   localparam int unsigned LaneWidth = Lanes > 1 ? $clog2(Lanes) : 1;
   typedef logic [LaneWidth-1:0] lane_t;

@@ -9,13 +9,13 @@ module des_core
   parameter bit Triple = 1'b0,
   localparam int unsigned Keys = Triple ? 3 : 1
 ) (
-  input  logic                  clk_i,
-  input  logic                  rst_ni,
-  input  logic                  valid_i,
-  input  logic [          63:0] data_i,  // the first byte in the highest bits
+  input  logic               clk_i,
+  input  logic               rst_ni,
+  input  logic               valid_i,
+  input  logic [       63:0] data_i,  // the first byte in the highest bits
   input  logic [64*Keys-1:0] key_i,   // the first key in the highest bits; parity is not looked at
-  output logic                  valid_o,
-  output logic [          63:0] data_o
+  output logic               valid_o,
+  output logic [       63:0] data_o
 );
   localparam int unsigned Stages = 16 * Keys;
 
