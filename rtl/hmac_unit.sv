@@ -1,10 +1,10 @@
 // HMAC (RFC 2104) of one message after another with SHA-256 or SHA-1, from the states behind the inner and outer key
 // pads, which whoever installs the key computes once.
 //
-// A command with the states comes first, then its message: beats in stream order, every one full but the last. A
-// message of n blocks with its padding takes n + 1 blocks of the core and 14 cycles (SHA-1) or 13 (SHA-256) for the
-// change of states and the way of the inner hash into the outer block. The next command and the first 64 bytes behind
-// it are taken while the outer hash runs, so that its blocks follow at once.
+// A command with the states comes first, then its message: beats in stream order, every one full but the last, 1 to
+// 65,471 bytes in all. A message of n blocks with its padding takes n + 1 blocks of the core and 14 cycles (SHA-1) or
+// 13 (SHA-256) for the change of states and the way of the inner hash into the outer block. The next command and the
+// first 64 bytes behind it are taken while the outer hash runs, so that its blocks follow at once.
 module hmac_unit
   import esp_pkg::*;
 #(
