@@ -7,6 +7,7 @@
 pub mod core;
 pub mod device;
 pub mod dma;
+pub mod inline;
 pub mod memory;
 pub mod policy;
 pub mod regs;
@@ -16,3 +17,4 @@ pub mod simulated;
 
 pub use core::{Core, CoreError, Lane};
 pub use device::{BusError, Device};
+pub use inline::InLine;

@@ -1,0 +1,155 @@
+//! The core in the place of the software path: one end of a tunnel is the core, the other is software.
+
+#[path = "../../ipsec/tests/common/mod.rs"]
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use common::{Tunnel, address, facts, inner, key_material, path};
+use esplanade_crypto::Transform;
+use esplanade_crypto::device_key::Suite;
+use esplanade_fpga::InLine;
+use esplanade_fpga::core::Lane;
+use esplanade_fpga::inline::{Refused, Sent};
+use esplanade_fpga::simulated::Simulated;
+use esplanade_ipsec::sa::{Mode, Path};
+use esplanade_ipsec::spd::Spd;
+
+fn core(test: &str) -> Option<InLine<Simulated>> {
+    match Simulated::new() {
+        Ok(device) => Some(InLine::new(device).expect("a core")),
+        Err(why) => {
+            println!("SKIP fpga_{test}: {why}");
+            None
+        }
+    }
+}
+
+fn transform(suite: Suite) -> Transform {
+    suite.transform().expect("known")
+}
+
+/// What the core makes of a clear packet, and the frame.
+fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<(Sent, Vec<u8>)> {
+    assert_eq!(core.send(packet), Ok(true));
+    core.work();
+    let mut frame = Vec::new();
+    let (sent, event) = core.sent(&mut frame, 5).expect("it answers")?;
+    assert_eq!(event, None);
+    Some((sent, frame))
+}
+
+#[test]
+fn packets_go_both_ways() {
+    let Some(mut core) = core("in_line") else {
+        return;
+    };
+    for suite in Suite::ALL {
+        let key = key_material(transform(suite));
+        let mut there = Tunnel::new(transform(suite), true);
+        let mut back = Tunnel::new(transform(suite), false);
+        core.install_outbound(&there.outbound_sa, &key)
+            .expect("room");
+        core.install_inbound(&back.inbound_sa, &key).expect("room");
+        core.follow(&there.spd).expect("room");
+        for round in 1..=4u64 {
+            let packet = inner(4 + 2 * (round % 2) as u8, &[round as u8; 700]);
+            let (sent, frame) = send(&mut core, &packet).expect("it is sent");
+            let Sent::Sealed(sealed) = sent else {
+                panic!("not protected: {sent:?}");
+            };
+            assert!(Arc::ptr_eq(&sealed.sa, &there.outbound_sa));
+            let esp = frame[sealed.header_len..].to_vec();
+            assert_eq!(there.open(&[esp]), std::slice::from_ref(&packet));
+
+            let [esp] = &back.seal(std::slice::from_ref(&packet))[..] else {
+                panic!("one packet");
+            };
+            assert_eq!(core.open(esp, &facts()), Ok(true));
+            core.work();
+            let mut opened = Vec::new();
+            let (sa, event) = core
+                .opened(&mut opened, 6)
+                .expect("it answers")
+                .expect("opened");
+            assert!(Arc::ptr_eq(&sa, &back.inbound_sa) && event.is_none());
+            assert_eq!(opened, packet);
+            assert_eq!(there.outbound_sa.common.lifetime.packets(), round);
+        }
+        assert_eq!(there.outbound_sa.common.last_used_ms(), 5);
+        assert_eq!(back.inbound_sa.common.last_used_ms(), 6);
+        assert_eq!(core.installed(), (1, 1));
+        // With the last owner the SA leaves the core.
+        drop((there, back));
+        core.follow(&Spd::default()).expect("the device answers");
+        assert_eq!(core.installed(), (0, 0));
+        assert!(send(&mut core, &inner(4, b"in the clear?")).is_none());
+    }
+    let counters = core.counters(Lane::Outbound).expect("it answers");
+    assert_eq!((counters.packets, counters.drops[3]), (16, 4));
+}
+
+#[test]
+fn what_has_no_sa_comes_back_and_peers_move() {
+    let Some(mut core) = core("acquire") else {
+        return;
+    };
+    let suite = Suite::Gcm256;
+    let mut tunnel = Tunnel::new(transform(suite), true);
+    let packet = inner(4, b"first");
+    core.follow(&tunnel.spd).expect("room");
+    let (sent, frame) = send(&mut core, &packet).expect("it comes back");
+    assert!(matches!(sent, Sent::ToHost) && frame == packet);
+
+    let key = key_material(transform(suite));
+    core.install_outbound(&tunnel.outbound_sa, &key)
+        .expect("room");
+    core.follow(&tunnel.spd).expect("room");
+    let mut sealed = Vec::new();
+    for port in [4500, 61_000] {
+        tunnel.outbound_sa.common.set_path(Path {
+            remote: SocketAddr::new(address("203.0.113.9"), port),
+            ..path()
+        });
+        core.follow(&tunnel.spd).expect("room");
+        let (_, frame) = send(&mut core, &packet).expect("it is sent");
+        assert_eq!(frame[16..20], [203, 0, 113, 9]);
+        assert_eq!(frame[22..24], port.to_be_bytes());
+        sealed.push(frame[28..].to_vec());
+    }
+    // It goes on with its sequence numbers: both are taken.
+    assert_eq!(tunnel.open(&sealed), [packet.clone(), packet.clone()]);
+
+    tunnel.policy.withdraw(&tunnel.outbound_sa);
+    core.follow(&tunnel.spd).expect("room");
+    let (sent, _) = send(&mut core, &packet).expect("it comes back");
+    assert!(matches!(sent, Sent::ToHost));
+}
+
+#[test]
+fn what_the_core_cannot_do_is_refused() {
+    let Some(mut core) = core("refusals") else {
+        return;
+    };
+    let other = Transform::ESP.into_iter().find(|t| Suite::of(*t).is_none());
+    let other = other.expect("the core has four");
+    let tunnel = Tunnel::new(other, false);
+    let key = key_material(other);
+    let refused = core.install_outbound(&tunnel.outbound_sa, &key);
+    assert!(matches!(refused, Err(Refused::Unsupported(_))));
+    let suite = Suite::Gcm128;
+    let key = key_material(transform(suite));
+    let tunnel = Tunnel::with(transform(suite), false, |p| p.mode = Mode::Transport);
+    let refused = core.install_inbound(&tunnel.inbound_sa, &key);
+    assert_eq!(refused, Err(Refused::Unsupported("transport mode")));
+    assert_eq!(core.installed(), (0, 0));
+    // Two SAs whose SPIs end alike would lie in one row.
+    let tunnel = Tunnel::new(transform(suite), false);
+    core.install_inbound(&tunnel.inbound_sa, &key)
+        .expect("room");
+    assert_eq!(
+        core.install_inbound(&tunnel.inbound_sa, &key),
+        Err(Refused::Full)
+    );
+}
