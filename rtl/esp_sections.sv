@@ -22,6 +22,7 @@ module esp_sections
   parameter int unsigned Rows        = 1024,  // of the SAD
   parameter int unsigned InDepth     = 128,   // beats in front of a switch
   parameter int unsigned ExitDepth   = 256,   // in front of the last: longer than a packet
+  parameter int unsigned UnitDepth   = 128,   // in front of slow units: a packet, so that it does not hold the switch
   parameter int unsigned InFrames    = 8      // packets there
 ) (
   input  logic                       clk_i,
@@ -381,7 +382,7 @@ module esp_sections
 
   packet_switch #(
     .Inputs(EncapWays), .Outputs(CipherWays), .Types(Types), .UserWidth($bits(encap_head_t)), .InDepth(InDepth),
-    .InFrames(InFrames)
+    .InFrames(InFrames), .OutDepth(UnitDepth)
   ) u_cipher_switch (
     .clk_i,
     .rst_ni,
@@ -470,7 +471,7 @@ module esp_sections
 
   packet_switch #(
     .Inputs(CipherWays), .Outputs(HmacWays), .Types(Types), .UserWidth($bits(cipher_head_t)), .InDepth(InDepth),
-    .InFrames(InFrames)
+    .InFrames(InFrames), .OutDepth(UnitDepth)
   ) u_hmac_switch (
     .clk_i,
     .rst_ni,
