@@ -105,12 +105,13 @@ module policy #(
   for (genvar p = 0; p < Pieces; p++) begin : g_piece
     entries_t mem[1 << Piece];
     logic [Piece-1:0] address;
-    entries_t matching;
+    entries_t matching, read_q;
+    assign word_q[p] = read_q;
     assign address  = walking_q ? walk_q : key_pieces[p];
     assign matching = ((walked_q ^ value_pieces[p]) & care_pieces[p]) == '0 ? one_hot : '0;
     always_ff @(posedge clk_i) begin
-      word_q[p] <= mem[address];
-      if (walked_valid_q) mem[walked_q] <= (word_q[p] & ~one_hot) | matching;
+      read_q <= mem[address];
+      if (walked_valid_q) mem[walked_q] <= (read_q & ~one_hot) | matching;
     end
   end
 

@@ -81,11 +81,13 @@ module sa_in #(
   logic [31:0] low_q;
   for (genvar w = 0; w < Words; w++) begin : g_word
     logic [31:0] mem[Rows];
+    logic [31:0] read_q;
     logic write;
+    assign word_q[w] = read_q;
     assign write = (cfg_write && cfg_word_i == 6'(w)) || (state_q == Wipe && w == 1);
     always_ff @(posedge clk_i) begin
       if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
-      if (state_q == Idle) word_q[w] <= mem[row_addr];
+      if (state_q == Idle) read_q <= mem[row_addr];
     end
   end
 

@@ -68,7 +68,9 @@ module sa_out #(
   logic [31:0] low_q;  // the low half of what is committed with the high one
   for (genvar w = 0; w < Words; w++) begin : g_word
     logic [31:0] mem[Rows];
+    logic [31:0] read_q;
     logic write;
+    assign word_q[w] = read_q;
     if (w == 1) begin : g_flags
       assign write = (cfg_write && cfg_word_i == 6'(w)) || state_q == Wipe;
     end else begin : g_other
@@ -76,7 +78,7 @@ module sa_out #(
     end
     always_ff @(posedge clk_i) begin
       if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
-      if (state_q == Idle) word_q[w] <= mem[row_addr];
+      if (state_q == Idle) read_q <= mem[row_addr];
     end
   end
 
