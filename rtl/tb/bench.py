@@ -16,8 +16,14 @@ BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
 VECTORS = RTL.parent / "vectors"
 
 
-def run(module, parameters=None, coverage=False, **environment):
-    """Builds `module` with `parameters` and runs the tests of the file that calls this."""
+def run(module, parameters=None, coverage=False, big=False, **environment):
+    """Builds `module` with `parameters` and runs the tests of the file that calls this.
+
+    `big` modules have so many signals that the compiler is not to optimise what is called once.
+    """
+    make_flags = os.environ.get("MAKEFLAGS", "")
+    if big:
+        os.environ["MAKEFLAGS"] = f"{make_flags} OPT_FAST=-O1 OPT_GLOBAL=-O1 OPT_SLOW=-O0"
     test_file = Path(inspect.stack()[1].filename)
     parameters = parameters or {}
     name = "-".join([module, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
@@ -33,11 +39,12 @@ def run(module, parameters=None, coverage=False, **environment):
         build_dir=build,
         build_args=[
             "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"), "-Wall", "--assert",
-            "--x-initial", "unique", "-O3", "-CFLAGS", "-O1",
+            "--x-initial", "unique", "-O3", *([] if big else ["-CFLAGS", "-O1"]),
             *(["--coverage-line", "--coverage-toggle"] if coverage else []),
         ],
         always=True,
     )
+    os.environ["MAKEFLAGS"] = make_flags
     seed = os.environ.get("RTL_SEED", "1")
     results = runner.test(
         hdl_toplevel=module,
