@@ -136,6 +136,10 @@ impl OuterMeta {
         Self::around(path.into(), options, inner.into())
     }
 
+    fn ttl(&self) -> u8 {
+        self.ttl.map_or(OUTER_TTL, NonZeroU8::get)
+    }
+
     #[inline(always)]
     pub(crate) fn around(path: PackedPath, options: &TunnelOptions, inner: OfInner) -> Self {
         let OfInner {
@@ -276,54 +280,108 @@ pub const fn inner_mtu(
 /// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`, whose rest is the
 /// sealed ESP packet. None if the frame is too short or too long, or mixes IP versions.
 pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
-    if !meta.udp_encap() {
-        return write_ip(meta, esp::PROTOCOL, identification, frame).map(|_| ());
-    }
-    let ip_len = write_ip(meta, PROTOCOL_UDP, identification, frame)?;
-    write_udp(&meta.path(), frame.get_mut(ip_len..)?)
+    OuterHeader::new(meta).write(identification, frame)
 }
 
-/// Writes the IP header of a packet that `frame` holds from the header to the end. Gives the header's length.
-pub(crate) fn write_ip(
-    meta: &OuterMeta,
+/// The outer headers of packets of one run: they differ in length, identification and checksums.
+pub(crate) struct OuterHeader<'a> {
+    meta: &'a OuterMeta,
     protocol: u8,
-    identification: u16,
-    frame: &mut [u8],
-) -> Option<usize> {
-    let (frame_len, path) = (frame.len(), meta.path());
-    let ttl = meta.ttl.map_or(OUTER_TTL, NonZeroU8::get);
-    match (path.local.ip(), path.remote.ip()) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => {
-            let ip = frame.first_chunk_mut::<IPV4_HEADER_LEN>()?;
-            let flags = if meta.dont_fragment { 0x4000 } else { 0 };
-            let mut words = [
-                0x4500_0000 | u32::from(meta.tos) << 16 | u32::from(u16::try_from(frame_len).ok()?),
-                u32::from(identification) << 16 | flags,
-                u32::from(ttl) << 24 | u32::from(protocol) << 16,
-                u32::from(local),
-                u32::from(remote),
-            ];
-            // Summed before they are stored: a load that spans several stores would wait for them.
-            let sum = words.iter().map(|&word| u64::from(word)).sum();
-            words[2] |= u32::from(checksum::fold(sum));
-            for (bytes, word) in ip.as_chunks_mut().0.iter_mut().zip(words) {
-                *bytes = word.to_be_bytes();
-            }
-            Some(IPV4_HEADER_LEN)
-        }
-        (IpAddr::V6(local), IpAddr::V6(remote)) => {
-            let payload_len = u16::try_from(frame_len.checked_sub(IPV6_HEADER_LEN)?).ok()?;
-            let ip = frame.first_chunk_mut::<IPV6_HEADER_LEN>()?;
-            let first = 6 << 28 | u32::from(meta.tos) << 20 | meta.flow_label & 0xf_ffff;
-            ip[..4].copy_from_slice(&first.to_be_bytes());
-            ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
-            ip[6..8].copy_from_slice(&[protocol, ttl]);
-            ip[8..24].copy_from_slice(&local.octets());
-            ip[24..].copy_from_slice(&remote.octets());
-            Some(IPV6_HEADER_LEN)
-        }
-        _ => None,
+    ipv4: Option<Ipv4Header>,
+}
+
+impl<'a> OuterHeader<'a> {
+    pub(crate) fn new(meta: &'a OuterMeta) -> Self {
+        let protocol = if meta.udp_encap() {
+            PROTOCOL_UDP
+        } else {
+            esp::PROTOCOL
+        };
+        Self::of_protocol(meta, protocol)
     }
+
+    pub(crate) fn of_protocol(meta: &'a OuterMeta, protocol: u8) -> Self {
+        let ipv4 = Ipv4Header::new(meta, protocol);
+        Self {
+            meta,
+            protocol,
+            ipv4,
+        }
+    }
+
+    pub(crate) fn write(&self, identification: u16, frame: &mut [u8]) -> Option<()> {
+        let ip_len = self.write_ip(identification, frame)?;
+        if self.protocol != PROTOCOL_UDP {
+            return Some(());
+        }
+        write_udp(&self.meta.path(), frame.get_mut(ip_len..)?)
+    }
+
+    /// Without what follows it. Gives the header's length.
+    pub(crate) fn write_ip(&self, identification: u16, frame: &mut [u8]) -> Option<usize> {
+        match &self.ipv4 {
+            Some(header) => header.write(identification, frame),
+            None => write_ipv6(self.meta, self.protocol, frame),
+        }
+    }
+}
+
+/// An IPv4 header without length, identification and checksum, and the sum of its words.
+struct Ipv4Header {
+    words: [u32; 5],
+    sum: u64,
+}
+
+impl Ipv4Header {
+    fn new(meta: &OuterMeta, protocol: u8) -> Option<Self> {
+        let path = meta.path();
+        let (IpAddr::V4(local), IpAddr::V4(remote)) = (path.local.ip(), path.remote.ip()) else {
+            return None;
+        };
+        let flags = if meta.dont_fragment { 0x4000 } else { 0 };
+        let words = [
+            0x4500_0000 | u32::from(meta.tos) << 16,
+            flags,
+            u32::from(meta.ttl()) << 24 | u32::from(protocol) << 16,
+            u32::from(local),
+            u32::from(remote),
+        ];
+        let sum = words.iter().map(|&word| u64::from(word)).sum();
+        Some(Self { words, sum })
+    }
+
+    #[inline(always)]
+    fn write(&self, identification: u16, frame: &mut [u8]) -> Option<usize> {
+        let len = u32::from(u16::try_from(frame.len()).ok()?);
+        let ip = frame.first_chunk_mut::<IPV4_HEADER_LEN>()?;
+        let identification = u32::from(identification) << 16;
+        let mut words = self.words;
+        words[0] |= len;
+        words[1] |= identification;
+        // Not summed from what is stored: a load that spans several stores would wait for them.
+        let sum = self.sum + u64::from(len) + u64::from(identification);
+        words[2] |= u32::from(checksum::fold(sum));
+        for (bytes, word) in ip.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.to_be_bytes();
+        }
+        Some(IPV4_HEADER_LEN)
+    }
+}
+
+fn write_ipv6(meta: &OuterMeta, protocol: u8, frame: &mut [u8]) -> Option<usize> {
+    let path = meta.path();
+    let (IpAddr::V6(local), IpAddr::V6(remote)) = (path.local.ip(), path.remote.ip()) else {
+        return None;
+    };
+    let payload_len = u16::try_from(frame.len().checked_sub(IPV6_HEADER_LEN)?).ok()?;
+    let ip = frame.first_chunk_mut::<IPV6_HEADER_LEN>()?;
+    let first = 6 << 28 | u32::from(meta.tos) << 20 | meta.flow_label & 0xf_ffff;
+    ip[..4].copy_from_slice(&first.to_be_bytes());
+    ip[4..6].copy_from_slice(&payload_len.to_be_bytes());
+    ip[6..8].copy_from_slice(&[protocol, meta.ttl()]);
+    ip[8..24].copy_from_slice(&local.octets());
+    ip[24..].copy_from_slice(&remote.octets());
+    Some(IPV6_HEADER_LEN)
 }
 
 /// Writes the UDP header of an encapsulated ESP packet; the sealed bytes are behind it.

@@ -12,7 +12,7 @@ use crate::outbound::set_protocol_and_len;
 use crate::sa::{InboundSa, Mode};
 use crate::selector::Flow;
 use crate::spd::Spd;
-use crate::tunnel::{self, OuterFacts, OuterMeta};
+use crate::tunnel::{self, OuterFacts, OuterHeader, OuterMeta};
 use crate::wire::ip::{
     IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_IPV4, PROTOCOL_IPV6, PROTOCOL_NONE, PROTOCOL_TCP,
     PROTOCOL_UDP,
@@ -315,9 +315,9 @@ fn make_header(
     let start = rebuilt.len();
     let header_len = meta.ip_header_len();
     rebuilt.resize(start + header_len + payload_len, 0);
-    let written = rebuilt
-        .get_mut(start..)
-        .and_then(|packet| tunnel::write_ip(&meta, esp::PROTOCOL, 0, packet));
+    let header = OuterHeader::of_protocol(&meta, esp::PROTOCOL);
+    let packet = rebuilt.get_mut(start..);
+    let written = packet.and_then(|packet| header.write_ip(0, packet));
     rebuilt.truncate(start + header_len);
     written.map(|_| ()).ok_or(DropReason::MalformedEsp)
 }

@@ -8,7 +8,7 @@ use crate::drop_reason::DropReason;
 use crate::iv::IvPool;
 use crate::layout::Layout;
 use crate::sa::{Mode, OutboundSa};
-use crate::tunnel::{self, OuterMeta};
+use crate::tunnel::{OuterHeader, OuterMeta};
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
@@ -262,7 +262,9 @@ impl Preparer<'_> {
         let frame = self.batch.buffer.get_mut(start..start + frame_len);
         let frame = frame.ok_or(DropReason::TooLong)?;
         let identification = next(self.identification);
-        let at = tunnel::write_ip(&plan.meta, ah::PROTOCOL, identification, frame)
+        let header = OuterHeader::of_protocol(&plan.meta, ah::PROTOCOL);
+        let at = header
+            .write_ip(identification, frame)
             .ok_or(DropReason::TooLong)?;
         self.ah(plan, sequence, at, plan.shape.next_header, start, frame_len)
     }

@@ -5,7 +5,7 @@ use esplanade_crypto::{Batch, Job, JobStatus};
 use super::prepare::{OUTER_HEADROOM, next};
 use super::side::{Frame, Run, Side};
 use crate::sa::OutboundSa;
-use crate::tunnel::{OuterMeta, write_outer, write_udp};
+use crate::tunnel::{OuterHeader, OuterMeta, write_outer, write_udp};
 use crate::wire::ah;
 
 /// A batch of sealed packets, ready to be sent.
@@ -70,6 +70,7 @@ impl SealedBatch {
         let Self { batch, side } = self;
         let mut failed = 0;
         for run in side.runs.iter().filter(|run| !run.nested) {
+            let header = OuterHeader::new(&run.meta);
             for job_in_run in 0..run.jobs as usize {
                 let job = batch.jobs.get(run.first_job as usize + job_in_run);
                 let Some(job) = job.filter(|job| job.status == JobStatus::Done) else {
@@ -86,7 +87,7 @@ impl SealedBatch {
                 let written = range.and_then(|range| {
                     let frame = batch.buffer.get_mut(range)?;
                     if run.first_frame.is_none() {
-                        write_outer(&run.meta, next(identification), frame)?;
+                        header.write(next(identification), frame)?;
                     }
                     Some(frame)
                 });
