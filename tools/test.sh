@@ -44,8 +44,8 @@ tally() {
 }
 
 all="deps format clippy docs deny unit fuzz interop userns rtl-lint rtl-test rtl-formal"
-names=${*:-$all}
-for name in ${names/lint/format clippy docs deny}; do
+names=" ${*:-$all} "
+for name in ${names/ lint / format clippy docs deny }; do
   case $name in
     deps) stage deps tools/deps.sh ;;
     format) stage format cargo fmt --all --check ;;
