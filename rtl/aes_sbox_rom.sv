@@ -10,10 +10,9 @@ module aes_sbox_rom
   output byte_t a_o,
   output byte_t b_o
 );
+  // The contents of a memory can only be given so.
   (* rom_style = "block" *) byte_t rom[256];
-  for (genvar i = 0; i < 256; i++) begin : g_rom
-    assign rom[i] = Sbox[i];
-  end
+  initial for (int unsigned i = 0; i < 256; i++) rom[i] = Sbox[i];
 
   byte_t a_q, b_q;
   always_ff @(posedge clk_i) begin
