@@ -9,7 +9,12 @@ module esp_core
   parameter int unsigned Rows      = 1024,  // of each SAD, at most 1024
   parameter int unsigned HmacUnits = 0,     // of each lane; 0: AES-GCM only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
-  parameter int unsigned Beats     = 512    // of each frame buffer
+  parameter int unsigned Beats     = 512,   // of each frame buffer
+  // Of the ciphers; what synthesis takes is in syn/.
+  parameter int unsigned RoundLatency = 2,
+  parameter int unsigned SboxKind     = 0,
+  parameter int unsigned GhashStages  = 3,
+  parameter int unsigned GhashLeaf    = 32
 ) (
   input  logic                 clk_i,
   input  logic                 rst_ni,
@@ -181,7 +186,11 @@ module esp_core
     .HmacUnits(HmacUnits),
     .MaxBytes(MaxBytes),
     .Beats(Beats),
-    .OutDepth(Beats)
+    .OutDepth(Beats),
+    .RoundLatency(RoundLatency),
+    .SboxKind(SboxKind),
+    .GhashStages(GhashStages),
+    .GhashLeaf(GhashLeaf)
   ) u_out (
     .clk_i,
     .rst_ni,
@@ -220,7 +229,11 @@ module esp_core
     .HmacUnits(HmacUnits),
     .MaxBytes(MaxBytes),
     .Beats(Beats),
-    .OutDepth(Beats)
+    .OutDepth(Beats),
+    .RoundLatency(RoundLatency),
+    .SboxKind(SboxKind),
+    .GhashStages(GhashStages),
+    .GhashLeaf(GhashLeaf)
   ) u_in (
     .clk_i,
     .rst_ni,

@@ -13,7 +13,12 @@ module esp_in #(
   parameter int unsigned HmacUnits = 0,     // 0: AES-GCM only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
-  parameter int unsigned OutDepth  = 256    // beats behind the cipher
+  parameter int unsigned OutDepth  = 256,   // beats behind the cipher
+  // Of the cipher; what synthesis takes is in syn/.
+  parameter int unsigned RoundLatency = 2,
+  parameter int unsigned SboxKind     = 0,
+  parameter int unsigned GhashStages  = 3,
+  parameter int unsigned GhashLeaf    = 32
 ) (
   input  logic                 clk_i,
   input  logic                 rst_ni,
@@ -460,7 +465,11 @@ module esp_in #(
     .Open(1'b1),
     .Rows(Rows),
     .HmacUnits(HmacUnits),
-    .OutDepth(OutDepth)
+    .OutDepth(OutDepth),
+    .RoundLatency(RoundLatency),
+    .SboxKind(SboxKind),
+    .GhashStages(GhashStages),
+    .GhashLeaf(GhashLeaf)
   ) u_cipher (
     .clk_i,
     .rst_ni,

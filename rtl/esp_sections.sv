@@ -242,7 +242,7 @@ module esp_sections
   );
 
   logic [Sads-1:0] request, grant, answer;
-  logic [Sads-1:0][RowWidth-1:0] request_row;
+  logic [Sads-1:0][esp_pkg::RowWidth-1:0] request_row;
   sa_t sa;
   sad_access #(
     .Units(Sads),

@@ -77,10 +77,9 @@ def twins(names):
 
 def synthesise(top, parameters, work):
     packages = sorted(RTL.glob("*_pkg.sv"))
-    modules = [path for path in sorted(RTL.glob("*.sv")) if path not in packages]
     settings = " ".join(f"-G {name}={value}" for name, value in parameters.items())
-    files = " ".join(str(path) for path in (*packages, *modules, *sorted((RTL / "syn").glob("*.sv"))))
-    read = [f"read_slang -j 1 --keep-hierarchy --top {top} {settings} {files}"]
+    files = " ".join(str(path) for path in (*packages, RTL / "syn" / f"{top}.sv"))
+    read = [f"read_slang -j 1 --keep-hierarchy --top {top} {settings} -y {RTL} -y {RTL / 'syn'} --libext .sv {files}"]
     same = list(twins(module_names(read, work)))
     netlist = work / "netlist.json"
     script = [

@@ -4,7 +4,11 @@ module shell_esp_out
 #(
   parameter int unsigned Entries   = 64,
   parameter int unsigned Rows      = 1024,
-  parameter int unsigned HmacUnits = 0
+  parameter int unsigned HmacUnits = 0,
+  parameter int unsigned RoundLatency = 3,
+  parameter int unsigned SboxKind     = 1,
+  parameter int unsigned GhashStages  = 4,
+  parameter int unsigned GhashLeaf    = 8
 ) (
   input  logic clk_i,
   input  logic rst_ni,
@@ -63,7 +67,11 @@ module shell_esp_out
   esp_out #(
     .Entries(Entries),
     .Rows(Rows),
-    .HmacUnits(HmacUnits)
+    .HmacUnits(HmacUnits),
+    .RoundLatency(RoundLatency),
+    .SboxKind(SboxKind),
+    .GhashStages(GhashStages),
+    .GhashLeaf(GhashLeaf)
   ) u_core (
     .clk_i,
     .rst_ni(reset_n),

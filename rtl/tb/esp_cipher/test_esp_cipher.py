@@ -210,3 +210,8 @@ async def steady_state(dut):
 def test_esp_cipher(opens, hmac, rounds, sbox, stages):
     parameters = {"Open": opens, "HmacUnits": hmac, "RoundLatency": rounds, "SboxKind": sbox, "GhashStages": stages}
     bench.run("esp_cipher", {"Rows": 16, "OutDepth": 256, **parameters})
+
+
+def test_esp_cipher_as_synthesised():
+    parameters = {"RoundLatency": 3, "SboxKind": 1, "GhashStages": 4, "GhashLeaf": 8}
+    bench.run("esp_cipher", {"Rows": 16, "OutDepth": 256, **parameters}, big=True, COCOTB_TEST_FILTER="follow_each_other|steady_state")
