@@ -35,16 +35,19 @@ class Source:
         self.pause = pause or itertools.repeat(False)
         self.queue = deque()
         self.sent = 0
+        self.cycles = []  # that each word was taken in
         valid.value = 0
         self.task = cocotb.start_soon(self.run())
 
     async def run(self):
-        offered = False
+        offered, cycle = False, 0
         while True:
             await RisingEdge(self.clk)
+            cycle += 1
             if offered and self.ready.value == 1:
                 offered = False
                 self.sent += 1
+                self.cycles.append(cycle)
             if not offered:
                 offered = bool(self.queue) and not next(self.pause)
                 if offered:

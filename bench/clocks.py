@@ -1,0 +1,33 @@
+"""The clocks that the RTL reached, placed and routed, from the records that `rtl/syn/ecp5.py` wrote."""
+
+from __future__ import annotations
+
+import json
+
+from tunnel import RECORDS
+
+
+def newest(name: str, **parameters: int) -> dict[str, object] | None:
+    """The newest record of a top (or of a variant of it, NAME-…) with these parameters of its shell; unset ones are 0."""
+    found = []
+    for path in RECORDS.glob(f"*-rtl-{name}*.json"):
+        variant = path.stem.split(f"-rtl-{name}", 1)[1]
+        record = json.loads(path.read_text())
+        values = record.get("parameters", {})
+        if variant[:1] in ("", "-") and record.get("routed") and all(int(values.get(k, 0)) == v for k, v in parameters.items()):
+            found.append((record["date"], variant == "", path.stem, record))
+    return max(found, key=lambda entry: entry[:3])[3] | {"file": max(found, key=lambda entry: entry[:3])[2]} if found else None
+
+
+def clocks(record: dict[str, object] | None) -> dict[str, float]:
+    """The best seed's clock of each part in MHz, the slowest grade first."""
+    best: dict[str, float] = {}
+    for run in (record or {}).get("routed", []):
+        best[run["part"]] = max(run["mhz"], best.get(run["part"], 0.0))
+    return dict(sorted(best.items(), key=lambda entry: entry[1]))
+
+
+def described(record: dict[str, object]) -> str:
+    seeds = {run["seed"] for run in record["routed"]}
+    reached = ", ".join(f"{part} {mhz} MHz" for part, mhz in clocks(record).items())
+    return f"{record['file']}.json of commit {record['commit']}: {reached} (best of {len(seeds)} seed{'s' * (len(seeds) > 1)})"
