@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
+from setups import ROOT
 from tunnel import RECORDS
+
+
+def shell(name: str) -> dict[str, int]:
+    """The parameters with which a top is synthesised."""
+    text = (ROOT / "rtl" / "syn" / f"shell_{name}.sv").read_text()
+    return {key: int(value) for key, value in re.findall(r"parameter int unsigned (\w+) += (\d+)", text)}
 
 
 def newest(name: str, **parameters: int) -> dict[str, object] | None:

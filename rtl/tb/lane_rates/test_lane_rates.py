@@ -1,7 +1,7 @@
 """How many cycles a packet takes in esp_out and esp_in: the interval in a row of packets, and from its first beat in to its
 last beat out alone. Every packet is compared with what another implementation makes of it.
 
-    rtl/run python rtl/tb/lane_rates/test_lane_rates.py esp_out 8 0,2 522,514u RESULT.json   # u: in UDP
+    rtl/run python rtl/tb/lane_rates/test_lane_rates.py esp_out 8 0,2 522,514u RESULT.json RoundLatency=3   # u: in UDP
 """
 
 import json
@@ -107,10 +107,10 @@ async def measure(dut):
     Path(wanted["file"]).write_text(json.dumps(rows))
 
 
-def run(module, units, suites, sizes, file):
+def run(module, units, suites, sizes, file, **parameters):
     """The rows that were measured, which are also written to `file`."""
     wanted = {"module": module, "suites": suites, "packets": sizes, "file": str(file)}
-    parameters = {"HmacUnits": units, "Rows": 16, "Entries": 8}
+    parameters |= {"HmacUnits": units, "Rows": 16, "Entries": 8}
     bench.run(module, parameters, big=True, LANE_RATES=json.dumps(wanted))
     return json.loads(Path(file).read_text())
 
@@ -122,6 +122,7 @@ def test_a_quarter_of_the_papers_cycles(tmp_path):
 
 
 if __name__ == "__main__":
-    module, units, suites, sizes, file = sys.argv[1:]
+    module, units, suites, sizes, file, *settings = sys.argv[1:]
     sizes = [(int(size.rstrip("u")), size.endswith("u")) for size in sizes.split(",")]
-    run(module, int(units), [int(suite) for suite in suites.split(",")], sizes, file)
+    settings = dict(setting.split("=") for setting in settings)
+    run(module, int(units), [int(suite) for suite in suites.split(",")], sizes, file, **settings)
