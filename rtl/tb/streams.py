@@ -27,6 +27,18 @@ def beat_bytes(value):
     return (value >> 17).to_bytes(16, "little")[:count], bool(value & 1)
 
 
+class Joined:
+    """Several signals as one that is given a tuple."""
+
+    def __init__(self, *signals):
+        object.__setattr__(self, "signals", signals)
+
+    def __setattr__(self, name, values):
+        assert name == "value"
+        for signal, value in zip(self.signals, values, strict=True):
+            signal.value = value
+
+
 class Source:
     """Offers the words of `queue`, one after the other; `pause` says when it is idle."""
 

@@ -4,30 +4,17 @@ import random
 
 import bench
 import cocotb
-from streams import FrameSink, Sink, Source, until
+from streams import FrameSink, Joined, Sink, Source, until
 from structs import CIPHER_CMD, OPEN_JOB, OPEN_SA, OPENED
 
 ICV = 16
-
-
-class Wires:
-    """Data and last are two ports."""
-
-    def __init__(self, dut):
-        self.dut = dut
-
-    def __setattr__(self, name, value):
-        if name == "value":
-            self.dut.data_i.value, self.dut.last_i.value = value >> 1, value & 1
-        else:
-            super().__setattr__(name, value)
 
 
 def connect(dut, idle, back_pressure):
     clk = dut.clk_i
     return (
         Source(clk, dut.job_valid_i, dut.job_ready_o, dut.job_i, bench.pauses(idle, 1)),
-        Source(clk, dut.valid_i, dut.ready_o, Wires(dut), bench.pauses(idle, 2)),
+        Source(clk, dut.valid_i, dut.ready_o, Joined(dut.data_i, dut.last_i), bench.pauses(idle, 2)),
         Sink(clk, dut.opened_valid_o, dut.opened_ready_i, dut.opened_o, bench.pauses(back_pressure, 3)),
         Sink(clk, dut.cmd_valid_o, dut.cmd_ready_i, dut.cmd_o, bench.pauses(back_pressure, 4)),
         FrameSink(clk, dut.body_valid_o, dut.body_ready_i, dut.body_o, bench.pauses(back_pressure, 5)),
@@ -43,7 +30,7 @@ def packet(source, shift, length):
                         bytes=length)
     whole = source.randbytes(4 * shift) + body + icv
     whole += source.randbytes(-len(whole) % 16)
-    beats = [int.from_bytes(whole[at : at + 16], "little") << 1 | (at + 16 == len(whole)) for at in range(0, len(whole), 16)]
+    beats = [(int.from_bytes(whole[at : at + 16], "little"), at + 16 == len(whole)) for at in range(0, len(whole), 16)]
     return job, beats, body, icv
 
 

@@ -4,7 +4,7 @@ import random
 
 import bench
 import cocotb
-from streams import FrameSink, Sink, Source, until
+from streams import FrameSink, Joined, Sink, Source, until
 from structs import CIPHER_CMD, SEAL_JOB
 
 
@@ -23,27 +23,14 @@ def frame(source, packet):
     for at in range(0, len(packet), 16):
         part = packet[at : at + 16]
         part += source.randbytes(16 - len(part))
-        yield int.from_bytes(part, "little") << 1 | (at + 16 >= len(packet))
-
-
-class Wires:
-    """Data and last are two ports."""
-
-    def __init__(self, dut):
-        self.dut = dut
-
-    def __setattr__(self, name, value):
-        if name == "value":
-            self.dut.data_i.value, self.dut.last_i.value = value >> 1, value & 1
-        else:
-            super().__setattr__(name, value)
+        yield int.from_bytes(part, "little"), at + 16 >= len(packet)
 
 
 def connect(dut, idle, back_pressure):
     clk = dut.clk_i
     return (
         Source(clk, dut.job_valid_i, dut.job_ready_o, dut.job_i, bench.pauses(idle, 1)),
-        Source(clk, dut.valid_i, dut.ready_o, Wires(dut), bench.pauses(idle, 2)),
+        Source(clk, dut.valid_i, dut.ready_o, Joined(dut.data_i, dut.last_i), bench.pauses(idle, 2)),
         Sink(clk, dut.around_valid_o, dut.around_ready_i, dut.around_o, bench.pauses(back_pressure, 3)),
         Sink(clk, dut.cmd_valid_o, dut.cmd_ready_i, dut.cmd_o, bench.pauses(back_pressure, 4)),
         FrameSink(clk, dut.body_valid_o, dut.body_ready_i, dut.body_o, bench.pauses(back_pressure, 5)),

@@ -1,0 +1,133 @@
+"""sad_access: every unit is told its row, with sequence numbers in the order of the grants; units take turns; two clocks."""
+
+import random
+from collections import deque
+
+import bench
+import cocotb
+import sections_model as model
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, Timer
+from hmac_states import hmac_states
+from sections_model import DES, MAIN, PASS, PRIORITY, Sa
+from structs import HMAC_STATES, SA
+
+UNITS, ROWS, NOBODY = 3, 16, 4
+
+
+async def reset(dut):
+    dut.request_i.value = dut.cfg_valid_i.value = 0
+    dut.rst_ni.value = dut.rst_sad_ni.value = 0
+    await Timer(100, "ns")
+    dut.rst_ni.value = dut.rst_sad_ni.value = 1
+    await ClockCycles(dut.clk_i, 4)
+
+
+async def begin(dut, period, sad_period):
+    Clock(dut.clk_i, period, unit="ps").start()
+    Clock(dut.clk_sad_i, sad_period, unit="ps").start()
+    await reset(dut)
+
+
+async def write(dut, row, word, data):
+    dut.cfg_row_i.value, dut.cfg_word_i.value, dut.cfg_data_i.value, dut.cfg_valid_i.value = row, word, data, 1
+    while True:
+        await RisingEdge(dut.clk_i)
+        if dut.cfg_ready_o.value == 1:
+            break
+    dut.cfg_valid_i.value = 0
+
+
+async def install(dut, sas):
+    for sa in sas:
+        await write(dut, sa.row, 1, 0)
+        words = {address & 63: data for address, data in sa.writes()}
+        for word in sorted(words, key=lambda word: word == 1):
+            await write(dut, sa.row, word, words[word])
+
+
+def answer(sa):
+    """What a unit is told; the sequence number is taken."""
+    if sa is None or sa.last_used == 0xFFFFFFFF:
+        return None
+    sa.last_used += 1
+    inner, outer = hmac_states(sa.auth_key, sha1=True)
+    addresses = {name: int.from_bytes(model.address(text)) for name, text in (("source", sa.source), ("destination", sa.destination))}
+    return {
+        "encap": MAIN, "cipher": sa.cipher, "auth": MAIN, "wide": len(sa.key) == 32, "spi": sa.spi, "sequence_number": sa.last_used,
+        "key": int.from_bytes(sa.key.ljust(32, b"\0")), "states": HMAC_STATES.pack(inner=inner, outer=outer), **addresses,
+    }  # fmt: skip
+
+
+async def ask(dut, sas, count, idle, seed):
+    """All units ask at the same time, each one thing at a time."""
+    known = {sa.row: sa for sa in sas}
+    source, pauses = random.Random(seed), [bench.pauses(idle, seed + u) for u in range(UNITS)]
+    wanted, waiting, expected, granted, answered = [None] * UNITS, [False] * UNITS, [deque() for _ in range(UNITS)], [], 0
+    for _ in range(60 * count + 400):
+        for unit in range(UNITS):
+            if wanted[unit] is None and not waiting[unit] and not next(pauses[unit]):
+                wanted[unit] = source.choice([*known, source.randrange(ROWS)])
+        dut.request_i.value = sum((wanted[unit] is not None) << unit for unit in range(UNITS))
+        dut.row_i.value = sum((wanted[unit] or 0) << 10 * unit for unit in range(UNITS))
+        await ReadOnly()
+        grant, told = int(dut.grant_o.value), int(dut.answer_o.value)
+        assert grant.bit_count() <= 1 and told.bit_count() <= 1
+        if told:
+            unit = told.bit_length() - 1
+            sa, want = SA.unpack(int(dut.sa_o.value)), expected[unit].popleft()
+            if want is None:
+                assert sa.encap == NOBODY
+            else:
+                assert vars(sa) == want
+            answered, waiting[unit] = answered + 1, False
+        for unit in range(UNITS):
+            if grant >> unit & 1:
+                assert wanted[unit] is not None
+                expected[unit].append(answer(known.get(wanted[unit])))
+                granted.append((unit, sum(row is not None for row in wanted)))
+                wanted[unit], waiting[unit] = None, True
+        await RisingEdge(dut.clk_i)
+        if answered >= count:
+            break
+    assert answered >= count
+    dut.request_i.value = 0
+    await ClockCycles(dut.clk_i, 60)  # what was granted late is answered to nobody
+    return [unit for unit, _ in granted]
+
+
+def sas_of(source):
+    key = source.randbytes
+    return [
+        Sa(3, 0x1001, key(16), key(20), MAIN), Sa(7, 0x1002, key(32), key(20), PRIORITY, "192.0.2.9", "203.0.113.77"),
+        Sa(8, 0x1003, key(8), key(20), DES, last_used=0xFFFFFFF0), Sa(15, 0xFFFFFFFF, b"", key(20), PASS, last_used=77),
+    ]  # fmt: skip
+
+
+async def run(dut, period, sad_period):
+    await begin(dut, period, sad_period)
+    for seed, idle in ((1, 0.0), (2, 0.6)):
+        sas = sas_of(random.Random(seed))
+        await install(dut, sas)
+        units = await ask(dut, sas, 150, idle, seed)
+        if not idle:
+            assert max(units.count(unit) for unit in range(UNITS)) - min(units.count(unit) for unit in range(UNITS)) <= UNITS
+        # A row that is wiped is no SA any more, the others stay.
+        await write(dut, sas[0].row, 63, 0)
+        await ask(dut, sas[1:], 30, idle, seed)
+        await reset(dut)  # with answers under way
+        await ask(dut, [], 20, idle, seed)
+
+
+@cocotb.test()
+async def a_faster_sad(dut):
+    await run(dut, 10000, 5100)
+
+
+@cocotb.test()
+async def a_slower_sad(dut):
+    await run(dut, 7000, 16300)
+
+
+def test_sad_access():
+    bench.run("sad_access", {"Units": UNITS, "Rows": ROWS})

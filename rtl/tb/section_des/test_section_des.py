@@ -1,0 +1,40 @@
+"""section_des: what follows the two beats in front is encrypted block by block, as cryptography does it."""
+
+import random
+
+import bench
+import cocotb
+import section_unit
+from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
+from cryptography.hazmat.primitives.ciphers import Cipher, modes
+from structs import CIPHER_HEAD, ENCAP_HEAD
+
+
+def make(source, blocks=None):
+    port, auth, states = source.getrandbits(4), source.randrange(5), source.getrandbits(320)
+    key = source.randbytes(8)
+    lead, body = source.randbytes(section_unit.LEAD), source.randbytes(8 * (blocks or source.randrange(1, 40)))
+    user = ENCAP_HEAD.pack(port=port, cipher=2, auth=auth, states=states, key=int.from_bytes(key.ljust(32, b"\0")))
+    sealed = Cipher(TripleDES(key * 3), modes.ECB()).encryptor().update(body)
+    return lead + body, user, (lead + sealed, CIPHER_HEAD.pack(port=port, auth=auth, states=states))
+
+
+@cocotb.test()
+async def idle_cycles_back_pressure_and_resets(dut):
+    await bench.start(dut)
+    source = random.Random(1)
+    await section_unit.exchange(dut, [make(source, blocks) for blocks in (1, 2, 3, 4, 188)])
+    await section_unit.paused(dut, lambda count: [make(source) for _ in range(count)])
+    await section_unit.cut_off(dut, lambda count: [make(source, 17) for _ in range(count)])
+
+
+@cocotb.test()
+async def a_beat_a_cycle(dut):
+    await bench.start(dut)
+    source = random.Random(2)
+    ends = await section_unit.exchange(dut, [make(source, 16) for _ in range(20)])
+    assert ends[-1] - ends[0] == 19 * (2 + 8)
+
+
+def test_section_des():
+    bench.run("section_des", big=True)
