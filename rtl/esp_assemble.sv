@@ -27,11 +27,12 @@ module esp_assemble #(
   import esp_pkg::*;
 
   // One's complement sums do not care for the order of bytes but in the result.
-  function automatic logic [19:0] sum_words(logic [DataWidth-1:0] data);
-    logic [19:0] sum;
-    sum = '0;
-    for (int unsigned n = 0; n < 8; n++) sum += 20'(data[16*n+:16]);
-    return sum;
+  function automatic logic [3:0][16:0] add_pairs(logic [7:0][15:0] words);
+    for (int unsigned n = 0; n < 4; n++) add_pairs[n] = 17'(words[2*n]) + 17'(words[2*n+1]);
+  endfunction
+
+  function automatic logic [19:0] add_four(logic [3:0][16:0] pairs);
+    return (20'(pairs[0]) + 20'(pairs[1])) + (20'(pairs[2]) + 20'(pairs[3]));
   endfunction
 
   function automatic logic [15:0] fold(logic [31:0] sum);
@@ -40,8 +41,11 @@ module esp_assemble #(
     return once[15:0] + 16'(once[16]);
   endfunction
 
-  // The sum of each body, little-endian.
-  logic tap_valid_q, tap_last_q, sum_push_q, sum_first_q;
+  // The sum of each body, little-endian: of pairs, of a beat, of all beats.
+  logic [2:0] tap_valid_q, tap_last_q;
+  logic sum_first_q;
+  logic [7:0][15:0] tap_words;
+  logic [3:0][16:0] tap_pairs_q;
   logic [19:0] tap_sum_q;
   logic [31:0] body_sum_q;
   logic [15:0] body_sum;
@@ -51,22 +55,22 @@ module esp_assemble #(
   for (genvar b = 0; b < KeepWidth; b++) begin : g_mask
     assign tap_mask[8*b+:8] = {8{tap_i.keep[b]}};
   end
+  assign tap_words = tap_i.data & tap_mask;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      tap_valid_q <= 1'b0;
-      sum_push_q  <= 1'b0;
+      tap_valid_q <= '0;
       sum_first_q <= 1'b1;
     end else begin
-      tap_valid_q <= tap_valid_i;
-      sum_push_q  <= tap_valid_q && tap_last_q;
-      if (tap_valid_q) sum_first_q <= tap_last_q;
+      tap_valid_q <= {tap_valid_q[1:0], tap_valid_i};
+      if (tap_valid_q[1]) sum_first_q <= tap_last_q[1];
     end
   end
   always_ff @(posedge clk_i) begin
-    tap_sum_q  <= sum_words(tap_i.data & tap_mask);
-    tap_last_q <= tap_i.last;
-    if (tap_valid_q) body_sum_q <= (sum_first_q ? '0 : body_sum_q) + 32'(tap_sum_q);
+    tap_last_q  <= {tap_last_q[1:0], tap_i.last};
+    tap_pairs_q <= add_pairs(tap_words);
+    tap_sum_q   <= add_four(tap_pairs_q);
+    if (tap_valid_q[1]) body_sum_q <= (sum_first_q ? '0 : body_sum_q) + 32'(tap_sum_q);
   end
 
   stream_fifo #(
@@ -75,7 +79,7 @@ module esp_assemble #(
   ) u_sums (
     .clk_i,
     .rst_ni,
-    .valid_i(sum_push_q),
+    .valid_i(tap_valid_q[2] && tap_last_q[2]),
     .ready_o(),            // as many as packets at most
     .data_i (fold(body_sum_q)),
     .valid_o(sum_valid),
@@ -101,63 +105,88 @@ module esp_assemble #(
     .count_o()
   );
 
-  // The header of the next packet, in steps: sums, folds, and with the ICV the UDP checksum.
-  typedef enum logic [2:0] {Lengths, Sums, Folds, Icv, IcvFold, Ready} step_e;
+  // The header of the next packet, in steps: the sums of IPv4's header and of all that UDP over IPv6 sums but the body and
+  // the ICV, eight words a cycle; then, with the ICV, these. What is added takes three cycles to `all_q`.
+  typedef enum logic [2:0] {Lengths, Sums, Icv, IcvSums, Ready} step_e;
   step_e step_q;
+  logic [3:0] count_q;  // cycles in this step
   logic [15:0] esp_bytes_q, udp_bytes_q, ip_bytes_q, ip_sum_q, udp_sum_q;
-  logic [19:0] ip_parts_q;
-  logic [21:0] udp_parts_q;
-  logic [19:0] udp_all_q;
   logic start;  // the packet that is ready goes
 
   assign header_done = start;
 
+  logic icv_there;
+  // The FIFO shows the ICV and the sum of this packet: all before it have left them.
+  assign icv_there = tag_valid_i && sum_valid;
+
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      step_q <= Lengths;
+      step_q  <= Lengths;
+      count_q <= '0;
     end else begin
+      count_q <= count_q + 1'b1;
       unique case (step_q)
-        Lengths: if (around_valid) step_q <= Sums;
-        Sums: step_q <= Folds;
-        Folds: step_q <= Icv;
-        // The FIFO shows the ICV and the sum of this packet: all before it have left them.
-        Icv: if (tag_valid_i && sum_valid) step_q <= IcvFold;
-        IcvFold: step_q <= Ready;
+        Lengths: begin
+          count_q <= '0;
+          if (around_valid) step_q <= Sums;
+        end
+        Sums: if (count_q == 4'd7) step_q <= Icv;
+        Icv: begin
+          count_q <= '0;
+          if (icv_there) step_q <= around.udp && around.v6 ? IcvSums : Ready;
+        end
+        IcvSums: if (count_q == 4'd4) step_q <= Ready;
         default: if (start) step_q <= Lengths;
       endcase
     end
   end
 
   logic [7:0] protocol;
-  logic [15:0] sum_bytes_swapped;
-  assign protocol          = around.udp ? 8'd17 : 8'd50;
-  assign sum_bytes_swapped = {body_sum[7:0], body_sum[15:8]};
+  assign protocol = around.udp ? 8'd17 : 8'd50;
 
-  logic [15:0] tag_sum;
-  assign tag_sum = fold(32'(sum_words(tag_i.icv)));
+  // What is added: in Sums in this order, then the ICV and the sum of the body.
+  logic [7:0][15:0] operand;
+  logic [3:0][16:0] pairs_q;
+  logic [19:0] sum_q;
+  logic [23:0] all_q;
+  logic [16:0] once_q;
+  always_comb begin
+    unique case (count_q[2:0])
+      3'd0: operand = {
+          8'h45, around.tos, around.identification, 1'b0, around.dont_fragment, 14'b0, around.ttl, protocol,
+          around.local_address[31:0], around.remote_address[31:0]
+        };
+      3'd1: operand = around.local_address;
+      3'd2: operand = around.remote_address;
+      3'd3: operand = {around.spi, around.seq[31:0], around.iv};
+      3'd4: operand = {48'b0, around.local_port, around.remote_port, 16'd17, udp_bytes_q, udp_bytes_q};
+      default: operand = '0;
+    endcase
+    if (step_q == Icv) operand = to_block(tag_i.icv);
+    if (step_q == IcvSums) operand = {112'b0, body_sum[7:0], body_sum[15:8]};
+  end
 
   always_ff @(posedge clk_i) begin
-    if (step_q == Lengths) begin
-      esp_bytes_q <= body_bytes(around.inner_bytes) + 16'd32;
-    end
-    if (step_q == Sums) begin
+    if (step_q == Lengths) esp_bytes_q <= body_bytes(around.inner_bytes) + 16'd32;
+    if (step_q == Sums && count_q == 4'd0) begin
       udp_bytes_q <= esp_bytes_q + 16'd8;
       ip_bytes_q  <= esp_bytes_q + (around.udp ? 16'd8 : 16'd0) + (around.v6 ? 16'd0 : 16'd20);
-      // All of an IPv4 header but its length.
-      ip_parts_q  <= 20'h4500 + 20'(around.tos) + 20'(around.identification) + {5'b0, around.dont_fragment, 14'b0}
-                     + 20'({around.ttl, protocol}) + 20'(around.local_address[31:16]) + 20'(around.local_address[15:0])
-                     + 20'(around.remote_address[31:16]) + 20'(around.remote_address[15:0]);
-      // Pseudo header but its length, ports, ESP header, IV.
-      udp_parts_q <= 22'(sum_words(around.local_address)) + 22'(sum_words(around.remote_address)) + 22'd17
-                     + 22'(around.local_port) + 22'(around.remote_port)
-                     + 22'(sum_words({around.spi, around.seq[31:0], around.iv}));
     end
-    if (step_q == Folds) begin
-      ip_sum_q  <= ~fold(32'(ip_parts_q) + 32'(ip_bytes_q));
-      udp_sum_q <= fold(32'(udp_parts_q) + {15'b0, udp_bytes_q, 1'b0});
+
+    pairs_q <= add_pairs(operand);
+    sum_q   <= add_four(pairs_q);
+    once_q  <= 17'(all_q[15:0]) + 17'(all_q[23:16]);
+    if (step_q == Sums) begin
+      // At first IPv4's header and its length, then the rest from the beginning.
+      if (count_q == 4'd2) all_q <= 24'(sum_q) + 24'(ip_bytes_q);
+      if (count_q == 4'd3) all_q <= 24'(sum_q);
+      if (count_q > 4'd3 && count_q < 4'd7) all_q <= all_q + 24'(sum_q);
+      if (count_q == 4'd4) ip_sum_q <= ~(once_q[15:0] + 16'(once_q[16]));
     end
-    if (step_q == Icv) udp_all_q <= 20'(udp_sum_q) + 20'(sum_bytes_swapped) + 20'({tag_sum[7:0], tag_sum[15:8]});
-    if (step_q == IcvFold) udp_sum_q <= fold(32'(udp_all_q)) == '1 ? '1 : ~fold(32'(udp_all_q));
+    if (step_q == IcvSums) begin
+      if (count_q == 4'd1 || count_q == 4'd2) all_q <= all_q + 24'(sum_q);
+      if (count_q == 4'd4) udp_sum_q <= (once_q[15:0] + 16'(once_q[16])) == '1 ? '1 : ~(once_q[15:0] + 16'(once_q[16]));
+    end
   end
 
   // The header as words in network byte order, the first in [15].

@@ -72,7 +72,7 @@ module esp_cipher
   logic [1:0] hold_q;
   logic [4:0] tags_q;              // packets whose tags have not been taken
   logic [CreditWidth-1:0] room_q;  // in the output FIFO
-  logic header, body, trailer, room_ok_q, msg_ok, state_ok, tags_ok_q, tag_taken, out_taken;
+  logic header, body, trailer, room_ok_q, msg_ok, state_ok, tags_ok_q, tag_taken_q, out_taken_q;
   logic hmac, go;
 
   assign hmac         = HmacUnits != 0 && cmd_i.suite[1];
@@ -82,8 +82,6 @@ module esp_cipher
   assign header       = cmd_ready_o && cmd_valid_i;
   assign body         = body_ready_o && body_valid_i;
   assign trailer      = state_q == Trailer && go;
-  assign tag_taken    = tag_valid_o && tag_ready_i;
-  assign out_taken    = out_valid_o && out_ready_i;
 
   logic [12:0] beats;
   assign beats = 13'((17'(cmd_i.len) + 17'd15) >> 4);
@@ -97,6 +95,8 @@ module esp_cipher
       tags_ok_q <= 1'b0;
       room_q    <= CreditWidth'(OutDepth);
       room_ok_q <= 1'b0;
+      tag_taken_q <= 1'b0;
+      out_taken_q <= 1'b0;
     end else begin
       if (header) state_q <= Body;
       else if (body && left_q == 13'd1) state_q <= Trailer;
@@ -109,10 +109,13 @@ module esp_cipher
       if (hold_q != '0) hold_q <= hold_q - 1'b1;
       else if (state_q != Header && !body && !trailer) hold_q <= 2'(GhashStages - 1);
 
-      tags_q    <= tags_q + 5'(header) - 5'(tag_taken);
+      // What leaves counts a cycle later: it is known late in its own.
+      tag_taken_q <= tag_valid_o && tag_ready_i;
+      out_taken_q <= out_valid_o && out_ready_i;
+      tags_q    <= tags_q + 5'(header) - 5'(tag_taken_q);
       tags_ok_q <= tags_q < 5'(Tags);
       // One slot may go in before a comparison of the cycle before is seen.
-      room_q    <= room_q - CreditWidth'(body) + CreditWidth'(out_taken);
+      room_q    <= room_q - CreditWidth'(body) + CreditWidth'(out_taken_q);
       room_ok_q <= room_q > CreditWidth'(2);
     end
   end
@@ -318,7 +321,8 @@ module esp_cipher
   logic [2:0] out_words;
   stream_fifo #(
     .Width(132),
-    .Depth(OutDepth)
+    .Depth(OutDepth),
+    .Extra(1'b1)
   ) u_out (
     .clk_i,
     .rst_ni,

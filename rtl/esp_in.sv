@@ -539,7 +539,12 @@ module esp_in #(
 
   logic inner_done, trailer_done;
   parse_t inner_parse;
-  trailer_t trailer;
+  // The trailer is known three cycles before the header.
+  localparam int unsigned TrailerAhead = 3;
+  trailer_t trailer_in, trailer;
+  trailer_t [TrailerAhead-1:0] trailers_q;
+  logic trailer_in_done;
+  logic [TrailerAhead-1:0] trailer_done_q;
   ip_parser u_inner_parser (
     .clk_i,
     .rst_ni,
@@ -553,11 +558,17 @@ module esp_in #(
     .rst_ni,
     .valid_i  (plain_valid && plain_ready),
     .beat_i   (plain),
-    .done_o   (trailer_done),
-    .trailer_o(trailer)
+    .done_o   (trailer_in_done),
+    .trailer_o(trailer_in)
   );
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) trailer_done_q <= '0;
+    else trailer_done_q <= {trailer_done_q[TrailerAhead-2:0], trailer_in_done};
+  end
+  always_ff @(posedge clk_i) trailers_q <= {trailers_q[TrailerAhead-2:0], trailer_in};
+  assign trailer_done = trailer_done_q[TrailerAhead-1];
+  assign trailer      = trailers_q[TrailerAhead-1];
 
-  // The two answer in the same cycle.
   typedef struct packed {
     logic        malformed;
     logic        v6;

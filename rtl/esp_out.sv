@@ -325,7 +325,8 @@ module esp_out #(
 
   stream_fifo #(
     .Width($bits(beat_t) + $bits(user_t)),
-    .Depth(Beats / 4)
+    .Depth(Beats / 4),
+    .Extra(1'b1)
   ) u_aside (
     .clk_i,
     .rst_ni,
@@ -338,10 +339,11 @@ module esp_out #(
     .count_o()
   );
 
-  logic around_valid, around_ready, cmd_valid, cmd_ready, body_valid, body_ready;
+  logic around_valid, around_ready, made_cmd_valid, made_cmd_ready, made_body_valid, made_body_ready;
+  logic cmd_valid, cmd_ready, body_valid, body_ready;
   seal_job_t around;
-  cipher_cmd_t cmd;
-  beat_t body;
+  cipher_cmd_t made_cmd, cmd;
+  beat_t made_body, body;
   esp_encap u_encap (
     .clk_i,
     .rst_ni,
@@ -355,12 +357,36 @@ module esp_out #(
     .around_valid_o(around_valid),
     .around_ready_i(around_ready),
     .around_o(around),
-    .cmd_valid_o(cmd_valid),
-    .cmd_ready_i(cmd_ready),
-    .cmd_o(cmd),
-    .body_valid_o(body_valid),
-    .body_ready_i(body_ready),
-    .body_o(body)
+    .cmd_valid_o(made_cmd_valid),
+    .cmd_ready_i(made_cmd_ready),
+    .cmd_o(made_cmd),
+    .body_valid_o(made_body_valid),
+    .body_ready_i(made_body_ready),
+    .body_o(made_body)
+  );
+  stream_slice #(
+    .Width($bits(cipher_cmd_t))
+  ) u_cmd_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(made_cmd_valid),
+    .ready_o(made_cmd_ready),
+    .data_i (made_cmd),
+    .valid_o(cmd_valid),
+    .ready_i(cmd_ready),
+    .data_o (cmd)
+  );
+  stream_slice #(
+    .Width($bits(beat_t))
+  ) u_body_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(made_body_valid),
+    .ready_o(made_body_ready),
+    .data_i (made_body),
+    .valid_o(body_valid),
+    .ready_i(body_ready),
+    .data_o (body)
   );
 
   logic sealed_valid, sealed_ready, tag_valid, tag_ready, tap_valid;
@@ -402,10 +428,10 @@ module esp_out #(
     .tap_o(tap)
   );
 
-  logic packet_valid, left;
+  logic whole_valid, whole_ready, packet_valid, left;
   logic [15:0] left_bytes;
-  beat_t packet;
-  user_t packet_user;
+  beat_t whole, packet;
+  user_t whole_user, packet_user;
   esp_assemble u_assemble (
     .clk_i,
     .rst_ni,
@@ -420,10 +446,22 @@ module esp_out #(
     .tag_valid_i(tag_valid),
     .tag_ready_o(tag_ready),
     .tag_i(tag),
+    .valid_o(whole_valid),
+    .ready_i(whole_ready),
+    .beat_o(whole),
+    .user_o(whole_user)
+  );
+  stream_slice #(
+    .Width($bits(beat_t) + $bits(user_t))
+  ) u_packet_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(whole_valid),
+    .ready_o(whole_ready),
+    .data_i ({whole, whole_user}),
     .valid_o(packet_valid),
     .ready_i(merge_ready[0]),
-    .beat_o(packet),
-    .user_o(packet_user)
+    .data_o ({packet, packet_user})
   );
 
   frame_merge u_merge (

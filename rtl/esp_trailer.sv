@@ -1,5 +1,5 @@
 // Reads the trailer of bodies off a stream that it does not hold up, and checks the padding before it: up to 255 bytes,
-// 1, 2, 3, … (RFC 4303, 2.4). The answer is there three cycles after the last beat, as ip_parser's.
+// 1, 2, 3, … (RFC 4303, 2.4). The answer is there three cycles after the last beat.
 //
 // In such padding a byte less its place is the same all along: what is counted is how many bytes up to the last of the
 // padding have that in common.

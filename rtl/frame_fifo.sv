@@ -39,7 +39,7 @@ module frame_fifo #(
 
   // Writing.
   pointer_t start_q, write_q, read_q;
-  logic [15:0] bytes_q, bytes_d;
+  logic [15:0] bytes_q, bytes_d, room_q;  // room: bytes that this frame may still bring
   drop_e error_q, error_d;
   logic put, keep_ok, entry_ready;
   logic [4:0] beat_bytes;
@@ -55,7 +55,7 @@ module frame_fifo #(
     error_d = error_q;
     if (error_q == DropNone) begin
       if (!keep_ok) error_d = DropMalformed;
-      else if (bytes_d > 16'(MaxBytes)) error_d = DropTooLong;
+      else if (room_q[15:5] == '0 && room_q[4:0] < beat_bytes) error_d = DropTooLong;
     end
   end
 
@@ -64,9 +64,11 @@ module frame_fifo #(
       start_q <= '0;
       write_q <= '0;
       bytes_q <= '0;
+      room_q  <= 16'(MaxBytes);
       error_q <= DropNone;
     end else if (put) begin
       bytes_q <= beat_i.last || error_d != DropNone ? '0 : bytes_d;
+      room_q  <= beat_i.last || error_d != DropNone ? 16'(MaxBytes) : room_q - 16'(beat_bytes);
       error_q <= beat_i.last ? DropNone : error_d;
       write_q <= error_d == DropNone ? write_q + 1'b1 : start_q;
       if (beat_i.last && error_d == DropNone) start_q <= write_q + 1'b1;

@@ -1,4 +1,4 @@
-// Reads IPv4 and IPv6 headers off a stream that it does not hold up. What it found of a packet is there three cycles
+// Reads IPv4 and IPv6 headers off a stream that it does not hold up. What it found of a packet is there six cycles
 // after the last beat, for one cycle.
 //
 // IPv6 extension headers are skipped as RFC 4301, 4.4.1.1 wants it; more than 15 make a packet malformed.
@@ -35,7 +35,7 @@ module ip_parser (
     logic         later;
     logic         bad;
     logic         found;      // the upper layer's beginning
-    logic [12:0]  unit;       // where that is, in 8 bytes; IPv6
+    logic [13:0]  unit;       // where that is, in 8 bytes; IPv6
     logic [3:0]   words;      // of the IPv4 header
     logic [7:0]   tos;
     logic [19:0]  flow_label;
@@ -45,74 +45,122 @@ module ip_parser (
     logic [127:0] destination;
   } head_t;
 
-  // The walk over extension headers, 8 bytes at a time.
+  // 8 bytes as an extension header that begins there.
   typedef struct packed {
     logic [7:0]  next;
-    logic [7:0]  skip;      // units of the header that are still to come
+    logic        extension;       // next is one, too
+    logic        fragment;        // and that one
+    logic        later;           // as a fragment header: not the first fragment
+    logic [13:0] behind;          // else: where it ends
+    logic        bad;             // which is behind the packet's end
+    logic        bad_fragment;    // as a fragment header
+  } unit_t;
+
+  // The walk over extension headers.
+  typedef struct packed {
+    logic [7:0]  next;
+    logic        extension;
+    logic        is_fragment;  // the next header
+    logic [13:0] at;           // where that is; once found, the upper layer
     logic [3:0]  count;
     logic        found;
-    logic [12:0] unit;
     logic        fragment;
     logic        later;
     logic        bad;
   } walk_t;
 
-  function automatic walk_t step(walk_t was, logic [28:0] word, logic [12:0] unit, logic [16:0] bytes);
+  function automatic unit_t decode(logic [28:0] word, logic [12:0] unit, logic [16:0] bytes);
+    unit_t u;
+    u.next         = word[28:21];
+    u.extension    = is_extension(word[28:21]);
+    u.fragment     = word[28:21] == Fragment;
+    u.later        = word[12:0] != '0;
+    u.behind       = 14'(unit) + 14'd1 + 14'(word[20:13]);
+    u.bad          = {u.behind, 3'b0} > bytes;
+    u.bad_fragment = {1'b0, unit + 13'd1, 3'b0} > bytes;
+    return u;
+  endfunction
+
+  function automatic walk_t enter(walk_t was, unit_t u, logic [12:0] unit);
     walk_t now;
-    logic [13:0] header_end;
-    now = was;
-    header_end = 14'(unit) + 14'd1 + 14'(word[20:13]);
-    if (!was.found) begin
-      if (was.skip != '0) begin
-        now.skip = was.skip - 1'b1;
-      end else begin
-        // An extension header begins here.
-        now.next  = word[28:21];
-        now.count = was.count + 1'b1;
-        if (was.next == Fragment) begin
-          now.fragment = 1'b1;
-          now.later    = word[12:0] != '0;
-          if ({1'b0, unit + 13'd1, 3'b0} > bytes) now.bad = 1'b1;
-        end else begin
-          now.skip = word[20:13];
-          if ({header_end, 3'b0} > bytes) now.bad = 1'b1;
-        end
-        if (was.count == 4'd15) now.bad = 1'b1;
-      end
-      if (now.skip == '0 && (now.later || !is_extension(now.next))) begin
-        now.found = 1'b1;
-        now.unit  = unit + 13'd1;
-      end
-    end
+    now             = was;
+    now.next        = u.next;
+    now.extension   = u.extension;
+    now.is_fragment = u.fragment;
+    now.at          = was.is_fragment ? 14'(unit) + 14'd1 : u.behind;
+    now.count       = was.count + 1'b1;
+    now.found       = !u.extension || (was.is_fragment && u.later);
+    now.fragment    = was.fragment || was.is_fragment;
+    now.later       = was.is_fragment && u.later;
+    now.bad         = was.bad || was.count == 4'd15 || (was.is_fragment ? u.bad_fragment : u.bad);
     return now;
   endfunction
 
-  // First stage: the fixed header, the walk, and the sum of an IPv4 header's words.
-  logic [31:0] word[4];
-  for (genvar n = 0; n < 4; n++) begin : g_word
-    assign word[n] = word_of(beat_i.data, 2'(n));
+  // First stage: what a beat is on its own.
+  logic [IndexWidth-1:0] index_q, zero_index_q;
+  logic first_q;  // the next beat is a frame's first
+  logic zero_valid_q, zero_first_q, zero_last_q;
+  logic [DataWidth-1:0] zero_data_q;
+  logic [4:0] zero_bytes_q;
+  unit_t [1:0] units_q;
+  logic short_q;  // the first unit, as an extension header, is no longer than that
+  head_t head_q, head_d;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      first_q      <= 1'b1;
+      index_q      <= '0;
+      zero_valid_q <= 1'b0;
+    end else begin
+      if (valid_i) begin
+        first_q <= beat_i.last;
+        if (beat_i.last) index_q <= '0;
+        else if (index_q != '1) index_q <= index_q + 1'b1;
+      end
+      zero_valid_q <= valid_i;
+    end
   end
 
-  logic [IndexWidth-1:0] index_q;
-  logic first_q;  // the next beat is a frame's first
-  head_t head_q, head_d;
+  logic [31:0] in_word[4];
+  for (genvar n = 0; n < 4; n++) begin : g_in_word
+    assign in_word[n] = word_of(beat_i.data, 2'(n));
+  end
+  always_ff @(posedge clk_i) begin
+    zero_first_q <= first_q;
+    zero_last_q  <= beat_i.last;
+    zero_index_q <= index_q;
+    zero_data_q  <= beat_i.data;
+    zero_bytes_q <= 5'($countones(beat_i.keep));
+    short_q      <= in_word[0][23:16] == '0;
+    // Extension headers come in the third beat or later: head_q is this packet's by then.
+    for (int unsigned n = 0; n < 2; n++) units_q[n] <= decode(in_word[2*n][31:3], {index_q, 1'(n)}, head_q.bytes);
+  end
+
+  // Second stage: the fixed header, the walk, and which words belong to an IPv4 header.
+  logic [31:0] word[4];
+  for (genvar n = 0; n < 4; n++) begin : g_word
+    assign word[n] = word_of(zero_data_q, 2'(n));
+  end
+
   walk_t walk_q, walk_d, walk_middle;
+  logic enters_first, enters_second;
+  logic [12:0] first_unit, second_unit;
   logic [16:0] total_q;  // bytes of the frame
-  logic [18:0] sum_d;
+  assign first_unit    = {zero_index_q, 1'b0};
+  assign second_unit   = {zero_index_q, 1'b1};
+  assign enters_first  = !walk_q.found && walk_q.at == {1'b0, first_unit};
+  assign walk_middle   = enters_first ? enter(walk_q, units_q[0], first_unit) : walk_q;
+  assign enters_second = enters_first ? !walk_middle.found && (walk_q.is_fragment || short_q)
+                                      : !walk_q.found && walk_q.at == {1'b0, second_unit};
 
   always_comb begin
-    head_d      = head_q;
-    walk_d      = walk_q;
-    walk_middle = walk_q;
-    sum_d       = '0;
-    if (first_q) begin
-      head_d.v4            = word[0][31:28] == 4'd4;
-      head_d.v6            = word[0][31:28] == 4'd6;
-      head_d.bad           = 1'b0;
-      head_d.found         = head_d.v4;
-      head_d.words         = word[0][27:24];
-      head_d.unit          = '0;
-      head_d.destination   = '0;
+    head_d = head_q;
+    walk_d = enters_second ? enter(walk_middle, units_q[1], second_unit) : walk_middle;
+    if (zero_first_q) begin
+      head_d.v4          = word[0][31:28] == 4'd4;
+      head_d.v6          = word[0][31:28] == 4'd6;
+      head_d.words       = word[0][27:24];
+      head_d.destination = '0;
       if (head_d.v4) begin
         head_d.tos           = word[0][23:16];
         head_d.flow_label    = '0;
@@ -128,151 +176,169 @@ module ip_parser (
         head_d.flow_label    = word[0][19:0];
         head_d.bytes         = 17'(word[1][31:16]) + 17'd40;
         head_d.dont_fragment = 1'b1;
-        head_d.fragment      = 1'b0;
-        head_d.later         = 1'b0;
-        head_d.protocol      = word[1][15:8];
         head_d.source        = {word[2], word[3], 64'b0};
       end
-      walk_d      = '0;
-      walk_d.next = word[1][15:8];
-    end else if (index_q == IndexWidth'(1)) begin
+      walk_d             = '0;
+      walk_d.next        = word[1][15:8];
+      walk_d.extension   = is_extension(word[1][15:8]);
+      walk_d.is_fragment = word[1][15:8] == Fragment;
+      walk_d.found       = !is_extension(word[1][15:8]);
+      walk_d.at          = 14'd5;
+    end else if (zero_index_q == IndexWidth'(1)) begin
       if (head_q.v4) begin
         head_d.destination = {96'b0, word[0]};
       end else begin
         head_d.source[63:0]        = {word[0], word[1]};
         head_d.destination[127:64] = {word[2], word[3]};
       end
-    end else if (head_q.v6) begin
-      if (index_q == IndexWidth'(2)) begin
-        head_d.destination[63:0] = {word[0], word[1]};
-        walk_middle              = walk_q;
-        if (!is_extension(walk_q.next)) begin
-          walk_middle.found = 1'b1;
-          walk_middle.unit  = 13'd5;
-        end
-      end else begin
-        walk_middle = step(walk_q, word[0][31:3], {index_q, 1'b0}, head_q.bytes);
-      end
-      walk_d = step(walk_middle, word[2][31:3], {index_q, 1'b1}, head_q.bytes);
-      head_d.found    = walk_d.found;
-      head_d.unit     = walk_d.unit;
-      head_d.protocol = walk_d.next;
-      head_d.fragment = walk_d.fragment;
-      head_d.later    = walk_d.later;
-      head_d.bad      = walk_d.bad;
-    end
-    for (int unsigned n = 0; n < 4; n++) begin
-      if (first_q || {index_q, 2'(n)} < (IndexWidth + 2)'(head_q.words)) begin
-        sum_d = sum_d + 19'(word[n][31:16]) + 19'(word[n][15:0]);
-      end
+    end else if (head_q.v6 && zero_index_q == IndexWidth'(2)) begin
+      head_d.destination[63:0] = {word[0], word[1]};
     end
   end
 
-  logic one_valid_q, one_first_q, one_last_q, two_last_q;
+  logic one_valid_q, one_first_q, one_last_q;
   logic [IndexWidth-1:0] one_index_q;
   logic [DataWidth-1:0] one_data_q;
-  logic [18:0] one_sum_q;
+  logic [3:0] one_there_q;
 
+  // Which stages hold a beat, and a frame's last one.
+  logic two_valid_q, two_last_q, three_last_q, four_last_q;
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      first_q     <= 1'b1;
-      index_q     <= '0;
-      one_valid_q <= 1'b0;
-      two_last_q  <= 1'b0;
-      done_o      <= 1'b0;
+      one_valid_q  <= 1'b0;
+      two_valid_q  <= 1'b0;
+      two_last_q   <= 1'b0;
+      three_last_q <= 1'b0;
+      four_last_q  <= 1'b0;
+      done_o       <= 1'b0;
     end else begin
-      if (valid_i) begin
-        first_q <= beat_i.last;
-        if (beat_i.last) index_q <= '0;
-        else if (index_q != '1) index_q <= index_q + 1'b1;
-      end
-      one_valid_q <= valid_i;
-      two_last_q  <= one_valid_q && one_last_q;
-      done_o      <= two_last_q;
+      one_valid_q  <= zero_valid_q;
+      two_valid_q  <= one_valid_q;
+      two_last_q   <= one_valid_q && one_last_q;
+      three_last_q <= two_last_q;
+      four_last_q  <= three_last_q;
+      done_o       <= four_last_q;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) begin
+    if (zero_valid_q) begin
       head_q      <= head_d;
       walk_q      <= walk_d;
-      total_q     <= (first_q ? '0 : total_q) + 17'($countones(beat_i.keep));
-      one_first_q <= first_q;
-      one_last_q  <= beat_i.last;
-      one_index_q <= index_q;
-      one_data_q  <= beat_i.data;
-      one_sum_q   <= sum_d;
+      total_q     <= (zero_first_q ? '0 : total_q) + 17'(zero_bytes_q);
+      one_first_q <= zero_first_q;
+      one_last_q  <= zero_last_q;
+      one_index_q <= zero_index_q;
+      one_data_q  <= zero_data_q;
+      for (int unsigned n = 0; n < 4; n++) begin
+        one_there_q[n] <= zero_first_q || {zero_index_q, 2'(n)} < (IndexWidth + 2)'(head_q.words);
+      end
     end
   end
 
-  // Second stage: the first words behind the headers, which may begin in this very beat.
-  logic [13:0] upper_word;
+  // Third stage: the first words behind the headers, which may begin in this very beat; IPv4's sum, word by word.
+  head_t one_head;
+  always_comb begin
+    one_head       = head_q;
+    one_head.found = 1'b1;
+    if (!head_q.v4) begin
+      one_head.found    = walk_q.found;
+      one_head.unit     = walk_q.at;
+      one_head.protocol = walk_q.next;
+      one_head.fragment = walk_q.fragment;
+      one_head.later    = walk_q.later;
+      one_head.bad      = walk_q.bad;
+    end
+  end
+
+  logic [14:0] upper_word;
   logic [31:0] one_word[4];
   logic [5:0][31:0] front_q;  // the very first in [5]
   head_t two_head_q;
   logic [16:0] two_total_q;
-  logic [31:0] two_sum_q;
+  logic [3:0][16:0] two_sums_q;
+  logic two_first_q;
 
-  assign upper_word = head_q.v4 ? 14'(head_q.words) : {head_q.unit, 1'b0};
+  assign upper_word = head_q.v4 ? 15'(head_q.words) : {walk_q.at, 1'b0};
   for (genvar n = 0; n < 4; n++) begin : g_one_word
     assign one_word[n] = word_of(one_data_q, 2'(n));
+    always_ff @(posedge clk_i) begin
+      two_sums_q[n] <= one_there_q[n] ? 17'(one_word[n][31:16]) + 17'(one_word[n][15:0]) : '0;
+    end
   end
 
   for (genvar n = 0; n < 6; n++) begin : g_front
-    logic [13:0] at;
-    assign at = upper_word + 14'(n);
+    logic [14:0] at;
+    assign at = upper_word + 15'(n);
     always_ff @(posedge clk_i) begin
-      if (one_valid_q && head_q.found && at[13:2] == one_index_q) front_q[5-n] <= one_word[at[1:0]];
+      if (one_valid_q && one_head.found && at[14:2] == {1'b0, one_index_q}) front_q[5-n] <= one_word[at[1:0]];
     end
   end
 
   always_ff @(posedge clk_i) begin
+    two_first_q <= one_first_q;
     if (one_valid_q) begin
-      two_head_q  <= head_q;
+      two_head_q  <= one_head;
       two_total_q <= total_q;
-      two_sum_q   <= (one_first_q ? '0 : two_sum_q) + 32'(one_sum_q);
     end
   end
 
-  // Third stage: is it sound?
-  logic [16:0] upper_byte;
-  logic [16:0] folded;
-  logic short_v4, wrong_sum, four_there, two_there, opaque;
+  // Fourth stage: the whole sum. Fifth: lengths, and the sum folded. Sixth: is it sound?
+  head_t three_head_q, four_head_q;
+  logic [5:0][31:0] three_front_q, four_front_q;
+  logic [16:0] three_total_q, upper_byte, folded_q;
+  logic [31:0] sum_q;
+  logic [15:0] four_upper_q;
+  logic cut_q, four_there_q, two_there_q;
+  logic wrong_sum, opaque, icmp, ported, unused;
+  assign unused = &{1'b0, four_head_q.unit, four_head_q.words};
+  assign upper_byte = three_head_q.v4 ? {11'b0, three_head_q.words, 2'b0} : {three_head_q.unit, 3'b0};
+
+  always_ff @(posedge clk_i) begin
+    if (two_valid_q) begin
+      sum_q <= ((two_first_q ? '0 : sum_q) + 32'(two_sums_q[0]) + 32'(two_sums_q[1])) +
+               (32'(two_sums_q[2]) + 32'(two_sums_q[3]));
+    end
+    three_head_q  <= two_head_q;
+    three_front_q <= front_q;
+    three_total_q <= two_total_q;
+
+    four_head_q  <= three_head_q;
+    four_front_q <= three_front_q;
+    four_upper_q <= upper_byte[15:0];
+    folded_q     <= 17'(sum_q[31:16]) + 17'(sum_q[15:0]);
+    cut_q        <= three_head_q.bytes > three_total_q || (three_head_q.v4 && three_head_q.bytes < upper_byte);
+    four_there_q <= upper_byte + 17'd4 <= three_head_q.bytes;
+    two_there_q  <= upper_byte + 17'd2 <= three_head_q.bytes;
+  end
 
   always_comb begin
-    upper_byte = two_head_q.v4 ? {11'b0, two_head_q.words, 2'b0} : {1'b0, two_head_q.unit, 3'b0};
-    folded     = 17'(two_sum_q[31:16]) + 17'(two_sum_q[15:0]);
     // The header has at most 60 bytes: the second carry cannot make a third.
-    wrong_sum  = 16'(folded[15:0] + 16'(folded[16])) != '1;
-    short_v4   = two_head_q.bytes < upper_byte;
-    four_there = upper_byte + 17'd4 <= two_head_q.bytes;
-    two_there  = upper_byte + 17'd2 <= two_head_q.bytes;
-    opaque     = two_head_q.v6 && two_head_q.later && is_extension(two_head_q.protocol);
+    wrong_sum = 16'(folded_q[15:0] + 16'(folded_q[16])) != '1;
+    opaque    = four_head_q.v6 && four_head_q.later && is_extension(four_head_q.protocol);
+    icmp      = four_head_q.protocol inside {8'd1, 8'd58};
+    ported    = icmp ? two_there_q : has_ports(four_head_q.protocol) && four_there_q;
   end
 
-  logic icmp, ported;
-  assign icmp   = two_head_q.protocol inside {8'd1, 8'd58};
-  assign ported = icmp ? two_there : has_ports(two_head_q.protocol) && four_there;
-
   always_ff @(posedge clk_i) begin
-    if (two_last_q) begin
-      parse_o.malformed <= !(two_head_q.v4 || two_head_q.v6) || two_head_q.bad || !two_head_q.found
-                           || two_head_q.bytes > two_total_q || (two_head_q.v4 && (short_v4 || wrong_sum));
-      parse_o.v6               <= two_head_q.v6;
-      parse_o.dont_fragment    <= two_head_q.dont_fragment;
-      parse_o.fragment         <= two_head_q.fragment;
+    if (four_last_q) begin
+      parse_o.malformed <= !(four_head_q.v4 || four_head_q.v6) || four_head_q.bad || !four_head_q.found || cut_q
+                           || (four_head_q.v4 && wrong_sum);
+      parse_o.v6               <= four_head_q.v6;
+      parse_o.dont_fragment    <= four_head_q.dont_fragment;
+      parse_o.fragment         <= four_head_q.fragment;
       parse_o.protocol_known   <= !opaque;
-      parse_o.ports_known      <= ported && !two_head_q.later;
-      parse_o.tos              <= two_head_q.tos;
-      parse_o.flow_label       <= two_head_q.flow_label;
-      parse_o.bytes            <= two_head_q.bytes[15:0];
-      parse_o.protocol         <= two_head_q.protocol;
-      parse_o.upper            <= upper_byte[15:0];
-      parse_o.source_port      <= front_q[5][31:16];
-      parse_o.destination_port <= icmp ? front_q[5][31:16] : front_q[5][15:0];
-      parse_o.source           <= two_head_q.source;
-      parse_o.destination      <= two_head_q.destination;
-      parse_o.front            <= front_q;
+      parse_o.ports_known      <= ported && !four_head_q.later;
+      parse_o.tos              <= four_head_q.tos;
+      parse_o.flow_label       <= four_head_q.flow_label;
+      parse_o.bytes            <= four_head_q.bytes[15:0];
+      parse_o.protocol         <= four_head_q.protocol;
+      parse_o.upper            <= four_upper_q;
+      parse_o.source_port      <= four_front_q[5][31:16];
+      parse_o.destination_port <= icmp ? four_front_q[5][31:16] : four_front_q[5][15:0];
+      parse_o.source           <= four_head_q.source;
+      parse_o.destination      <= four_head_q.destination;
+      parse_o.front            <= four_front_q;
     end
   end
 endmodule

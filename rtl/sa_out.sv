@@ -1,4 +1,4 @@
-// The outbound SAD: gives a packet its sequence number and all that goes around it, or refuses it. Four cycles a packet.
+// The outbound SAD: gives a packet its sequence number and all that goes around it, or refuses it. Six cycles a packet.
 //
 // Rows are in block RAM, written by the host: word 1 has the valid bit and is to be written last. After reset all rows
 // are made invalid, which takes a cycle each; nothing is taken before. The IV is the row's IV base XOR the sequence
@@ -47,11 +47,12 @@ module sa_out #(
     logic       valid;
   } flags_t;
 
-  typedef enum logic [2:0] {Wipe, Idle, Read, Check, Decide, Answer} state_e;
+  typedef enum logic [2:0] {Wipe, Idle, Read, Sum, Check, Decide, Answer} state_e;
   state_e state_q;
   addr_t wipe_q, row_addr, cfg_addr;
   seal_ask_t ask_q;
-  logic store, snapping_q, snapped_q, first_refusal_q;
+  logic store, snapping_q, first_refusal_q;
+  logic [1:0] snapped_q;
 
   assign cfg_addr    = cfg_row_i[AddrWidth-1:0];
   assign ready_o     = state_q == Idle;
@@ -63,14 +64,13 @@ module sa_out #(
   logic cfg_write;
   assign cfg_write = cfg_valid_i && cfg_ready_o;
 
-  // The host's words.
+  // The host's words. A register lies behind the memory's own, whose delay is long.
   logic [31:0] word_q[Words];
   logic [31:0] low_q;  // the low half of what is committed with the high one
   for (genvar w = 0; w < Words; w++) begin : g_word
     logic [31:0] mem[Rows];
     logic [31:0] read_q;
     logic write;
-    assign word_q[w] = read_q;
     if (w == 1) begin : g_flags
       assign write = (cfg_write && cfg_word_i == 6'(w)) || state_q == Wipe;
     end else begin : g_other
@@ -79,14 +79,15 @@ module sa_out #(
     always_ff @(posedge clk_i) begin
       if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
       if (state_q == Idle) read_q <= mem[row_addr];
+      word_q[w] <= read_q;
     end
   end
 
   // What packets change. A row whose limit was reported is not reported again.
   logic [64:0] numbers[Rows];  // {reported, last sequence number}
   logic [63:0] bytes[Rows];
-  logic [64:0] number_q, number_d;
-  logic [63:0] bytes_q, bytes_d;
+  logic [64:0] number_read_q, number_q, number_d;
+  logic [63:0] bytes_read_q, bytes_q, bytes_d;
   addr_t state_addr, read_addr;
   assign state_addr = store ? ask_q.row[AddrWidth-1:0] : cfg_addr;
   assign read_addr  = state_q == Idle ? (valid_i ? row_addr : snap_row_i[AddrWidth-1:0]) : ask_q.row[AddrWidth-1:0];
@@ -97,11 +98,13 @@ module sa_out #(
     if ((store && refused_o == DropNone) || (cfg_write && cfg_word_i == 6'd23)) begin
       bytes[state_addr] <= store ? bytes_d : {cfg_data_i, low_q};
     end
-    number_q <= numbers[read_addr];
-    bytes_q  <= bytes[read_addr];
+    number_read_q <= numbers[read_addr];
+    bytes_read_q  <= bytes[read_addr];
+    number_q      <= number_read_q;
+    bytes_q       <= bytes_read_q;
     if (cfg_write) low_q <= cfg_data_i;
-    snapped_q <= snapping_q && state_q == Idle && !valid_i;
-    if (snapped_q) snap_o <= {64'b0, bytes_q, number_q[63:0]};
+    snapped_q <= {snapped_q[0], snapping_q && state_q == Idle && !valid_i};
+    if (snapped_q[1]) snap_o <= {64'b0, bytes_q, number_q[63:0]};
   end
 
   flags_t flags;
@@ -138,14 +141,15 @@ module sa_out #(
     end else begin
       event_valid_o <= 1'b0;
       if (snap_valid_i) snapping_q <= 1'b1;
-      else if (snapped_q) snapping_q <= 1'b0;
+      else if (snapped_q[0]) snapping_q <= 1'b0;
       unique case (state_q)
         Wipe: begin
           wipe_q <= wipe_q + 1'b1;
           if (wipe_q == '1) state_q <= Idle;
         end
         Idle: if (valid_i) state_q <= Read;
-        Read: state_q <= Check;
+        Read: state_q <= Sum;
+        Sum: state_q <= Check;
         Check: state_q <= Decide;
         Decide: begin
           state_q <= Answer;
@@ -161,7 +165,7 @@ module sa_out #(
 
   always_ff @(posedge clk_i) begin
     if (state_q == Idle) ask_q <= ask_i;
-    if (state_q == Read) begin
+    if (state_q == Sum) begin
       seq_last_q    <= number_q[63:0];
       seq_q         <= number_q[63:0] + 1'b1;
       reported_q    <= number_q[64];

