@@ -2,8 +2,8 @@
 
     rtl/run python rtl/syn/ecp5.py [--top shell_esp_cipher] [--set NAME=VALUE ..] [--name NAME] [--grades 6,8] [--seeds 1] [--no-record]
 
-A shell (rtl/syn/shell_*.sv) puts registers around the module and brings it down to four pins. The routed netlist is timed as
-LFE5U-85F at speed grade 6, and placed and routed again as LFE5UM5G-85F at grade 8, for each seed.
+A shell (rtl/syn/shell_*.sv) puts registers around the module and brings it down to four pins; where there is none for a
+module, one is made. The netlist is placed and routed as LFE5U-85F at speed grade 6 and as LFE5UM5G-85F at grade 8, for each seed.
 """
 
 import argparse
@@ -77,11 +77,42 @@ def twins(names):
         yield f"setattr -mod -set keep_hierarchy 1 {' '.join(patterns)}"
 
 
-def synthesise(top, parameters, work):
-    packages = sorted(RTL.glob("*_pkg.sv"))
+def reading(top, file, parameters):
     settings = " ".join(f"-G {name}={value}" for name, value in parameters.items())
-    files = " ".join(str(path) for path in (*packages, RTL / "syn" / f"{top}.sv"))
-    read = [f"read_slang -j 1 --keep-hierarchy --top {top} {settings} -y {RTL} -y {RTL / 'syn'} --libext .sv {files}"]
+    files = " ".join(str(path) for path in (*sorted(RTL.glob("*_pkg.sv")), file))
+    return f"read_slang -j 1 --keep-hierarchy --top {top} {settings} -y {RTL} -y {RTL / 'syn'} --libext .sv {files}"
+
+
+def shell(module, parameters, work):
+    """A shell for a module of any ports."""
+    yosys([reading(module, RTL / f"{module}.sv", parameters), f"tee -o {work}/ports portlist {module}"], work, "ports")
+    widths, lines = {"input": 0, "output": 0}, []
+    for direction, high, port in re.findall(r"^(input|output) \[(\d+):0\] (\S+)$", (work / "ports").read_text(), re.MULTILINE):
+        if port not in ("clk_i", "rst_ni"):
+            low = widths[direction]
+            widths[direction] += int(high) + 1
+            lines.append(f".{port}({direction[:-3]}[{widths[direction] - 1}:{low}])")
+    settings = ", ".join(f".{name}({value})" for name, value in parameters.items())
+    file = work / f"shell_{module}.sv"
+    file.write_text(f"""module shell_{module} (input logic clk_i, rst_ni, in_i, output logic out_o);
+  logic [{widths["input"] - 1}:0] in;
+  logic [{widths["output"] - 1}:0] out;
+  logic reset_n;
+  shell_pins #(.InWidth({widths["input"]}), .OutWidth({widths["output"]})) u_pins (
+    .clk_i, .rst_ni, .in_i, .out_o, .core_rst_no(reset_n), .core_o(in), .core_i(out)
+  );
+  {module} #({settings}) u_core (.clk_i, .rst_ni(reset_n), {", ".join(lines)});
+endmodule
+""")
+    return reading(f"shell_{module}", file, {})
+
+
+def synthesise(top, parameters, work):
+    file = RTL / "syn" / f"{top}.sv"
+    if file.exists():
+        read = [reading(top, file, parameters)]
+    else:
+        read, top = [shell(top, parameters, work)], f"shell_{top}"
     same = list(twins(module_names(read, work)))
     netlist = work / "netlist.json"
     script = [
@@ -130,7 +161,7 @@ def slowest_path(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--top", default="shell_esp_cipher")
+    parser.add_argument("--top", default="shell_esp_cipher", help="a shell of rtl/syn, or a module")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the shell")
     parser.add_argument("--name", help="of the record")
     parser.add_argument("--grades", default="6,8")
