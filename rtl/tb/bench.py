@@ -14,9 +14,10 @@ from cocotb_tools.runner import get_runner
 RTL = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
 VECTORS = RTL.parent / "vectors"
+COVERAGE = os.environ.get("RTL_COVERAGE")  # a folder: lines and toggles are counted there
 
 
-def run(module, parameters=None, coverage=False, big=False, **environment):
+def run(module, parameters=None, big=False, **environment):
     """Builds `module` with `parameters` and runs the tests of the file that calls this.
 
     `big` modules have so many signals that the compiler is not to optimise what is called once.
@@ -29,7 +30,7 @@ def run(module, parameters=None, coverage=False, big=False, **environment):
     name = "-".join([module, *(f"{key}{value}" for key, value in sorted(parameters.items()))])
     if len(name) > 80:
         name = f"{module}-{zlib.crc32(name.encode()):08x}"
-    build = BUILD / name
+    build = BUILD / (f"{name}-coverage" if COVERAGE else name)
     runner = get_runner("verilator")
     runner.build(
         # Packages have no file that -y would look for.
@@ -40,7 +41,7 @@ def run(module, parameters=None, coverage=False, big=False, **environment):
         build_args=[
             "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"), "-Wall", "--assert",
             "--x-initial", "unique", "-O3", *([] if big else ["-CFLAGS", "-O1"]),
-            *(["--coverage-line", "--coverage-toggle"] if coverage else []),
+            *(["--coverage-line", "--coverage-toggle"] if COVERAGE else []),
         ],
         always=True,
     )
@@ -53,7 +54,10 @@ def run(module, parameters=None, coverage=False, big=False, **environment):
         build_dir=build,
         results_xml=str(build / f"{test_file.stem}.xml"),
         seed=seed,
-        plusargs=[f"+verilator+seed+{seed}", "+verilator+rand+reset+2"],
+        plusargs=[
+            f"+verilator+seed+{seed}", "+verilator+rand+reset+2",
+            *([f"+verilator+coverage+file+{COVERAGE}/{build.name}-{test_file.stem}.dat"] if COVERAGE else []),
+        ],
         extra_env={"PYTHONPATH": f"{RTL / 'tb'}:{test_file.parent}", **{k: str(v) for k, v in environment.items()}},
     )
     assert_passed(results)
