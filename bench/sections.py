@@ -12,6 +12,7 @@ import random
 import sys
 from dataclasses import dataclass
 
+import clocks
 from setups import ROOT
 from tunnel import RECORDS, commit
 
@@ -135,24 +136,31 @@ class Measurement:
         return rows
 
 
+# Of a placed and routed esp_sections, where there is a record of one.
+ROUTED = clocks.newest("esp_sections")
+
+
 def line(row: dict[str, object]) -> list[str]:
+    bits = 8 * row["bytes"] * row["packets"]
+    ours = ", ".join(f"{bits / row['cycles'] * mhz:.0f} ({part})" for part, mhz in clocks.clocks(ROUTED).items())
     return [
         f"{row['cipher']} {row['units']}", str(row["ports"]), str(row["bytes"]), str(row["packets"]),
         str(row["paper_cycles"]), str(row["cycles"]), f"{row['paper_mbit_s']:.0f}", f"{row['mbit_s']:.0f}",
         f"{row['mbit_s'] / row['paper_mbit_s']:.2f}×", str(row["first_packet_cycles"]), str(row.get("interval_cycles", "")),
+        *([ours] if ROUTED else []),
     ]  # fmt: skip
 
 
 HEAD = (
     "configuration", "ports", "bytes", "packets", "paper, cycles", "ours, cycles", "paper, Mbit/s", "ours at the paper's clock, Mbit/s", "ours ÷ paper",
-    "first packet, cycles", "a packet more, cycles",
+    "first packet, cycles", "a packet more, cycles", *(["ours at our clock, Mbit/s"] if ROUTED else []),
 )  # fmt: skip
 
 
 def text(record: dict[str, object], stem: str) -> str:
     lines = [
         f"# Gateway 2.0, {record['date']}", "", f"Commit {record['commit']}, `{record['command']}`, simulated with Verilator.", "",
-        *(f"- {note}" for note in NOTES), "",
+        *(f"- {note}" for note in NOTES), *([f"- Our clock: {clocks.described(ROUTED)}."] if ROUTED else []), "",
         "|" + "|".join(HEAD) + "|", "|---|" + "---:|" * (len(HEAD) - 1),
         *("|" + "|".join(line(row)) + "|" for row in record["rows"]), "",
     ]  # fmt: skip
