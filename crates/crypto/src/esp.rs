@@ -12,7 +12,8 @@ pub(crate) const HEADER_LEN: usize = 8;
 
 /// Whether it is an ESP packet of the key's transform, by its length.
 fn well_formed(key: &KeyContext, len: usize) -> bool {
-    key.transform().protocol() == Protocol::Esp && u32::try_from(len).is_ok_and(|len| key.fits(len))
+    key.transform().protocol() == Protocol::Esp
+        && u32::try_from(len).is_ok_and(|len| key.layout().fits(len))
 }
 
 /// Seals one ESP packet: header, IV, payload with trailer, room for the ICV.

@@ -35,31 +35,53 @@ pub enum KeyError {
 /// Heap memory, with this struct: AES-GCM and AES-GMAC 600 bytes in a kernel's form, in the library's form 650 as
 /// ChaCha20-Poly1305 has, AES-CCM 300, AES-CBC with an HMAC 700, AES-CTR, DES or NULL with an HMAC 450, AH with an
 /// HMAC 200; AES-XCBC and AES-CMAC instead of the HMAC 280 more. AES-CBC, AES-CTR or NULL with an HMAC in a kernel: 420.
+// One line of a cache, not parts of two.
+#[repr(align(64))]
 pub struct KeyContext {
     transform: Transform,
     esn: bool,
     tier: Tier,
     kind: Kind,
-    lengths: Lengths,
+    layout: Layout,
     pub(crate) keys: Keys,
 }
 
-/// Which lengths an ESP packet can have.
-struct Lengths {
-    shortest: u32,
-    /// What is not body.
-    around: u32,
+/// The parts of an ESP packet, and what is to know of its key before that is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(4))]
+pub(crate) struct Layout {
+    /// SPI to IV.
+    pub(crate) head: u8,
+    /// What is not body: the head and the ICV.
+    pub(crate) around: u8,
     /// A block of the body, less one.
-    block_mask: u32,
+    block_mask: u8,
+    /// What the key's kernel tells packets apart by.
+    pub(crate) class: u8,
 }
 
-impl Lengths {
-    fn of(transform: Transform) -> Self {
+impl Layout {
+    fn of(transform: Transform, keys: &Keys) -> Self {
+        let head = esp::HEADER_LEN + transform.iv_len();
         Self {
-            shortest: transform.sealed_len_min() as u32,
-            around: (esp::HEADER_LEN + transform.iv_len() + transform.icv_len()) as u32,
-            block_mask: transform.block_align() as u32 - 1,
+            head: head as u8,
+            around: (head + transform.icv_len()) as u8,
+            block_mask: transform.block_align() as u8 - 1,
+            class: keys.class(),
         }
+    }
+
+    /// Whether an ESP packet of `len` bytes can have it: whole blocks between head and ICV, one at least.
+    #[inline(always)]
+    pub(crate) fn fits(self, len: u32) -> bool {
+        let around = u32::from(self.around);
+        len > around && (len - around) & u32::from(self.block_mask) == 0
+    }
+
+    /// All of it, to be compared.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u32 {
+        u32::from_ne_bytes([self.head, self.around, self.block_mask, self.class])
     }
 }
 
@@ -142,7 +164,7 @@ impl KeyContext {
             esn,
             tier,
             kind,
-            lengths: Lengths::of(transform),
+            layout: Layout::of(transform, &keys),
             keys,
         })
     }
@@ -162,11 +184,9 @@ impl KeyContext {
         self.kind
     }
 
-    /// Whether an ESP packet of `len` bytes can be of the transform: whole blocks between header and ICV.
     #[inline(always)]
-    pub(crate) fn fits(&self, len: u32) -> bool {
-        let lengths = &self.lengths;
-        len >= lengths.shortest && (len - lengths.around) & lengths.block_mask == 0
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub fn transform(&self) -> Transform {
@@ -193,6 +213,15 @@ impl Keys {
             Self::Gcm(_) => Family::Gcm,
             #[cfg(target_arch = "x86_64")]
             Self::GmacKernel(_) => Family::Gmac,
+        }
+    }
+
+    /// See [`Layout`].
+    fn class(&self) -> u8 {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Gcm(key) => key.sort() as u8,
+            _ => 0,
         }
     }
 }
@@ -228,9 +257,24 @@ impl std::fmt::Debug for KeyContext {
     }
 }
 
+// Of ten thousand keys, the line is what is fetched of each before its packets go to a kernel.
+const _: () = assert!(size_of::<KeyContext>() == 64);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_shortest_packet_has_one_block() {
+        for transform in Transform::ESP {
+            let material: Vec<u8> = (0..transform.key_material_len() as u8).collect();
+            let key = KeyContext::new(transform, false, &material).expect("a good key");
+            let fitting = (0..200).filter(|&len| key.layout().fits(len));
+            let shortest = transform.sealed_len_min() as u32;
+            let expected = (shortest..200).step_by(transform.block_align());
+            assert!(fitting.eq(expected), "{transform}");
+        }
+    }
 
     #[test]
     fn contexts_are_shared_by_threads() {

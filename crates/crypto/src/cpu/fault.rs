@@ -53,16 +53,11 @@ pub(super) unsafe fn sealed<K>(tier: Tier, work: &[Work<'_, K>]) {
 }
 
 /// # Safety
-/// As [`sealed`]; the bodies begin at this offset.
-pub(super) unsafe fn opened<K>(
-    tier: Tier,
-    work: &[Work<'_, K>],
-    body: usize,
-    authentic: &mut [bool],
-) {
+/// As [`sealed`].
+pub(super) unsafe fn opened<K>(tier: Tier, work: &[Work<'_, K>], authentic: &mut [bool]) {
     if let Some(work) = lane(tier, Effect::Opened).and_then(|lane| work.get(lane)) {
         // SAFETY: the body's first byte.
-        unsafe { *work.packet.add(body) ^= 1 };
+        unsafe { *work.body() ^= 1 };
     }
     judge(tier, authentic);
 }

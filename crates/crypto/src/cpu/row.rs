@@ -6,10 +6,14 @@ use super::{Kernel, registers};
 use super::{chacha, des, gcm, pair};
 use crate::job::{Direction, Job};
 use crate::key::KeyContext;
+use crate::prefetch::prefetch_line;
 use crate::slots::SlotTable;
 
 /// A row that ends sooner is left to the sorter: jobs of several kinds may be mixed.
 const SHORTEST: usize = 32;
+
+/// Contexts are fetched this many jobs before they are looked at: with many keys most are far away.
+const AHEAD: usize = 12;
 
 /// Does the first of the jobs, as many as have keys of the first one's kind, and tells how many. None if the first one
 /// is not for a kernel or malformed, or if the row is short.
@@ -61,7 +65,13 @@ impl Row<'_> {
         let (room, buffer) = (self.buffer.len(), self.buffer.as_mut_ptr());
         let mut gathered = Gathered::<K>::new();
         let mut last: Option<(u32, &KeyContext)> = None;
-        for job in jobs.iter() {
+        for (at, job) in jobs.iter().enumerate() {
+            if let Some(ahead) = jobs.get(at + AHEAD)
+                && ahead.key != job.key
+                && let Some(context) = self.keys.get(ahead.key)
+            {
+                prefetch_line(&**context);
+            }
             let context = match last {
                 Some((number, context)) if number == job.key => context,
                 _ => {

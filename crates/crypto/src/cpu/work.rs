@@ -4,9 +4,8 @@ use arrayvec::ArrayVec;
 
 use super::Tier;
 use super::group::GROUP;
-use crate::esp;
 use crate::job::{Direction, JobStatus};
-use crate::key::{KeyContext, Keys};
+use crate::key::{KeyContext, Keys, Layout};
 use crate::prefetch::prefetch_all;
 
 /// Whose work a packet is.
@@ -73,6 +72,7 @@ pub(crate) struct Work<'a, K> {
     pub(crate) packet: *mut u8,
     /// From the header to the end of the ICV; it fits the transform.
     pub(crate) len: u32,
+    pub(crate) layout: Layout,
     /// The full 64 bits, for ESN and for implicit IVs.
     pub(crate) sequence: u64,
 }
@@ -85,10 +85,42 @@ impl<K> Clone for Work<'_, K> {
 
 impl<K> Copy for Work<'_, K> {}
 
+impl<K> Work<'_, K> {
+    /// What is encrypted, in place.
+    #[inline(always)]
+    pub(crate) fn body(&self) -> *mut u8 {
+        self.packet.wrapping_add(self.layout.head.into())
+    }
+
+    #[inline(always)]
+    pub(crate) fn body_len(&self) -> usize {
+        (self.len - u32::from(self.layout.around)) as usize
+    }
+
+    /// Packets of which this is the same differ in nothing but keys, sequence numbers and bytes.
+    #[inline(always)]
+    pub(crate) fn form(&self) -> u64 {
+        u64::from(self.len) << 32 | u64::from(self.layout.bits())
+    }
+
+    /// Zeroes the body.
+    ///
+    /// # Safety
+    /// The packet's bytes may be written; its length fits its layout.
+    #[cold]
+    unsafe fn wipe(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.body().write_bytes(0, self.body_len()) }
+    }
+}
+
 /// A family of kernels: one transform or several, a kernel for each tier and direction.
 pub(crate) trait Kernel: Sized {
     /// The most packets of one call.
     const PACKETS: usize = 128;
+
+    /// Of so many packets the keys are fetched while packets are gathered. The kernel fetches the others.
+    const FETCHED: usize = usize::MAX;
 
     /// The key, if it is one of this family.
     fn of(keys: &Keys) -> Option<&Self>;
@@ -109,8 +141,8 @@ pub(crate) trait Kernel: Sized {
 /// Packets of one kind on their way to the kernel.
 pub(super) struct Gathered<'a, K> {
     work: ArrayVec<Work<'a, K>, GROUP>,
-    /// What each packet's key is of.
-    contexts: ArrayVec<&'a KeyContext, GROUP>,
+    /// What the last packet's key is of.
+    last: Option<(&'a KeyContext, &'a K)>,
 }
 
 impl<'a, K: Kernel> Gathered<'a, K> {
@@ -118,7 +150,7 @@ impl<'a, K: Kernel> Gathered<'a, K> {
         const { assert!(K::PACKETS <= GROUP) };
         Self {
             work: ArrayVec::new(),
-            contexts: ArrayVec::new(),
+            last: None,
         }
     }
 
@@ -139,27 +171,29 @@ impl<'a, K: Kernel> Gathered<'a, K> {
         len: u32,
         sequence: u64,
     ) -> bool {
-        let before = self.contexts.last().zip(self.work.last());
-        let key = match before {
-            Some((before, work)) if std::ptr::eq(*before, context) => work.key,
+        let key = match self.last {
+            Some((last, key)) if std::ptr::eq(last, context) => key,
             _ => {
                 let Some(key) = K::of(&context.keys) else {
                     return false;
                 };
-                // With many keys most are far away; gathering the others takes long enough for this one to come.
-                prefetch_all(key);
+                self.last = Some((context, key));
+                if self.len() < K::FETCHED {
+                    prefetch_all(key);
+                }
                 key
             }
         };
-        let fits = context.fits(len);
+        let layout = context.layout();
+        let fits = layout.fits(len);
         if fits {
             self.work.push(Work {
                 key,
                 packet,
                 len,
+                layout,
                 sequence,
             });
-            self.contexts.push(context);
         }
         fits
     }
@@ -194,37 +228,19 @@ impl<'a, K: Kernel> Gathered<'a, K> {
                 unsafe {
                     K::open(tier, work, authentic);
                     #[cfg(test)]
-                    super::fault::opened(tier, work, body_start(self.contexts[0]), authentic);
+                    super::fault::opened(tier, work, authentic);
                 }
                 for (at, (work, authentic)) in work.iter().zip(authentic).enumerate() {
                     if *authentic {
                         done(at, JobStatus::Done);
                     } else {
                         // SAFETY: the caller's promise; its length fits.
-                        unsafe { wipe(self.contexts[at], work.packet, work.len) };
+                        unsafe { work.wipe() };
                         done(at, JobStatus::AuthFailed);
                     }
                 }
             }
         }
         self.work.clear();
-        self.contexts.clear();
     }
-}
-
-/// Where an ESP packet's body begins.
-fn body_start(context: &KeyContext) -> usize {
-    esp::HEADER_LEN + context.transform().iv_len()
-}
-
-/// Zeroes an ESP packet's body.
-///
-/// # Safety
-/// The packet's bytes may be written; its length fits its transform.
-#[cold]
-unsafe fn wipe(context: &KeyContext, packet: *mut u8, len: u32) {
-    let start = body_start(context);
-    let len = len as usize - start - context.transform().icv_len();
-    // SAFETY: the caller's promise.
-    unsafe { packet.add(start).write_bytes(0, len) };
 }

@@ -8,6 +8,7 @@ use super::{Kernel, Key, TAG_LEN, Work, same};
 use crate::aead::Aead;
 use crate::cpu::Tier;
 use crate::iana::Encryption;
+use crate::key::Layout;
 use crate::transform::{IvKind, Transform};
 
 /// Numbers that look random and are the same each time.
@@ -223,6 +224,7 @@ fn every_count_of_messages() {
 /// One packet of a batch, before and after sealing by the library.
 struct Packet {
     key: Box<Key>,
+    layout: Layout,
     sequence: u64,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -238,10 +240,12 @@ impl Packet {
         plain[4..8].copy_from_slice(&(sequence as u32).to_be_bytes());
         let mut sealed = plain.clone();
         let library = crate::KeyContext::for_tier(Tier::Portable, transform, esn, &material);
-        let status = crate::cpu::seal(&library.expect("a good key"), sequence, &mut sealed);
+        let library = library.expect("a good key");
+        let status = crate::cpu::seal(&library, sequence, &mut sealed);
         assert_eq!(status, crate::JobStatus::Done);
         Some(Self {
             key,
+            layout: library.layout(),
             sequence,
             plain,
             sealed,
@@ -253,6 +257,7 @@ impl Packet {
             key: &self.key,
             packet: bytes.as_mut_ptr(),
             len: bytes.len() as u32,
+            layout: self.layout,
             sequence: self.sequence,
         }
     }

@@ -10,15 +10,11 @@ use crate::iana::Encryption;
 use crate::key::Keys;
 use crate::transform::Transform;
 
-/// Header and IV.
-const HEAD: usize = HEADER_LEN + BLOCK;
-
 /// One direction of an SA.
 #[repr(C, align(64))]
 pub(crate) struct EspKey {
     mac: MacKey,
     cipher: Key,
-    icv_len: u8,
 }
 
 impl EspKey {
@@ -37,7 +33,6 @@ impl EspKey {
             Encryption::Des | Encryption::TripleDes => Some(Box::new(Self {
                 mac: MacKey::new(transform.integrity()?, esn, integrity_key)?,
                 cipher: Key::new(key)?,
-                icv_len: transform.icv_len() as u8,
             })),
             _ => None,
         }
@@ -93,8 +88,8 @@ unsafe fn chains<'a>(work: &[Work<'a, EspKey>], order: &Order) -> ArrayVec<Chain
             Chain {
                 key: &work.key.cipher,
                 iv: work.packet.add(HEADER_LEN).cast::<[u8; BLOCK]>().read(),
-                body: work.packet.add(HEAD),
-                len: work.len - HEAD as u32 - u32::from(work.key.icv_len),
+                body: work.body(),
+                len: work.body_len() as u32,
             }
         }
     };

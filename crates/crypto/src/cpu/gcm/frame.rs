@@ -75,7 +75,7 @@ impl<const IMPLICIT: bool> Frame for Esp<'_, IMPLICIT> {
 
     #[inline(always)]
     fn text_len(&self) -> usize {
-        self.key().text_len(self.0.len as usize)
+        self.0.body_len()
     }
 
     #[inline(always)]

@@ -35,10 +35,8 @@ struct Expanded {
     /// One bit for each byte of the ICV.
     icv_mask: u16,
     sort: u8,
-    /// Of a packet: header, IV and ICV.
-    overhead: u8,
     esn: bool,
-    unused: [u8; 11],
+    unused: [u8; 12],
 }
 
 const _: () = assert!(size_of::<Key>() == 512 && align_of::<Key>() == 64);
@@ -96,9 +94,8 @@ impl Key {
             round_keys: [[0; 16]; 15],
             icv_mask: !(!0u32 << purpose.icv_len) as u16,
             sort: 0,
-            overhead: if purpose.implicit_iv { 8 } else { 16 } + purpose.icv_len as u8,
             esn: purpose.esn,
-            unused: [0; 11],
+            unused: [0; 12],
         }));
         // SAFETY: the caller says that the CPU can.
         let rounds = unsafe { expand(tier, &mut context.0, key)? };
@@ -110,15 +107,9 @@ impl Key {
         Some(context)
     }
 
-    /// Bytes of text in a packet of `len` bytes.
-    #[inline(always)]
-    pub(super) fn text_len(&self, len: usize) -> usize {
-        len.wrapping_sub(usize::from(self.0.overhead))
-    }
-
     /// Keys of one sort may be worked on together: less than [`SORTS`].
     #[inline(always)]
-    pub(super) fn sort(&self) -> usize {
+    pub(crate) fn sort(&self) -> usize {
         usize::from(self.0.sort)
     }
 

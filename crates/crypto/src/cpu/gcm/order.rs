@@ -8,8 +8,8 @@ use super::key::Key;
 /// The most packets that are ordered together.
 pub(super) const PACKETS: usize = 128;
 
-/// Key contexts are fetched this many packets ahead.
-const AHEAD: usize = 16;
+/// Key contexts are fetched this many packets ahead, those of the first packets while they are gathered.
+pub(super) const AHEAD: usize = 16;
 
 /// Shapes are numbers below this one.
 pub(super) const SHAPES: usize = 128;
@@ -35,15 +35,23 @@ pub(super) struct Order {
 }
 
 impl Order {
+    /// Of so many packets of one shape.
+    #[inline(always)]
+    pub(super) fn in_a_row(shape: u8, count: usize) -> Self {
+        assert!(count <= PACKETS);
+        let mut runs = [(0, 0); SHAPES];
+        runs[0] = (shape, count as u8);
+        Self {
+            numbers: IN_A_ROW,
+            count,
+            runs,
+            run_count: 1,
+        }
+    }
+
     /// Of the packets of which these are the shapes, each less than [`SHAPES`].
     #[inline(always)]
     pub(super) fn new(shape_of: impl ExactSizeIterator<Item = u8>) -> Self {
-        let mut order = Self {
-            numbers: IN_A_ROW,
-            count: 0,
-            runs: [(0, 0); SHAPES],
-            run_count: 0,
-        };
         let mut shapes = [u8::MAX; PACKETS];
         let mut count = 0;
         for (slot, shape) in shapes.iter_mut().zip(shape_of) {
@@ -54,12 +62,15 @@ impl Order {
             .iter()
             .fold((!0, 0), |(all, any), shape| (all & shape, any | shape));
         if alike.0 == alike.1 {
-            order.count = count;
-            order.runs[0] = (shapes[0], count as u8);
-            order.run_count = 1;
-        } else {
-            order.sort(&shapes, count);
+            return Self::in_a_row(shapes[0], count);
         }
+        let mut order = Self {
+            numbers: IN_A_ROW,
+            count: 0,
+            runs: [(0, 0); SHAPES],
+            run_count: 0,
+        };
+        order.sort(&shapes, count);
         order
     }
 
@@ -105,7 +116,8 @@ impl Order {
             numbers: &self.numbers[next..self.count],
             fetched: std::ptr::null(),
         };
-        if next == 0 {
+        // The first packets of all are not the first that were gathered.
+        if next == 0 && self.run_count > 1 {
             let first = queue.numbers.len().min(AHEAD);
             queue.fetch(&queue.numbers[..first]);
         }

@@ -81,6 +81,7 @@ fn work<'a, K: Kernel>(cases: &'a [Case], bytes: &mut [u8], starts: &[usize]) ->
         key: K::of(&case.kernel.keys).expect("a kernel's key"),
         packet: bytes[start..start + case.plain.len()].as_mut_ptr(),
         len: case.plain.len() as u32,
+        layout: case.kernel.layout(),
         sequence: case.sequence,
     });
     work.collect()

@@ -57,9 +57,9 @@ impl<const ROUNDS: usize, const QUARTERS: usize> Streams for CbcLanes<'_, '_, RO
     unsafe fn load(&mut self, lane: usize, packet: usize) -> usize {
         let work = &self.work[packet];
         self.of[lane] = &work.key.round_keys;
-        self.next[lane] = work.packet.wrapping_add(work.key.head());
+        self.next[lane] = work.body();
         self.fresh |= 1 << lane;
-        work.key.body_len(work.len) / 16
+        work.body_len() / 16
     }
 
     #[inline(always)]
@@ -271,8 +271,8 @@ pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
             of = work.key;
             keys = BroadKeys::inverse::<ROUNDS>(&work.key.round_keys);
         }
-        let body = work.packet.wrapping_add(work.key.head());
-        let mut blocks = work.key.body_len(work.len) / 16;
+        let body = work.body();
+        let mut blocks = work.body_len() / 16;
         // SAFETY: inside the body, with the IV in front of it.
         unsafe {
             while blocks >= 16 {
@@ -338,8 +338,8 @@ pub(super) unsafe fn ctr<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Or
     for &packet in order {
         let work = &work[packet as usize];
         let keys = BroadKeys::new::<ROUNDS>(&work.key.round_keys);
-        let mut at = work.packet.wrapping_add(work.key.head());
-        let mut len = work.key.body_len(work.len);
+        let mut at = work.body();
+        let mut len = work.body_len();
         // SAFETY: the IV is in front of the body.
         let iv = unsafe { at.wrapping_sub(8).cast::<u64>().read_unaligned() };
         let nonce = u128::from(work.key.salt) | u128::from(iv) << 32;

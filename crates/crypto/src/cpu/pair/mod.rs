@@ -42,7 +42,6 @@ pub(crate) use order::{Order, Sorted, filter};
 
 use super::aes::{self, RoundKeys};
 use super::{Kernel, Tier, Work};
-use crate::esp::HEADER_LEN;
 use crate::iana::Encryption;
 use crate::key::Keys;
 use crate::plain::cleanse;
@@ -68,9 +67,6 @@ pub(crate) struct Key {
     mac: MacKey,
     cipher: CipherName,
     rounds: u8,
-    /// SPI to IV.
-    head: u8,
-    icv_len: u8,
     /// The nonce of RFC 3686.
     salt: u32,
     round_keys: RoundKeys,
@@ -103,8 +99,6 @@ impl Key {
             mac: MacKey::new(transform.integrity()?, esn, integrity_key)?,
             cipher,
             rounds: 0,
-            head: (HEADER_LEN + transform.iv_len()) as u8,
-            icv_len: transform.icv_len() as u8,
             salt,
             round_keys: [[0; 16]; 15],
         });
@@ -113,14 +107,6 @@ impl Key {
             context.rounds = unsafe { aes::expand(key, &mut context.round_keys)? as u8 };
         }
         Some(context)
-    }
-
-    fn head(&self) -> usize {
-        self.head.into()
-    }
-
-    fn body_len(&self, len: u32) -> usize {
-        len as usize - self.head() - usize::from(self.icv_len)
     }
 
     /// Less than 16, a number for cipher and key length.
