@@ -55,7 +55,7 @@ module esp_in #(
   import esp_pkg::*;
   localparam int unsigned Frames = 16;
   localparam int unsigned BeatWidth = $clog2(Beats) + 1;
-  localparam int unsigned LookupCycles = 6;
+  localparam int unsigned LookupCycles = 8;
   localparam logic [15:0] EncapPort = 16'd4500;
   localparam logic [15:0] EspOverhead = 16'd32;  // header, IV and ICV
 

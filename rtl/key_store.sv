@@ -65,11 +65,11 @@ module key_store
     end
   end
 
-  always_ff @(posedge clk_i) begin
-    if (cfg_ready_o) begin
-      word_q <= cfg_word_i;
-      data_q <= cfg_data_i;
-    end
+  always_ff @(posedge clk_i) if (cfg_ready_o) word_q <= cfg_word_i;
+  // What wipes is 0 itself: nothing more lies in the long ways to the memories.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) data_q <= '0;
+    else if (cfg_ready_o) data_q <= cfg_word_i == WipeWord ? '0 : cfg_data_i;
   end
 
   logic key_write, auth_write, salt_write;
@@ -81,7 +81,7 @@ module key_store
   assign salt_write = wipe_q || (write_q && word_q == SaltWord);
   assign half       = wipe_q ? step_q[0] : word_q[2];
   assign auth_word  = wipe_q ? step_q : {word_q[4], word_q[2]};
-  assign data       = wipe_q ? '0 : data_q;
+  assign data       = data_q;
 
   index_t row;
   assign row = index_t'(row_i);

@@ -1,8 +1,8 @@
-// The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after six.
+// The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight.
 //
 // The key is cut into pieces of 9 bits, and each addresses a memory whose words have one bit an entry: whether the entry
 // takes that piece. Their AND is the entries that match. To write an entry is to walk all 512 words of every memory
-// (some 515 cycles); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no content
+// (some 517 cycles); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no content
 // after reset.
 //
 // Configuration words: 0-9 value, 10-19 care (1: compare), 20 result, and 21 commits these to the row: 1 writes the
@@ -28,7 +28,7 @@ module policy #(
   localparam int unsigned Piece = 9;
   localparam int unsigned Pieces = 34;
   localparam int unsigned Groups = 6;  // of pieces, to AND in two steps
-  localparam int unsigned Stages = 6;
+  localparam int unsigned Stages = 8;
 
   typedef logic [Entries-1:0] entries_t;
   typedef logic [Pieces-1:0][Piece-1:0] pieces_t;
@@ -37,15 +37,17 @@ module policy #(
   logic [31:0] value_q[10], care_q[10];
   policy_result_t staged_q;
   logic [319:0] value, care;
-  logic walking_q, commit;
-  logic [Piece-1:0] walk_q, walked_q;  // the word that is read, and that is written
-  logic walked_valid_q;
+  logic walking_q, reading_q, commit, walked;
+  // The word that is to be read, and behind it on its way to the one that is written.
+  logic [Piece-1:0] walk_q;
+  logic [2:0][Piece-1:0] walked_q;
+  logic [2:0] walked_valid_q;
   logic [IndexWidth-1:0] row_q;
-  entries_t valid_q, one_hot;
+  entries_t valid_q, one_hot_q;
 
   assign cfg_ready_o = !walking_q;
   assign commit      = cfg_valid_i && cfg_ready_o && cfg_word_i == 6'd21 && cfg_row_i < 10'(Entries);
-  assign one_hot     = entries_t'(1) << row_q;
+  assign walked      = walked_valid_q[2] && walked_q[2] == '1;
   for (genvar n = 0; n < 10; n++) begin : g_words
     assign value[32*n+:32] = value_q[n];
     assign care[32*n+:32]  = care_q[n];
@@ -60,26 +62,30 @@ module policy #(
       if (cfg_word_i == 6'd20) staged_q <= '{hit: 1'b1, action: action_e'(cfg_data_i[1:0]), target: cfg_data_i[11:2]};
       row_q <= cfg_row_i[IndexWidth-1:0];
     end
-    walked_q <= walk_q;
+    walked_q  <= {walked_q[1:0], walk_q};
+    one_hot_q <= entries_t'(1) << row_q;
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       walking_q      <= 1'b0;
+      reading_q      <= 1'b0;
       walk_q         <= '0;
-      walked_valid_q <= 1'b0;
+      walked_valid_q <= '0;
       valid_q        <= '0;
     end else begin
-      walked_valid_q <= walking_q && !(walked_valid_q && walked_q == '1);
+      walked_valid_q <= {walked_valid_q[1:0], reading_q};
       if (commit) begin
         if (!cfg_data_i[0]) valid_q[cfg_row_i[IndexWidth-1:0]] <= 1'b0;
         walking_q <= cfg_data_i[0];
+        reading_q <= cfg_data_i[0];
         walk_q    <= '0;
       end else if (walking_q) begin
-        if (walk_q != '1) walk_q <= walk_q + 1'b1;
-        if (walked_valid_q && walked_q == '1) begin
+        walk_q <= walk_q + 1'b1;
+        if (walk_q == '1) reading_q <= 1'b0;
+        if (walked) begin
           walking_q <= 1'b0;
-          valid_q   <= valid_q | one_hot;
+          valid_q   <= valid_q | one_hot_q;
         end
       end
     end
@@ -104,14 +110,16 @@ module policy #(
 
   for (genvar p = 0; p < Pieces; p++) begin : g_piece
     entries_t mem[1 << Piece];
-    logic [Piece-1:0] address;
-    entries_t matching, read_q;
-    assign word_q[p] = read_q;
-    assign address  = walking_q ? walk_q : key_pieces[p];
-    assign matching = ((walked_q ^ value_pieces[p]) & care_pieces[p]) == '0 ? one_hot : '0;
+    // Registers on both sides of the memory: its own delay is long, and so are the ways.
+    logic [Piece-1:0] address_q;
+    logic matching_q;
+    entries_t read_q;
     always_ff @(posedge clk_i) begin
-      read_q <= mem[address];
-      if (walked_valid_q) mem[walked_q] <= (read_q & ~one_hot) | matching;
+      address_q  <= reading_q ? walk_q : key_pieces[p];
+      read_q     <= mem[address_q];
+      word_q[p]  <= read_q;
+      matching_q <= ((walked_q[1] ^ value_pieces[p]) & care_pieces[p]) == '0;
+      if (walked_valid_q[2]) mem[walked_q[2]] <= (word_q[p] & ~one_hot_q) | (one_hot_q & {Entries{matching_q}});
     end
   end
 
@@ -137,7 +145,7 @@ module policy #(
   policy_result_t results[Entries];
   always_ff @(posedge clk_i) begin
     // Last, so that lookups under way still find what their entry said.
-    if (walked_valid_q && walked_q == '1) results[row_q] <= staged_q;
+    if (walked) results[row_q] <= staged_q;
     group_q    <= group_d;
     hits_q     <= hits_d;
     first_q    <= hits_q & (~hits_q + 1'b1);

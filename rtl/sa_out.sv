@@ -71,13 +71,15 @@ module sa_out #(
     logic [31:0] mem[Rows];
     logic [31:0] read_q;
     logic write;
+    assign write = cfg_write && cfg_word_i == 6'(w);
     if (w == 1) begin : g_flags
-      assign write = (cfg_write && cfg_word_i == 6'(w)) || state_q == Wipe;
+      always_ff @(posedge clk_i) begin
+        if (write || state_q == Wipe) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
+      end
     end else begin : g_other
-      assign write = cfg_write && cfg_word_i == 6'(w);
+      always_ff @(posedge clk_i) if (write) mem[cfg_addr] <= cfg_data_i;
     end
     always_ff @(posedge clk_i) begin
-      if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
       if (state_q == Idle) read_q <= mem[row_addr];
       word_q[w] <= read_q;
     end

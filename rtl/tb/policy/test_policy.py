@@ -8,7 +8,7 @@ import core
 import pytest
 from cocotb.triggers import RisingEdge
 
-LATENCY = 6
+LATENCY = 8
 
 
 def result(value):
