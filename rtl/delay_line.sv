@@ -10,6 +10,8 @@ module delay_line #(
 );
   localparam int unsigned AddrWidth = $clog2(Depth);
 
+  // A word is never read in the cycle in which it is written.
+  (* no_rw_check *)
   logic [Width-1:0] mem[2**AddrWidth];
   logic [AddrWidth-1:0] head_q;
   logic [Width-1:0] read_q;

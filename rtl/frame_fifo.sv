@@ -35,6 +35,8 @@ module frame_fifo #(
   // One bit more than an address: full is not empty.
   typedef logic [AddrWidth:0] pointer_t;
 
+  // A beat is never read in the cycle in which it is written.
+  (* no_rw_check *)
   block_t mem[Beats];
 
   // Writing.

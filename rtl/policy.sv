@@ -109,8 +109,9 @@ module policy #(
   end
 
   for (genvar p = 0; p < Pieces; p++) begin : g_piece
+    // Registers on both sides of the memory: its own delay is long, and so are the ways. What is written is not read then.
+    (* no_rw_check *)
     entries_t mem[1 << Piece];
-    // Registers on both sides of the memory: its own delay is long, and so are the ways.
     logic [Piece-1:0] address_q;
     logic matching_q;
     entries_t read_q;

@@ -51,14 +51,16 @@ module sa_out #(
   state_e state_q;
   addr_t wipe_q, row_addr, cfg_addr;
   seal_ask_t ask_q;
-  logic store, snapping_q, first_refusal_q;
+  logic store, read, snapping_q, first_refusal_q;
   logic [1:0] snapped_q;
 
   assign cfg_addr    = cfg_row_i[AddrWidth-1:0];
   assign ready_o     = state_q == Idle;
   assign valid_o     = state_q == Answer;
   assign store       = valid_o && ready_i && (refused_o == DropNone || first_refusal_q);
-  assign cfg_ready_o = state_q != Wipe && !store;
+  // A row is never read in the cycle in which something is written.
+  assign cfg_ready_o = state_q != Wipe && !store && !read;
+  assign read        = state_q == Idle && valid_i;
   assign row_addr    = ask_i.row[AddrWidth-1:0];
 
   logic cfg_write;
@@ -68,6 +70,7 @@ module sa_out #(
   logic [31:0] word_q[Words];
   logic [31:0] low_q;  // the low half of what is committed with the high one
   for (genvar w = 0; w < Words; w++) begin : g_word
+    (* no_rw_check *)
     logic [31:0] mem[Rows];
     logic [31:0] read_q;
     logic write;
@@ -80,13 +83,15 @@ module sa_out #(
       always_ff @(posedge clk_i) if (write) mem[cfg_addr] <= cfg_data_i;
     end
     always_ff @(posedge clk_i) begin
-      if (state_q == Idle) read_q <= mem[row_addr];
+      if (read) read_q <= mem[row_addr];
       word_q[w] <= read_q;
     end
   end
 
   // What packets change. A row whose limit was reported is not reported again.
+  (* no_rw_check *)
   logic [64:0] numbers[Rows];  // {reported, last sequence number}
+  (* no_rw_check *)
   logic [63:0] bytes[Rows];
   logic [64:0] number_read_q, number_q, number_d;
   logic [63:0] bytes_read_q, bytes_q, bytes_d;
@@ -105,7 +110,7 @@ module sa_out #(
     number_q      <= number_read_q;
     bytes_q       <= bytes_read_q;
     if (cfg_write) low_q <= cfg_data_i;
-    snapped_q <= {snapped_q[0], snapping_q && state_q == Idle && !valid_i};
+    snapped_q <= {snapped_q[0], snapping_q && state_q == Idle && !valid_i && !cfg_write};
     if (snapped_q[1]) snap_o <= {64'b0, bytes_q, number_q[63:0]};
   end
 

@@ -21,6 +21,8 @@ module stream_fifo #(
 );
   localparam int unsigned AddrWidth = $clog2(Depth);
 
+  // A word is never read in the cycle in which it is written.
+  (* no_rw_check *)
   logic [Width-1:0] mem[Depth];
   // One bit more than an address tells full from empty.
   logic [AddrWidth:0] head_q, tail_q, stored;

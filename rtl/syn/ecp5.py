@@ -180,26 +180,26 @@ def main():
     print(f"{name}: " + ", ".join(f"{count} {cell}" for cell, count in sorted(cells.items())) + f" ({seconds:.0f} s)", flush=True)
     if options.synthesis_only:
         return
+    record = {
+        "what": f"{name} on ECP5, placed and routed",
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip(),
+        "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
+    }
+    file = RECORDS / f"{record['date']}-rtl-{name}.json"
     wanted = [(grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")]
-    results = []
     # One of these on a machine.
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             for result in pool.map(lambda each: place_and_route(netlist, *each, work), wanted):
-                results.append(result)
+                record["routed"].append(result)
                 print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**result), flush=True)
-    if options.no_record:
-        return
-    record = {
-        "what": f"{name} on ECP5, placed and routed",
-        "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip(),
-        "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": results,
-    }
-    file = RECORDS / f"{record['date']}-rtl-{name}.json"
-    file.write_text(json.dumps(record, indent=2) + "\n")
-    print(f"written: {file.relative_to(ROOT)}")
+                # What is done is kept, should the next take too long.
+                if not options.no_record:
+                    file.write_text(json.dumps(record, indent=2) + "\n")
+    if not options.no_record:
+        print(f"written: {file.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
