@@ -174,6 +174,23 @@ impl<'a, F: Frame> Queue<'a, F> {
         (numbers, frames)
     }
 
+    /// The next packet stays where it is.
+    #[inline(always)]
+    pub(super) fn peek(&self) -> Option<&'a F> {
+        self.frames.get(usize::from(*self.numbers.first()?))
+    }
+
+    /// How many of the next `most` packets are [alike](Frame::alike).
+    #[inline(always)]
+    pub(super) fn alike(&self, most: usize) -> usize {
+        let Some(first) = self.peek() else {
+            return 0;
+        };
+        let next = self.numbers.iter().take(most);
+        let like = |&&number: &&u8| first.alike(&self.frames[usize::from(number)]);
+        next.take_while(like).count()
+    }
+
     /// Has the processor fetch key contexts, each unless it just did: neighbours often have the same key, which is then at hand.
     #[inline(always)]
     fn fetch(&mut self, numbers: &[u8]) {

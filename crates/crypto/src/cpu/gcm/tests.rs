@@ -1,5 +1,7 @@
 //! The kernels against the library, packet by packet, with guards around each.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::JobStatus;
 use crate::key::KeyContext;
@@ -36,8 +38,8 @@ fn noise(seed: u64) -> impl Iterator<Item = u8> {
 }
 
 struct Case {
-    kernel: KeyContext,
-    library: KeyContext,
+    kernel: Arc<KeyContext>,
+    library: Arc<KeyContext>,
     sequence: u64,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -46,16 +48,26 @@ struct Case {
 impl Case {
     fn new(tier: Tier, transform: Transform, esn: bool, text_len: usize, seed: u64) -> Self {
         let context = |tier| {
-            KeyContext::for_tier(tier, transform, esn, &material(transform, seed)).expect("a key")
+            let context = KeyContext::for_tier(tier, transform, esn, &material(transform, seed));
+            Arc::new(context.expect("a key"))
         };
         let len = 8 + transform.iv_len() + text_len + transform.icv_len();
+        Self::of_keys(context(tier), context(Tier::Portable), len, seed)
+    }
+
+    /// Another packet with the same key, as long as this one.
+    fn like(&self, seed: u64) -> Self {
+        let (kernel, library) = (Arc::clone(&self.kernel), Arc::clone(&self.library));
+        Self::of_keys(kernel, library, self.plain.len(), seed)
+    }
+
+    fn of_keys(kernel: Arc<KeyContext>, library: Arc<KeyContext>, len: usize, seed: u64) -> Self {
         let sequence = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let plain: Vec<u8> = noise(seed + 7).take(len).collect();
-        let library = context(Tier::Portable);
         let mut sealed = plain.clone();
         assert_eq!(esp::seal(&library, sequence, &mut sealed), JobStatus::Done);
         Self {
-            kernel: context(tier),
+            kernel,
             library,
             sequence,
             plain,
@@ -181,6 +193,27 @@ fn mixed_batches_give_what_the_library_gives() {
     }
 }
 
+/// Packets of one key and one length, with and without others between groups of four.
+#[test]
+fn packets_that_are_alike_give_what_the_library_gives() {
+    for tier in tiers() {
+        for transform in transforms(tier) {
+            for len in [48, 52, 60, 64, 68, 240, 244, 252, 256, 260] {
+                for esn in [false, true] {
+                    let first = Case::new(tier, transform, esn, len, 1);
+                    let other = Case::new(tier, transform, esn, len, 2);
+                    let count = 8 + len / 4 % 13;
+                    let mut cases: Vec<Case> = (0..count as u64).map(|at| first.like(at)).collect();
+                    check::<Key>(tier, &cases);
+                    cases.extend((0..9).map(|at| other.like(100 + at)));
+                    cases.push(first.like(200));
+                    check::<Key>(tier, &cases);
+                }
+            }
+        }
+    }
+}
+
 /// What a kernel keeps of a key from one packet to the next is that key's only.
 #[test]
 fn long_packets_of_few_keys_give_what_the_library_gives() {
@@ -214,10 +247,17 @@ fn long_packets_of_few_keys_give_what_the_library_gives() {
 fn a_changed_bit_is_noticed_in_its_packet_only() {
     for tier in tiers() {
         for transform in transforms(tier) {
-            for len in [4, 44, 64, 176, 300, 508, 576, 1024] {
-                let cases: Vec<Case> = (0..9)
-                    .map(|seed| Case::new(tier, transform, true, len, seed + 1))
-                    .collect();
+            for (number, len) in [4, 44, 60, 64, 176, 244, 256, 300, 508, 576, 1024]
+                .into_iter()
+                .enumerate()
+            {
+                let first = Case::new(tier, transform, true, len, 1);
+                // Alike or each with a key of its own.
+                let next = |seed| match number % 2 {
+                    0 => first.like(seed),
+                    _ => Case::new(tier, transform, true, len, seed),
+                };
+                let cases: Vec<Case> = (2..11).map(next).collect();
                 let (sealed, starts) = arena(cases.iter().map(|case| case.sealed.as_slice()));
                 for at in 0..cases[0].sealed.len() {
                     let mut bytes = sealed.clone();

@@ -35,6 +35,8 @@
 //! 8. *Groups of eight vectors* in long packets: an AES round of eight takes as long as its latency, and the
 //!    multiplications of eight hide under their rounds. The powers of H that the context has no room for are made for
 //!    each key in turn. Up to eleven vectors are encrypted as one group instead.
+//! 9. *What packets have in common once*: four of one key and one length share their round keys, and the vector of the
+//!    blocks that are left over behind whole ones ([`alike`]).
 
 use std::arch::x86_64::*;
 
@@ -44,6 +46,7 @@ use super::order::Queue;
 use crate::plain::Cleansed;
 use vectors::*;
 
+mod alike;
 mod gmac;
 mod vectors;
 
@@ -131,6 +134,17 @@ impl<'a, F: Frame> Message<'a, F> {
             source: frame.source().wrapping_sub(16),
             target: frame.target().wrapping_sub(16),
             text_len: frame.text_len(),
+        }
+    }
+
+    /// Of a frame that is like this one's.
+    #[inline(always)]
+    fn like(&self, frame: &'a F) -> Self {
+        Self {
+            frame,
+            source: frame.source().wrapping_sub(16),
+            target: frame.target().wrapping_sub(16),
+            ..*self
         }
     }
 
@@ -685,6 +699,9 @@ pub(super) fn shape(text_len: usize) -> usize {
     }
 }
 
+/// So many messages must be alike.
+const ALIKE_WORTH: usize = 8;
+
 /// Seals or opens the next messages of the queue.
 ///
 /// # Safety
@@ -693,9 +710,13 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     shape: usize,
     rounds: usize,
     queue: &mut Queue<F>,
-    count: usize,
+    mut count: usize,
     authentic: &mut [bool],
 ) {
+    if matches!(shape, 1 | 4) {
+        // SAFETY: the caller's promise.
+        count -= unsafe { run_alike::<F, SEAL>(shape, rounds, queue, count, authentic) };
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match shape {
@@ -730,4 +751,34 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
             _ => {}
         }
     }
+}
+
+/// Does those of the next messages that [`alike`] is for and tells how many.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn run_alike<F: Front, const SEAL: bool>(
+    shape: usize,
+    rounds: usize,
+    queue: &mut Queue<F>,
+    count: usize,
+    authentic: &mut [bool],
+) -> usize {
+    let mut done = 0;
+    let leaves_a_block = |frame: &F| blocks(frame.text_len()) % LANES == 1;
+    while queue.peek().is_some_and(leaves_a_block) {
+        let next = queue.alike(count - done) / alike::FOUR * alike::FOUR;
+        if next < ALIKE_WORTH {
+            break;
+        }
+        // SAFETY: the caller's promise; the next messages are alike, and their length is right.
+        unsafe {
+            match shape {
+                1 => alike::run::<F, 1, SEAL>(queue, next, rounds, authentic),
+                _ => alike::run::<F, 4, SEAL>(queue, next, rounds, authentic),
+            }
+        }
+        done += next;
+    }
+    done
 }

@@ -394,6 +394,8 @@ macro_rules! with_round_key {
     }};
 }
 
+pub(super) use with_round_key;
+
 /// The same for any number of states.
 macro_rules! with_round_key_all {
     ($instruction:literal, $key:expr, $at:expr, $states:expr) => {{
@@ -401,14 +403,14 @@ macro_rules! with_round_key_all {
         for [a, b, c, d, e, f, g, h] in eights {
             with_round_key!($instruction, $key, $at, a b c d e f g h);
         }
-        let (fours, rest) = rest.as_chunks_mut::<4>();
-        for [a, b, c, d] in fours {
-            with_round_key!($instruction, $key, $at, a b c d);
-        }
         match rest {
             [a] => with_round_key!($instruction, $key, $at, a),
             [a, b] => with_round_key!($instruction, $key, $at, a b),
             [a, b, c] => with_round_key!($instruction, $key, $at, a b c),
+            [a, b, c, d] => with_round_key!($instruction, $key, $at, a b c d),
+            [a, b, c, d, e] => with_round_key!($instruction, $key, $at, a b c d e),
+            [a, b, c, d, e, f] => with_round_key!($instruction, $key, $at, a b c d e f),
+            [a, b, c, d, e, f, g] => with_round_key!($instruction, $key, $at, a b c d e f g),
             _ => {}
         }
     }};
