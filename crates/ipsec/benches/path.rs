@@ -20,7 +20,7 @@ use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::checksum;
-use esplanade_testkit::clock::cycle_ns;
+use esplanade_testkit::clock::Watch;
 
 const TRANSFORMS: [&str; 2] = ["AES_GCM_16_256", "AES_CBC_128/HMAC_SHA1_96"];
 const LENGTHS: [usize; 2] = [64, 1400];
@@ -289,21 +289,17 @@ fn measure(way: &mut dyn Way, burst: usize, samples: usize) -> Measured {
         assert_eq!(way.burst(), burst, "a packet was dropped");
     }
     let (mut cycles, mut ns) = (Vec::new(), Vec::new());
-    let mut before = cycle_ns();
-    // A busy machine spoils many samples.
+    let mut watch = Watch::start();
     for _ in 0..samples * 4 {
         let start = Instant::now();
         for _ in 0..BURSTS {
             assert_eq!(way.burst(), burst, "a packet was dropped");
         }
         let spent = start.elapsed().as_nanos() as f64 / (burst * BURSTS) as f64;
-        let after = cycle_ns();
-        let cycle = (before + after) / 2.0;
-        if (before - after).abs() / cycle < 0.03 {
+        if let Some(cycle) = watch.lap() {
             cycles.push(spent / cycle);
             ns.push(spent);
         }
-        before = after;
         if cycles.len() == samples {
             break;
         }

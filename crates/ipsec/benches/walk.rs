@@ -19,7 +19,7 @@ use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::checksum;
-use esplanade_testkit::clock::cycle_ns;
+use esplanade_testkit::clock::Watch;
 
 const GCM: Transform = Transform::ESP[0];
 /// Packets of a burst and of a batch.
@@ -346,8 +346,7 @@ fn measure(bench: &mut dyn Bench, repetitions: usize, warm_up: usize) -> (f64, f
     }
     let clock = clock_ns();
     let mut cycles = Vec::new();
-    let mut before = cycle_ns();
-    // A busy machine spoils many repetitions.
+    let mut watch = Watch::start();
     for _ in 0..repetitions * 4 {
         let mut spent = 0.0;
         for _ in 0..BURSTS {
@@ -357,12 +356,9 @@ fn measure(bench: &mut dyn Bench, repetitions: usize, warm_up: usize) -> (f64, f
             spent += start.elapsed().as_nanos() as f64 - clock;
             assert_eq!(done, BURST, "a packet was dropped");
         }
-        let after = cycle_ns();
-        let cycle = (before + after) / 2.0;
-        if (before - after).abs() / cycle < 0.03 {
+        if let Some(cycle) = watch.lap() {
             cycles.push(spent / cycle / (BURST * BURSTS) as f64);
         }
-        before = after;
         if cycles.len() == repetitions {
             break;
         }

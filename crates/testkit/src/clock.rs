@@ -19,3 +19,29 @@ pub fn cycle_ns() -> f64 {
     }
     best.as_nanos() as f64 / (4 * STEPS) as f64
 }
+
+/// Tells of each sample in a row whether it counts.
+#[derive(Debug)]
+pub struct Watch {
+    cycle_ns: f64,
+}
+
+impl Watch {
+    /// How much the clock may move during a sample that counts.
+    const MOVED_MAX: f64 = 0.03;
+
+    pub fn start() -> Self {
+        Self {
+            cycle_ns: cycle_ns(),
+        }
+    }
+
+    /// Nanoseconds of a core cycle since the start or the last call. None if the clock moved: a busy machine spoils many
+    /// samples.
+    pub fn lap(&mut self) -> Option<f64> {
+        let before = std::mem::replace(&mut self.cycle_ns, cycle_ns());
+        let cycle = (before + self.cycle_ns) / 2.0;
+        let steady = (before - self.cycle_ns).abs() / cycle <= Self::MOVED_MAX;
+        steady.then_some(cycle)
+    }
+}

@@ -14,8 +14,8 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use contender::{Contender, Esplanade, own_name};
-use esplanade_crypto::{Direction, KeyContext, Tier, Transform};
+use contender::{Contender, Esplanade, Packets, own_name};
+use esplanade_crypto::{Batch, Direction, KeyContext, Tier, Transform};
 use measure::{Limits, Race, Samples};
 use peer::{BATCH_MAX, Key, Peer, PeerContender};
 use plan::{Plan, Random, Size};
@@ -151,6 +151,14 @@ impl Field {
     }
 }
 
+/// Has the contender work on these bytes; it must refuse none of the packets.
+fn do_all(contender: &mut dyn Contender, packets: &Packets, batch: &mut Batch, bytes: &[u8]) {
+    batch.buffer.copy_from_slice(bytes);
+    contender.set_up(packets, batch);
+    let done = contender.run(batch);
+    assert_eq!(done, packets.len(), "{:?}", contender.name());
+}
+
 /// Every contender must give the bytes of the first, and get the plain text back.
 fn compare(field: &Field, peers: &[Peer], plan: &mut Plan) {
     let Plan { batches, batch, .. } = plan;
@@ -168,14 +176,7 @@ fn compare(field: &Field, peers: &[Peer], plan: &mut Plan) {
     let plain = batch.buffer.clone();
     let mut expected: Option<Vec<u8>> = None;
     for mut contender in field.contenders(peers, Direction::Seal) {
-        batch.buffer.copy_from_slice(&plain);
-        contender.set_up(packets, batch);
-        assert_eq!(
-            contender.run(batch),
-            packets.len(),
-            "{:?}",
-            contender.name()
-        );
+        do_all(contender.as_mut(), packets, batch, &plain);
         let sealed = expected.get_or_insert_with(|| batch.buffer.clone());
         assert!(
             *sealed == batch.buffer,
@@ -186,14 +187,7 @@ fn compare(field: &Field, peers: &[Peer], plan: &mut Plan) {
     }
     let sealed = expected.expect("at least one tier");
     for mut contender in field.contenders(peers, Direction::Open) {
-        batch.buffer.copy_from_slice(&sealed);
-        contender.set_up(packets, batch);
-        assert_eq!(
-            contender.run(batch),
-            packets.len(),
-            "{:?}",
-            contender.name()
-        );
+        do_all(contender.as_mut(), packets, batch, &sealed);
         let opened = body(&batch.buffer) == body(&plain);
         assert!(
             opened,

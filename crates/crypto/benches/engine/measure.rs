@@ -4,13 +4,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use esplanade_crypto::Direction;
-use esplanade_testkit::clock::cycle_ns;
+use esplanade_testkit::clock::Watch;
 
 use crate::contender::{Contender, Esplanade};
 use crate::plan::{Plan, Random};
 
-/// How much the clock may move during a sample that counts.
-const MOVED_MAX: f64 = 0.03;
 /// What a sample should take: little, so that some have the core for themselves on a busy machine.
 const SAMPLE: Duration = Duration::from_micros(150);
 /// What may be spent on giving every key a packet before samples are taken, and how many are then taken.
@@ -139,21 +137,18 @@ impl<'a> Race<'a> {
         for number in from..from + turn.warm {
             self.call(contender, number);
         }
-        let mut before = cycle_ns();
+        let mut watch = Watch::start();
         for _ in 0..turn.samples {
             let mut spent = Duration::ZERO;
             for number in from..from + turn.calls {
                 spent += self.call(contender, number);
             }
             from += turn.calls;
-            let after = cycle_ns();
-            let cycle = (before + after) / 2.0;
-            if (before - after).abs() / cycle <= MOVED_MAX {
+            if let Some(cycle) = watch.lap() {
                 let packets = (turn.calls * self.plan.batches[0].len()) as f64;
                 to.cycles.push(spent.as_nanos() as f64 / cycle / packets);
                 to.ghz.push(1.0 / cycle);
             }
-            before = after;
         }
     }
 
@@ -216,15 +211,13 @@ pub fn latency<T>(mut make: impl FnMut() -> T) -> Samples {
     let mut samples = Samples::default();
     for _ in 0..40 {
         let mut made = Vec::with_capacity(GROUP);
-        let before = cycle_ns();
+        let mut watch = Watch::start();
         let start = Instant::now();
         for _ in 0..GROUP {
             made.push(make());
         }
         let spent = start.elapsed();
-        let after = cycle_ns();
-        let cycle = (before + after) / 2.0;
-        if (before - after).abs() / cycle <= MOVED_MAX {
+        if let Some(cycle) = watch.lap() {
             samples
                 .cycles
                 .push(spent.as_nanos() as f64 / cycle / GROUP as f64);
