@@ -8,7 +8,7 @@
 .PHONY: demo test bench lint fuzz rtl build clean
 
 build:
-	cargo build --locked --release --bin esplanade
+	cargo build --locked --release -p esplanade
 
 demo: build
 	@"$${CARGO_TARGET_DIR:-target}/release/esplanade" demo $(DEMO)

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 tools/deps.sh --bench
-cargo build --locked --release --bin esplanade
+cargo build --locked --release -p esplanade
 .venv/bin/python bench/walk.py
 .venv/bin/python bench/classifier.py
 .venv/bin/python bench/transforms.py

@@ -1,4 +1,5 @@
-//! Makes the simulated core of the Verilog, where Verilator is there. Without it the crate is the driver alone.
+//! With the feature `simulated`, makes the simulated core of the Verilog where Verilator is there. Without it the crate is
+//! the driver alone.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,6 +15,9 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(esp_core_simulated)");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=sim/esp_core.cpp");
+    if env::var_os("CARGO_FEATURE_SIMULATED").is_none() {
+        return;
+    }
     let rtl = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rtl");
     println!("cargo::rerun-if-changed={}", rtl.join(".venv").display());
     let modules = with_extension(&rtl, "sv");

@@ -67,6 +67,8 @@ pub enum CoreError {
     Policies { wanted: usize, room: usize },
     #[error("the core has no row {0} for an SA")]
     NoRow(u32),
+    #[error("the core gave a packet as sealed that its SA has not sealed")]
+    NotSealed,
 }
 
 type Result<T> = std::result::Result<T, CoreError>;
@@ -78,6 +80,42 @@ pub struct Counters {
     pub bytes: u64,
     /// By reason, as `drop_e` numbers them in `rtl/esp_pkg.sv`; the first is no reason.
     pub drops: [u32; DROPS],
+}
+
+/// The longest frame that goes into a lane; `MaxBytes` of `rtl/esp_core.sv`.
+pub const FRAME_MAX: usize = 2048;
+
+/// The reasons in the order of their counters; where the software path has the same, by its name.
+const REASONS: [&str; DROPS - 1] = [
+    "malformed",
+    "too-long",
+    "no-policy",
+    "policy-discard",
+    "fragment-refused",
+    "no-sa",
+    "sequence-exhausted",
+    "lifetime-expired",
+    "too-big",
+    "ttl",
+    "malformed-esp",
+    "replayed",
+    "authentication-failed",
+    "bad-padding",
+    "selector-mismatch",
+    "outer-mismatch",
+    "bad-next-header",
+    "dummy",
+    "malformed-inner",
+    "ecn-not-capable",
+    "not-protected",
+];
+
+impl Counters {
+    /// What was dropped, by the reasons' names.
+    pub fn reasons(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let counts = self.drops.iter().skip(1).copied();
+        REASONS.into_iter().zip(counts)
+    }
 }
 
 const DROPS: usize = (lane_counters::DROP_NOT_PROTECTED / 4) as usize + 1;
@@ -172,6 +210,11 @@ impl<D: Device> Core<D> {
 
     pub fn device(&mut self) -> &mut D {
         &mut self.device
+    }
+
+    /// Entries of each table of policies.
+    pub fn policies_max(&self) -> usize {
+        self.policies_max
     }
 
     /// Rows of each table of SAs.

@@ -23,6 +23,30 @@ pub trait Device: Send {
     /// Memory that the device reads and writes too, addressed from 0.
     fn memory(&self) -> Memory;
 
-    /// Gives a device without a clock of its own time to work.
+    /// Returns when the device has done what it was given, or that takes long; a device without a clock of its own works now.
     fn work(&mut self) {}
+}
+
+impl std::fmt::Debug for dyn Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").finish_non_exhaustive()
+    }
+}
+
+impl Device for Box<dyn Device> {
+    fn read(&mut self, address: u32) -> Result<u32, BusError> {
+        (**self).read(address)
+    }
+
+    fn write(&mut self, address: u32, value: u32) -> Result<(), BusError> {
+        (**self).write(address, value)
+    }
+
+    fn memory(&self) -> Memory {
+        (**self).memory()
+    }
+
+    fn work(&mut self) {
+        (**self).work();
+    }
 }

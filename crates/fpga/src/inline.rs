@@ -1,26 +1,30 @@
 //! The core in-line: SAs and policies of the software path in the core's tables, and packets through its lanes.
 //!
 //! What is installed stays in the core for as long as its owner keeps it: [`InLine::follow`] takes out what nobody has any
-//! more, keys first. Sequence numbers and IVs are the core's; the software's lifetimes count what the core has done.
+//! more, keys first. Sequence numbers and IVs are the core's, and the software has none of such an SA; the software's
+//! lifetimes count what the core has done, and end it.
+//!
+//! Only what an SA in the core is for is the core's: for all else its policies say "to the host", and software decides. So
+//! nothing leaves the core but what is sealed or opened.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use esplanade_crypto::device_key::{DeviceKey, Suite};
+use esplanade_crypto::device_key::Suite;
 use esplanade_crypto::random;
 use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
-use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaCommon, SaDirection, TfcPadding};
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{self, PolicyId, Spd};
-use esplanade_ipsec::tunnel::{
-    self, DscpPolicy, FlowLabelPolicy, OUTER_TTL, OuterFacts, OuterMeta,
-};
+use esplanade_ipsec::tunnel::{self, OuterFacts, OuterMeta};
+use esplanade_ipsec::wire::esp;
 
 use crate::core::{Core, CoreError, Counters, Facts, Lane};
 use crate::device::Device;
+use crate::fit::{device_key, overlap, row_of};
 use crate::policy::{self, Action, Entry};
-use crate::sa::{self, Udp};
+use crate::sa;
 
 /// What the SA wants that the core cannot do, or why there is no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,12 +35,12 @@ pub enum Refused {
     Full,
     #[error("there is no randomness for IVs")]
     NoRandomness,
+    #[error("sequence numbers of the SA were used before")]
+    Used,
     #[error(transparent)]
     Core(#[from] CoreError),
 }
 
-/// So far before the end of 32-bit sequence numbers the SA is renewed.
-const SEQUENCE_MARGIN: u64 = 1 << 20;
 /// Groups of inbound policies that the core can tell apart.
 const GROUPS: u16 = 1 << 10;
 
@@ -45,11 +49,13 @@ struct Sealing {
     sa: Weak<OutboundSa>,
     suite: Suite,
     row: sa::OutboundSa,
+    path_mtu: Option<u16>,
 }
 
 #[derive(Debug)]
 struct Opening {
     sa: Weak<InboundSa>,
+    spi: u32,
     group: u16,
 }
 
@@ -67,10 +73,10 @@ pub struct Sealed {
 #[derive(Debug)]
 pub enum Sent {
     Sealed(Sealed),
-    /// As it went in.
-    Bypassed,
-    /// Software is to deal with it: no SA, or too long for its path.
+    /// Software is to deal with it, as it went in: no SA in the core, or too long for its path.
     ToHost,
+    /// The SA ended meanwhile, or its lifetime.
+    Expired,
 }
 
 /// Whose packet came out of the inbound lane, and an event of that SA.
@@ -78,7 +84,7 @@ pub type Opened = (Arc<InboundSa>, Option<Event>);
 
 /// A core, with what is in it.
 #[derive(Debug)]
-pub struct InLine<D> {
+pub struct InLine<D: Device> {
     core: Core<D>,
     sealing: BTreeMap<u32, Sealing>,
     opening: BTreeMap<u32, Opening>,
@@ -111,6 +117,24 @@ impl<D: Device> InLine<D> {
         (self.sealing.len(), self.opening.len())
     }
 
+    /// Puts both halves of a child SA into the core, or neither. Packets go through it from the next [`InLine::follow`] on.
+    pub fn install(
+        &mut self,
+        outbound: &Arc<OutboundSa>,
+        key_out: &[u8],
+        inbound: &Arc<InboundSa>,
+        key_in: &[u8],
+    ) -> Result<(), Refused> {
+        self.install_inbound(inbound, key_in)?;
+        let installed = self.install_outbound(outbound, key_out);
+        if installed.is_err() {
+            let row = Core::<D>::inbound_row(inbound.common.spi);
+            self.opening.remove(&row);
+            self.core.remove(Lane::Inbound, row)?;
+        }
+        installed
+    }
+
     /// Puts an outbound SA into the core; packets go through it from the next [`InLine::follow`] on.
     pub fn install_outbound(
         &mut self,
@@ -120,14 +144,20 @@ impl<D: Device> InLine<D> {
         let key = device_key(&sa.common, key_material)?;
         let mut base = [0; 8];
         random::fill(&mut base).map_err(|_| Refused::NoRandomness)?;
-        let row = row_of(sa, u64::from_ne_bytes(base))?;
+        let row = row_of(sa, u64::from_ne_bytes(base), None)?;
         let free = (0..self.core.sas_max()).find(|row| !self.sealing.contains_key(row));
         let place = free.ok_or(Refused::Full)?;
+        self.room_for(Lane::Outbound, &sa.common)?;
+        // From here on the software cannot seal with it.
+        if !sa.sequence.give_away() {
+            return Err(Refused::Used);
+        }
         self.core.install_outbound(place, &row, &key)?;
         let sealing = Sealing {
             sa: Arc::downgrade(sa),
             suite: key.suite,
             row,
+            path_mtu: None,
         };
         self.sealing.insert(place, sealing);
         Ok(())
@@ -145,6 +175,12 @@ impl<D: Device> InLine<D> {
         if self.opening.contains_key(&place) {
             return Err(Refused::Full);
         }
+        self.room_for(Lane::Inbound, common)?;
+        if self.overlaps_another(common) {
+            return Err(Refused::Unsupported(
+                "selectors that overlap those of another policy",
+            ));
+        }
         let group = self.group(common.policy).ok_or(Refused::Full)?;
         let row = sa::InboundSa {
             dscp_from_outer: common.tunnel.dscp_from_outer,
@@ -154,10 +190,44 @@ impl<D: Device> InLine<D> {
         self.core.install_inbound(&row, &key)?;
         let opening = Opening {
             sa: Arc::downgrade(sa),
+            spi: common.spi,
             group,
         };
         self.opening.insert(place, opening);
         Ok(())
+    }
+
+    /// Whether the policies would still fit, were the SA's selectors among them.
+    fn room_for(&self, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
+        let there = &self.policies[lane as usize];
+        let selectors = common.selectors.as_slice().iter();
+        let new = selectors
+            .flat_map(|s| policy::protecting(lane, s, 0))
+            .filter(|entry| !there.iter().any(|other| other.is_like(entry)));
+        let wanted = there.len() + new.count();
+        let room = self.core.policies_max();
+        match wanted <= room {
+            true => Ok(()),
+            false => Err(CoreError::Policies { wanted, room }.into()),
+        }
+    }
+
+    /// The first entry that matches decides whose SAs may carry an inner packet.
+    fn overlaps_another(&self, common: &SaCommon) -> bool {
+        let own = common.selectors.as_slice();
+        let others = self.opening.values().filter_map(|o| o.sa.upgrade());
+        others
+            .filter(|other| other.common.policy != common.policy)
+            .any(|other| {
+                let mut theirs = other.common.selectors.as_slice().iter();
+                theirs.any(|a| own.iter().any(|b| overlap(a, b)))
+            })
+    }
+
+    /// Whether packets of this SPI are the core's.
+    pub fn opens(&self, spi: u32) -> bool {
+        let opening = self.opening.get(&Core::<D>::inbound_row(spi));
+        opening.is_some_and(|opening| opening.spi == spi)
     }
 
     /// The number of a policy's group.
@@ -170,11 +240,20 @@ impl<D: Device> InLine<D> {
         Some(free)
     }
 
+    /// What is known of the paths' MTUs; the next [`Self::follow`] tells the core.
+    pub fn set_path_mtus(&mut self, mtu: impl Fn(IpAddr) -> Option<u16>) {
+        for sealing in self.sealing.values_mut() {
+            if let Some(sa) = sealing.sa.upgrade() {
+                sealing.path_mtu = mtu(sa.common.path().remote.ip());
+            }
+        }
+    }
+
     /// Brings the core's tables to what the software's say now. With an error every packet is discarded.
     pub fn follow(&mut self, spd: &Spd) -> Result<(), CoreError> {
         let result = self.follow_sas().and_then(|()| {
             let outbound = self.outbound_entries(spd);
-            let inbound = self.inbound_entries();
+            let inbound = self.inbound_entries(spd);
             self.set(Lane::Outbound, outbound)?;
             self.set(Lane::Inbound, inbound)
         });
@@ -222,7 +301,7 @@ impl<D: Device> InLine<D> {
             let Some(sa) = sealing.sa.upgrade() else {
                 continue;
             };
-            if let Ok(row) = row_of(&sa, sealing.row.iv_base)
+            if let Ok(row) = row_of(&sa, sealing.row.iv_base, sealing.path_mtu)
                 && row != sealing.row
             {
                 self.core.change_outbound(*place, &row, sealing.suite)?;
@@ -232,21 +311,28 @@ impl<D: Device> InLine<D> {
         Ok(())
     }
 
-    /// Of the common interface. What has no SA in the core goes to software, which asks for one.
+    /// Of the common interface. What is for no SA in the core goes to software: its policies may protect, ask for an SA,
+    /// let out or drop.
     fn outbound_entries(&self, spd: &Spd) -> Vec<Entry> {
         let mut found = Vec::new();
+        let mut needed = 0;
         for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
-            let action = match &entry.action {
-                spd::Action::Discard => Action::Discard,
-                spd::Action::Bypass => Action::Bypass,
-                spd::Action::Protect(policy) => policy
-                    .outbound_sa()
-                    .and_then(|sa| self.row_of(&sa))
-                    .map_or(Action::ToHost, Action::Protect),
+            let row = match &entry.action {
+                spd::Action::Protect(policy) => {
+                    policy.outbound_sa().and_then(|sa| self.row_of(&sa))
+                }
+                spd::Action::Discard | spd::Action::Bypass => None,
             };
+            let action = row.map_or(Action::ToHost, Action::Protect);
             let selectors = entry.selectors.as_slice().iter();
             found.extend(selectors.flat_map(|selector| policy::entries(selector, action)));
+            if row.is_some() {
+                needed = found.len();
+            }
         }
+        // What is behind the last SA says no more than this.
+        found.truncate(needed);
+        found.push(Entry::any(Action::ToHost));
         found
     }
 
@@ -256,22 +342,49 @@ impl<D: Device> InLine<D> {
         found.and_then(|(row, _)| u16::try_from(*row).ok())
     }
 
-    /// What each group's SAs were negotiated for.
-    fn inbound_entries(&self) -> Vec<Entry> {
+    /// What each group's SAs were negotiated for, and what the policies in front of them discard (RFC 4301 §5.2).
+    fn inbound_entries(&self, spd: &Spd) -> Vec<Entry> {
         let mut found: Vec<Entry> = Vec::new();
-        for opening in self.opening.values() {
-            let Some(sa) = opening.sa.upgrade() else {
-                continue;
-            };
-            for selector in sa.common.selectors.as_slice() {
-                for entry in policy::protecting(Lane::Inbound, selector, opening.group) {
-                    if !found.contains(&entry) {
-                        found.push(entry);
-                    }
+        let mut needed = 0;
+        let add = |entries: Vec<Entry>, found: &mut Vec<Entry>| {
+            for entry in entries {
+                if !found.contains(&entry) {
+                    found.push(entry);
+                }
+            }
+        };
+        for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
+            match &entry.action {
+                spd::Action::Bypass => {}
+                spd::Action::Discard => {
+                    let discard = entry.selectors.as_slice().iter();
+                    let discard = discard.flat_map(|s| policy::entries(s, Action::Discard));
+                    add(discard.map(|e| e.tunnelled(true)).collect(), &mut found);
+                }
+                spd::Action::Protect(policy) => {
+                    add(self.carried(|id| id == policy.id), &mut found);
+                    needed = found.len();
                 }
             }
         }
+        found.truncate(needed);
+        // Packets in flight on SAs whose policy is gone.
+        add(self.carried(|_| true), &mut found);
         found
+    }
+
+    /// What SAs of these policies may carry.
+    fn carried(&self, of: impl Fn(PolicyId) -> bool) -> Vec<Entry> {
+        let openings = self.opening.values();
+        let live = openings.filter_map(|opening| Some((opening.sa.upgrade()?, opening.group)));
+        let chosen = live.filter(|(sa, _)| of(sa.common.policy));
+        chosen
+            .flat_map(|(sa, group)| {
+                let selectors = sa.common.selectors.as_slice().iter();
+                let entries = selectors.flat_map(|s| policy::protecting(Lane::Inbound, s, group));
+                entries.collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// Gives the outbound lane a clear packet. False if it cannot take it now.
@@ -301,21 +414,25 @@ impl<D: Device> InLine<D> {
             return Ok(None);
         };
         let Facts { to_host, sa, .. } = facts;
-        let sealing = sa.and_then(|row| self.sealing.get(&u32::from(row)));
-        Ok(Some(
-            match (to_host, sealing.and_then(|s| s.sa.upgrade())) {
-                (true, _) => (Sent::ToHost, None),
-                (false, None) => (Sent::Bypassed, None),
-                (false, Some(sa)) => {
-                    let sealed = sealed(frame, sa);
-                    let len = frame.len().saturating_sub(sealed.header_len);
-                    let common = &sealed.sa.common;
-                    let due = common.lifetime.count(1, len as u64, now_ms);
-                    let event = due.map(|due| lifetime(SaDirection::Outbound, common, due));
-                    (Sent::Sealed(sealed), event)
-                }
-            },
-        ))
+        // What no SA has sealed does not leave, whatever the core calls it.
+        let Some(row) = sa.filter(|_| !to_host) else {
+            return Ok(Some((Sent::ToHost, None)));
+        };
+        let sealing = self.sealing.get(&u32::from(row));
+        let Some(sa) = sealing.and_then(|sealing| sealing.sa.upgrade()) else {
+            return Ok(Some((Sent::Expired, None)));
+        };
+        let udp = sealing.is_some_and(|sealing| sealing.row.udp.is_some());
+        let sealed = sealed(frame, sa, udp).ok_or(CoreError::NotSealed)?;
+        let len = frame.len().saturating_sub(sealed.header_len);
+        let common = &sealed.sa.common;
+        let admission = common.lifetime.admit(1, len as u64, now_ms);
+        let event = admission.event;
+        let event = event.map(|due| lifetime(SaDirection::Outbound, common, due));
+        Ok(Some(match admission.passes {
+            true => (Sent::Sealed(sealed), event),
+            false => (Sent::Expired, event),
+        }))
     }
 
     /// The next clear packet from the inbound lane, in `packet`; its SA, and an event of that.
@@ -330,7 +447,7 @@ impl<D: Device> InLine<D> {
             let Some(sa) = opening.and_then(|opening| opening.sa.upgrade()) else {
                 continue;
             };
-            if facts.to_host {
+            if facts.to_host || sa.common.lifetime.expired(now_ms) {
                 continue;
             }
             let due = sa.common.lifetime.count(1, packet.len() as u64, now_ms);
@@ -338,6 +455,14 @@ impl<D: Device> InLine<D> {
             return Ok(Some((sa, event)));
         }
         Ok(None)
+    }
+
+    /// What is to be told where the core is lost: its SAs carry nothing any more.
+    pub fn lost(&self) -> Vec<Event> {
+        let sealing = self.sealing.values().filter_map(|s| s.sa.upgrade());
+        let hard =
+            |sa: Arc<OutboundSa>| lifetime(SaDirection::Outbound, &sa.common, LifetimeEvent::Hard);
+        sealing.map(hard).collect()
     }
 
     /// What the core wants software to hear of: sequence numbers that come to their end.
@@ -387,74 +512,27 @@ fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> 
     }
 }
 
-/// The key, if the core can do all that the SA wants of either direction.
-fn device_key(common: &SaCommon, key_material: &[u8]) -> Result<DeviceKey, Refused> {
-    let no = |what| Err(Refused::Unsupported(what));
-    if common.mode != Mode::Tunnel {
-        return no("transport mode");
-    }
-    if common.tfc != TfcPadding::None {
-        return no("padding against traffic analysis");
-    }
-    if common.interface != 0 {
-        return no("policies of interfaces");
-    }
-    DeviceKey::new(common.transform(), key_material)
-        .ok_or(Refused::Unsupported("this combination of algorithms"))
-}
-
-/// The row of an SA that begins anew.
-fn row_of(sa: &OutboundSa, iv_base: u64) -> Result<sa::OutboundSa, Refused> {
-    let common = &sa.common;
-    let (path, tunnel) = (common.path(), &common.tunnel);
-    let dscp = match &tunnel.dscp {
-        DscpPolicy::Copy => None,
-        DscpPolicy::Map(map) => {
-            let first = map.get(0);
-            if (0..64).any(|code_point| map.get(code_point) != first) {
-                return Err(Refused::Unsupported("a map of DSCPs"));
-            }
-            Some(first)
+/// None if it is not what the SA makes: it would be somebody's clear packet.
+fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Option<Sealed> {
+    let udp_len = if udp { 8 } else { 0 };
+    let (ip_len, tos, dont_fragment) = match *frame {
+        [first, tos, _, _, _, _, fragment, ..] if first >> 4 == 4 => {
+            (20, tos, fragment & 0x40 != 0)
         }
+        [first, second, ..] if first >> 4 == 6 => (40, first << 4 | second >> 4, true),
+        _ => return None,
     };
-    if tunnel.flow_label == FlowLabelPolicy::Hash {
-        return Err(Refused::Unsupported("hashes as flow labels"));
-    }
-    let ports = Udp {
-        local: path.local.port(),
-        remote: path.remote.port(),
-    };
-    let esn = common.esn();
-    Ok(sa::OutboundSa {
-        udp: path.udp_encap.then_some(ports),
-        df: tunnel.df,
-        ecn: tunnel.ecn,
-        dscp,
-        ttl: tunnel.ttl.map_or(OUTER_TTL, Into::into),
-        copy_flow_label: tunnel.flow_label == FlowLabelPolicy::Copy,
-        iv_base,
-        sequence_soft: if esn {
-            u64::MAX
-        } else {
-            u64::from(u32::MAX) - SEQUENCE_MARGIN
-        },
-        ..sa::OutboundSa::new(common.spi, esn, path.local.ip(), path.remote.ip())
-    })
-}
-
-fn sealed(frame: &[u8], sa: Arc<OutboundSa>) -> Sealed {
-    let byte = |index: usize| frame.get(index).copied().unwrap_or(0);
-    let udp_len = if sa.common.path().udp_encap { 8 } else { 0 };
-    let (ip_len, tos, dont_fragment) = match byte(0) >> 4 {
-        4 => (20, byte(1), byte(6) & 0x40 != 0),
-        _ => (40, byte(0) << 4 | byte(1) >> 4, true),
-    };
-    Sealed {
+    let header_len = ip_len + udp_len;
+    let transform = sa.common.transform();
+    let spi: [u8; 4] = *frame.get(header_len..)?.first_chunk()?;
+    let least = header_len + esp::HEADER_LEN + transform.iv_len() + transform.icv_len();
+    let is_it = spi == sa.common.spi.to_be_bytes() && frame.len() > least;
+    is_it.then_some(Sealed {
         sa,
-        header_len: ip_len + udp_len,
+        header_len,
         tos,
         dont_fragment,
-    }
+    })
 }
 
 /// With the headers that a socket has taken off. The core looks at the port and the TOS, and not at where it is sent to.
@@ -480,4 +558,22 @@ fn framed(esp: &[u8], facts: &OuterFacts) -> Option<Vec<u8>> {
     frame.extend_from_slice(esp);
     tunnel::write_outer(&meta, 0, &mut frame)?;
     Some(frame)
+}
+
+/// Keys do not stay in a device that nobody drives.
+impl<D: Device> Drop for InLine<D> {
+    fn drop(&mut self) {
+        let sealing = self.sealing.keys().map(|row| (Lane::Outbound, *row));
+        let opening = self.opening.keys().map(|row| (Lane::Inbound, *row));
+        let rows: Vec<_> = sealing.chain(opening).collect();
+        for lane in [Lane::Outbound, Lane::Inbound] {
+            let _ = self.core.enable(lane, false);
+        }
+        for (lane, row) in rows {
+            // A device that does not answer cannot be asked again.
+            if self.core.remove(lane, row).is_err() {
+                return;
+            }
+        }
+    }
 }

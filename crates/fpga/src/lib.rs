@@ -7,6 +7,7 @@
 pub mod core;
 pub mod device;
 pub mod dma;
+mod fit;
 pub mod inline;
 pub mod memory;
 pub mod policy;

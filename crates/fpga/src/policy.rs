@@ -55,6 +55,11 @@ impl Entry {
         self
     }
 
+    /// Whether it matches the same packets.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        (self.value, self.care) == (other.value, other.care)
+    }
+
     /// The words of its row up to the one that commits it.
     pub(crate) fn words(&self) -> impl Iterator<Item = u32> {
         let key = self.value.into_iter().chain(self.care);

@@ -6,7 +6,7 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{Tunnel, address, facts, inner, key_material, path};
+use common::{Tunnel, address, facts, inner, key_material, path, prefix};
 use esplanade_crypto::Transform;
 use esplanade_crypto::device_key::Suite;
 use esplanade_fpga::InLine;
@@ -14,7 +14,8 @@ use esplanade_fpga::core::Lane;
 use esplanade_fpga::inline::{Refused, Sent};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_ipsec::sa::{Mode, Path};
-use esplanade_ipsec::spd::Spd;
+use esplanade_ipsec::selector::{Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Spd};
 
 fn core(test: &str) -> Option<InLine<Simulated>> {
     match Simulated::new() {
@@ -84,10 +85,13 @@ fn packets_go_both_ways() {
         drop((there, back));
         core.follow(&Spd::default()).expect("the device answers");
         assert_eq!(core.installed(), (0, 0));
-        assert!(send(&mut core, &inner(4, b"in the clear?")).is_none());
+        let packet = inner(4, b"in the clear?");
+        let (sent, frame) = send(&mut core, &packet).expect("it comes back");
+        assert!(matches!(sent, Sent::ToHost) && frame == packet);
     }
     let counters = core.counters(Lane::Outbound).expect("it answers");
-    assert_eq!((counters.packets, counters.drops[3]), (16, 4));
+    assert_eq!(counters.packets, 20);
+    assert_eq!(counters.reasons().map(|(_, count)| count).sum::<u32>(), 0);
 }
 
 #[test]
@@ -151,5 +155,95 @@ fn what_the_core_cannot_do_is_refused() {
     assert_eq!(
         core.install_inbound(&tunnel.inbound_sa, &key),
         Err(Refused::Full)
+    );
+}
+
+/// One policy's SAs go by core and the other's by software, whose sequence numbers only one of them has.
+#[test]
+fn an_sa_is_in_one_place() {
+    let Some(mut core) = core("one_place") else {
+        return;
+    };
+    let suite = Suite::Gcm256;
+    let key = key_material(transform(suite));
+    let mut tunnel = Tunnel::new(transform(suite), true);
+    let installed = core.install_outbound(&tunnel.outbound_sa, &key);
+    installed.expect("room");
+    assert!(tunnel.outbound_sa.sequence.is_given_away());
+    assert!(tunnel.seal(&[inner(4, b"by software?")]).is_empty());
+    // And one that software has sealed with stays with it.
+    let mut other = Tunnel::new(transform(suite), true);
+    assert_eq!(other.seal(&[inner(4, b"first")]).len(), 1);
+    let refused = core.install_outbound(&other.outbound_sa, &key);
+    assert_eq!(refused, Err(Refused::Used));
+    assert_eq!(other.seal(&[inner(4, b"second")]).len(), 1);
+}
+
+#[test]
+fn discards_in_front_hold_for_what_is_opened() {
+    let Some(mut core) = core("discards") else {
+        return;
+    };
+    let suite = Suite::Gcm128;
+    let key = key_material(transform(suite));
+    let mut tunnel = Tunnel::new(transform(suite), false);
+    core.install_inbound(&tunnel.inbound_sa, &key)
+        .expect("room");
+    assert!(core.opens(tunnel.inbound_sa.common.spi));
+    assert!(!core.opens(tunnel.inbound_sa.common.spi ^ 1 << 31));
+    // The far end's view: what comes from the left is for its local side.
+    let from = |left: &str| Selector::between(prefix("10.2.0.0/16"), prefix(left));
+    let entry = |selector, action| {
+        let selectors = SelectorSet::new(vec![selector]).expect("one");
+        Entry::new(selectors, action)
+    };
+    let protect = || entry(from("10.1.0.0/16"), Action::Protect(tunnel.policy.clone()));
+    let discard = || entry(from("10.1.0.7/32"), Action::Discard);
+    let spds = [
+        (vec![discard(), protect()], false),
+        (vec![protect(), discard()], true),
+    ];
+    for (entries, passes) in spds {
+        core.follow(&Spd::new(entries)).expect("room");
+        for esp in tunnel.seal(&[inner(4, b"from 10.1.0.7")]) {
+            assert_eq!(core.open(&esp, &facts()), Ok(true));
+        }
+        core.work();
+        let mut packet = Vec::new();
+        let opened = core.opened(&mut packet, 1).expect("it answers");
+        assert_eq!(opened.is_some(), passes);
+    }
+    let counters = core.counters(Lane::Inbound).expect("it answers");
+    let dropped: Vec<_> = counters.reasons().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(dropped, [("selector-mismatch", 1)]);
+}
+
+#[test]
+fn ends_of_lifetimes_and_narrow_paths_are_followed() {
+    let Some(mut core) = core("limits") else {
+        return;
+    };
+    let suite = Suite::Gcm256;
+    let key = key_material(transform(suite));
+    let tunnel = Tunnel::with(transform(suite), true, |p| {
+        p.lifetime.packets_hard = Some(2);
+    });
+    core.install_outbound(&tunnel.outbound_sa, &key)
+        .expect("room");
+    core.set_path_mtus(|_| Some(600));
+    core.follow(&tunnel.spd).expect("room");
+    let (sent, _) = send(&mut core, &inner(4, &[1; 700])).expect("it comes back");
+    assert!(matches!(sent, Sent::ToHost));
+    let mut ends = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(core.send(&inner(4, &[1; 300])), Ok(true));
+        core.work();
+        let mut frame = Vec::new();
+        let (sent, event) = core.sent(&mut frame, 5).expect("it answers").expect("one");
+        ends.push((matches!(sent, Sent::Sealed(_)), event.is_some()));
+    }
+    assert_eq!(
+        ends,
+        [(true, false), (true, true), (false, false), (false, false)]
     );
 }

@@ -269,6 +269,7 @@ fn senders_of_discarded_packets_can_be_told() {
     let extras = Extras {
         processing: [telling, Processing::default()],
         remote_ports: PortRange::Range(7000, 7000),
+        ..Extras::default()
     };
     let test = "senders_of_discarded_packets_can_be_told";
     let Some(pair) = pair(test, &options(true, false), &extras) else {

@@ -16,6 +16,9 @@ pub struct SequenceRun {
 #[error("sequence numbers are used up")]
 pub struct Exhausted;
 
+/// In the place of the next number. No run can begin there.
+const GIVEN_AWAY: u64 = u64::MAX;
+
 #[derive(Debug)]
 pub struct SequenceAllocator {
     next: AtomicU64,
@@ -55,6 +58,19 @@ impl SequenceAllocator {
             count,
             low: first >= self.last - self.last / 16,
         })
+    }
+
+    /// Leaves all numbers to another place, such as a device that seals: from now on there are none here. False, and
+    /// without effect, where one was taken already.
+    pub fn give_away(&self) -> bool {
+        let (ordering, none) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.next
+            .compare_exchange(1, GIVEN_AWAY, ordering, none)
+            .is_ok()
+    }
+
+    pub fn is_given_away(&self) -> bool {
+        self.next.load(Ordering::Relaxed) == GIVEN_AWAY
     }
 
     /// The number that the next packet will have.

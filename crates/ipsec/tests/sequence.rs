@@ -31,6 +31,21 @@ fn esn_goes_past_32_bits() {
 }
 
 #[test]
+fn numbers_are_given_away_whole_or_not_at_all() {
+    for esn in [false, true] {
+        let allocator = SequenceAllocator::new(esn);
+        assert!(!allocator.is_given_away());
+        assert!(allocator.give_away() && allocator.is_given_away());
+        assert_eq!(allocator.take(1), Err(Exhausted));
+        assert!(!allocator.give_away(), "there are none left to give");
+        let used = SequenceAllocator::new(esn);
+        used.take(1).expect("plenty is left");
+        assert!(!used.give_away() && !used.is_given_away());
+        assert_eq!(used.take(1).map(|run| run.first), Ok(2));
+    }
+}
+
+#[test]
 fn threads_never_share_a_number() {
     let allocator = SequenceAllocator::new(true);
     let mut all: Vec<u64> = std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! The core itself, simulated cycle by cycle, as a device.
 //!
-//! `build.rs` makes it of the Verilog where Verilator is there (`rtl/.venv`); elsewhere [`Simulated::new`] says that it is
-//! not. Nothing else of the crate depends on it.
+//! With the feature `simulated`, `build.rs` makes it of the Verilog where Verilator is there (`rtl/.venv`); elsewhere
+//! [`Simulated::new`] says that it is not. Nothing else of the crate depends on it.
 
 #[cfg(esp_core_simulated)]
 mod pins;
@@ -11,10 +11,13 @@ mod running;
 #[cfg(esp_core_simulated)]
 pub use running::Simulated;
 
+/// Whether the simulated core is part of this build.
+pub const BUILT: bool = cfg!(esp_core_simulated);
+
 /// The simulated core is not part of this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the simulated core is not part of this build: it needs Verilator (tools/deps.sh) when it is built"
+    "the simulated core is not part of this build: it takes the feature `simulated`, Verilator (tools/deps.sh) and a C++ compiler"
 )]
 pub struct NotBuilt;
 

@@ -64,6 +64,19 @@ pub fn render_counters(counters: &Message) -> String {
             let _ = writeln!(out, "{label:<10}{}", printable(&counts.join(", ")));
         }
     }
+    for lane in ["outbound", "inbound"] {
+        let lane_counters = counters.sub("core").and_then(|core| core.sub(lane));
+        let entries = lane_counters.into_iter().flat_map(Message::entries);
+        let counts = entries.filter_map(|(name, _)| {
+            let count = lane_counters?.text(name)?;
+            Some(format!("{name} {count}"))
+        });
+        let counts: Vec<String> = counts.collect();
+        if !counts.is_empty() {
+            let line = format!("{lane} {}", counts.join(", "));
+            let _ = writeln!(out, "{:<10}{}", "core", printable(&line));
+        }
+    }
     out
 }
 
@@ -72,13 +85,13 @@ pub fn render_engine(stats: &Message) -> String {
     let mut out = String::new();
     let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
     if let (Some(name), Some(tier)) = (text("name"), text("tier")) {
-        let _ = writeln!(
-            out,
-            "{:<10}{}, tier {}",
-            "engine",
-            printable(name),
-            printable(tier)
-        );
+        let device = text("device").map(|device| format!(" ({device}), else cpu"));
+        let line = format!("{name}{}, tier {tier}", device.unwrap_or_default());
+        let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));
+    }
+    if let Some(why) = text("failed") {
+        let line = format!("the FPGA core carries nothing any more: {why}");
+        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
     }
     let disabled = stats.sub("engine").into_iter();
     for why in disabled.flat_map(|engine| engine.items("disabled")) {
@@ -108,6 +121,11 @@ fn render_child(out: &mut String, unique: &str, child: &Message) {
     );
     if let Some(suite) = suite(child) {
         let _ = writeln!(out, "    {:<8}{} {suite}", "suite", text("protocol"));
+    }
+    if let Some(engine) = child.text("engine") {
+        let why = child.text("engine-reason").map(|why| format!(": {why}"));
+        let line = format!("{engine}{}", why.unwrap_or_default());
+        let _ = writeln!(out, "    {:<8}{}", "engine", printable(&line));
     }
     for (label, side) in [("in", "in"), ("out", "out")] {
         let number = |what: &str| {

@@ -13,6 +13,15 @@ use super::tree::Node;
 use super::value::{Bad, Parsed, count, number, read, read_list, switch, time, word};
 use super::{DEFAULT_SOCKET, schema};
 
+/// What carries SAs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    #[default]
+    Cpu,
+    /// The FPGA core; what it cannot do is left to the CPU.
+    Fpga,
+}
+
 /// How the gateway as a whole is set up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatewayConfig {
@@ -30,6 +39,7 @@ pub struct GatewayConfig {
     pub workers: usize,
     /// Flows of each IP version whose decision a worker remembers.
     pub flow_cache_size: usize,
+    pub engine: EngineKind,
     /// Of the CPU engine; none is the best that the machine has.
     pub cpu_tier: Option<Tier>,
     /// Routing table for the routes into the TUN device.
@@ -63,6 +73,7 @@ impl Default for GatewayConfig {
             interfaces: Vec::new(),
             workers: 1,
             flow_cache_size: 65_536,
+            engine: EngineKind::default(),
             cpu_tier: None,
             // strongSwan's table, so that an administrator finds what he knows.
             table: 220,
@@ -120,6 +131,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
             number(text, 1024..=16_777_216)
         })
         .map_or(standard.flow_cache_size, |flows| flows as usize),
+        engine: read(node, "engine", d, engine).unwrap_or_default(),
         cpu_tier: read(node, "cpu_tier", d, |text| {
             word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
         }),
@@ -150,6 +162,14 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
     }
+    if gateway.engine == EngineKind::Fpga
+        && gateway.workers > 1
+        && let Some(entry) = node.value("workers")
+    {
+        let what = "the FPGA core is driven by one worker";
+        let bad = Bad::new(what, "remove `workers`, or set `engine = cpu`");
+        super::value::report("workers", bad, entry.value.at, d);
+    }
     if gateway.ports.ike == gateway.ports.nat_t
         && let Some(entry) = node.value("port_nat_t").or(node.value("port"))
     {
@@ -160,6 +180,22 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         super::value::report("port_nat_t", bad, entry.value.at, d);
     }
     gateway
+}
+
+fn engine(text: &str) -> Parsed<EngineKind> {
+    let kinds = [("cpu", EngineKind::Cpu), ("fpga", EngineKind::Fpga)];
+    let kind = word(text, &kinds)?;
+    has_device(kind, esplanade_fpga::simulated::BUILT)
+}
+
+fn has_device(kind: EngineKind, built: bool) -> Parsed<EngineKind> {
+    match kind {
+        EngineKind::Fpga if !built => Err(Bad::new(
+            "this build of Esplanade has no FPGA device",
+            "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
+        )),
+        kind => Ok(kind),
+    }
 }
 
 fn address(text: &str) -> Parsed<IpAddr> {
@@ -240,5 +276,24 @@ fn fraction(from: f64, to: f64) -> impl Fn(&str) -> Parsed<f64> {
                 format!("write a number from {from} to {to}, such as 1.8"),
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_a_device_says_so() {
+        assert_eq!(
+            has_device(EngineKind::Fpga, true).ok(),
+            Some(EngineKind::Fpga)
+        );
+        assert_eq!(
+            has_device(EngineKind::Cpu, false).ok(),
+            Some(EngineKind::Cpu)
+        );
+        let refused = has_device(EngineKind::Fpga, false).err().unwrap();
+        assert!(refused.what.contains("no FPGA device"), "{}", refused.what);
     }
 }

@@ -58,6 +58,7 @@ pub const GATEWAY: Schema = Schema {
         "mtu",
         "workers",
         "flow_cache_size",
+        "engine",
         "cpu_tier",
         "table",
         "mark",

@@ -10,6 +10,7 @@ use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 use super::{Daemon, report, tier};
 use crate::vici::Message;
 use crate::vici::server::Request;
+use crate::worker::CoreHandle;
 
 /// How long `initiate` and `terminate` wait for an outcome where the client says nothing.
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
@@ -136,11 +137,12 @@ impl Daemon {
         ike_sas
             .set("total", status.len())
             .set("half-open", half_open);
+        let core = self.plane.core().map(CoreHandle::report);
         let mut message = Message::new();
         message
             .section("uptime", uptime)
             .section("ikesas", ike_sas)
-            .section("engine", tier::report());
+            .section("engine", tier::report(core.as_ref()));
         message
     }
 

@@ -21,6 +21,7 @@ use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
 use crate::config::SaOptions;
 use crate::net;
+use crate::worker::CoreHandle;
 
 use dummies::Dummies;
 
@@ -64,6 +65,25 @@ pub enum InstallError {
     Key(#[from] esplanade_crypto::KeyError),
     #[error(transparent)]
     Spi(#[from] esplanade_ipsec::sad::NotAllocated),
+    #[error("the FPGA core has not taken it: {0}")]
+    Core(String),
+}
+
+/// What carries an SA. It stays there: sequence numbers are taken in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Where there is an FPGA core: why it does not.
+    Cpu(Option<String>),
+    Fpga,
+}
+
+impl Carrier {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Cpu(_) => "cpu",
+            Self::Fpga => "fpga",
+        }
+    }
 }
 
 /// Traffic that must be led into the TUN, or no longer.
@@ -80,6 +100,7 @@ pub struct RouteChange {
 pub struct Installed {
     pub inbound: Arc<InboundSa>,
     pub outbound: Arc<OutboundSa>,
+    pub carrier: Carrier,
     group: PolicyId,
     /// The peer has made this SA beside those that there are.
     of_peer: bool,
@@ -128,11 +149,16 @@ pub struct Join {
     /// The SPD lags behind `groups`.
     stale: bool,
     dummies: Dummies,
+    core: Option<CoreHandle>,
+    /// The core lags behind SPD and SAD.
+    core_stale: bool,
 }
 
 impl Join {
-    pub fn new(database: Arc<Database>) -> Self {
+    pub fn new(database: Arc<Database>, core: Option<CoreHandle>) -> Self {
         Self {
+            core,
+            core_stale: false,
             database,
             configured: Vec::new(),
             by_name: HashMap::new(),
@@ -267,11 +293,12 @@ impl Join {
         let result = inbound
             .and_then(|inbound| Ok((inbound, outbound?)))
             .map_err(InstallError::from);
-        let result = result.and_then(|(inbound, outbound)| {
-            self.database.sad().insert(inbound.clone())?;
-            Ok((inbound, outbound))
+        let result = result.and_then(|pair| {
+            let carrier = self.offload(&configured, &pair, (key_in, key_out))?;
+            self.database.sad().insert(pair.0.clone())?;
+            Ok((pair, carrier))
         });
-        let (inbound, outbound) = match result {
+        let ((inbound, outbound), carrier) = match result {
             Ok(pair) => pair,
             Err(error) => {
                 self.drop_if_empty(group);
@@ -289,12 +316,14 @@ impl Join {
             Installed {
                 inbound,
                 outbound,
+                carrier,
                 group,
                 of_peer: !event.initiator && event.rekeyed_from.is_none(),
                 sending: false,
                 seen: (0, 0),
             },
         );
+        self.core_stale = true;
         self.publish();
         Ok(())
     }
@@ -325,6 +354,7 @@ impl Join {
             return;
         };
         group.policy.install(installed.outbound.clone());
+        self.core_stale = true;
         self.dummies.switched(installed.group);
         let older = group.children.iter().take_while(|other| **other != child);
         let alike = |other: &&ChildSaId| {
@@ -343,6 +373,7 @@ impl Join {
             return;
         };
         self.by_spi.remove(&event.spi_in);
+        self.core_stale = true;
         self.dummies.switched(installed.group);
         self.dummies.remove(installed.group, event.child);
         self.handovers
@@ -398,6 +429,7 @@ impl Join {
     }
 
     pub fn peer_moved(&mut self, children: &[ChildSaId], local: SocketAddr, remote: SocketAddr) {
+        self.core_stale = true;
         for installed in children.iter().filter_map(|child| self.children.get(child)) {
             for common in [&installed.inbound.common, &installed.outbound.common] {
                 let udp_encap = common.path().udp_encap;
@@ -555,6 +587,7 @@ impl Join {
         if !std::mem::take(&mut self.stale) {
             return;
         }
+        self.core_stale = true;
         let protect = |group: &Group| {
             let action = Action::Protect(group.policy.clone());
             let selectors = group.selectors.clone();
@@ -753,6 +786,7 @@ fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
 }
 
 mod activity;
+mod core;
 mod dummies;
 #[cfg(test)]
 mod tests;

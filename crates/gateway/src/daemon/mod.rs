@@ -141,7 +141,7 @@ impl Daemon {
         tokio::spawn(server::serve(socket, to_daemon, events.clone()));
         let mut daemon = Self {
             options,
-            join: Join::new(plane.database()),
+            join: Join::new(plane.database(), plane.core().cloned()),
             loaded,
             started,
             clock,
@@ -249,6 +249,7 @@ impl Daemon {
             events = true;
             self.on_event(event, now);
         }
+        self.join.settle_core();
         for change in self.join.take_route_changes() {
             self.plane.change_route(&change).await;
         }
@@ -477,6 +478,7 @@ impl Daemon {
             mode = ?sa.mode,
             suite = %sa.esp,
             udp_encap = sa.udp_encap,
+            engine = self.join.child(sa.child).map_or("cpu", |installed| installed.carrier.name()),
             rekey = sa.rekeyed_from.is_some(),
             "child SA installed"
         );

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use esplanade_crypto::CpuEngine;
+use esplanade_fpga::simulated::Simulated;
+use esplanade_fpga::{Device, InLine};
 use esplanade_ike::EspSpiAllocator;
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event, WalkCounters};
@@ -14,15 +16,15 @@ use tokio::sync::{mpsc, watch};
 
 use super::join::RouteChange;
 use crate::cli::{Exit, Failure};
-use crate::config::GatewayConfig;
+use crate::config::{EngineKind, GatewayConfig};
 use crate::explain::running::PathMtu;
 use crate::io::icmp::route_mtu;
 use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, NetError, Routing, RoutingConfig};
 use crate::vici::Message;
 use crate::worker::{
-    BindError, Clock, Datagram, DummySas, Engines, IkeSender, Interface, ListenConfig, Processing,
-    Reports, Sockets, Worker, WorkerConfig,
+    AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
+    Interface, ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
 };
 
 /// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
@@ -84,6 +86,11 @@ impl Plane {
         let tun = tuns.first().map_or(config.tun.as_str(), Tun::name);
         let routing = set_up(&net, tun, config, mark).await.map_err(net_failure)?;
 
+        let mut core = match config.engine {
+            EngineKind::Cpu => None,
+            EngineKind::Fpga => Some(open_core()?),
+        };
+
         let database = Arc::new(Database::new());
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
         let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -128,6 +135,7 @@ impl Plane {
                 reports: reports.clone(),
                 flows: config.flow_cache_size,
                 processing,
+                core: core.take(),
                 dummies: (index == 0).then(|| plane.dummies.subscribe()),
             };
             if let Err(failure) = spawn(worker).map(|worker| plane.workers.push(worker)) {
@@ -140,6 +148,11 @@ impl Plane {
 
     pub fn database(&self) -> Arc<Database> {
         self.database.clone()
+    }
+
+    /// Where there is an FPGA core.
+    pub fn core(&self) -> Option<&CoreHandle> {
+        self.workers.iter().find_map(|worker| worker.core.as_ref())
     }
 
     pub fn spi_allocator(&self) -> Box<dyn EspSpiAllocator> {
@@ -248,6 +261,9 @@ impl Plane {
         );
         message.section("drops", section(drops));
         message.section("io", section(io));
+        if let Some(core) = self.core() {
+            message.section("core", core_counters(&core.report()));
+        }
     }
 
     /// Stops the workers and takes back rules and routes; the interface goes with its last descriptor.
@@ -292,6 +308,31 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
         message.set(name, sum);
     }
     message
+}
+
+/// Packets and bytes that left each lane, and what was dropped there. What went back to the host is counted as dropped too.
+fn core_counters(report: &CoreReport) -> Message {
+    let mut message = Message::new();
+    for (lane, counters) in ["outbound", "inbound"].iter().zip(&report.counters) {
+        let mut section = Message::new();
+        section
+            .set("packets", counters.packets)
+            .set("bytes", counters.bytes);
+        for (reason, count) in counters.reasons().filter(|(_, count)| *count > 0) {
+            section.set(reason, count);
+        }
+        message.section(lane, section);
+    }
+    message
+}
+
+/// The FPGA core, empty: it discards everything.
+fn open_core() -> Result<AnyCore, Failure> {
+    let device = Simulated::new().map_err(Failure::runtime)?;
+    let device: Box<dyn Device> = Box::new(device);
+    let core = InLine::new(device).map_err(Failure::runtime)?;
+    tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
+    Ok(core)
 }
 
 /// A queue for each worker.

@@ -10,7 +10,7 @@ use esplanade_ike::config::{
 use esplanade_ike::status::{ChildSaStatus, IkeSaStatus};
 use esplanade_ike::wire::TrafficSelector;
 
-use super::join::Installed;
+use super::join::{Carrier, Installed};
 use crate::config::{Policy, PolicyAction};
 use crate::net::prefixes_of_range;
 use crate::vici::Message;
@@ -110,6 +110,15 @@ pub fn child_sa(
         message.set("encap", "yes");
     }
     if let Some(installed) = installed {
+        match &installed.carrier {
+            Carrier::Cpu(None) => {}
+            carrier => {
+                message.set("engine", carrier.name());
+            }
+        }
+        if let Carrier::Cpu(Some(why)) = &installed.carrier {
+            message.set("engine-reason", why);
+        }
         message.set("reqid", installed.inbound.common.policy.0);
         for (side, common) in [
             ("in", &installed.inbound.common),

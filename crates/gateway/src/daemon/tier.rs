@@ -4,6 +4,7 @@ use esplanade_crypto::{Tier, TierError, selection};
 
 use crate::cli::{Exit, Failure};
 use crate::vici::Message;
+use crate::worker::CoreReport;
 
 /// Settles it before the first key is made, and logs it. Without a wish it is the best that passes its self-test.
 pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
@@ -16,10 +17,20 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// For the control socket.
-pub(super) fn report() -> Message {
+/// For the control socket. With an FPGA core the CPU engine carries what that cannot.
+pub(super) fn report(core: Option<&CoreReport>) -> Message {
     let mut message = Message::new();
-    message.set("name", "cpu");
+    match core {
+        None => message.set("name", "cpu"),
+        Some(core) => message
+            .set("name", "fpga")
+            .set("device", "simulated")
+            .set("installed-out", core.installed.0)
+            .set("installed-in", core.installed.1),
+    };
+    if let Some(why) = core.and_then(|core| core.failed.as_ref()) {
+        message.set("failed", why);
+    }
     if let Ok(selection) = selection() {
         message
             .set("tier", selection.tier)
@@ -65,7 +76,7 @@ mod tests {
     #[test]
     fn the_tier_is_reported() {
         choose(None).unwrap();
-        let report = report();
+        let report = report(None);
         assert_eq!(report.text("tier"), Some(Tier::current().name()));
         assert_eq!(report.items("disabled").count(), 0);
     }

@@ -4,6 +4,7 @@
 //! one of the sockets that share the port. Inside a worker everything happens in order of arrival.
 
 mod auditor;
+mod core;
 mod counters;
 mod dummies;
 mod fragments;
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use crate::io::sys::EventFd;
 use crate::io::tun::Tun;
 
+pub use self::core::{AnyCore, CoreHandle, CoreReport, Keyed};
 pub use counters::IoCounters;
 pub use dummies::{DummySa, DummySas};
 pub use port::Interface;
@@ -86,6 +88,8 @@ pub struct WorkerConfig {
     /// Flows of each IP version to remember the decision of.
     pub flows: usize,
     pub processing: Processing,
+    /// The FPGA core in front of the software path.
+    pub core: Option<AnyCore>,
     /// One worker sends the dummies of all SAs.
     pub dummies: Option<watch::Receiver<DummySas>>,
 }
@@ -114,6 +118,8 @@ pub struct Worker {
     pub io: Arc<IoCounters>,
     pub outbound: Arc<WalkCounters>,
     pub inbound: Arc<WalkCounters>,
+    /// Where there is a core.
+    pub core: Option<CoreHandle>,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -127,6 +133,7 @@ impl Worker {
         let name = format!("worker-{}", config.index);
         let mut run = run::Run::new(config, engines, Arc::clone(&stop))?;
         let (io, outbound, inbound) = run.counters();
+        let core = run.core_handle();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || run.run())?;
@@ -134,6 +141,7 @@ impl Worker {
             io,
             outbound,
             inbound,
+            core,
             stop,
             thread: Some(thread),
         })

@@ -15,6 +15,7 @@ use crate::io::tun;
 use crate::io::udp::Receiver;
 
 use super::auditor::Auditor;
+use super::core::{CoreHandle, Driver};
 use super::counters::{IoCounters, add};
 use super::dummies::Dummies;
 use super::paths::PathErrors;
@@ -23,6 +24,7 @@ use super::processing::Processing;
 use super::replies::Replies;
 use super::{Clock, Engines, EventQueue, Reports, Stop, WorkerConfig, WorkerSockets};
 
+mod in_core;
 mod inward;
 mod outward;
 
@@ -83,6 +85,8 @@ pub(super) struct Run {
     path_errors: PathErrors,
     auditor: Auditor,
     dummies: Option<Dummies>,
+    core: Option<Driver>,
+    core_handle: Option<CoreHandle>,
 }
 
 impl Run {
@@ -97,6 +101,7 @@ impl Run {
             reports,
             flows,
             processing,
+            core,
             dummies,
             ..
         } = config;
@@ -131,6 +136,16 @@ impl Run {
             buffer_len: RECEIVE_BURST * SLOT,
             ..outbound
         };
+        let (outbound, inbound) = (
+            Outbound::new(outbound).with_flows(flows),
+            Inbound::new(inbound),
+        );
+        let core = core.map(|core| {
+            let walks = [outbound.counters().clone(), inbound.counters().clone()];
+            let (stop, paths) = (Arc::clone(&stop), Arc::clone(&sockets.paths));
+            Driver::new(core, stop, Arc::clone(&database), paths, walks)
+        });
+        let (core, core_handle) = core.unzip();
         Ok(Self {
             stop,
             cpu,
@@ -143,8 +158,8 @@ impl Run {
             reports,
             engines,
             epoll,
-            outbound: Outbound::new(outbound).with_flows(flows),
-            inbound: Inbound::new(inbound),
+            outbound,
+            inbound,
             receiver: Receiver::new(RECEIVE_BURST),
             found: inward::Found::default(),
             shares: Vec::new(),
@@ -157,7 +172,13 @@ impl Run {
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
             dummies: dummies.map(Dummies::new),
+            core,
+            core_handle,
         })
+    }
+
+    pub(super) fn core_handle(&mut self) -> Option<CoreHandle> {
+        self.core_handle.take()
     }
 
     pub(super) fn counters(&self) -> (Arc<IoCounters>, Arc<WalkCounters>, Arc<WalkCounters>) {
@@ -187,9 +208,14 @@ impl Run {
             let last_ms = std::mem::replace(&mut self.now_ms, self.clock.now_ms());
             self.inbound.set_now_ms(self.now_ms);
             self.outbound.set_now_ms(self.now_ms);
+            if let Some(core) = &mut self.core {
+                core.keep_time(self.now_ms);
+                core.serve();
+            }
             for token in &tokens[..ready] {
                 if *token == TOKEN_STOP {
                     self.stop.wake.clear();
+                    self.core.iter_mut().for_each(Driver::serve);
                 } else if let Some(source) = token
                     .checked_sub(first_source)
                     .and_then(|index| self.sources.get(index as usize).copied())
@@ -259,6 +285,9 @@ impl Run {
             .drain_events()
             .chain(self.inbound.drain_events())
         {
+            dropped += u64::from(!self.events.push(event));
+        }
+        for event in self.core.iter_mut().flat_map(|core| core.events.drain(..)) {
             dropped += u64::from(!self.events.push(event));
         }
         add(&self.io.events_dropped, dropped);

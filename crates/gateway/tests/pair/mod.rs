@@ -11,6 +11,7 @@ use esplanade::worker::{
     Clock, Datagram, Engines, ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
 };
 use esplanade_crypto::{CpuEngine, Transform};
+use esplanade_fpga::{Device, InLine};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
@@ -48,6 +49,8 @@ pub struct Extras {
     pub processing: [Processing; 2],
     /// Of outbound policies and SAs.
     pub remote_ports: PortRange,
+    /// An FPGA core that the first site's SAs are in.
+    pub device: Option<fn() -> Box<dyn Device>>,
 }
 
 impl Default for Extras {
@@ -55,6 +58,7 @@ impl Default for Extras {
         Self {
             processing: [Processing::default(); 2],
             remote_ports: PortRange::Any,
+            device: None,
         }
     }
 }
@@ -156,6 +160,10 @@ fn site(
                 reports: reports.clone(),
                 flows: 4096,
                 processing: extras.processing[site],
+                core: match extras.device {
+                    Some(device) if site == 0 => Some(InLine::new(device())?),
+                    _ => None,
+                },
                 dummies: None,
             };
             let engines = Engines {
@@ -228,6 +236,7 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
             false => SocketAddr::new(OUTER_V4[index].into(), port),
         }
     };
+    let mut in_core = (None, None);
     for (from, to) in [(0, 1), (1, 0)] {
         let spi = sites[to].database.sad().allocate_spi().ok_or("no SPI")?;
         let parameters = |local, remote, ports| -> Result<SaParameters<'_>, Error> {
@@ -248,25 +257,26 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
                 )
             })
         };
-        sites[to]
-            .database
-            .sad()
-            .insert(Arc::new(InboundSa::new(parameters(
-                to,
-                from,
-                PortRange::Any,
-            )?)?))?;
+        let inbound = Arc::new(InboundSa::new(parameters(to, from, PortRange::Any)?)?);
+        sites[to].database.sad().insert(inbound.clone())?;
         let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
-        policy.install(Arc::new(OutboundSa::new(parameters(
-            from,
-            to,
-            extras.remote_ports,
-        )?)?));
+        let outbound = parameters(from, to, extras.remote_ports)?;
+        let outbound = Arc::new(OutboundSa::new(outbound)?);
+        policy.install(outbound.clone());
+        match from {
+            0 => in_core.0 = Some((outbound, key.clone().into())),
+            _ => in_core.1 = Some((inbound, key.clone().into())),
+        }
         let entry = Entry::new(
             selectors(from, to, extras.remote_ports)?,
             Action::Protect(policy),
         );
         sites[from].database.publish_spd(Spd::new(vec![entry]));
+    }
+    let core = sites[0].workers.iter().find_map(|w| w.core.as_ref());
+    if let (Some(core), (Some(outbound), Some(inbound))) = (core, in_core) {
+        core.install(outbound, inbound)?;
+        core.follow();
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ fn send(join: &Join, remote: &str) -> Result<u32, String> {
 }
 
 fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
-    let mut join = Join::new(Arc::new(Database::new()));
+    let mut join = Join::new(Arc::new(Database::new()), None);
     join.configure(policies);
     join
 }
@@ -671,6 +671,7 @@ fn many(join: &mut Join, ids: std::ops::Range<u64>, life_time: Duration) {
         let one = Installed {
             inbound: first.inbound.clone(),
             outbound: first.outbound.clone(),
+            carrier: first.carrier.clone(),
             ..first
         };
         join.children.insert(ChildSaId(id), one);

@@ -15,6 +15,7 @@ use crate::io::ah;
 use crate::io::gro::Packets;
 use crate::io::raw::EspSocket;
 use crate::io::udp::Received;
+use crate::worker::core::Driver;
 use crate::worker::counters::{IoCounters, add};
 use crate::worker::port::Port;
 use crate::worker::{Datagram, Reports};
@@ -72,12 +73,16 @@ impl Run {
                 Source::Ah(_) | Source::Icmp(_) => {}
             }
         }
+        if let Some(core) = &mut self.core {
+            self.found.keep_for(core, (&*buffer.bytes, base));
+        }
         let used = received.len() * SLOT;
         self.inbound.commit_received(used);
         let sad = self.database.sad();
         let Found { facts, packets } = &self.found;
         self.inbound.push_burst(sad, facts, packets);
         self.open_and_deliver();
+        self.open_in_core();
     }
 
     fn open_and_deliver(&mut self) {
@@ -116,18 +121,31 @@ impl Run {
                 port.coalescer.push(opened, index);
             }
         }
-        for Port { tun, coalescer, .. } in &mut self.ports {
-            coalescer.flush(opened, |slices, packets| {
-                writes += 1;
-                if let Err(error) = tun.write(slices) {
-                    tracing::trace!("cannot write to the TUN: {error}");
-                    failed += u64::from(packets);
-                }
-            });
+        for port in &mut self.ports {
+            let (written, lost) = write_out(port, opened);
+            (writes, failed) = (writes + written, failed + lost);
         }
+        self.count_writes(writes, failed);
+    }
+
+    pub(super) fn count_writes(&self, writes: u64, failed: u64) {
         add(&self.io.tun_writes, writes);
         add(&self.io.tun_write_errors, failed);
     }
+}
+
+/// Writes what a port's coalescer has. How many writes it took, and the packets in those that failed.
+pub(super) fn write_out(port: &mut Port, packets: &mut impl Packets) -> (u64, u64) {
+    let (mut writes, mut failed) = (0, 0);
+    let Port { tun, coalescer, .. } = port;
+    coalescer.flush(packets, |slices, packets| {
+        writes += 1;
+        if let Err(error) = tun.write(slices) {
+            tracing::trace!("cannot write to the TUN: {error}");
+            failed += u64::from(packets);
+        }
+    });
+    (writes, failed)
 }
 
 impl Packets for OpenedBatch {
@@ -146,9 +164,9 @@ impl Packets for OpenedBatch {
 }
 
 /// Lowers the MSS in SYN packets, so that answers to them fit packets of `mtu` bytes.
-fn clamp(opened: &mut OpenedBatch, share: Range<usize>, mtu: u16, io: &IoCounters) {
+pub(super) fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, io: &IoCounters) {
     for index in share {
-        let packet = Packets::packet_mut(opened, index);
+        let packet = opened.packet_mut(index);
         if !may_be_syn(packet) {
             continue;
         }
@@ -182,6 +200,25 @@ impl Found {
     fn clear(&mut self) {
         self.facts.clear();
         self.packets.clear();
+    }
+
+    /// Takes out the packets whose SAs are in the core; the arena's bytes begin at `base`.
+    fn keep_for(&mut self, core: &mut Driver, (bytes, base): (&[u8], usize)) {
+        let facts = &self.facts;
+        self.packets.retain(|place| {
+            let start = (place.offset as usize).wrapping_sub(base);
+            let esp = bytes.get(start..start.saturating_add(place.len as usize));
+            let facts = facts.get(place.facts as usize);
+            let (Some(esp), Some(facts)) = (esp, facts) else {
+                return true;
+            };
+            let spi = esp.first_chunk().map(|spi| u32::from_be_bytes(*spi));
+            let is_its = facts.protocol == Protocol::Esp && spi.is_some_and(|spi| core.opens(spi));
+            if is_its {
+                core.keep(esp, *facts);
+            }
+            !is_its
+        });
     }
 
     fn push(&mut self, offset: usize, len: usize, facts: &OuterFacts) {

@@ -53,7 +53,7 @@ enum Sink {
 }
 
 /// Packets on their way into one `sendmmsg`.
-struct Sending<'a> {
+pub(super) struct Sending<'a> {
     items: [Outgoing<'a>; SEND_MAX],
     queued: usize,
     sink: Option<Sink>,
@@ -94,6 +94,7 @@ impl Run {
             }
         };
         self.read_buffer = buffer;
+        self.finish_core(&spd);
         self.seal_and_send();
         add(&self.io.tun_reads, reads as u64);
         result
@@ -150,6 +151,19 @@ impl Run {
         packet: &mut [u8],
         view: &IpView,
     ) {
+        if !(self.core_leads() && self.offer_core(header, packet, view)) {
+            self.host_packet(spd, header, packet, view);
+        }
+    }
+
+    /// As [`Self::outbound_packet`], by the software path.
+    pub(super) fn host_packet(
+        &mut self,
+        spd: &Spd,
+        header: &VnetHeader,
+        packet: &mut [u8],
+        view: &IpView,
+    ) {
         let Ok(segments) = Segments::new(header, packet) else {
             add(&self.io.tun_malformed, 1);
             self.outbound.drop_malformed(packet.len());
@@ -169,6 +183,9 @@ impl Run {
             let reason = DropReason::NestedTooDeep;
             return self.outbound.drop_decided(&sa, reason, &cut);
         }
+        if sa.sequence.is_given_away() {
+            return self.of_core(&sa, &cut, (packet, view));
+        }
         let limit = self.limit(&sa, view);
         if limit.is_some_and(|limit| cut.segment_len.max(cut.last_len) > limit) {
             return self.too_big(&sa, &cut, (packet, view), limit.unwrap_or_default());
@@ -184,6 +201,9 @@ impl Run {
     }
 
     fn protect(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, view: &IpView) {
+        if sa.sequence.is_given_away() {
+            return self.piece_to_core(sa, segments, cut);
+        }
         // A second try has an empty batch to itself.
         for _ in 0..2 {
             let refused = match self.outbound.reserve(sa, view, cut) {
@@ -214,7 +234,7 @@ impl Run {
     }
 
     /// RFC 4301 §8.2.1: a sender that forbids fragmentation is told; a packet of any other is cut before it goes in.
-    fn too_big(
+    pub(super) fn too_big(
         &mut self,
         sa: &Arc<OutboundSa>,
         cut: &Cut,
@@ -254,7 +274,13 @@ impl Run {
         }
     }
 
-    fn clamp(&self, packet: &mut [u8], view: &IpView, limit: Option<usize>, partial: bool) {
+    pub(super) fn clamp(
+        &self,
+        packet: &mut [u8],
+        view: &IpView,
+        limit: Option<usize>,
+        partial: bool,
+    ) {
         let mss_clamp = self.ports[self.port].mss_clamp;
         let mtu = mss_clamp.map_or(usize::MAX, usize::from);
         let mss = mss::mss_for(view.version, mtu.min(limit.unwrap_or(usize::MAX)));
@@ -369,7 +395,7 @@ impl Run {
         self.flush(&mut sending);
     }
 
-    fn queue<'a>(&mut self, sending: &mut Sending<'a>, train: &Train<'a>) {
+    pub(super) fn queue<'a>(&mut self, sending: &mut Sending<'a>, train: &Train<'a>) {
         let Some(sink) = self.sink(train) else {
             add(&self.io.send_errors, train.segments as u64);
             return;
@@ -406,7 +432,7 @@ impl Run {
         sending.queued += 1;
     }
 
-    fn flush(&mut self, sending: &mut Sending<'_>) {
+    pub(super) fn flush(&mut self, sending: &mut Sending<'_>) {
         let items = &sending.items[..sending.queued];
         sending.queued = 0;
         let report = match sending.sink {

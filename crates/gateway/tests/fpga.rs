@@ -1,0 +1,202 @@
+//! A worker with the FPGA core, simulated, in front of its software path; its peer has none.
+//!
+//! Needs the simulated core, /dev/net/tun and the right to make network namespaces; without them each test says SKIP and
+//! passes.
+
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use esplanade::io::netns::Namespace;
+use esplanade_crypto::Transform;
+use esplanade_fpga::device::BusError;
+use esplanade_fpga::memory::Memory;
+use esplanade_fpga::simulated::Simulated;
+use esplanade_fpga::{Device, simulated};
+use esplanade_ipsec::lifetime::LifetimeEvent;
+use esplanade_ipsec::{DropReason, Event};
+
+use pair::{Extras, INNER_V4, INNER_V6, Pair, PairOptions, inside};
+
+mod pair;
+
+/// AES-GCM-16 with a 128-bit key.
+const GCM: Transform = Transform::ESP[0];
+
+fn permitted(test: &str) -> bool {
+    let missing = if !simulated::BUILT {
+        Some(simulated::NotBuilt.to_string())
+    } else if !std::path::Path::new("/dev/net/tun").exists() {
+        Some("there is no /dev/net/tun".to_owned())
+    } else {
+        let namespace = Namespace::create().err();
+        namespace.map(|error| format!("no network namespace can be made: {error}"))
+    };
+    if let Some(reason) = &missing {
+        eprintln!("SKIP {test}: {reason}");
+    }
+    missing.is_none()
+}
+
+fn simulated_core() -> Box<dyn Device> {
+    Box::new(Simulated::new().expect("it is part of this build"))
+}
+
+/// A core that stops to answer.
+#[derive(Debug)]
+struct Breaking(Simulated);
+
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+impl Device for Breaking {
+    fn read(&mut self, address: u32) -> Result<u32, BusError> {
+        match BROKEN.load(Ordering::Relaxed) {
+            true => Err(BusError::Silent(address)),
+            false => self.0.read(address),
+        }
+    }
+
+    fn write(&mut self, address: u32, value: u32) -> Result<(), BusError> {
+        match BROKEN.load(Ordering::Relaxed) {
+            true => Err(BusError::Silent(address)),
+            false => self.0.write(address, value),
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        self.0.memory()
+    }
+
+    fn work(&mut self) {
+        self.0.work();
+    }
+}
+
+fn pair(udp_encap: bool, outer_v6: bool, device: fn() -> Box<dyn Device>) -> Pair {
+    let options = PairOptions {
+        transform: GCM,
+        udp_encap,
+        outer_v6,
+        workers: 1,
+    };
+    let extras = Extras {
+        device: Some(device),
+        ..Extras::default()
+    };
+    Pair::with(&options, &extras).expect("both ends")
+}
+
+/// A socket at each end, which know each other.
+fn sockets(pair: &Pair, addresses: [IpAddr; 2]) -> [UdpSocket; 2] {
+    let socket = |end: usize| {
+        inside(&pair.namespaces[end], || {
+            let socket = UdpSocket::bind((addresses[end], 5002))?;
+            socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+            Ok(socket)
+        })
+        .expect("a socket")
+    };
+    let [left, right] = [socket(0), socket(1)];
+    left.connect((addresses[1], 5002)).expect("an address");
+    right.connect((addresses[0], 5002)).expect("an address");
+    [left, right]
+}
+
+fn datagram(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + len) as u8).collect()
+}
+
+fn carried(pair: &Pair) -> [u32; 2] {
+    let core = pair.sites[0].workers[0].core.as_ref().expect("a core");
+    let report = core.report();
+    assert_eq!(report.failed, None);
+    assert_eq!(report.installed, (1, 1));
+    report.counters.map(|lane| lane.packets)
+}
+
+#[test]
+fn packets_go_through_the_core_both_ways() {
+    if !permitted("fpga_both_ways") {
+        return;
+    }
+    for (udp_encap, outer_v6) in [(true, false), (false, false), (true, true)] {
+        let pair = pair(udp_encap, outer_v6, simulated_core);
+        let [mut there, mut back] = carried(&pair);
+        for addresses in [INNER_V4.map(IpAddr::V4), INNER_V6.map(IpAddr::V6)] {
+            let [left, right] = sockets(&pair, addresses);
+            // The last one makes fragments.
+            for len in [1, 300, 1200, 3000] {
+                for (from, to) in [(&left, &right), (&right, &left)] {
+                    from.send(&datagram(len)).expect("it leaves");
+                    let mut buffer = [0; 4000];
+                    let received = to.recv(&mut buffer).expect("it arrives");
+                    assert!(buffer[..received] == datagram(len)[..]);
+                }
+            }
+            let [outbound, inbound] = carried(&pair);
+            // Kernels send some of their own beside them.
+            assert!(outbound >= there + 6 && inbound >= back + 6);
+            (there, back) = (outbound, inbound);
+        }
+        let worker = &pair.sites[0].workers[0];
+        // Nothing was opened beside the core. (Its count of outbound packets includes those that it gave back.)
+        let opened = worker.inbound.packets_out.load(Ordering::Relaxed);
+        assert_eq!(opened, u64::from(back));
+        let sealed = worker.outbound.packets_out.load(Ordering::Relaxed);
+        assert!(sealed <= there.into());
+        assert_eq!(worker.inbound.drops.total(), 0);
+        assert_eq!(pair.sites[1].workers[0].inbound.drops.total(), 0);
+    }
+}
+
+#[test]
+fn a_core_that_fails_lets_nothing_out() {
+    if !permitted("fpga_fails") {
+        return;
+    }
+    let mut pair = pair(true, false, || {
+        Box::new(Breaking(
+            Simulated::new().expect("it is part of this build"),
+        ))
+    });
+    let [left, right] = sockets(&pair, INNER_V4.map(IpAddr::V4));
+    left.send(b"before").expect("it leaves");
+    let mut buffer = [0; 100];
+    assert_eq!(right.recv(&mut buffer).expect("it arrives"), 6);
+
+    // It is counted behind its sending.
+    while pair.sites[0].workers[0].io.sent.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    BROKEN.store(true, Ordering::Relaxed);
+    let sent_before = pair.sites[0].workers[0].io.sent.load(Ordering::Relaxed);
+    let site = &mut pair.sites[0];
+    let end = Instant::now() + Duration::from_secs(20);
+    while site.workers[0].outbound.drops.get(DropReason::EngineFailed) < 3 {
+        left.send(b"after").expect("it leaves");
+        assert!(Instant::now() < end, "it is not noticed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    right.set_nonblocking(true).expect("a socket");
+    assert!(right.recv(&mut buffer).is_err());
+    let worker = &site.workers[0];
+    let sent = worker.io.sent.load(Ordering::Relaxed);
+    assert_eq!(sent, sent_before, "nothing left by another way");
+    assert_eq!(worker.outbound.packets_bypassed.load(Ordering::Relaxed), 0);
+    // What comes in for it is not opened by the software either.
+    right.send(b"answer").expect("it leaves");
+    let end = Instant::now() + Duration::from_secs(20);
+    while worker.inbound.drops.get(DropReason::EngineFailed) == 0 {
+        assert!(Instant::now() < end, "it was opened, or lost");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let core = worker.core.as_ref().expect("a core");
+    assert!(
+        core.report()
+            .failed
+            .is_some_and(|why| why.contains("answer"))
+    );
+    let event = site.events.blocking_recv().expect("the SA ends");
+    let hard = LifetimeEvent::Hard;
+    assert!(matches!(event, Event::Lifetime { event, .. } if event == hard));
+}
