@@ -1,7 +1,7 @@
 """Line and toggle coverage by module, merged over what the benches left in a folder: `rtl/run coverage`.
 
 A point counts as reached when any instance of the module, with any parameters, in any bench, reached it. Toggles are bits of
-signals that went up and that went down.
+signals that went up and that went down. A module is only as well reached as by the benches that the command names.
 """
 
 import argparse
