@@ -1,7 +1,8 @@
 // Puts packets together: outer IP and UDP header, ESP header, IV, ciphertext, ICV. All of these are multiples of 4 bytes.
 //
-// A packet begins when its ICV is there, so that it leaves without a gap. Its headers are made while the one before it
-// leaves. It takes its header's, body's and ICV's beats, each rounded up, and one cycle more if the end is ragged.
+// A packet begins when its ICV is there, so that nothing of one that cannot be finished leaves. Its headers are made while the
+// one before it leaves. It takes its header's, body's and ICV's beats, each rounded up, and one cycle more if the end is
+// ragged: a cycle behind the header and one before the end may be without a beat.
 module esp_assemble #(
   parameter int unsigned Packets = 32  // between esp_encap and here, a power of two
 ) (
