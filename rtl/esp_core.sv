@@ -10,6 +10,7 @@ module esp_core
   parameter int unsigned HmacUnits = 0,     // of each lane; 0: AES-GCM only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
+  parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
   // Of the ciphers; what synthesis takes is in syn/.
   parameter int unsigned RoundLatency = 2,
   parameter int unsigned SboxKind     = 0,
@@ -187,6 +188,7 @@ module esp_core
     .MaxBytes(MaxBytes),
     .Beats(Beats),
     .OutDepth(Beats),
+    .PolicyPiece(PolicyPiece),
     .RoundLatency(RoundLatency),
     .SboxKind(SboxKind),
     .GhashStages(GhashStages),
@@ -230,6 +232,7 @@ module esp_core
     .MaxBytes(MaxBytes),
     .Beats(Beats),
     .OutDepth(Beats),
+    .PolicyPiece(PolicyPiece),
     .RoundLatency(RoundLatency),
     .SboxKind(SboxKind),
     .GhashStages(GhashStages),

@@ -14,6 +14,7 @@ module esp_in #(
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
   parameter int unsigned OutDepth  = 256,   // beats behind the cipher
+  parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
   // Of the cipher; what synthesis takes is in syn/.
   parameter int unsigned RoundLatency = 2,
   parameter int unsigned SboxKind     = 0,
@@ -188,7 +189,8 @@ module esp_in #(
   assign inner_asked_ready = policy_ready;
 
   policy #(
-    .Entries(Entries)
+    .Entries(Entries),
+    .Piece(PolicyPiece)
   ) u_policy (
     .clk_i,
     .rst_ni,

@@ -1,14 +1,15 @@
 // The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight.
 //
-// The key is cut into pieces of 9 bits, and each addresses a memory whose words have one bit an entry: whether the entry
-// takes that piece. Their AND is the entries that match. To write an entry is to walk all 512 words of every memory
-// (some 517 cycles); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no content
-// after reset.
+// The key is cut into pieces, and each addresses a memory whose words have one bit an entry: whether the entry takes that
+// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (some 517 cycles with
+// pieces of 9 bits, 21 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
+// content after reset. Pieces of 9 bits fill block RAMs, those of 4 or 5 the RAMs that LUTs make.
 //
 // Configuration words: 0-9 value, 10-19 care (1: compare), 20 result, and 21 commits these to the row: 1 writes the
 // entry, 0 deletes it.
 module policy #(
-  parameter int unsigned Entries = 64  // a power of two, at most 64
+  parameter int unsigned Entries = 64,  // a power of two, at most 64
+  parameter int unsigned Piece   = 9    // bits
 ) (
   input  logic                     clk_i,
   input  logic                     rst_ni,
@@ -25,8 +26,8 @@ module policy #(
 );
   import esp_pkg::*;
   localparam int unsigned IndexWidth = $clog2(Entries);
-  localparam int unsigned Piece = 9;
-  localparam int unsigned Pieces = 34;
+  localparam int unsigned KeyBits = 300;  // that mean something
+  localparam int unsigned Pieces = (KeyBits + Piece - 1) / Piece;
   localparam int unsigned Groups = 6;  // of pieces, to AND in two steps
   localparam int unsigned Stages = 8;
 

@@ -118,6 +118,6 @@ async def packets_meet_the_old_entry_or_the_new_one(dut):
     assert set(seen[:first_new]) == {(1, core.BYPASS, 5)} and set(seen[first_new:]) == {(1, core.PROTECT, 9)}
 
 
-@pytest.mark.parametrize("entries", (16, 64))
-def test_policy(entries):
-    bench.run("policy", {"Entries": entries})
+@pytest.mark.parametrize("entries,piece", ((16, 9), (64, 9), (64, 4)))
+def test_policy(entries, piece):
+    bench.run("policy", {"Entries": entries, "Piece": piece})
