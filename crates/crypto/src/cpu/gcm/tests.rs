@@ -198,7 +198,9 @@ fn mixed_batches_give_what_the_library_gives() {
 fn packets_that_are_alike_give_what_the_library_gives() {
     for tier in tiers() {
         for transform in transforms(tier) {
-            for len in [48, 52, 60, 64, 68, 240, 244, 252, 256, 260] {
+            for len in [
+                48, 52, 60, 64, 68, 76, 80, 84, 240, 244, 252, 256, 260, 272, 276,
+            ] {
                 for esn in [false, true] {
                     let first = Case::new(tier, transform, esn, len, 1);
                     let other = Case::new(tier, transform, esn, len, 2);

@@ -1,14 +1,15 @@
-//! Four messages of one key and one length, each a block longer than whole vectors, as packets of 64 and of 256 bytes are.
-//! What they have in common is loaded once, and the blocks that are left over share a vector, the tail (trick 9):
+//! Four messages of one key and one length, each a block or two longer than whole vectors, as packets around 64 and 256
+//! bytes are. What they have in common is loaded once, and the blocks that are left over share vectors, the tails (trick 9):
 //!
 //! ```text
 //!            lane 0    lane 1    lane 2    lane 3
 //! a          AAD       text 1    text 2    text 3    W vectors
 //! …
 //! d          AAD       text 1    text 2    text 3    W vectors
-//! tail       last a    last b    last c    last d
+//! tail 0     next a    next b    next c    next d
+//! tail 1     last a    last b    last c    last d
 //!
-//! hash of a = ((Σ the lanes of its vectors · powers of H) + last a)·H² + lengths·H
+//! hash of a = ((Σ the lanes of its vectors · powers of H) + next a)·H³ + last a·H² + lengths·H
 //! ```
 
 use std::arch::asm;
@@ -16,23 +17,29 @@ use std::arch::x86_64::*;
 
 use super::super::order::Queue;
 use super::vectors::*;
-use super::{Front, Message, apply_first, apply_whole, finish, first_states, without_counter};
+use super::{
+    Front, Message, apply_first, apply_whole, blocks, finish, first_states, rounds_beside_hash,
+    without_counter,
+};
 
 /// Messages that are worked on together.
-pub(super) const FOUR: usize = 4;
+const FOUR: usize = 4;
+
+/// So many messages must be alike.
+const WORTH: usize = 8;
 
 /// Four messages whose ciphertext is there and whose hash is not (trick 4).
-struct Unhashed<'a, F, const W: usize> {
+struct Unhashed<'a, F, const W: usize, const R: usize> {
     messages: [Message<'a, F>; FOUR],
     numbers: [usize; FOUR],
     /// As the hash takes it.
     cipher: [[__m512i; W]; FOUR],
-    tail: __m512i,
+    tails: [__m512i; R],
     /// The ICVs' masks, a lane for each message.
     masks: __m512i,
 }
 
-impl<'a, F: Front, const W: usize> Unhashed<'a, F, W> {
+impl<'a, F: Front, const W: usize, const R: usize> Unhashed<'a, F, W, R> {
     /// Applies the streams.
     ///
     /// # Safety
@@ -43,7 +50,7 @@ impl<'a, F: Front, const W: usize> Unhashed<'a, F, W> {
         messages: [Message<'a, F>; FOUR],
         numbers: [usize; FOUR],
         streams: &[[__m512i; W]; FOUR],
-        tail_stream: __m512i,
+        tails: &[__m512i; R],
     ) -> Self {
         let zero = _mm512_setzero_si512();
         let mut cipher = [[zero; W]; FOUR];
@@ -58,9 +65,17 @@ impl<'a, F: Front, const W: usize> Unhashed<'a, F, W> {
                 }
             }
         }
+        let mut cipher_tails = [zero; R];
+        // SAFETY: the caller's promise.
+        unsafe {
+            cipher_tails[0] = apply_tail::<F, SEAL>(&messages, VECTOR_LEN * W, tails[0]);
+            if R == 2 {
+                cipher_tails[R - 1] =
+                    apply_tail::<F, SEAL>(&messages, VECTOR_LEN * W + 16, tails[R - 1]);
+            }
+        }
         Self {
-            // SAFETY: the caller's promise.
-            tail: unsafe { apply_tail::<F, W, SEAL>(&messages, tail_stream) },
+            tails: cipher_tails,
             messages,
             numbers,
             cipher,
@@ -86,8 +101,11 @@ impl<'a, F: Front, const W: usize> Unhashed<'a, F, W> {
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
     unsafe fn finish<const SEAL: bool>(&self, hashes: &[Sum; FOUR], authentic: &mut [bool]) {
         let first = &self.messages[0];
-        let hash = _mm512_xor_si512(Sum::fold(hashes).reduce(), self.tail);
-        let mut sum = Sum::product(hash, power(first.key, 2));
+        let hash = _mm512_xor_si512(Sum::fold(hashes).reduce(), self.tails[0]);
+        let mut sum = Sum::product(hash, power(first.key, R + 1));
+        for r in 1..R {
+            sum.add_product(self.tails[r], power(first.key, R + 1 - r));
+        }
         sum.add_product(
             _mm512_broadcast_i32x4(_mm512_castsi512_si128(first.lengths())),
             power(first.key, 1),
@@ -103,22 +121,23 @@ impl<'a, F: Front, const W: usize> Unhashed<'a, F, W> {
     }
 }
 
-/// Encrypts or decrypts the last blocks and gives their ciphertext as the hash takes it.
+/// Encrypts or decrypts each message's block at `at`, counted from the AAD's, and gives their ciphertext as the hash takes it.
 ///
 /// # Safety
 /// As [`Unhashed::new`].
 #[inline]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-unsafe fn apply_tail<F: Front, const W: usize, const SEAL: bool>(
+unsafe fn apply_tail<F: Front, const SEAL: bool>(
     messages: &[Message<F>; FOUR],
+    at: usize,
     stream: __m512i,
 ) -> __m512i {
-    let len = messages[0].text_len + 16 - VECTOR_LEN * W;
-    let mask = _bzhi_u32(LANE_0 as u32, len as u32);
+    // All of a block that is not the last one.
+    let mask = _bzhi_u32(LANE_0 as u32, (messages[0].text_len + 16 - at) as u32);
     let all = u64::from(mask) * 0x0001_0001_0001_0001;
     let mut blocks = [_mm512_setzero_si512(); FOUR];
     for (block, message) in blocks.iter_mut().zip(messages) {
-        let from = message.source.wrapping_add(VECTOR_LEN * W);
+        let from = message.source.wrapping_add(at);
         // SAFETY: the caller's promise.
         let text = unsafe { _mm_maskz_loadu_epi8(mask as u16, from.cast()) };
         *block = _mm512_castsi128_si512(text);
@@ -126,44 +145,53 @@ unsafe fn apply_tail<F: Front, const W: usize, const SEAL: bool>(
     let before = first_lanes(&blocks);
     let after = _mm512_xor_si512(before, _mm512_maskz_mov_epi8(all, stream));
     for (p, message) in messages.iter().enumerate() {
-        let to = message.target.wrapping_add(VECTOR_LEN * W);
+        let to = message.target.wrapping_add(at);
         // SAFETY: the caller's promise.
         unsafe { _mm_mask_storeu_epi8(to.cast(), mask as u16, lane(after, p)) };
     }
     reverse(if SEAL { after } else { before })
 }
 
+/// What goes into AES for a tail: the nonces and the number of its block, counted from the AAD's.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
+fn tail_state(nonces: __m512i, number: usize) -> __m512i {
+    let counter = (number as u32 + 1).swap_bytes();
+    _mm512_xor_si512(nonces, _mm512_maskz_set1_epi32(0x8888, counter as i32))
+}
+
 /// A round of AES for all, or the last one.
 macro_rules! round_of_all {
-    ($instruction:literal, $key:expr, $at:expr, $states:ident, $tail:ident) => {{
-        let tail = &mut $tail;
-        match $states.as_flattened_mut() {
-            [a, b, c, d] => with_round_key!($instruction, $key, $at, a b c d tail),
-            [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] => {
-                with_round_key!($instruction, $key, $at, a b c d e f g h i j k l m n o p tail)
+    ($instruction:literal, $key:expr, $at:expr, $states:ident, $tails:ident) => {
+        match ($states.as_flattened_mut(), $tails.as_mut_slice()) {
+            ([a, b, c, d], [t]) => with_round_key!($instruction, $key, $at, a b c d t),
+            ([a, b, c, d], [t, u]) => with_round_key!($instruction, $key, $at, a b c d t u),
+            ([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p], [t]) => {
+                with_round_key!($instruction, $key, $at, a b c d e f g h i j k l m n o p t)
+            }
+            ([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p], [t, u]) => {
+                with_round_key!($instruction, $key, $at, a b c d e f g h i j k l m n o p t u)
             }
             _ => {}
         }
-    }};
+    };
 }
 
-/// Messages of `W` vectors and a block, one vector or four.
+/// Messages of `W` vectors, one or four, and `R` blocks, one or two.
 ///
 /// # Safety
 /// The CPU has the features, `count` messages are in the queue, a multiple of four, valid, alike and that long.
 #[inline(never)]
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,vaes,vpclmulqdq,bmi2")]
-pub(super) unsafe fn run<F: Front, const W: usize, const SEAL: bool>(
+unsafe fn fours<F: Front, const W: usize, const R: usize, const SEAL: bool>(
     queue: &mut Queue<F>,
     count: usize,
     rounds: usize,
     authentic: &mut [bool],
 ) {
-    const { assert!(W == 1 || W == 4) };
+    const { assert!(matches!((W, R), (1 | 4, 1 | 2))) };
     let zero = _mm512_setzero_si512();
-    let tail_counter = ((LANES * W) as u32 + 1).swap_bytes();
-    let tail_counter = _mm512_maskz_set1_epi32(0x8888, tail_counter as i32);
-    let mut before: Option<Unhashed<F, W>> = None;
+    let mut before: Option<Unhashed<F, W, R>> = None;
     for _ in 0..count / FOUR {
         let (numbers, frames) = queue.take_some::<FOUR>();
         let first = Message::of(frames[0]);
@@ -175,45 +203,22 @@ pub(super) unsafe fn run<F: Front, const W: usize, const SEAL: bool>(
             nonces[p] = without_counter(&messages[p]);
             states[p] = first_states(nonces[p]);
         }
-        let mut tail = _mm512_xor_si512(first_lanes(&nonces), tail_counter);
+        // Not in a loop over the array: it would stay in memory.
+        let mut tails = [tail_state(first_lanes(&nonces), LANES * W); R];
+        if R == 2 {
+            tails[R - 1] = tail_state(first_lanes(&nonces), LANES * W + 1);
+        }
         let keys = first.key.round_keys().as_ptr();
         macro_rules! rounds {
             ($($at:literal)+) => {
-                $(round_of_all!("vaesenc", keys, 16 * $at, states, tail);)+
+                $(round_of_all!("vaesenc", keys, 16 * $at, states, tails);)+
             };
         }
-        if let Some(before) = &before {
-            let mut hashes = [Sum::zero(); FOUR];
-            macro_rules! hash {
-                ($p:literal) => {
-                    hashes[$p] = before.hash($p);
-                    hashes[$p].pin();
-                };
-            }
-            rounds!(1);
-            hash!(0);
-            rounds!(2 3);
-            hash!(1);
-            rounds!(4 5);
-            hash!(2);
-            rounds!(6 7);
-            hash!(3);
-            rounds!(8 9);
-            // SAFETY: the caller's promise.
-            unsafe { before.finish::<SEAL>(&hashes, authentic) }
-        } else {
-            rounds!(1 2 3 4 5 6 7 8 9);
-        }
-        if rounds > 10 {
-            rounds!(10 11);
-        }
-        if rounds > 12 {
-            rounds!(12 13);
-        }
+        rounds_beside_hash!(rounds, before, FOUR, SEAL, authentic);
         let last = first.key.round_keys()[rounds].as_ptr();
-        round_of_all!("vaesenclast", last, 0, states, tail);
+        round_of_all!("vaesenclast", last, 0, states, tails);
         // SAFETY: the caller's promise.
-        before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states, tail) });
+        before = Some(unsafe { Unhashed::new::<SEAL>(messages, numbers, &states, &tails) });
     }
     if let Some(before) = before {
         let hashes = [
@@ -225,4 +230,40 @@ pub(super) unsafe fn run<F: Front, const W: usize, const SEAL: bool>(
         // SAFETY: the caller's promise.
         unsafe { before.finish::<SEAL>(&hashes, authentic) }
     }
+}
+
+/// Does those of the next messages that are alike and tells how many. Opening gains by it only where one block is left
+/// over behind one vector.
+///
+/// # Safety
+/// As [`super::run`].
+pub(super) unsafe fn run<F: Front, const SEAL: bool>(
+    shape: usize,
+    rounds: usize,
+    queue: &mut Queue<F>,
+    count: usize,
+    authentic: &mut [bool],
+) -> usize {
+    let mut done = 0;
+    while let Some(frame) = queue.peek() {
+        let rest = blocks(frame.text_len()) % LANES;
+        if rest != 1 && !(SEAL && rest == 2) {
+            break;
+        }
+        let next = queue.alike(count - done) / FOUR * FOUR;
+        if next < WORTH {
+            break;
+        }
+        // SAFETY: the caller's promise; the next messages are alike, and their length is right.
+        unsafe {
+            match (shape, rest) {
+                (1, 1) => fours::<F, 1, 1, SEAL>(queue, next, rounds, authentic),
+                (1, _) => fours::<F, 1, 2, SEAL>(queue, next, rounds, authentic),
+                (_, 1) => fours::<F, 4, 1, SEAL>(queue, next, rounds, authentic),
+                (_, _) => fours::<F, 4, 2, SEAL>(queue, next, rounds, authentic),
+            }
+        }
+        done += next;
+    }
+    done
 }

@@ -35,7 +35,7 @@
 //! 8. *Groups of eight vectors* in long packets: an AES round of eight takes as long as its latency, and the
 //!    multiplications of eight hide under their rounds. The powers of H that the context has no room for are made for
 //!    each key in turn. Up to eleven vectors are encrypted as one group instead.
-//! 9. *What packets have in common once*: four of one key and one length share their round keys, and the vector of the
+//! 9. *What packets have in common once*: four of one key and one length share their round keys, and the vectors of the
 //!    blocks that are left over behind whole ones ([`alike`]).
 
 use std::arch::x86_64::*;
@@ -471,6 +471,44 @@ unsafe fn tiny<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
     }
 }
 
+/// All rounds but the last one, and beside them the hash of the up to four packets before, if there are any (trick 4).
+/// `rounds` is both a macro that does the rounds it is given and how many there are. The caller has promised what
+/// [`Unhashed::finish`] wants.
+macro_rules! rounds_beside_hash {
+    ($rounds:ident, $before:ident, $packets:expr, $seal:ident, $authentic:ident) => {
+        if let Some(before) = &$before {
+            let mut hashes = [Sum::zero(); $packets];
+            $rounds!(1);
+            rounds_beside_hash!(@hash before, hashes, $packets, 0);
+            $rounds!(2 3);
+            rounds_beside_hash!(@hash before, hashes, $packets, 1);
+            $rounds!(4 5);
+            rounds_beside_hash!(@hash before, hashes, $packets, 2);
+            $rounds!(6 7);
+            rounds_beside_hash!(@hash before, hashes, $packets, 3);
+            $rounds!(8 9);
+            // SAFETY: the caller's promise.
+            unsafe { before.finish::<$seal>(&hashes, $authentic) }
+        } else {
+            $rounds!(1 2 3 4 5 6 7 8 9);
+        }
+        if $rounds > 10 {
+            $rounds!(10 11);
+        }
+        if $rounds > 12 {
+            $rounds!(12 13);
+        }
+    };
+    (@hash $before:ident, $hashes:ident, $packets:expr, $p:literal) => {
+        if $p < $packets {
+            $hashes[$p % $packets] = $before.hash($p % $packets);
+            $hashes[$p % $packets].pin();
+        }
+    };
+}
+
+use rounds_beside_hash;
+
 /// Packets of `Z` vectors each, `P` at a time, the hash behind (trick 4).
 ///
 /// # Safety
@@ -502,36 +540,7 @@ unsafe fn short<F: Front, const P: usize, const Z: usize, const SEAL: bool>(
                 })+
             };
         }
-        if let Some(before) = &before {
-            let mut hashes = [Sum::zero(); P];
-            macro_rules! hash {
-                ($p:literal) => {
-                    if $p < P {
-                        hashes[$p % P] = before.hash($p % P);
-                        hashes[$p % P].pin();
-                    }
-                };
-            }
-            rounds!(1);
-            hash!(0);
-            rounds!(2 3);
-            hash!(1);
-            rounds!(4 5);
-            hash!(2);
-            rounds!(6 7);
-            hash!(3);
-            rounds!(8 9);
-            // SAFETY: the caller's promise.
-            unsafe { before.finish::<SEAL>(&hashes, authentic) }
-        } else {
-            rounds!(1 2 3 4 5 6 7 8 9);
-        }
-        if rounds > 10 {
-            rounds!(10 11);
-        }
-        if rounds > 12 {
-            rounds!(12 13);
-        }
+        rounds_beside_hash!(rounds, before, P, SEAL, authentic);
         for p in 0..P {
             last_round(messages[p].key, rounds, &mut states[p]);
         }
@@ -699,9 +708,6 @@ pub(super) fn shape(text_len: usize) -> usize {
     }
 }
 
-/// So many messages must be alike.
-const ALIKE_WORTH: usize = 8;
-
 /// Seals or opens the next messages of the queue.
 ///
 /// # Safety
@@ -713,9 +719,9 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
     mut count: usize,
     authentic: &mut [bool],
 ) {
-    if matches!(shape, 1 | 4) {
+    if shape == 1 || SEAL && shape == 4 {
         // SAFETY: the caller's promise.
-        count -= unsafe { run_alike::<F, SEAL>(shape, rounds, queue, count, authentic) };
+        count -= unsafe { alike::run::<F, SEAL>(shape, rounds, queue, count, authentic) };
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -751,34 +757,4 @@ pub(super) unsafe fn run<F: Front, const SEAL: bool>(
             _ => {}
         }
     }
-}
-
-/// Does those of the next messages that [`alike`] is for and tells how many.
-///
-/// # Safety
-/// As [`run`].
-unsafe fn run_alike<F: Front, const SEAL: bool>(
-    shape: usize,
-    rounds: usize,
-    queue: &mut Queue<F>,
-    count: usize,
-    authentic: &mut [bool],
-) -> usize {
-    let mut done = 0;
-    let leaves_a_block = |frame: &F| blocks(frame.text_len()) % LANES == 1;
-    while queue.peek().is_some_and(leaves_a_block) {
-        let next = queue.alike(count - done) / alike::FOUR * alike::FOUR;
-        if next < ALIKE_WORTH {
-            break;
-        }
-        // SAFETY: the caller's promise; the next messages are alike, and their length is right.
-        unsafe {
-            match shape {
-                1 => alike::run::<F, 1, SEAL>(queue, next, rounds, authentic),
-                _ => alike::run::<F, 4, SEAL>(queue, next, rounds, authentic),
-            }
-        }
-        done += next;
-    }
-    done
 }
