@@ -166,18 +166,24 @@ unsafe fn cbc_encrypt_lanes<const ROUNDS: usize, const LANES: usize>(
     unsafe { schedule(&mut lanes, order) };
 }
 
-/// One packet's round keys.
+/// The keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
 #[derive(Clone, Copy)]
-struct Keys([__m128i; ROUNDS_MAX + 1]);
+pub(super) struct InverseKeys([__m128i; ROUNDS_MAX + 1]);
 
 // SAFETY: integers.
-unsafe impl Plain for Keys {}
+unsafe impl Plain for InverseKeys {}
 
-impl Keys {
-    /// The keys of the equivalent inverse cipher (FIPS 197 §5.3.5), in the order of their use.
+impl InverseKeys {
+    /// Zeros.
+    #[target_feature(enable = "sse2")]
+    #[inline]
+    pub(super) fn none() -> Self {
+        Self([_mm_setzero_si128(); ROUNDS_MAX + 1])
+    }
+
     #[target_feature(enable = "aes")]
     #[inline]
-    fn inverse<const ROUNDS: usize>(round_keys: &RoundKeys) -> Self {
+    pub(super) fn new<const ROUNDS: usize>(round_keys: &RoundKeys) -> Self {
         let mut keys = [_mm_setzero_si128(); ROUNDS_MAX + 1];
         keys[0] = block(&round_keys[ROUNDS]);
         for round in 1..ROUNDS {
@@ -195,12 +201,12 @@ impl Keys {
 #[target_feature(enable = "aes,avx2,bmi1,bmi2")]
 pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], order: &Order) {
     let mut of: *const Key = std::ptr::null();
-    let mut keys = Keys([_mm_setzero_si128(); ROUNDS_MAX + 1]);
+    let mut keys = InverseKeys::none();
     for &packet in order {
         let work = &work[packet as usize];
         if !std::ptr::eq(of, work.key) {
             of = work.key;
-            keys = Keys::inverse::<ROUNDS>(&work.key.round_keys);
+            keys = InverseKeys::new::<ROUNDS>(&work.key.round_keys);
         }
         let body = work.body();
         let mut blocks = work.body_len() / 16;
@@ -226,7 +232,7 @@ pub(super) unsafe fn cbc_decrypt<const ROUNDS: usize>(work: &[Work<'_, Key>], or
 /// `N` blocks and the one in front of them can be read, and they can be written.
 #[target_feature(enable = "aes,avx")]
 #[inline]
-unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &Keys, at: *mut u8) {
+unsafe fn cbc_decrypt_blocks<const ROUNDS: usize, const N: usize>(keys: &InverseKeys, at: *mut u8) {
     let keys = &keys.0;
     let mut state = [_mm_setzero_si128(); N];
     let mut before = state;

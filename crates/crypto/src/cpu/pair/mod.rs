@@ -13,6 +13,9 @@
 //! A call's packets stay in the second-level cache between the two steps, which is near enough: smaller pieces of a
 //! call leave lanes empty and gain nothing.
 //!
+//! On the tier `aesni`, CTR and the decryption of CBC go between the rounds of SHA-NI instead ([`stitch`]): a body is decrypted
+//! before its ICV is known. As everywhere, [`Kernel::open`]'s caller wipes the bodies of packets that are not authentic.
+//!
 //! What goes across packets (CBC encryption, hashes) goes through the lanes of [`streams`]; what goes across the blocks of
 //! one packet (CBC decryption, CTR) is a loop over packets, which the processor overlaps.
 //!
@@ -23,6 +26,7 @@
 
 mod aesni;
 mod avx512;
+mod beside;
 mod hash;
 mod hmac;
 mod mac;
@@ -33,6 +37,7 @@ mod simd;
 mod simd_avx2;
 mod simd_avx512;
 mod simd_twice;
+mod stitch;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -46,9 +51,11 @@ use crate::iana::Encryption;
 use crate::key::Keys;
 use crate::plain::cleanse;
 use crate::transform::Transform;
+use beside::{CbcDecrypt, Cipher, Ctr, Nothing};
 use hash::{Md5, Sha1, Sha256};
 use hmac::HmacLanes;
 use mac::HashName;
+use sha_ni::ShaNi;
 use simd_avx2::Avx2;
 use simd_avx512::Avx512;
 use simd_twice::TwiceAvx512;
@@ -109,12 +116,22 @@ impl Key {
         Some(context)
     }
 
-    /// Less than 16, a number for cipher and key length.
+    /// Less than 8, a number for cipher and key length.
     fn cipher_class(&self) -> u32 {
         match self.cipher {
             CipherName::Null => 0,
             CipherName::Cbc => u32::from(self.rounds) / 2 - 4,
             CipherName::Ctr => u32::from(self.rounds) / 2,
+        }
+    }
+
+    /// The class of the cipher for SHA-1, and 8 more for SHA-256; 0 if cipher and hash do not go side by side.
+    fn stitch_class(&self, seal: bool) -> u32 {
+        match (self.mac.hash, self.cipher) {
+            (HashName::Md5, _) | (_, CipherName::Null) => 0,
+            (_, CipherName::Cbc) if seal => 0,
+            (HashName::Sha1, _) => self.cipher_class(),
+            (HashName::Sha256, _) => 8 + self.cipher_class(),
         }
     }
 }
@@ -143,23 +160,85 @@ impl Kernel for Key {
 
     unsafe fn seal(tier: Tier, work: &[Work<'_, Self>]) {
         // SAFETY: the caller's promise.
-        order::in_order(work, |order| unsafe {
-            cipher(tier, work, order, Way::Encrypt);
-            hash(tier, work, order, Icvs::Write);
-        });
+        order::in_order(work, |order| unsafe { run(tier, work, order, Icvs::Write) });
     }
 
     unsafe fn open(tier: Tier, work: &[Work<'_, Self>], authentic: &mut [bool]) {
         // SAFETY: the caller's promise.
         order::in_order(work, |order| unsafe {
-            hash(tier, work, order, Icvs::Check(authentic));
+            run(tier, work, order, Icvs::Check(authentic));
+        });
+    }
+}
+
+/// Seals the packets, or opens them if their ICVs are to be checked.
+///
+/// # Safety
+/// As [`Kernel::seal`].
+unsafe fn run(tier: Tier, work: &[Work<'_, Key>], order: &Order, mut icvs: Icvs<'_>) {
+    if tier != Tier::AesNi {
+        // SAFETY: the caller's promise.
+        return unsafe { one_after_the_other(tier, work, order, icvs) };
+    }
+    let seal = matches!(icvs, Icvs::Write);
+    let class = |packet: usize| work[packet].key.stitch_class(seal);
+    order::by_class(order, class, |class, order| {
+        let icvs = icvs.reborrow();
+        // SAFETY: the caller's promise; the keys are of this class.
+        unsafe {
+            match class {
+                0 => one_after_the_other(tier, work, order, icvs),
+                1..8 => stitched::<Sha1>(class, work, order, icvs),
+                _ => stitched::<Sha256>(class - 8, work, order, icvs),
+            }
+        }
+    });
+}
+
+/// # Safety
+/// As [`run`].
+unsafe fn one_after_the_other(
+    tier: Tier,
+    work: &[Work<'_, Key>],
+    order: &Order,
+    mut icvs: Icvs<'_>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Icvs::Write = icvs {
+            cipher(tier, work, order, Way::Encrypt);
+        }
+        hash(tier, work, order, icvs.reborrow());
+        if let Icvs::Check(authentic) = icvs {
             if authentic.iter().all(|&authentic| authentic) {
                 cipher(tier, work, order, Way::Decrypt);
             } else {
                 let opened = filter(order, |packet| authentic[packet]);
                 cipher(tier, work, opened.all(), Way::Decrypt);
             }
-        });
+        }
+    }
+}
+
+/// # Safety
+/// As [`run`], on a machine with the tier `aesni`; the keys are of the hash and of this class of ciphers.
+unsafe fn stitched<H: ShaNi>(
+    cipher_class: u32,
+    work: &[Work<'_, Key>],
+    order: &Order,
+    icvs: Icvs<'_>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match cipher_class {
+            1 => two_packets::<H, Key, CbcDecrypt<10>>(work, order, icvs),
+            2 => two_packets::<H, Key, CbcDecrypt<12>>(work, order, icvs),
+            3 => two_packets::<H, Key, CbcDecrypt<14>>(work, order, icvs),
+            5 => two_packets::<H, Key, Ctr<10>>(work, order, icvs),
+            6 => two_packets::<H, Key, Ctr<12>>(work, order, icvs),
+            7 => two_packets::<H, Key, Ctr<14>>(work, order, icvs),
+            _ => {}
+        }
     }
 }
 
@@ -223,10 +302,10 @@ pub(crate) unsafe fn hash<K: Mac>(
             match class {
                 SHA1 if lanes(SHA1_TWICE_WORTH) => sha1_avx512_twice(work, order, icvs),
                 SHA1 if lanes(SHA1_LANES_WORTH) => sha1_avx512(work, order, icvs),
-                SHA1 => sha1_ni(work, order, icvs),
+                SHA1 => two_packets::<Sha1, K, Nothing>(work, order, icvs),
                 SHA256 if lanes(SHA256_TWICE_WORTH) => sha256_avx512_twice(work, order, icvs),
                 SHA256 if lanes(SHA256_LANES_WORTH) => sha256_avx512(work, order, icvs),
-                SHA256 => sha256_ni(work, order, icvs),
+                SHA256 => two_packets::<Sha256, K, Nothing>(work, order, icvs),
                 MD5 if lanes(MD5_TWICE_WORTH) => md5_avx512_twice(work, order, icvs),
                 MD5 if tier == Tier::Avx512 => md5_avx512(work, order, icvs),
                 _ => md5_avx2(work, order, icvs),
@@ -260,16 +339,16 @@ macro_rules! lanes {
     };
 }
 
-macro_rules! two_packets {
-    ($name:ident, $hash:ty) => {
-        /// # Safety
-        /// As [`hash()`].
-        #[target_feature(enable = "sha,sse4.1,ssse3,avx,avx2,bmi1,bmi2")]
-        unsafe fn $name<K: Mac>(work: &[Work<'_, K>], order: &Order, icvs: Icvs<'_>) {
-            // SAFETY: the caller's promise.
-            unsafe { sha_ni::hmac::<$hash, K>(work, order, icvs) }
-        }
-    };
+/// # Safety
+/// As [`hash()`]; the keys are of the cipher.
+#[target_feature(enable = "sha,aes,sse4.1,ssse3,avx,avx2,bmi1,bmi2")]
+unsafe fn two_packets<H: ShaNi, K: Mac, C: Cipher<K>>(
+    work: &[Work<'_, K>],
+    order: &Order,
+    icvs: Icvs<'_>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { stitch::hmac::<H, K, C>(work, order, icvs) }
 }
 
 lanes!(
@@ -309,5 +388,3 @@ lanes!(
     "avx512f,avx512bw,avx512dq,avx512vl,bmi1,bmi2"
 );
 lanes!(md5_avx2, Md5, Avx2::new(), "avx2,bmi1,bmi2");
-two_packets!(sha1_ni, Sha1);
-two_packets!(sha256_ni, Sha256);

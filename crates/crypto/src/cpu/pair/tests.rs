@@ -223,6 +223,85 @@ fn any_mix_of_transforms() {
     }
 }
 
+/// AES with the hashes of SHA-NI: what is there twice, one after the other and side by side.
+fn stitched(tier: Tier) -> impl Iterator<Item = Transform> {
+    transforms(tier).into_iter().filter(|transform| {
+        let name = transform.name();
+        name.starts_with("AES_") && !name.contains("MD5")
+    })
+}
+
+#[test]
+fn two_packets_of_any_two_lengths() {
+    for tier in tiers() {
+        for transform in stitched(tier) {
+            // What is hashed of them ends around whole blocks of the hash, and their bodies around whole pieces.
+            let ends = [0, 64, 128, 192, 448, 1024];
+            let around = |end: usize| (end.max(16) - 16..end + 52).step_by(4);
+            let units: Vec<usize> = ends
+                .into_iter()
+                .flat_map(around)
+                .filter(|len| len % transform.block_align() == 0)
+                .map(|len| (len / transform.block_align()).max(1))
+                .collect();
+            for (at, &one) in units.iter().enumerate() {
+                let others = units.iter().skip(at % 5).step_by(5);
+                for (number, &other) in others.enumerate() {
+                    let case = |units, key| Case {
+                        transform,
+                        units,
+                        esn: number % 2 == 0,
+                        key,
+                    };
+                    let cases = [case(one, 1), case(other, 2), case(one, 3)];
+                    agree(tier, &cases[..2 + number % 2], (at * 100 + number) as u64);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_refused_packet_among_good_ones() {
+    const PACKETS: usize = 7;
+    for tier in tiers() {
+        for transform in stitched(tier) {
+            let case = |number: usize| Case {
+                transform,
+                units: 40 + 3 * (number % 3),
+                esn: false,
+                key: number as u8 / 2,
+            };
+            let cases: Vec<Case> = (0..PACKETS).map(case).collect();
+            let plain = batch(tier, Direction::Seal, &cases, 11);
+            let mut sealed = batch(tier, Direction::Seal, &cases, 11);
+            cpu::process(&mut sealed);
+            for refused in 0..PACKETS {
+                let mut opened = batch(tier, Direction::Open, &cases, 11);
+                opened.buffer.copy_from_slice(&sealed.buffer);
+                let icv = opened.jobs[refused].esp + opened.jobs[refused].len - 1;
+                opened.buffer[icv as usize] ^= 1;
+                cpu::process(&mut opened);
+                for (number, job) in opened.jobs.iter().enumerate() {
+                    let body = job.esp as usize + 8 + transform.iv_len();
+                    let len = transform.block_align() * cases[number].units;
+                    let found = &opened.buffer[body..body + len];
+                    if number == refused {
+                        assert_eq!(job.status, JobStatus::AuthFailed);
+                        assert!(found.iter().all(|&byte| byte == 0), "{tier} {transform}");
+                    } else {
+                        assert_eq!(job.status, JobStatus::Done);
+                        assert!(
+                            found == &plain.buffer[body..body + len],
+                            "{tier} {transform}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn long_packets() {
     for tier in tiers() {
