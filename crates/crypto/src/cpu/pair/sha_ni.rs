@@ -90,6 +90,7 @@ impl ShaNi for Sha1 {
 /// # Safety
 /// As [`ShaNi::blocks`].
 #[target_feature(enable = "sha,aes,sse4.1,ssse3,avx")]
+#[inline]
 unsafe fn sha1_blocks<B: Beside, const N: usize>(
     streams: &mut [Stream<Sha1State>; N],
     count: usize,
@@ -207,6 +208,7 @@ impl ShaNi for Sha256 {
 /// # Safety
 /// As [`ShaNi::blocks`].
 #[target_feature(enable = "sha,aes,sse4.1,ssse3,avx")]
+#[inline]
 unsafe fn sha256_blocks<B: Beside, const N: usize>(
     streams: &mut [Stream<Sha256State>; N],
     count: usize,
