@@ -24,7 +24,10 @@ def newest(name: str, **parameters: int) -> dict[str, object] | None:
         values = record.get("parameters", {})
         if variant[:1] in ("", "-") and record.get("routed") and all(int(values.get(k, 0)) == v for k, v in parameters.items()):
             found.append((record["date"], variant == "", path.stem, record))
-    return max(found, key=lambda entry: entry[:3])[3] | {"file": max(found, key=lambda entry: entry[:3])[2]} if found else None
+    if not found:
+        return None
+    *_, file, record = max(found, key=lambda entry: entry[:3])
+    return record | {"file": file}
 
 
 def clocks(record: dict[str, object] | None) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import ipaddress
 
 from cipher_keys import CTR128, CTR256, GCM128, GCM256, key_row  # noqa: F401
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 
 DISCARD, BYPASS, PROTECT, TO_HOST = range(4)
 ANY = (0, 0)
@@ -111,3 +111,12 @@ def sa_in_words(spi, suite=GCM256, esn=False, dscp_from_outer=False, no_replay_c
                 byte_limit=ALL_ONES, top=0):
     flags = 1 | suite << 1 | esn << 5 | dscp_from_outer << 7 | no_replay_check << 8 | group << 16
     return [spi, flags, *low_words(byte_limit, 2), *low_words(top, 2)]
+
+
+async def snapshot(dut, row):
+    """What an SAD tells of a row: bytes, number, and inbound the window, as one number."""
+    dut.snap_row_i.value, dut.snap_valid_i.value = row, 1
+    await RisingEdge(dut.clk_i)
+    dut.snap_valid_i.value = 0
+    await ClockCycles(dut.clk_i, 8)
+    return int(dut.snap_o.value)

@@ -1,10 +1,12 @@
 """Sources and sinks for valid/ready handshakes, and frames as beats (esp_pkg::beat_t)."""
 
 import itertools
+import random
 from collections import deque
 
+import bench
 import cocotb
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ReadOnly, RisingEdge
 
 
 def beats(frame):
@@ -139,3 +141,33 @@ async def until(clk, condition, cycles):
             return
         await RisingEdge(clk)
     raise AssertionError(f"stuck: not so after {cycles} cycles")
+
+
+async def words_keep_their_order(dut, depth):
+    """A queue of `depth` words whose ready is low only when it is full: words come out in order, once each, also around resets."""
+    await bench.start(dut)
+    source, counts = random.Random(3), hasattr(dut, "count_o")
+    for idle, pressure in ((0, 0), (0.5, 0), (0, 0.5), (0.5, 0.5)):
+        idles, pressures, inside, seen = bench.pauses(idle, 1), bench.pauses(pressure, 2), deque(), 0
+        for cycle in range(500):
+            if cycle in (100, 233):
+                await bench.reset(dut)
+                inside.clear()
+            valid, ready, word = not next(idles), not next(pressures), source.getrandbits(16)
+            dut.valid_i.value, dut.ready_i.value, dut.data_i.value = valid, ready, word
+            await ReadOnly()
+            assert not counts or int(dut.count_o.value) == len(inside)
+            assert dut.ready_o.value == (len(inside) < depth)
+            assert dut.valid_o.value == bool(inside)
+            put = valid and len(inside) < depth
+            if inside:
+                assert int(dut.data_o.value) == inside[0]
+                if ready:
+                    inside.popleft()
+                    seen += 1
+            if put:
+                inside.append(word)
+            await RisingEdge(dut.clk_i)
+        assert seen > 90
+        assert seen >= 497 or idle or pressure
+        await bench.reset(dut)

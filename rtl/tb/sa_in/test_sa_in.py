@@ -131,15 +131,6 @@ async def one_by_one(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
     return seen
 
 
-async def snapshot(dut, row):
-    dut.snap_row_i.value, dut.snap_valid_i.value = row, 1
-    await RisingEdge(dut.clk_i)
-    dut.snap_valid_i.value = 0
-    await ClockCycles(dut.clk_i, 8)
-    value = int(dut.snap_o.value)
-    return value & core.ALL_ONES, value >> 64 & core.ALL_ONES, value >> 128
-
-
 @cocotb.test()
 async def random_rows(dut):
     await begin(dut)
@@ -150,7 +141,8 @@ async def random_rows(dut):
         await install(dut, rows)
         seen |= await one_by_one(dut, rows, 250, idle, back_pressure, seed)
         for row in rows:
-            top, bytes_, window = await snapshot(dut, row.row)
+            value = await core.snapshot(dut, row.row)
+            top, bytes_, window = value & core.ALL_ONES, value >> 64 & core.ALL_ONES, value >> 128
             assert bytes_ == row.bytes
             if not row.no_check:
                 assert top == row.top

@@ -120,14 +120,6 @@ async def exchange(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
     return seen
 
 
-async def snapshot(dut, row):
-    dut.snap_row_i.value, dut.snap_valid_i.value = row, 1
-    await RisingEdge(dut.clk_i)
-    dut.snap_valid_i.value = 0
-    await ClockCycles(dut.clk_i, 8)
-    return int(dut.snap_o.value)
-
-
 @cocotb.test()
 async def random_rows(dut):
     await begin(dut)
@@ -139,7 +131,7 @@ async def random_rows(dut):
         for refused, count in (await exchange(dut, rows, 200, idle, back_pressure, seed)).items():
             seen[refused] = seen.get(refused, 0) + count
         for row in rows:
-            assert await snapshot(dut, row.row) == row.bytes << 64 | row.sequence
+            assert await core.snapshot(dut, row.row) == row.bytes << 64 | row.sequence
         for row in range(ROWS):
             await core.Config(dut).write(row, 1, 0)
     assert set(seen) == {0, NO_SA, SEQUENCE_END, LIFETIME, TOO_BIG}, seen

@@ -1,41 +1,14 @@
 """small_fifo: words come out in order, once each, and can leave in the cycle after they came."""
 
-import random
-from collections import deque
-
 import bench
 import cocotb
 import pytest
-from cocotb.triggers import ReadOnly, RisingEdge
+import streams
 
 
 @cocotb.test()
 async def words_keep_their_order(dut):
-    await bench.start(dut)
-    source, depth = random.Random(3), int(dut.Depth.value)
-    for idle, pressure in ((0, 0), (0.5, 0), (0, 0.5), (0.5, 0.5)):
-        idles, pressures, inside, seen = bench.pauses(idle, 1), bench.pauses(pressure, 2), deque(), 0
-        for cycle in range(500):
-            if cycle in (100, 233):
-                await bench.reset(dut)
-                inside.clear()
-            valid, ready, word = not next(idles), not next(pressures), source.getrandbits(16)
-            dut.valid_i.value, dut.ready_i.value, dut.data_i.value = valid, ready, word
-            await ReadOnly()
-            assert int(dut.count_o.value) == len(inside)
-            assert dut.ready_o.value == (len(inside) < depth)
-            assert dut.valid_o.value == bool(inside)
-            put = valid and len(inside) < depth
-            if inside:
-                assert int(dut.data_o.value) == inside[0]
-                if ready:
-                    inside.popleft()
-                    seen += 1
-            if put:
-                inside.append(word)
-            await RisingEdge(dut.clk_i)
-        assert seen > 90
-        await bench.reset(dut)
+    await streams.words_keep_their_order(dut, int(dut.Depth.value))
 
 
 @pytest.mark.parametrize("depth", (2, 8))
