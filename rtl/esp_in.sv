@@ -163,7 +163,7 @@ module esp_in #(
     end
   end
 
-  // Each frame is looked up, in order. Never full: it takes as many as frame_fifo has entries, and one.
+  // Each frame is looked up, in order. Never full: it takes as many as frame_fifo has entries, and two.
   logic asked_valid, asked_ready, brief_valid, brief_ready, result_valid, decided;
   stream_fifo #(
     .Width($bits(asked_t)),

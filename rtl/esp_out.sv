@@ -139,7 +139,7 @@ module esp_out #(
       bytes: parse.bytes
   };
 
-  // Never full: it takes as many as frame_fifo has entries, and one.
+  // Never full: it takes as many as frame_fifo has entries, and two.
   stream_fifo #(
     .Width($bits(asked_t)),
     .Depth(2 * Frames)

@@ -1,7 +1,8 @@
 // Takes frames whole. Each frame makes one entry, in order; the taker looks at the oldest entry and says which of its
 // beats are to come out, or none. A frame that is too long or has a wrong keep takes no room: its entry says why.
 //
-// Memory that a frame took is free again beat by beat as the frame leaves. ready_o does not depend on ready_i.
+// Memory that a frame took is free again beat by beat as the frame leaves. ready_o does not depend on ready_i. An entry is
+// there two cycles after its frame's last beat.
 module frame_fifo #(
   parameter int unsigned Beats    = 512,   // a power of two
   parameter int unsigned MaxBytes = 2048,  // of a frame, less than the memory holds
@@ -39,25 +40,42 @@ module frame_fifo #(
   (* no_rw_check *)
   block_t mem[Beats];
 
+  // What a beat is on its own.
+  logic beat_valid_q, keep_ok_q;
+  beat_t beat_q;
+  logic [4:0] beat_bytes_q;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) beat_valid_q <= 1'b0;
+    else if (ready_o) beat_valid_q <= valid_i;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (ready_o) begin
+      beat_q       <= beat_i;
+      beat_bytes_q <= 5'($countones(beat_i.keep));
+      // Ones from the first byte on: adding one to them carries through.
+      keep_ok_q <= beat_i.last ? beat_i.keep[0] && (beat_i.keep & (beat_i.keep + 1'b1)) == '0 : &beat_i.keep;
+    end
+  end
+
   // Writing.
   pointer_t start_q, write_q, read_q;
   logic [15:0] bytes_q, bytes_d, room_q;  // room: bytes that this frame may still bring
   drop_e error_q, error_d;
-  logic put, keep_ok, entry_ready;
-  logic [4:0] beat_bytes;
+  logic put, can_put, entry_ready, unused_keep;
 
-  assign ready_o    = entry_ready && (write_q - read_q) != pointer_t'(Beats);
-  assign put        = valid_i && ready_o;
-  assign beat_bytes = 5'($countones(beat_i.keep));
-  // Ones from the first byte on: adding one to them carries through.
-  assign keep_ok = beat_i.last ? beat_i.keep[0] && (beat_i.keep & (beat_i.keep + 1'b1)) == '0 : &beat_i.keep;
-  assign bytes_d = bytes_q + 16'(beat_bytes);
+  assign can_put     = entry_ready && (write_q - read_q) != pointer_t'(Beats);
+  assign ready_o     = !beat_valid_q || can_put;
+  assign put         = beat_valid_q && can_put;
+  assign bytes_d     = bytes_q + 16'(beat_bytes_q);
+  assign unused_keep = &{1'b0, beat_q.keep};
 
   always_comb begin
     error_d = error_q;
     if (error_q == DropNone) begin
-      if (!keep_ok) error_d = DropMalformed;
-      else if (room_q[15:5] == '0 && room_q[4:0] < beat_bytes) error_d = DropTooLong;
+      if (!keep_ok_q) error_d = DropMalformed;
+      else if (room_q[15:5] == '0 && room_q[4:0] < beat_bytes_q) error_d = DropTooLong;
     end
   end
 
@@ -69,15 +87,15 @@ module frame_fifo #(
       room_q  <= 16'(MaxBytes);
       error_q <= DropNone;
     end else if (put) begin
-      bytes_q <= beat_i.last || error_d != DropNone ? '0 : bytes_d;
-      room_q  <= beat_i.last || error_d != DropNone ? 16'(MaxBytes) : room_q - 16'(beat_bytes);
-      error_q <= beat_i.last ? DropNone : error_d;
+      bytes_q <= beat_q.last || error_d != DropNone ? '0 : bytes_d;
+      room_q  <= beat_q.last || error_d != DropNone ? 16'(MaxBytes) : room_q - 16'(beat_bytes_q);
+      error_q <= beat_q.last ? DropNone : error_d;
       write_q <= error_d == DropNone ? write_q + 1'b1 : start_q;
-      if (beat_i.last && error_d == DropNone) start_q <= write_q + 1'b1;
+      if (beat_q.last && error_d == DropNone) start_q <= write_q + 1'b1;
     end
   end
 
-  always_ff @(posedge clk_i) if (put) mem[write_q[AddrWidth-1:0]] <= beat_i.data;
+  always_ff @(posedge clk_i) if (put) mem[write_q[AddrWidth-1:0]] <= beat_q.data;
 
   logic taken;
   logic [$clog2(Frames + 2)-1:0] unused_count;
@@ -87,7 +105,7 @@ module frame_fifo #(
   ) u_entries (
     .clk_i,
     .rst_ni,
-    .valid_i(put && beat_i.last),
+    .valid_i(put && beat_q.last),
     .ready_o(entry_ready),
     .data_i ({error_d, error_d == DropNone ? bytes_d : 16'd0}),
     .valid_o(entry_valid_o),

@@ -30,7 +30,7 @@ module section_policy
   logic [15:0] sum_q;
   policy_t policy;
   action_e action_q;
-  logic [RowWidth-1:0] row_q;
+  row_t row_q;
   logic table_ready, table_done, get, put;
 
   assign s_ready_o = state_q == First || state_q == Second || (state_q == Stream && m_ready_i);

