@@ -183,15 +183,17 @@ def main():
 
     netlist, cells, seconds = synthesise(options.top, parameters, work)
     print(f"{name}: " + ", ".join(f"{count} {cell}" for cell, count in sorted(cells.items())) + f" ({seconds:.0f} s)", flush=True)
-    if options.synthesis_only:
-        return
     record = {
-        "what": f"{name} on ECP5, placed and routed",
+        "what": f"{name} on ECP5, " + ("synthesised" if options.synthesis_only else "placed and routed"),
         "date": datetime.date.today().isoformat(),
         "commit": commit.stdout.strip(),
         "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
     }
     file = RECORDS / f"{record['date']}-rtl-{name}.json"
+    if options.synthesis_only:
+        if not options.no_record:
+            file.write_text(json.dumps(record, indent=2) + "\n")
+        return
     wanted = [(grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")]
     # One of these on a machine.
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
