@@ -63,9 +63,11 @@ module frame_fifo #(
   pointer_t start_q, write_q, read_q;
   logic [15:0] bytes_q, bytes_d, room_q;  // room: bytes that this frame may still bring
   drop_e error_q, error_d;
-  logic put, can_put, entry_ready, unused_keep;
+  logic put, can_put, full_q, entry_ready, unused_keep;
+  pointer_t stored;
 
-  assign can_put     = entry_ready && (write_q - read_q) != pointer_t'(Beats);
+  assign stored      = write_q - read_q;
+  assign can_put     = entry_ready && !full_q;
   assign ready_o     = !beat_valid_q || can_put;
   assign put         = beat_valid_q && can_put;
   assign bytes_d     = bytes_q + 16'(beat_bytes_q);
@@ -86,12 +88,17 @@ module frame_fifo #(
       bytes_q <= '0;
       room_q  <= 16'(MaxBytes);
       error_q <= DropNone;
-    end else if (put) begin
-      bytes_q <= beat_q.last || error_d != DropNone ? '0 : bytes_d;
-      room_q  <= beat_q.last || error_d != DropNone ? 16'(MaxBytes) : room_q - 16'(beat_bytes_q);
-      error_q <= beat_q.last ? DropNone : error_d;
-      write_q <= error_d == DropNone ? write_q + 1'b1 : start_q;
-      if (beat_q.last && error_d == DropNone) start_q <= write_q + 1'b1;
+      full_q  <= 1'b0;
+    end else begin
+      // What leaves counts a cycle later.
+      full_q <= stored[AddrWidth] || (put && &stored[AddrWidth-1:0]);
+      if (put) begin
+        bytes_q <= beat_q.last || error_d != DropNone ? '0 : bytes_d;
+        room_q  <= beat_q.last || error_d != DropNone ? 16'(MaxBytes) : room_q - 16'(beat_bytes_q);
+        error_q <= beat_q.last ? DropNone : error_d;
+        write_q <= error_d == DropNone ? write_q + 1'b1 : start_q;
+        if (beat_q.last && error_d == DropNone) start_q <= write_q + 1'b1;
+      end
     end
   end
 

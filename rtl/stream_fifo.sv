@@ -26,13 +26,13 @@ module stream_fifo #(
   logic [Width-1:0] mem[Depth];
   // One bit more than an address tells full from empty.
   logic [AddrWidth:0] head_q, tail_q, stored;
-  logic put, get, free;
+  logic put, get, free, full_q;
   // The register behind the memory; without Extra it is the output.
   logic read_valid_q;
   logic [Width-1:0] read_q;
 
   assign stored  = tail_q - head_q;
-  assign ready_o = stored != (AddrWidth + 1)'(Depth);
+  assign ready_o = !full_q;
   assign put     = valid_i && ready_o;
   assign get     = stored != '0 && (!read_valid_q || free);
 
@@ -41,10 +41,12 @@ module stream_fifo #(
       head_q       <= '0;
       tail_q       <= '0;
       read_valid_q <= 1'b0;
+      full_q       <= 1'b0;
     end else begin
       if (put) tail_q <= tail_q + 1'b1;
       if (get) head_q <= head_q + 1'b1;
       read_valid_q <= get || (read_valid_q && !free);
+      full_q       <= !get && (stored[AddrWidth] || (put && &stored[AddrWidth-1:0]));
     end
   end
 

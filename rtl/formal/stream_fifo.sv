@@ -66,6 +66,7 @@ module stream_fifo_proof #(
         else assert (u_fifo.mem[2'(u_fifo.head_q + (ahead_q - CountWidth'(valid_o)))] == value_q);
       end
       assert (u_fifo.stored <= Depth);
+      assert (u_fifo.full_q == (u_fifo.stored == Depth));
       // Never stuck: a queue that is not full takes, and one that is not empty soon gives.
       assert (ready_o || count >= Depth);
       assert (valid_o || count == '0 || u_fifo.stored != '0);
