@@ -1,4 +1,4 @@
-"""The clocks that the RTL reached, placed and routed, from the records that `rtl/syn/ecp5.py` wrote."""
+"""The logic that the RTL takes and the clocks that it reached, placed and routed, from the records that `rtl/syn/ecp5.py` wrote."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def newest(name: str, **parameters: int) -> dict[str, object] | None:
         return None
     *_, file, record = max(found, key=lambda entry: entry[:3])
     return record | {"file": file}
+
+
+def synthesised(name: str) -> dict[str, object] | None:
+    """The newest record of that name, placed and routed or not."""
+    found = sorted(RECORDS.glob(f"*-rtl-{name}.json"))
+    return json.loads(found[-1].read_text()) | {"file": found[-1].stem} if found else None
 
 
 def clocks(record: dict[str, object] | None) -> dict[str, float]:

@@ -34,11 +34,17 @@ class Configuration:
     ciphers: int
     hmacs: int
     clock_mhz: float
+    logic_percent: int  # of a Stratix V, in the paper
     paper: dict[int, tuple[float, ...]]  # packet size -> Mbit/s for each stream
 
     @property
     def name(self) -> str:
         return f"{self.policies}/{self.sads}/{self.ciphers}/{self.hmacs}"
+
+    @property
+    def record(self) -> str:
+        """Of its synthesis with one port (`rtl/syn/ecp5.py --name`)."""
+        return f"esp_sections-{self.cipher[:3].lower()}-{self.name.replace('/', '-')}"
 
     def parameters(self, ports: int) -> dict[str, int]:
         return {
@@ -50,19 +56,19 @@ class Configuration:
 
 # Tables II to V and VI to IX of the paper (Korona et al., High-performance FPGA Architecture for Data Streams Processing).
 CONFIGURATIONS = (
-    Configuration("DES-ECB", 4, 4, 4, 4, 102.79, {
+    Configuration("DES-ECB", 4, 4, 4, 4, 102.79, 16, {
         64: (1137.91, 1253.06, 1319.84, 1355.97), 240: (2363.55, 2526.17, 2616.16, 2663.61),
         1500: (3239.63, 3403.22, 3478.30, 3526.33)}),
-    Configuration("DES-ECB", 4, 4, 4, 8, 104.04, {
+    Configuration("DES-ECB", 4, 4, 4, 8, 104.04, 20, {
         64: (1691.06, 2029.28, 2254.75, 2387.38), 240: (3699.20, 4342.54, 4756.11, 4979.33),
         1500: (6139.47, 7168.50, 7732.62, 8081.76)}),
-    Configuration("DES-ECB", 8, 8, 8, 16, 100.65, {
+    Configuration("DES-ECB", 8, 8, 8, 16, 100.65, 38, {
         64: (1940.06, 2780.86, 3550.16, 4120.05), 240: (4218.24, 5784.79, 7103.89, 8018.07),
         1500: (6185.03, 7975.65, 9291.33, 10227.44)}),
-    Configuration("AES-CBC", 4, 4, 6, 4, 94.07, {
+    Configuration("AES-CBC", 4, 4, 6, 4, 94.07, 27, {
         64: (830.411, 973.01, 1064.39, 1116.84), 240: (1711.98, 1990.24, 2166.29, 2266.53),
         1500: (2598.65, 2755.95, 3032.10, 3076.89)}),
-    Configuration("AES-CBC", 8, 8, 12, 8, 97.98, {
+    Configuration("AES-CBC", 8, 8, 12, 8, 97.98, 34, {
         64: (1254.14, 1658.37, 1976.98, 2187.06), 240: (2537.90, 3355.57, 4056.53, 4424.76),
         1500: (3362.10, 4580.40, 4961.40, 5518.80)}),
 )  # fmt: skip
@@ -136,31 +142,45 @@ class Measurement:
         return rows
 
 
-# Of a placed and routed esp_sections, where there is a record of one.
-ROUTED = clocks.newest("esp_sections")
-
-
 def line(row: dict[str, object]) -> list[str]:
-    bits = 8 * row["bytes"] * row["packets"]
-    ours = ", ".join(f"{bits / row['cycles'] * mhz:.0f} ({part})" for part, mhz in clocks.clocks(ROUTED).items())
     return [
         f"{row['cipher']} {row['units']}", str(row["ports"]), str(row["bytes"]), str(row["packets"]),
         str(row["paper_cycles"]), str(row["cycles"]), f"{row['paper_mbit_s']:.0f}", f"{row['mbit_s']:.0f}",
         f"{row['mbit_s'] / row['paper_mbit_s']:.2f}×", str(row["first_packet_cycles"]), str(row.get("interval_cycles", "")),
-        *([ours] if ROUTED else []),
     ]  # fmt: skip
 
 
 HEAD = (
     "configuration", "ports", "bytes", "packets", "paper, cycles", "ours, cycles", "paper, Mbit/s", "ours at the paper's clock, Mbit/s", "ours ÷ paper",
-    "first packet, cycles", "a packet more, cycles", *(["ours at our clock, Mbit/s"] if ROUTED else []),
+    "first packet, cycles", "a packet more, cycles",
 )  # fmt: skip
+
+
+LUTS = 83640  # of an LFE5U-85F
+
+
+def logic() -> list[str]:
+    """Tables II and VI beside the newest records of synthesis."""
+    lines = [
+        "Tables II and VI, clock and logic: the paper's on a Stratix V, ours on a Lattice LFE5U-85F (84,000 LUTs of four inputs), one port.", "",
+        "|configuration|paper, MHz|paper, logic|ours, LUT4|ours, flip-flops|ours, block RAM|ours, logic|ours, MHz|record|", "|---|" + "---:|" * 7 + "---|",
+    ]  # fmt: skip
+    for each in CONFIGURATIONS:
+        record = clocks.synthesised(each.record)
+        cells = record["synthesis"]["cells"] if record else {}
+        found = clocks.clocks(record)
+        ours = [str(cells[kind]) for kind in ("LUT4", "TRELLIS_FF", "DP16KD")] + [f"{cells['LUT4'] / LUTS:.0%}"] if record else ["–"] * 4
+        reached = ", ".join(f"{part} {mhz}" for part, mhz in found.items()) or "–"
+        lines.append("|" + "|".join([
+            f"{each.cipher} {each.name}", str(each.clock_mhz), f"{each.logic_percent} %", *ours, reached, f"{record['file']}.json" if record else "none",
+        ]) + "|")  # fmt: skip
+    return [*lines, ""]
 
 
 def text(record: dict[str, object], stem: str) -> str:
     lines = [
         f"# Gateway 2.0, {record['date']}", "", f"Commit {record['commit']}, `{record['command']}`, simulated with Verilator.", "",
-        *(f"- {note}" for note in NOTES), *([f"- Our clock: {clocks.described(ROUTED)}."] if ROUTED else []), "",
+        *(f"- {note}" for note in NOTES), "", *logic(),
         "|" + "|".join(HEAD) + "|", "|---|" + "---:|" * (len(HEAD) - 1),
         *("|" + "|".join(line(row)) + "|" for row in record["rows"]), "",
     ]  # fmt: skip
@@ -199,7 +219,7 @@ def plot(record: dict[str, object], path) -> None:
 
 # More points for the picture, with the same proportions.
 SMALLER = tuple(
-    Configuration(cipher, count, count, count * 3 // 2 + (count == 1) if cipher == "AES-CBC" else count, count, 100.0, {size: (1.0,) * 4 for size in SIZES})
+    Configuration(cipher, count, count, count * 3 // 2 + (count == 1) if cipher == "AES-CBC" else count, count, 100.0, 0, {size: (1.0,) * 4 for size in SIZES})
     for cipher in ("DES-ECB", "AES-CBC") for count in (1, 2)
 )  # fmt: skip
 
@@ -219,8 +239,13 @@ def main() -> None:
     parser.add_argument("--streams", default=",".join(map(str, STREAMS)))
     parser.add_argument("--ports", choices=("one", "all"), help="only with one port, or only with as many as policy units")
     parser.add_argument("--no-scaling", action="store_true", help="without the runs for the picture")
+    parser.add_argument("--logic", action="store_true", help="measure nothing: put the newest syntheses into the newest record")
     parser.add_argument("--no-record", action="store_true")
     arguments = parser.parse_args()
+    if arguments.logic:
+        path = max(RECORDS.glob("*-sections.json"))
+        path.with_suffix(".md").write_text(text(json.loads(path.read_text()), path.stem))
+        return
     sizes, streams = ([int(x) for x in getattr(arguments, name).split(",")] for name in ("sizes", "streams"))
     rows, scaling = [], []
     print(" | ".join(HEAD))
