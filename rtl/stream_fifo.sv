@@ -26,7 +26,9 @@ module stream_fifo #(
   logic [Width-1:0] mem[Depth];
   // One bit more than an address tells full from empty.
   logic [AddrWidth:0] head_q, tail_q, stored;
-  logic put, get, free, full_q;
+  // Of stored, so that what depends on them need not wait for it.
+  logic full_q, some_q;
+  logic put, get, free;
   // The register behind the memory; without Extra it is the output.
   logic read_valid_q;
   logic [Width-1:0] read_q;
@@ -34,7 +36,7 @@ module stream_fifo #(
   assign stored  = tail_q - head_q;
   assign ready_o = !full_q;
   assign put     = valid_i && ready_o;
-  assign get     = stored != '0 && (!read_valid_q || free);
+  assign get     = some_q && (!read_valid_q || free);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -42,11 +44,13 @@ module stream_fifo #(
       tail_q       <= '0;
       read_valid_q <= 1'b0;
       full_q       <= 1'b0;
+      some_q       <= 1'b0;
     end else begin
       if (put) tail_q <= tail_q + 1'b1;
       if (get) head_q <= head_q + 1'b1;
       read_valid_q <= get || (read_valid_q && !free);
       full_q       <= !get && (stored[AddrWidth] || (put && &stored[AddrWidth-1:0]));
+      some_q       <= put || |stored[AddrWidth:1] || (stored[0] && !get);
     end
   end
 

@@ -67,6 +67,7 @@ module stream_fifo_proof #(
       end
       assert (u_fifo.stored <= Depth);
       assert (u_fifo.full_q == (u_fifo.stored == Depth));
+      assert (u_fifo.some_q == (u_fifo.stored != '0));
       // Never stuck: a queue that is not full takes, and one that is not empty soon gives.
       assert (ready_o || count >= Depth);
       assert (valid_o || count == '0 || u_fifo.stored != '0);
