@@ -26,8 +26,8 @@ fuzz:
 	@fuzz/run.sh
 
 rtl:
-	@rtl/run python rtl/syn/ecp5.py --top shell_esp_cipher
-	@rtl/run python rtl/syn/ecp5.py --top shell_esp_out
+	@rtl/run python rtl/syn/ecp5.py --top shell_esp_cipher --jobs 2
+	@rtl/run python rtl/syn/ecp5.py --top shell_esp_out --jobs 2
 
 clean:
 	cargo clean
