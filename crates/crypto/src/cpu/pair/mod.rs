@@ -14,8 +14,8 @@
 //! call leave lanes empty and gain nothing.
 //!
 //! On the tier `aesni`, CTR and the decryption of CBC go between the rounds of SHA-NI instead ([`stitch`]), but for a short
-//! packet that comes alone: a body is decrypted
-//! before its ICV is known. As everywhere, [`Kernel::open`]'s caller wipes the bodies of packets that are not authentic.
+//! packet that comes alone: a body is decrypted before its ICV is known. As everywhere, [`Kernel::open`]'s caller wipes the
+//! bodies of packets that are not authentic.
 //!
 //! What goes across packets (CBC encryption, hashes) goes through the lanes of [`streams`]; what goes across the blocks of
 //! one packet (CBC decryption, CTR) is a loop over packets, which the processor overlaps.
