@@ -107,14 +107,18 @@ module esp_assemble #(
   );
 
   // The header of the next packet, in steps: the sums of IPv4's header and of all that UDP over IPv6 sums but the body and
-  // the ICV, eight words a cycle; then, with the ICV, these. What is added takes three cycles to `all_q`.
+  // the ICV, eight words a cycle; then, with the ICV, these. What is added takes four cycles to `all_q`.
   typedef enum logic [2:0] {Lengths, Sums, Icv, IcvSums, Ready} step_e;
   step_e step_q;
   logic [3:0] count_q;  // cycles in this step
   logic [15:0] esp_bytes_q, udp_bytes_q, ip_bytes_q, ip_sum_q, udp_sum_q;
   logic start;  // the packet that is ready goes
 
-  assign header_done = start;
+  // What the queues show is this packet's until the cycle behind.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) header_done <= 1'b0;
+    else header_done <= start;
+  end
 
   logic icv_there;
   // The FIFO shows the ICV and the sum of this packet: all before it have left them.
@@ -129,14 +133,14 @@ module esp_assemble #(
       unique case (step_q)
         Lengths: begin
           count_q <= '0;
-          if (around_valid) step_q <= Sums;
+          if (around_valid && !header_done) step_q <= Sums;
         end
-        Sums: if (count_q == 4'd7) step_q <= Icv;
+        Sums: if (count_q == 4'd8) step_q <= Icv;
         Icv: begin
           count_q <= '0;
           if (icv_there) step_q <= around.udp && around.v6 ? IcvSums : Ready;
         end
-        IcvSums: if (count_q == 4'd4) step_q <= Ready;
+        IcvSums: if (count_q == 4'd5) step_q <= Ready;
         default: if (start) step_q <= Lengths;
       endcase
     end
@@ -146,7 +150,7 @@ module esp_assemble #(
   assign protocol = around.udp ? 8'd17 : 8'd50;
 
   // What is added: in Sums in this order, then the ICV and the sum of the body.
-  logic [7:0][15:0] operand;
+  logic [7:0][15:0] operand, operand_q;
   logic [3:0][16:0] pairs_q;
   logic [19:0] sum_q;
   logic [23:0] all_q;
@@ -174,19 +178,20 @@ module esp_assemble #(
       ip_bytes_q  <= esp_bytes_q + (around.udp ? 16'd8 : 16'd0) + (around.v6 ? 16'd0 : 16'd20);
     end
 
-    pairs_q <= add_pairs(operand);
-    sum_q   <= add_four(pairs_q);
-    once_q  <= 17'(all_q[15:0]) + 17'(all_q[23:16]);
+    operand_q <= operand;
+    pairs_q   <= add_pairs(operand_q);
+    sum_q     <= add_four(pairs_q);
+    once_q    <= 17'(all_q[15:0]) + 17'(all_q[23:16]);
     if (step_q == Sums) begin
       // At first IPv4's header and its length, then the rest from the beginning.
-      if (count_q == 4'd2) all_q <= 24'(sum_q) + 24'(ip_bytes_q);
-      if (count_q == 4'd3) all_q <= 24'(sum_q);
-      if (count_q > 4'd3 && count_q < 4'd7) all_q <= all_q + 24'(sum_q);
-      if (count_q == 4'd4) ip_sum_q <= ~(once_q[15:0] + 16'(once_q[16]));
+      if (count_q == 4'd3) all_q <= 24'(sum_q) + 24'(ip_bytes_q);
+      if (count_q == 4'd4) all_q <= 24'(sum_q);
+      if (count_q > 4'd4 && count_q < 4'd8) all_q <= all_q + 24'(sum_q);
+      if (count_q == 4'd5) ip_sum_q <= ~(once_q[15:0] + 16'(once_q[16]));
     end
     if (step_q == IcvSums) begin
-      if (count_q == 4'd1 || count_q == 4'd2) all_q <= all_q + 24'(sum_q);
-      if (count_q == 4'd4) udp_sum_q <= (once_q[15:0] + 16'(once_q[16])) == '1 ? '1 : ~(once_q[15:0] + 16'(once_q[16]));
+      if (count_q == 4'd2 || count_q == 4'd3) all_q <= all_q + 24'(sum_q);
+      if (count_q == 4'd5) udp_sum_q <= (once_q[15:0] + 16'(once_q[16])) == '1 ? '1 : ~(once_q[15:0] + 16'(once_q[16]));
     end
   end
 
@@ -224,7 +229,8 @@ module esp_assemble #(
   typedef enum logic [2:0] {Wait, Header, Body, Tag, Flush} part_e;
   part_e part_q;
   words_t header_q;
-  logic [4:0] header_left_q;
+  logic [4:0] header_left_q;  // behind the words that go now
+  logic [2:0] header_now_q;
   logic [95:0] carry_q;
   logic [1:0] carried_q;
   logic [127:0] in_data, tag_q;
@@ -245,7 +251,7 @@ module esp_assemble #(
       Header: begin
         in_valid = 1'b1;
         in_data  = from_block(header_q[15-:4]);
-        in_words = header_left_q > 5'd4 ? 3'd4 : header_left_q[2:0];
+        in_words = header_now_q;
       end
       Body: begin
         in_valid = body_valid_i;
@@ -267,7 +273,7 @@ module esp_assemble #(
 
   assign body_ready_o = part_q == Body && move;
   // The ICV was copied when the packet started.
-  assign tag_ready_o  = start;
+  assign tag_ready_o  = header_done;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -277,7 +283,7 @@ module esp_assemble #(
       if (move) valid_o <= out_valid;
       unique case (part_q)
         Wait: if (start) part_q <= Header;
-        Header: if (move && header_left_q <= 5'd4) part_q <= Body;
+        Header: if (move && header_left_q == '0) part_q <= Body;
         Body: if (move && body_valid_i && body_i.last) part_q <= Tag;
         Tag: if (move) part_q <= sum_words_there == 3'd4 ? Wait : Flush;
         default: if (move) part_q <= start ? Header : Wait;
@@ -288,7 +294,8 @@ module esp_assemble #(
   always_ff @(posedge clk_i) begin
     if (start) begin
       header_q      <= header;
-      header_left_q <= header_words;
+      header_left_q <= header_words - 5'd4;
+      header_now_q  <= 3'd4;
       tag_q         <= tag_i.icv;
       row_q         <= around.row;
       carried_q     <= '0;
@@ -303,7 +310,8 @@ module esp_assemble #(
       end
       if (part_q == Header) begin
         header_q      <= {header_q[11:0], 128'b0};
-        header_left_q <= header_left_q - 5'd4;
+        header_left_q <= header_left_q > 5'd4 ? header_left_q - 5'd4 : '0;
+        header_now_q  <= header_left_q > 5'd4 ? 3'd4 : header_left_q[2:0];
       end
     end
     if (move) begin

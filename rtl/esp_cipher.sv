@@ -72,6 +72,9 @@ module esp_cipher
   logic [1:0] hold_q;
   logic [4:0] tags_q;              // packets whose tags have not been taken
   logic [CreditWidth-1:0] room_q;  // in the output FIFO
+  // Which slots are on their way. Index i: the slot went in i + 1 cycles ago.
+  localparam int unsigned Through = 2 + AesLatency;
+  logic [Through:0] heads_q, bodies_q, trailers_q;
   logic header, body, trailer, room_ok_q, msg_ok, state_ok, tags_ok_q, tag_taken_q, out_taken_q;
   logic hmac, go;
 
@@ -109,13 +112,13 @@ module esp_cipher
       if (hold_q != '0) hold_q <= hold_q - 1'b1;
       else if (state_q != Header && !body && !trailer) hold_q <= 2'(GhashStages - 1);
 
-      // What leaves counts a cycle later: it is known late in its own.
+      // What leaves and what goes in counts a cycle later: it is known late in its own.
       tag_taken_q <= tag_valid_o && tag_ready_i;
       out_taken_q <= out_valid_o && out_ready_i;
-      tags_q    <= tags_q + 5'(header) - 5'(tag_taken_q);
+      tags_q    <= tags_q + 5'(heads_q[0]) - 5'(tag_taken_q);
       tags_ok_q <= tags_q < 5'(Tags);
-      // One slot may go in before a comparison of the cycle before is seen.
-      room_q    <= room_q - CreditWidth'(body) + CreditWidth'(out_taken_q);
+      // Two slots may go in before the comparison with what is left without them is seen.
+      room_q    <= room_q - CreditWidth'(bodies_q[0]) + CreditWidth'(out_taken_q);
       room_ok_q <= room_q > CreditWidth'(2);
     end
   end
@@ -130,11 +133,8 @@ module esp_cipher
     end
   end
 
-  // ---- which slots are on their way; a reset clears these, not their data
+  // ---- slots on their way; a reset clears these, not their data
 
-  // Index i: the slot went in i + 1 cycles ago.
-  localparam int unsigned Through = 2 + AesLatency;
-  logic [Through:0] heads_q, bodies_q, trailers_q;
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       heads_q    <= '0;
@@ -167,14 +167,11 @@ module esp_cipher
   slot_t slot_d, slot_q;
   block_t body_q, body_data, header_data, trailer_data;
   logic last_q;
-  logic [12:0] counter_q;
   logic [2:0] words;
 
   always_ff @(posedge clk_i) begin
     body_q <= to_block(body_i.data);
     last_q <= left_q == 13'd1;
-    if (header) counter_q <= {12'b0, !hmac};
-    else if (body) counter_q <= counter_q + 1'b1;
   end
 
   always_comb begin
@@ -253,10 +250,12 @@ module esp_cipher
   // ---- AES, and the slots' data beside it
 
   logic [1:0][63:0] iv_q;
-  logic [1:0][12:0] count_q;
+  logic [12:0] counter_q, count_q;
   always_ff @(posedge clk_i) begin
     iv_q    <= {iv_q[0], cmd_q.iv};
-    count_q <= {count_q[0], counter_q};
+    count_q <= counter_q;
+    if (heads_q[0]) counter_q <= {12'b0, !hmac_q};
+    else if (bodies_q[0]) counter_q <= counter_q + 1'b1;
   end
 
   block_t stream;
@@ -269,7 +268,7 @@ module esp_cipher
     .start_i(heads_q[2]),
     .aes128_i(cmd_q.suite[0]),
     .raw_i(key),
-    .block_i({salt, iv_q[1], 19'b0, count_q[1]}),
+    .block_i({salt, iv_q[1], 19'b0, count_q}),
     .block_o(stream)
   );
 

@@ -66,9 +66,9 @@ module esp_out #(
   logic entry_valid, take_valid, take_ready;
   drop_e entry_error;
   logic [BeatWidth-1:0] take_beats;
-  tag_t take_tag, frame_tag;
-  logic frame_valid, frame_ready, frame_last;
-  block_t frame_data;
+  tag_t take_tag, stored_tag, frame_tag;
+  logic stored_valid, stored_ready, stored_last, frame_valid, frame_ready, frame_last;
+  block_t stored_data, frame_data;
   logic fifo_ready, taken_in;
   assign ready_o  = fifo_ready && enable_i;
   assign taken_in = valid_i && ready_o;
@@ -92,12 +92,24 @@ module esp_out #(
     .take_first_i('0),
     .take_beats_i(take_beats),
     .take_tag_i(take_tag),
+    .valid_o(stored_valid),
+    .ready_i(stored_ready),
+    .data_o(stored_data),
+    .first_o(),
+    .last_o(stored_last),
+    .tag_o(stored_tag)
+  );
+  stream_slice #(
+    .Width($bits(block_t) + 1 + $bits(tag_t))
+  ) u_frame_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(stored_valid),
+    .ready_o(stored_ready),
+    .data_i ({stored_data, stored_last, stored_tag}),
     .valid_o(frame_valid),
     .ready_i(frame_ready),
-    .data_o(frame_data),
-    .first_o(),
-    .last_o(frame_last),
-    .tag_o(frame_tag)
+    .data_o ({frame_data, frame_last, frame_tag})
   );
 
   logic parse_done;
@@ -391,8 +403,8 @@ module esp_out #(
     .data_o (body)
   );
 
-  logic sealed_valid, sealed_ready, tag_valid, tag_ready, tap_valid;
-  beat_t sealed, tap;
+  logic made_valid, made_ready, sealed_valid, sealed_ready, tag_valid, tag_ready, tap_valid;
+  beat_t made, sealed, tap;
   cipher_tag_t tag;
   esp_cipher #(
     .Open(1'b0),
@@ -420,14 +432,27 @@ module esp_out #(
     .icv_valid_i(1'b0),
     .icv_ready_o(),
     .icv_i('0),
-    .out_valid_o(sealed_valid),
-    .out_ready_i(sealed_ready),
-    .out_o(sealed),
+    .out_valid_o(made_valid),
+    .out_ready_i(made_ready),
+    .out_o(made),
     .tag_valid_o(tag_valid),
     .tag_ready_i(tag_ready),
     .tag_o(tag),
     .tap_valid_o(tap_valid),
     .tap_o(tap)
+  );
+
+  stream_slice #(
+    .Width($bits(beat_t))
+  ) u_sealed_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(made_valid),
+    .ready_o(made_ready),
+    .data_i (made),
+    .valid_o(sealed_valid),
+    .ready_i(sealed_ready),
+    .data_o (sealed)
   );
 
   logic whole_valid, whole_ready, packet_valid, left;

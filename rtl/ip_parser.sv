@@ -99,7 +99,7 @@ module ip_parser (
   // First stage: what a beat is on its own.
   logic [IndexWidth-1:0] index_q, zero_index_q;
   logic first_q;  // the next beat is a frame's first
-  logic zero_valid_q, zero_first_q, zero_last_q;
+  logic zero_valid_q, zero_first_q, zero_second_q, zero_third_q, zero_last_q;
   logic [DataWidth-1:0] zero_data_q;
   logic [4:0] zero_bytes_q;
   unit_t [1:0] units_q;
@@ -126,12 +126,14 @@ module ip_parser (
     assign in_word[n] = word_of(beat_i.data, 2'(n));
   end
   always_ff @(posedge clk_i) begin
-    zero_first_q <= first_q;
-    zero_last_q  <= beat_i.last;
-    zero_index_q <= index_q;
-    zero_data_q  <= beat_i.data;
-    zero_bytes_q <= 5'($countones(beat_i.keep));
-    short_q      <= in_word[0][23:16] == '0;
+    zero_first_q  <= first_q;
+    zero_second_q <= index_q == IndexWidth'(1);
+    zero_third_q  <= index_q == IndexWidth'(2);
+    zero_last_q   <= beat_i.last;
+    zero_index_q  <= index_q;
+    zero_data_q   <= beat_i.data;
+    zero_bytes_q  <= 5'($countones(beat_i.keep));
+    short_q       <= in_word[0][23:16] == '0;
     // Extension headers come in the third beat or later: head_q is this packet's by then.
     for (int unsigned n = 0; n < 2; n++) units_q[n] <= decode(in_word[2*n][31:3], {index_q, 1'(n)}, head_q.bytes);
   end
@@ -184,14 +186,14 @@ module ip_parser (
       walk_d.is_fragment = word[1][15:8] == Fragment;
       walk_d.found       = !is_extension(word[1][15:8]);
       walk_d.at          = 14'd5;
-    end else if (zero_index_q == IndexWidth'(1)) begin
+    end else if (zero_second_q) begin
       if (head_q.v4) begin
         head_d.destination = {96'b0, word[0]};
       end else begin
         head_d.source[63:0]        = {word[0], word[1]};
         head_d.destination[127:64] = {word[2], word[3]};
       end
-    end else if (head_q.v6 && zero_index_q == IndexWidth'(2)) begin
+    end else if (head_q.v6 && zero_third_q) begin
       head_d.destination[63:0] = {word[0], word[1]};
     end
   end

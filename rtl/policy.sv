@@ -1,9 +1,11 @@
 // The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight.
 //
 // The key is cut into pieces, and each addresses a memory whose words have one bit an entry: whether the entry takes that
-// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (some 517 cycles with
-// pieces of 9 bits, 21 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
+// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (some 525 cycles with
+// pieces of 9 bits, 30 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
 // content after reset. Pieces of 9 bits fill block RAMs, those of 4 or 5 the RAMs that LUTs make.
+//
+// The memories are many and lie far apart: the walk goes from one group of them to the next, a cycle later in each.
 //
 // Configuration words: 0-9 value, 10-19 care (1: compare), 20 result, and 21 commits these to the row: 1 writes the
 // entry, 0 deletes it.
@@ -28,7 +30,7 @@ module policy #(
   localparam int unsigned IndexWidth = $clog2(Entries);
   localparam int unsigned KeyBits = 300;  // that mean something
   localparam int unsigned Pieces = (KeyBits + Piece - 1) / Piece;
-  localparam int unsigned Groups = 6;  // of pieces, to AND in two steps
+  localparam int unsigned Groups = 6;  // of pieces, to AND in two steps: piece p is in group p modulo this
   localparam int unsigned Stages = 8;
 
   typedef logic [Entries-1:0] entries_t;
@@ -38,17 +40,17 @@ module policy #(
   logic [31:0] value_q[10], care_q[10];
   policy_result_t staged_q;
   logic [319:0] value, care;
-  logic walking_q, reading_q, commit, walked;
-  // The word that is to be read, and behind it on its way to the one that is written.
-  logic [Piece-1:0] walk_q;
-  logic [2:0][Piece-1:0] walked_q;
-  logic [2:0] walked_valid_q;
+  logic commit_q, write_q, walking_q, walked_q;
+  // Of each group: the word that is to be read, its way to the one that is written, and the entry.
+  logic [Groups-1:0] reading_q;
+  logic [Groups-1:0][Piece-1:0] walk_q;
+  logic [Groups-1:0][2:0][Piece-1:0] behind_q;
+  logic [Groups-1:0][2:0] behind_valid_q;
+  entries_t [Groups-1:0] one_hot_q;
   logic [IndexWidth-1:0] row_q;
-  entries_t valid_q, one_hot_q;
+  entries_t valid_q;
 
-  assign cfg_ready_o = !walking_q;
-  assign commit      = cfg_valid_i && cfg_ready_o && cfg_word_i == 6'd21 && cfg_row_i < 10'(Entries);
-  assign walked      = walked_valid_q[2] && walked_q[2] == '1;
+  assign cfg_ready_o = !walking_q && !commit_q;
   for (genvar n = 0; n < 10; n++) begin : g_words
     assign value[32*n+:32] = value_q[n];
     assign care[32*n+:32]  = care_q[n];
@@ -61,32 +63,37 @@ module policy #(
         if (cfg_word_i == 6'(n + 10)) care_q[n] <= cfg_data_i;
       end
       if (cfg_word_i == 6'd20) staged_q <= '{hit: 1'b1, action: action_e'(cfg_data_i[1:0]), target: cfg_data_i[11:2]};
-      row_q <= cfg_row_i[IndexWidth-1:0];
+      row_q   <= cfg_row_i[IndexWidth-1:0];
+      write_q <= cfg_data_i[0];
     end
-    walked_q  <= {walked_q[1:0], walk_q};
-    one_hot_q <= entries_t'(1) << row_q;
+    one_hot_q <= {one_hot_q[Groups-2:0], entries_t'(1) << row_q};
+    walk_q[Groups-1:1] <= walk_q[Groups-2:0];
+    walk_q[0] <= commit_q ? '0 : walk_q[0] + 1'b1;
+    for (int unsigned g = 0; g < Groups; g++) behind_q[g] <= {behind_q[g][1:0], walk_q[g]};
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
+      commit_q       <= 1'b0;
       walking_q      <= 1'b0;
-      reading_q      <= 1'b0;
-      walk_q         <= '0;
-      walked_valid_q <= '0;
+      walked_q       <= 1'b0;
+      reading_q      <= '0;
+      behind_valid_q <= '0;
       valid_q        <= '0;
     end else begin
-      walked_valid_q <= {walked_valid_q[1:0], reading_q};
-      if (commit) begin
-        if (!cfg_data_i[0]) valid_q[cfg_row_i[IndexWidth-1:0]] <= 1'b0;
-        walking_q <= cfg_data_i[0];
-        reading_q <= cfg_data_i[0];
-        walk_q    <= '0;
-      end else if (walking_q) begin
-        walk_q <= walk_q + 1'b1;
-        if (walk_q == '1) reading_q <= 1'b0;
-        if (walked) begin
+      commit_q <= cfg_valid_i && cfg_ready_o && cfg_word_i == 6'd21 && cfg_row_i < 10'(Entries);
+      reading_q[Groups-1:1] <= reading_q[Groups-2:0];
+      for (int unsigned g = 0; g < Groups; g++) behind_valid_q[g] <= {behind_valid_q[g][1:0], reading_q[g]};
+      walked_q <= behind_valid_q[Groups-1][2] && behind_q[Groups-1][2] == '1;
+      if (commit_q) begin
+        if (!write_q) valid_q[row_q] <= 1'b0;
+        walking_q    <= write_q;
+        reading_q[0] <= write_q;
+      end else begin
+        if (walk_q[0] == '1) reading_q[0] <= 1'b0;
+        if (walked_q) begin
           walking_q <= 1'b0;
-          valid_q   <= valid_q | one_hot_q;
+          valid_q   <= valid_q | one_hot_q[0];
         end
       end
     end
@@ -97,7 +104,7 @@ module policy #(
   logic [Stages-1:0] stage_q;
   entries_t word_q[Pieces];
 
-  assign ready_o      = !walking_q;
+  assign ready_o      = cfg_ready_o;
   // Words 0 and 1 have 44 bits that mean something.
   assign key_pieces   = pieces_t'({key_i.local_address, key_i.remote_address, key_i[43:0]});
   assign value_pieces = pieces_t'({value[319:64], value[43:0]});
@@ -110,6 +117,7 @@ module policy #(
   end
 
   for (genvar p = 0; p < Pieces; p++) begin : g_piece
+    localparam int unsigned Group = p % Groups;
     // Registers on both sides of the memory: its own delay is long, and so are the ways. What is written is not read then.
     (* no_rw_check *)
     entries_t mem[1 << Piece];
@@ -117,11 +125,13 @@ module policy #(
     logic matching_q;
     entries_t read_q;
     always_ff @(posedge clk_i) begin
-      address_q  <= reading_q ? walk_q : key_pieces[p];
+      address_q  <= reading_q[Group] ? walk_q[Group] : key_pieces[p];
       read_q     <= mem[address_q];
       word_q[p]  <= read_q;
-      matching_q <= ((walked_q[1] ^ value_pieces[p]) & care_pieces[p]) == '0;
-      if (walked_valid_q[2]) mem[walked_q[2]] <= (word_q[p] & ~one_hot_q) | (one_hot_q & {Entries{matching_q}});
+      matching_q <= ((behind_q[Group][1] ^ value_pieces[p]) & care_pieces[p]) == '0;
+      if (behind_valid_q[Group][2]) begin
+        mem[behind_q[Group][2]] <= (word_q[p] & ~one_hot_q[Group]) | (one_hot_q[Group] & {Entries{matching_q}});
+      end
     end
   end
 
@@ -147,7 +157,7 @@ module policy #(
   policy_result_t results[Entries];
   always_ff @(posedge clk_i) begin
     // Last, so that lookups under way still find what their entry said.
-    if (walked) results[row_q] <= staged_q;
+    if (walked_q) results[row_q] <= staged_q;
     group_q    <= group_d;
     hits_q     <= hits_d;
     first_q    <= hits_q & (~hits_q + 1'b1);

@@ -1,4 +1,4 @@
-// The outbound SAD: gives a packet its sequence number and all that goes around it, or refuses it. Six cycles a packet.
+// The outbound SAD: gives a packet its sequence number and all that goes around it, or refuses it. Eight cycles a packet.
 //
 // Rows are in block RAM, written by the host: word 1 has the valid bit and is to be written last. After reset all rows
 // are made invalid, which takes a cycle each; nothing is taken before. The IV is the row's IV base XOR the sequence
@@ -47,24 +47,45 @@ module sa_out #(
     logic       valid;
   } flags_t;
 
-  typedef enum logic [2:0] {Wipe, Idle, Read, Sum, Check, Decide, Answer} state_e;
+  typedef enum logic [3:0] {Wipe, Idle, Aim, Fetch, Read, Sum, Check, Decide, Answer} state_e;
   state_e state_q;
-  addr_t wipe_q, row_addr, cfg_addr;
+  addr_t wipe_q, row_addr, read_addr_q;
   seal_ask_t ask_q;
-  logic store, read, snapping_q, first_refusal_q;
-  logic [1:0] snapped_q;
+  logic cfg_write, store, read, snapping_q, first_refusal_q;
+  logic [2:0] snapped_q;
 
-  assign cfg_addr    = cfg_row_i[AddrWidth-1:0];
   assign ready_o     = state_q == Idle;
   assign valid_o     = state_q == Answer;
+  assign cfg_ready_o = !(state_q inside {Wipe, Fetch, Answer});
+  assign cfg_write   = cfg_valid_i && cfg_ready_o;
   assign store       = valid_o && ready_i && (refused_o == DropNone || first_refusal_q);
-  // A row is never read in the cycle in which something is written.
-  assign cfg_ready_o = state_q != Wipe && !store && !read;
-  assign read        = state_q == Idle && valid_i;
-  assign row_addr    = ask_i.row[AddrWidth-1:0];
+  assign row_addr    = ask_q.row[AddrWidth-1:0];
 
-  logic cfg_write;
-  assign cfg_write = cfg_valid_i && cfg_ready_o;
+  // What is to be written, a cycle before it is: the memories are many, and the ways to them long. A row is never read in
+  // the cycle in which something is written.
+  logic write_q, write_number_q, write_bytes_q;
+  logic [Words-1:0] write_word_q;
+  addr_t write_addr_q;
+  logic [31:0] write_data_q;
+  assign read = state_q == Fetch && !write_q;
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      write_q        <= 1'b0;
+      write_word_q   <= '0;
+      write_number_q <= 1'b0;
+      write_bytes_q  <= 1'b0;
+    end else begin
+      write_q <= cfg_write || store;
+      for (int unsigned w = 0; w < Words; w++) write_word_q[w] <= cfg_write && cfg_word_i == 6'(w);
+      if (state_q == Wipe) write_word_q[1] <= 1'b1;
+      write_number_q <= store || (cfg_write && cfg_word_i == 6'd21);
+      write_bytes_q  <= (store && refused_o == DropNone) || (cfg_write && cfg_word_i == 6'd23);
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    write_data_q <= state_q == Wipe ? '0 : cfg_data_i;
+    write_addr_q <= state_q == Wipe ? wipe_q : state_q == Answer ? row_addr : cfg_row_i[AddrWidth-1:0];
+  end
 
   // The host's words. A register lies behind the memory's own, whose delay is long.
   logic [31:0] word_q[Words];
@@ -73,17 +94,9 @@ module sa_out #(
     (* no_rw_check *)
     logic [31:0] mem[Rows];
     logic [31:0] read_q;
-    logic write;
-    assign write = cfg_write && cfg_word_i == 6'(w);
-    if (w == 1) begin : g_flags
-      always_ff @(posedge clk_i) begin
-        if (write || state_q == Wipe) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
-      end
-    end else begin : g_other
-      always_ff @(posedge clk_i) if (write) mem[cfg_addr] <= cfg_data_i;
-    end
     always_ff @(posedge clk_i) begin
-      if (read) read_q <= mem[row_addr];
+      if (write_word_q[w]) mem[write_addr_q] <= write_data_q;
+      if (read) read_q <= mem[read_addr_q];
       word_q[w] <= read_q;
     end
   end
@@ -93,25 +106,21 @@ module sa_out #(
   logic [64:0] numbers[Rows];  // {reported, last sequence number}
   (* no_rw_check *)
   logic [63:0] bytes[Rows];
-  logic [64:0] number_read_q, number_q, number_d;
-  logic [63:0] bytes_read_q, bytes_q, bytes_d;
-  addr_t state_addr, read_addr;
-  assign state_addr = store ? ask_q.row[AddrWidth-1:0] : cfg_addr;
-  assign read_addr  = state_q == Idle ? (valid_i ? row_addr : snap_row_i[AddrWidth-1:0]) : ask_q.row[AddrWidth-1:0];
+  logic [64:0] number_read_q, number_q, number_d, write_number_data_q;
+  logic [63:0] bytes_read_q, bytes_q, bytes_next_q, write_bytes_data_q;
   always_ff @(posedge clk_i) begin
-    if (store || (cfg_write && cfg_word_i == 6'd21)) begin
-      numbers[state_addr] <= store ? number_d : {1'b0, cfg_data_i, low_q};
-    end
-    if ((store && refused_o == DropNone) || (cfg_write && cfg_word_i == 6'd23)) begin
-      bytes[state_addr] <= store ? bytes_d : {cfg_data_i, low_q};
-    end
-    number_read_q <= numbers[read_addr];
-    bytes_read_q  <= bytes[read_addr];
+    write_number_data_q <= state_q == Answer ? number_d : {1'b0, cfg_data_i, low_q};
+    write_bytes_data_q  <= state_q == Answer ? bytes_next_q : {cfg_data_i, low_q};
+    if (write_number_q) numbers[write_addr_q] <= write_number_data_q;
+    if (write_bytes_q) bytes[write_addr_q] <= write_bytes_data_q;
+    read_addr_q   <= state_q == Idle ? snap_row_i[AddrWidth-1:0] : row_addr;
+    number_read_q <= numbers[read_addr_q];
+    bytes_read_q  <= bytes[read_addr_q];
     number_q      <= number_read_q;
     bytes_q       <= bytes_read_q;
     if (cfg_write) low_q <= cfg_data_i;
-    snapped_q <= {snapped_q[0], snapping_q && state_q == Idle && !valid_i && !cfg_write};
-    if (snapped_q[1]) snap_o <= {64'b0, bytes_q, number_q[63:0]};
+    snapped_q <= {snapped_q[1], snapped_q[0] && !write_q, snapping_q && state_q == Idle};
+    if (snapped_q[2]) snap_o <= {64'b0, bytes_q, number_q[63:0]};
   end
 
   flags_t flags;
@@ -135,7 +144,6 @@ module sa_out #(
   end
 
   assign number_d         = {reported_q || refused_o != DropNone, refused_o == DropNone ? seq_q : seq_last_q};
-  assign bytes_d          = bytes_last_q + 64'(ask_q.bytes);
   assign identification_d = identification_q == '1 ? 16'd1 : identification_q + 16'd1;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -148,13 +156,15 @@ module sa_out #(
     end else begin
       event_valid_o <= 1'b0;
       if (snap_valid_i) snapping_q <= 1'b1;
-      else if (snapped_q[0]) snapping_q <= 1'b0;
+      else if (snapped_q[1]) snapping_q <= 1'b0;
       unique case (state_q)
         Wipe: begin
           wipe_q <= wipe_q + 1'b1;
           if (wipe_q == '1) state_q <= Idle;
         end
-        Idle: if (valid_i) state_q <= Read;
+        Idle: if (valid_i) state_q <= Aim;
+        Aim: state_q <= Fetch;
+        Fetch: if (read) state_q <= Read;
         Read: state_q <= Sum;
         Sum: state_q <= Check;
         Check: state_q <= Decide;
@@ -186,6 +196,7 @@ module sa_out #(
       soft_q       <= seq_q == soft_limit;
       too_big_q    <= word_q[2][15:0] != '0 && outer_bytes_q > word_q[2][15:0];
       iv_q         <= {word_q[13], word_q[12]} ^ seq_q;
+      bytes_next_q <= bytes_last_q + 64'(ask_q.bytes);
     end
     if (state_q == Decide) begin
       refused_o       <= refusal;

@@ -1,4 +1,5 @@
 // A register between two handshakes that cuts both ways: no path leads from one side's valid, data or ready to the other's.
+// Nor does ready lead to the data's registers, which are many: two of them are filled and emptied in turn.
 module stream_slice #(
   parameter int unsigned Width = 32
 ) (
@@ -11,27 +12,32 @@ module stream_slice #(
   input  logic             ready_i,
   output logic [Width-1:0] data_o
 );
-  // What came when the output was taken.
-  logic spare_valid_q, move;
-  logic [Width-1:0] spare_q;
+  logic full_q, some_q, write_q, read_q, put, get;
+  logic [Width-1:0] even_q, odd_q;
 
-  assign ready_o = !spare_valid_q;
-  assign move    = !valid_o || ready_i;
+  assign ready_o = !full_q;
+  assign valid_o = some_q;
+  assign data_o  = read_q ? odd_q : even_q;
+  assign put     = valid_i && ready_o;
+  assign get     = valid_o && ready_i;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      valid_o       <= 1'b0;
-      spare_valid_q <= 1'b0;
-    end else if (move) begin
-      valid_o       <= valid_i || spare_valid_q;
-      spare_valid_q <= 1'b0;
-    end else if (valid_i) begin
-      spare_valid_q <= 1'b1;
+      full_q  <= 1'b0;
+      some_q  <= 1'b0;
+      write_q <= 1'b0;
+      read_q  <= 1'b0;
+    end else begin
+      if (put) write_q <= !write_q;
+      if (get) read_q <= !read_q;
+      full_q <= !get && (full_q || (put && some_q));
+      some_q <= put || full_q || (some_q && !get);
     end
   end
 
+  // The next one to be filled is free unless both are full.
   always_ff @(posedge clk_i) begin
-    if (move) data_o <= spare_valid_q ? spare_q : data_i;
-    if (ready_o) spare_q <= data_i;
+    if (!full_q && !write_q) even_q <= data_i;
+    if (!full_q && write_q) odd_q <= data_i;
   end
 endmodule

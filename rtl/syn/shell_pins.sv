@@ -12,11 +12,13 @@ module shell_pins #(
   output logic [ InWidth-1:0] core_o,
   input  logic [OutWidth-1:0] core_i
 );
-  logic reset_nq;
+  logic reset_q, core_reset_q;
+  // The part's flip-flops are reset by a high signal: no inverter between this register and them.
+  assign core_rst_no = !core_reset_q;
   always_ff @(posedge clk_i) begin
-    reset_nq    <= rst_ni;
-    core_rst_no <= reset_nq;
-    core_o      <= {core_o[InWidth-2:0], in_i};
+    reset_q      <= !rst_ni;
+    core_reset_q <= reset_q;
+    core_o       <= {core_o[InWidth-2:0], in_i};
   end
 
   // 16 bits into one, twice, then the rest.
