@@ -100,7 +100,8 @@ module esp_out #(
     .tag_o(stored_tag)
   );
   stream_slice #(
-    .Width($bits(block_t) + 1 + $bits(tag_t))
+    .Width($bits(block_t) + 1 + $bits(tag_t)),
+    .OutputRegister(1'b1)
   ) u_frame_slice (
     .clk_i,
     .rst_ni,

@@ -2,6 +2,7 @@
 
 import bench
 import cocotb
+import pytest
 import streams
 
 
@@ -10,5 +11,6 @@ async def words_keep_their_order(dut):
     await streams.words_keep_their_order(dut, 2)
 
 
-def test_stream_slice():
-    bench.run("stream_slice", {"Width": 16})
+@pytest.mark.parametrize("output_register", (0, 1))
+def test_stream_slice(output_register):
+    bench.run("stream_slice", {"Width": 16, "OutputRegister": output_register})
