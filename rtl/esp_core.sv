@@ -157,6 +157,7 @@ module esp_core
   );
 
   logic out_policy_ready, in_policy_ready, out_sa_ready, in_sa_ready, out_key_ready, in_key_ready;
+  logic out_snap_ready, in_snap_ready;
   always_comb begin
     cfg_readies            = '1;
     cfg_readies[OutPolicy] = out_policy_ready;
@@ -165,13 +166,8 @@ module esp_core
     cfg_readies[InSa]      = in_sa_ready;
     cfg_readies[OutKey]    = out_key_ready;
     cfg_readies[InKey]     = in_key_ready;
-  end
-
-  // The lanes take a snapshot in a later cycle: the row stays.
-  row_t out_snap_row_q, in_snap_row_q;
-  always_ff @(posedge clk_i) begin
-    if (cfg_pick[OutSnap]) out_snap_row_q <= cfg_data[RowWidth-1:0];
-    if (cfg_pick[InSnap]) in_snap_row_q <= cfg_data[RowWidth-1:0];
+    cfg_readies[OutSnap]   = out_snap_ready;
+    cfg_readies[InSnap]    = in_snap_ready;
   end
 
   beat_t out_beat, in_beat;
@@ -208,7 +204,8 @@ module esp_core
     .cfg_word_i(cfg_word),
     .cfg_data_i(cfg_data),
     .snap_valid_i(cfg_pick[OutSnap]),
-    .snap_row_i(out_snap_row_q),
+    .snap_ready_o(out_snap_ready),
+    .snap_row_i(cfg_data[RowWidth-1:0]),
     .snap_o(out_snapshot),
     .valid_i(s_axis_out_tvalid),
     .ready_o(s_axis_out_tready),
@@ -252,7 +249,8 @@ module esp_core
     .cfg_word_i(cfg_word),
     .cfg_data_i(cfg_data),
     .snap_valid_i(cfg_pick[InSnap]),
-    .snap_row_i(in_snap_row_q),
+    .snap_ready_o(in_snap_ready),
+    .snap_row_i(cfg_data[RowWidth-1:0]),
     .snap_o(in_snapshot),
     .valid_i(s_axis_in_tvalid),
     .ready_o(s_axis_in_tready),

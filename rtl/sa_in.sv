@@ -14,8 +14,9 @@ module sa_in #(
   input  esp_pkg::row_t        cfg_row_i,
   input  logic           [5:0] cfg_word_i,
   input  logic          [31:0] cfg_data_i,
-  // Reads a row's state for the host: {window, bytes, highest sequence number}.
+  // Reads a row's state for the host: {window, bytes, highest sequence number}. It is in snap_o when ready.
   input  logic                 snap_valid_i,
+  output logic                 snap_ready_o,
   input  esp_pkg::row_t        snap_row_i,
   output logic         [191:0] snap_o,
   // Before.
@@ -95,12 +96,15 @@ module sa_in #(
   row_state_t front_mem[Rows], back_mem[Rows];
   row_state_t front_q, back_row_q, stored;
   addr_t store_addr;
-  logic store_any, snapping_q, snapped_q;
+  logic store_any;
+  typedef enum logic [1:0] {SnapNone, SnapAim, SnapTake, SnapDone} snap_e;
+  snap_e snap_q;
   row_t back_row_number_q;
 
-  assign store_any  = store || (cfg_write && cfg_word_i == 6'd5);
-  assign store_addr = store ? back_row_number_q[AddrWidth-1:0] : cfg_addr;
-  assign back_addr  = commit_valid_i ? commit_row_i[AddrWidth-1:0] : snap_row_i[AddrWidth-1:0];
+  assign snap_ready_o = snap_q == SnapDone;
+  assign store_any    = store || (cfg_write && cfg_word_i == 6'd5);
+  assign store_addr   = store ? back_row_number_q[AddrWidth-1:0] : cfg_addr;
+  assign back_addr    = commit_valid_i ? commit_row_i[AddrWidth-1:0] : snap_row_i[AddrWidth-1:0];
   always_ff @(posedge clk_i) begin
     if (store_any) begin
       front_mem[store_addr] <= stored;
@@ -109,8 +113,7 @@ module sa_in #(
     if (state_q == Idle) front_q <= front_mem[row_addr];
     if (back_q == BackIdle) back_row_q <= back_mem[back_addr];
     if (cfg_write) low_q <= cfg_data_i;
-    snapped_q <= snapping_q && back_q == BackIdle && !commit_valid_i;
-    if (snapped_q) snap_o <= back_row_q;
+    if (snap_q == SnapTake) snap_o <= back_row_q;
   end
 
   // Before: the SA, the whole number (RFC 4303, A2.2), a first look at the window.
@@ -223,11 +226,15 @@ module sa_in #(
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       back_q        <= BackIdle;
-      snapping_q    <= 1'b0;
+      snap_q        <= SnapNone;
       event_valid_o <= 1'b0;
     end else begin
-      if (snap_valid_i) snapping_q <= 1'b1;
-      else if (snapped_q) snapping_q <= 1'b0;
+      unique case (snap_q)
+        SnapNone: if (snap_valid_i) snap_q <= SnapAim;
+        SnapAim: if (back_q == BackIdle && !commit_valid_i) snap_q <= SnapTake;
+        SnapTake: snap_q <= SnapDone;
+        default: snap_q <= SnapNone;
+      endcase
       event_valid_o <= store && back_held_q.bytes < limit_q && stored.bytes >= limit_q;
       unique case (back_q)
         BackIdle: if (commit_valid_i) back_q <= BackRead;

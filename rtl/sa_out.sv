@@ -13,8 +13,9 @@ module sa_out #(
   input  esp_pkg::row_t      cfg_row_i,
   input  logic         [5:0] cfg_word_i,
   input  logic        [31:0] cfg_data_i,
-  // Reads a row's state for the host: {0, bytes, last sequence number}.
+  // Reads a row's state for the host: {0, bytes, last sequence number}. It is in snap_o when ready.
   input  logic               snap_valid_i,
+  output logic               snap_ready_o,
   input  esp_pkg::row_t      snap_row_i,
   output logic       [191:0] snap_o,
   input  logic               valid_i,
@@ -51,15 +52,17 @@ module sa_out #(
   state_e state_q;
   addr_t wipe_q, row_addr, read_addr_q;
   seal_ask_t ask_q;
-  logic cfg_write, store, read, snapping_q, first_refusal_q;
-  logic [2:0] snapped_q;
+  logic cfg_write, store, read, first_refusal_q;
+  typedef enum logic [2:0] {SnapNone, SnapAim, SnapRead, SnapWait, SnapTake, SnapDone} snap_e;
+  snap_e snap_q;
 
-  assign ready_o     = state_q == Idle;
-  assign valid_o     = state_q == Answer;
-  assign cfg_ready_o = !(state_q inside {Wipe, Fetch, Answer});
-  assign cfg_write   = cfg_valid_i && cfg_ready_o;
-  assign store       = valid_o && ready_i && (refused_o == DropNone || first_refusal_q);
-  assign row_addr    = ask_q.row[AddrWidth-1:0];
+  assign snap_ready_o = snap_q == SnapDone;
+  assign ready_o      = state_q == Idle;
+  assign valid_o      = state_q == Answer;
+  assign cfg_ready_o  = !(state_q inside {Wipe, Fetch, Answer});
+  assign cfg_write    = cfg_valid_i && cfg_ready_o;
+  assign store        = valid_o && ready_i && (refused_o == DropNone || first_refusal_q);
+  assign row_addr     = ask_q.row[AddrWidth-1:0];
 
   // What is to be written, a cycle before it is: the memories are many, and the ways to them long. A row is never read in
   // the cycle in which something is written.
@@ -119,8 +122,7 @@ module sa_out #(
     number_q      <= number_read_q;
     bytes_q       <= bytes_read_q;
     if (cfg_write) low_q <= cfg_data_i;
-    snapped_q <= {snapped_q[1], snapped_q[0] && !write_q, snapping_q && state_q == Idle};
-    if (snapped_q[2]) snap_o <= {64'b0, bytes_q, number_q[63:0]};
+    if (snap_q == SnapTake) snap_o <= {64'b0, bytes_q, number_q[63:0]};
   end
 
   flags_t flags;
@@ -150,13 +152,19 @@ module sa_out #(
     if (!rst_ni) begin
       state_q          <= Wipe;
       wipe_q           <= '0;
-      snapping_q       <= 1'b0;
+      snap_q           <= SnapNone;
       identification_q <= '0;
       event_valid_o    <= 1'b0;
     end else begin
       event_valid_o <= 1'b0;
-      if (snap_valid_i) snapping_q <= 1'b1;
-      else if (snapped_q[1]) snapping_q <= 1'b0;
+      unique case (snap_q)
+        SnapNone: if (snap_valid_i) snap_q <= SnapAim;
+        SnapAim: if (state_q == Idle) snap_q <= SnapRead;
+        SnapRead: snap_q <= write_q ? SnapAim : SnapWait;
+        SnapWait: snap_q <= SnapTake;
+        SnapTake: snap_q <= SnapDone;
+        default: snap_q <= SnapNone;
+      endcase
       unique case (state_q)
         Wipe: begin
           wipe_q <= wipe_q + 1'b1;

@@ -36,6 +36,7 @@ module shell_esp_out
     logic         cfg_policy_ready;
     logic         cfg_sa_ready;
     logic         cfg_key_ready;
+    logic         snap_ready;
     logic [191:0] snap;
     logic         ready;
     logic         valid;
@@ -89,6 +90,7 @@ module shell_esp_out
     .cfg_word_i(in.cfg_word),
     .cfg_data_i(in.cfg_data),
     .snap_valid_i(in.snap_valid),
+    .snap_ready_o(out.snap_ready),
     .snap_row_i(in.snap_row),
     .snap_o(out.snap),
     .valid_i(in.valid),

@@ -367,7 +367,7 @@ pub const OUT_SNAPSHOT_REQUEST: u32 = 0x600000;
 pub const IN_SNAPSHOT_REQUEST: u32 = 0x640000;
 /// Asks for what an SA has done; the answer is in the lane's sa_snapshot. Offsets of its words.
 pub mod snapshot_request {
-    /// Writing takes a snapshot of an SA.
+    /// Writing takes a snapshot of an SA; the write is answered when it is there.
     pub const REQUEST: u32 = 0x0;
     /// Its row. Its lowest bit.
     pub const REQUEST_ROW_SHIFT: u32 = 0;

@@ -283,12 +283,7 @@ async def byte_lifetime(dut):
         lane.source.frame(peer.seal(inner(source, 100), n))
         await settle(lane, n)
     assert lane.drops == {8: 1} and lane.events == [(2, 1)]
-    dut.snap_row_i.value, dut.snap_valid_i.value = 1, 1
-    await RisingEdge(dut.clk_i)
-    dut.snap_valid_i.value = 0
-    for _ in range(6):
-        await RisingEdge(dut.clk_i)
-    snap = int(dut.snap_o.value)
+    snap = await core.snapshot(dut, 1)
     assert (snap & core.ALL_ONES, snap >> 64 & core.ALL_ONES, snap >> 128) == (2, 200, 0b111)
     lane.stop()
 

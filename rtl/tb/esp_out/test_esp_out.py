@@ -246,12 +246,7 @@ async def limits_of_an_sa(dut):
     expect.aside.append((packet, 5 << 7 | TOO_BIG << 1 | 1))
     await finish(lane, expect)
     # The host reads how far an SA is.
-    dut.snap_row_i.value, dut.snap_valid_i.value = 4, 1
-    await RisingEdge(dut.clk_i)
-    dut.snap_valid_i.value = 0
-    for _ in range(6):
-        await RisingEdge(dut.clk_i)
-    snap = int(dut.snap_o.value)
+    snap = await core.snapshot(dut, 4)
     assert (snap & core.ALL_ONES, snap >> 64) == (3, 300)
     lane.stop()
 
