@@ -1,8 +1,8 @@
 // The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight.
 //
 // The key is cut into pieces, and each addresses a memory whose words have one bit an entry: whether the entry takes that
-// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (some 525 cycles with
-// pieces of 9 bits, 30 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
+// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (522 cycles with
+// pieces of 9 bits, 26 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
 // content after reset. Pieces of 9 bits fill block RAMs, those of 4 or 5 the RAMs that LUTs make.
 //
 // The memories are many and lie far apart: the walk goes from one group of them to the next, a cycle later in each.

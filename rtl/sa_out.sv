@@ -65,7 +65,8 @@ module sa_out #(
   assign row_addr     = ask_q.row[AddrWidth-1:0];
 
   // What is to be written, a cycle before it is: the memories are many, and the ways to them long. A row is never read in
-  // the cycle in which something is written.
+  // the cycle in which something is written: Fetch waits for what came in the cycle before, and takes nothing itself. Nor
+  // is anything taken in Answer, whose own numbers are written.
   logic write_q, write_number_q, write_bytes_q;
   logic [Words-1:0] write_word_q;
   addr_t write_addr_q;
