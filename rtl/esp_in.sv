@@ -68,11 +68,12 @@ module esp_in #(
     user_t      user;
   } tag_t;
 
-  logic entry_valid, take_valid, take_ready, frame_valid, frame_ready, frame_last, fifo_ready;
+  logic entry_valid, take_valid, take_ready, stored_valid, stored_ready, stored_last, fifo_ready;
+  logic frame_valid, frame_ready, frame_last;
   drop_e entry_error;
   logic [BeatWidth-1:0] take_first, take_beats;
-  tag_t take_tag, frame_tag;
-  block_t frame_data;
+  tag_t take_tag, stored_tag, frame_tag;
+  block_t stored_data, frame_data;
   assign ready_o = fifo_ready && enable_i;
 
   frame_fifo #(
@@ -94,12 +95,25 @@ module esp_in #(
     .take_first_i(take_first),
     .take_beats_i(take_beats),
     .take_tag_i(take_tag),
+    .valid_o(stored_valid),
+    .ready_i(stored_ready),
+    .data_o(stored_data),
+    .first_o(),
+    .last_o(stored_last),
+    .tag_o(stored_tag)
+  );
+  stream_slice #(
+    .Width($bits(block_t) + 1 + $bits(tag_t)),
+    .OutputRegister(1'b1)
+  ) u_frame_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(stored_valid),
+    .ready_o(stored_ready),
+    .data_i ({stored_data, stored_last, stored_tag}),
     .valid_o(frame_valid),
     .ready_i(frame_ready),
-    .data_o(frame_data),
-    .first_o(),
-    .last_o(frame_last),
-    .tag_o(frame_tag)
+    .data_o ({frame_data, frame_last, frame_tag})
   );
 
   logic parse_done;
@@ -287,16 +301,22 @@ module esp_in #(
     .event_row_o(sa_event_row)
   );
 
-  logic [15:0] end_word;  // behind the ICV
-  assign end_word   = 16'(brief.start) + 16'(brief.body >> 2) + 16'd4;
+  // The oldest frame's, from its first cycle on.
+  logic [15:0] end_word_q;  // behind the ICV
+  logic [BeatWidth-1:0] frame_beats_q;
+  always_ff @(posedge clk_i) begin
+    if (state_q == Look) begin
+      end_word_q    <= 16'(brief.start) + 16'(brief.body >> 2) + 16'd4;
+      frame_beats_q <= BeatWidth'((brief.bytes + 16'd15) >> 4);
+    end
+  end
   assign take_valid = state_q == Take && (aside_q || !keep_q || job_ready);
   assign job_valid  = state_q == Take && keep_q && !aside_q && take_ready;
   assign take_first = aside_q ? '0 : BeatWidth'(brief.start >> 2);
   always_comb begin
     take_beats = '0;
     if (keep_q) begin
-      take_beats = aside_q ? BeatWidth'((brief.bytes + 16'd15) >> 4)
-                           : BeatWidth'((end_word + 16'd3) >> 2) - BeatWidth'(brief.start >> 2);
+      take_beats = aside_q ? frame_beats_q : BeatWidth'((end_word_q + 16'd3) >> 2) - BeatWidth'(brief.start >> 2);
     end
   end
   assign take_tag = '{
@@ -462,8 +482,8 @@ module esp_in #(
     .count_o()
   );
 
-  logic plain_valid, plain_ready, tag_valid;
-  beat_t plain;
+  logic made_valid, made_ready, plain_valid, plain_ready, tag_valid;
+  beat_t made, plain;
   cipher_tag_t tag;
   esp_cipher #(
     .Open(1'b1),
@@ -491,14 +511,27 @@ module esp_in #(
     .icv_valid_i(icv_valid),
     .icv_ready_o(icv_ready),
     .icv_i(icv),
-    .out_valid_o(plain_valid),
-    .out_ready_i(plain_ready),
-    .out_o(plain),
+    .out_valid_o(made_valid),
+    .out_ready_i(made_ready),
+    .out_o(made),
     .tag_valid_o(tag_valid),
     .tag_ready_i(finished),
     .tag_o(tag),
     .tap_valid_o(),
     .tap_o()
+  );
+
+  stream_slice #(
+    .Width($bits(beat_t))
+  ) u_plain_slice (
+    .clk_i,
+    .rst_ni,
+    .valid_i(made_valid),
+    .ready_o(made_ready),
+    .data_i (made),
+    .valid_o(plain_valid),
+    .ready_i(plain_ready),
+    .data_o (plain)
   );
 
   // What was inside waits here until all is known.
@@ -511,7 +544,7 @@ module esp_in #(
   } inner_tag_t;
   logic inner_entry_valid, inner_take_valid, inner_take_ready, inner_valid, inner_ready, inner_first, inner_last;
   drop_e inner_entry_error;
-  logic [BeatWidth-1:0] inner_take_beats;
+  logic [BeatWidth-1:0] inner_take_beats, inner_beats_q;
   inner_tag_t inner_take_tag, inner_tag;
   block_t inner_data;
   frame_fifo #(
@@ -670,14 +703,19 @@ module esp_in #(
   assign commit_valid     = give_q == Commit;
   assign commit_bytes     = verdict_q == DropNone ? inner.bytes : '0;
   assign inner_take_valid = give_q == Give;
-  assign inner_take_beats = verdict_q == DropNone ? BeatWidth'((inner.bytes + 16'd15) >> 4) : '0;
-  assign inner_take_tag   = '{
-      change: new_tos != inner.tos,
-      v6: inner.v6,
-      tos: new_tos,
-      rest: inner.bytes[3:0],
-      user: '{unused: '0, row: opened.sa.row, protect: 1'b1, reason: DropNone, to_host: 1'b0}
-  };
+  assign inner_take_beats = verdict_q == DropNone ? inner_beats_q : '0;
+  always_ff @(posedge clk_i) begin
+    if (give_q == Weigh) begin
+      inner_beats_q  <= BeatWidth'((inner.bytes + 16'd15) >> 4);
+      inner_take_tag <= '{
+          change: new_tos != inner.tos,
+          v6: inner.v6,
+          tos: new_tos,
+          rest: inner.bytes[3:0],
+          user: '{unused: '0, row: opened.sa.row, protect: 1'b1, reason: DropNone, to_host: 1'b0}
+      };
+    end
+  end
   assign finished = (give_q == Give && inner_take_ready && verdict_q == DropNone) || (give_q == GiveCount && counted);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin

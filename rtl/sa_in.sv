@@ -1,6 +1,6 @@
 // The inbound SAD. A packet asks twice: before it is opened, when its SA and its whole sequence number are found, and once
 // its ICV was right, when its number is looked at again and taken into the window. Both sides work at the same time, on a
-// copy each of what they read; only the second writes.
+// copy each of what they read; only the second writes. Nine cycles a packet before, seven after.
 //
 // The row is the low bits of the SPI. Rows are written by the host, word 1 with the valid bit last; after reset all rows
 // are made invalid, a cycle each.
@@ -63,61 +63,86 @@ module sa_in #(
     logic [63:0]       top;
   } row_state_t;
 
-  typedef enum logic [2:0] {Wipe, Idle, Read, Bottom, Infer, Compare, Decide, Answer} state_e;
+  typedef enum logic [3:0] {Wipe, Idle, Aim, Fetch, Read, Bottom, Infer, Compare, Decide, Answer} state_e;
   state_e state_q;
-  typedef enum logic [2:0] {BackIdle, BackRead, BackHold, BackCompare, BackStore} back_e;
+  typedef enum logic [2:0] {BackIdle, BackAim, BackFetch, BackRead, BackHold, BackCompare, BackStore} back_e;
   back_e back_q;
+  typedef enum logic [2:0] {SnapNone, SnapAim, SnapRead, SnapTake, SnapDone} snap_e;
+  snap_e snap_q;
 
-  addr_t wipe_q, cfg_addr, row_addr, back_addr;
-  logic cfg_write, store;
-  assign cfg_addr    = cfg_row_i[AddrWidth-1:0];
-  assign row_addr    = ask_i.spi[AddrWidth-1:0];
-  assign cfg_ready_o = state_q != Wipe && !store;
-  assign cfg_write   = cfg_valid_i && cfg_ready_o;
-  assign ready_o     = state_q == Idle;
-  assign valid_o     = state_q == Answer;
+  addr_t wipe_q, read_addr_q, back_addr_q;
+  open_ask_t ask_q;
+  row_t back_row_number_q;
+  logic cfg_write, store, read;
+  assign snap_ready_o = snap_q == SnapDone;
+  assign ready_o      = state_q == Idle;
+  assign valid_o      = state_q == Answer;
+  assign cfg_ready_o  = !(state_q inside {Wipe, Fetch}) && !(back_q inside {BackFetch, BackStore});
+  assign cfg_write    = cfg_valid_i && cfg_ready_o;
 
-  // The host's words.
+  // What is to be written, a cycle before it is: the memories are many, and the ways to them long. Nothing is read in the
+  // cycle in which something is written: Fetch, BackFetch and SnapRead wait for what came in the cycle before.
+  logic write_q, write_limit_q, write_state_q;
+  logic [Words-1:0] write_word_q;
+  addr_t write_addr_q;
+  logic [31:0] write_data_q, low_q;  // low_q: the low half of what is committed with the high one
+  row_state_t stored, write_row_q;
+  assign read = state_q == Fetch && !write_q;
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      write_q       <= 1'b0;
+      write_word_q  <= '0;
+      write_limit_q <= 1'b0;
+      write_state_q <= 1'b0;
+    end else begin
+      write_q <= cfg_write || store;
+      for (int unsigned w = 0; w < Words; w++) write_word_q[w] <= cfg_write && cfg_word_i == 6'(w);
+      if (state_q == Wipe) write_word_q[1] <= 1'b1;
+      write_limit_q <= cfg_write && cfg_word_i == 6'd3;
+      write_state_q <= store || (cfg_write && cfg_word_i == 6'd5);
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    write_data_q <= state_q == Wipe ? '0 : cfg_data_i;
+    write_addr_q <= cfg_row_i[AddrWidth-1:0];
+    if (state_q == Wipe) write_addr_q <= wipe_q;
+    else if (back_q == BackStore) write_addr_q <= back_row_number_q[AddrWidth-1:0];
+    write_row_q  <= back_q == BackStore ? stored : '{seen: 64'd1, bytes: '0, top: {cfg_data_i, low_q}};
+    if (cfg_write) low_q <= cfg_data_i;
+  end
+
+  // The host's words. A register lies behind the memory's own, whose delay is long.
   logic [31:0] word_q[Words];
-  logic [31:0] low_q;
   for (genvar w = 0; w < Words; w++) begin : g_word
+    (* no_rw_check *)
     logic [31:0] mem[Rows];
     logic [31:0] read_q;
-    logic write;
-    assign word_q[w] = read_q;
-    assign write = (cfg_write && cfg_word_i == 6'(w)) || (state_q == Wipe && w == 1);
     always_ff @(posedge clk_i) begin
-      if (write) mem[state_q == Wipe ? wipe_q : cfg_addr] <= state_q == Wipe ? '0 : cfg_data_i;
-      if (state_q == Idle) read_q <= mem[row_addr];
+      if (write_word_q[w]) mem[write_addr_q] <= write_data_q;
+      if (read) read_q <= mem[read_addr_q];
+      word_q[w] <= read_q;
     end
   end
 
   // What packets change: a copy for each side.
-  row_state_t front_mem[Rows], back_mem[Rows];
-  row_state_t front_q, back_row_q, stored;
-  addr_t store_addr;
-  logic store_any;
-  typedef enum logic [1:0] {SnapNone, SnapAim, SnapTake, SnapDone} snap_e;
-  snap_e snap_q;
-  row_t back_row_number_q;
-
-  assign snap_ready_o = snap_q == SnapDone;
-  assign store_any    = store || (cfg_write && cfg_word_i == 6'd5);
-  assign store_addr   = store ? back_row_number_q[AddrWidth-1:0] : cfg_addr;
-  assign back_addr    = commit_valid_i ? commit_row_i[AddrWidth-1:0] : snap_row_i[AddrWidth-1:0];
+  (* no_rw_check *)
+  row_state_t front_mem[Rows];
+  (* no_rw_check *)
+  row_state_t back_mem[Rows];
+  row_state_t front_q, back_row_q;
   always_ff @(posedge clk_i) begin
-    if (store_any) begin
-      front_mem[store_addr] <= stored;
-      back_mem[store_addr]  <= stored;
+    if (write_state_q) begin
+      front_mem[write_addr_q] <= write_row_q;
+      back_mem[write_addr_q]  <= write_row_q;
     end
-    if (state_q == Idle) front_q <= front_mem[row_addr];
-    if (back_q == BackIdle) back_row_q <= back_mem[back_addr];
-    if (cfg_write) low_q <= cfg_data_i;
+    read_addr_q <= ask_q.spi[AddrWidth-1:0];
+    back_addr_q <= back_q == BackIdle ? snap_row_i[AddrWidth-1:0] : back_row_number_q[AddrWidth-1:0];
+    front_q     <= front_mem[read_addr_q];
+    back_row_q  <= back_mem[back_addr_q];
     if (snap_q == SnapTake) snap_o <= back_row_q;
   end
 
   // Before: the SA, the whole number (RFC 4303, A2.2), a first look at the window.
-  open_ask_t ask_q;
   flags_t flags;
   row_state_t held_q;
   logic [63:0] bottom_q, number_q;
@@ -147,7 +172,9 @@ module sa_in #(
           wipe_q <= wipe_q + 1'b1;
           if (wipe_q == '1) state_q <= Idle;
         end
-        Idle: if (valid_i) state_q <= Read;
+        Idle: if (valid_i) state_q <= Aim;
+        Aim: state_q <= Fetch;
+        Fetch: if (read) state_q <= Read;
         Read: state_q <= Bottom;
         Bottom: state_q <= Infer;
         Infer: state_q <= Compare;
@@ -197,10 +224,13 @@ module sa_in #(
   logic [63:0] back_seq_q, after_top;
   logic [15:0] back_bytes_q;
   logic [Window-1:0] after_seen;
-  logic after_fresh, no_check_q;
+  logic after_fresh, no_check_read_q, no_check_q, below_limit_q, reaches_q;
+  (* no_rw_check *)
   logic no_check_mem[Rows];  // of word 1
   row_state_t back_held_q;
-  logic [63:0] limit_mem[Rows], limit_q;
+  (* no_rw_check *)
+  logic [63:0] limit_mem[Rows];
+  logic [63:0] limit_read_q, limit_q, write_limit_data_q, bytes_next_q;
 
   replay_window #(
     .Window(Window)
@@ -217,8 +247,7 @@ module sa_in #(
 
   assign commit_ready_o = back_q == BackIdle;
   assign store          = back_q == BackStore && after_fresh;
-  assign stored         = store ? '{seen: after_seen, bytes: back_held_q.bytes + 64'(back_bytes_q), top: after_top}
-                                : '{seen: 64'd1, bytes: '0, top: {cfg_data_i, low_q}};
+  assign stored         = '{seen: after_seen, bytes: bytes_next_q, top: after_top};
   assign committed_o    = back_q == BackStore;
   assign fresh_o        = after_fresh;
   assign event_row_o    = back_row_number_q;
@@ -231,13 +260,16 @@ module sa_in #(
     end else begin
       unique case (snap_q)
         SnapNone: if (snap_valid_i) snap_q <= SnapAim;
-        SnapAim: if (back_q == BackIdle && !commit_valid_i) snap_q <= SnapTake;
+        SnapAim: if (back_q == BackIdle) snap_q <= SnapRead;
+        SnapRead: snap_q <= write_q ? SnapAim : SnapTake;
         SnapTake: snap_q <= SnapDone;
         default: snap_q <= SnapNone;
       endcase
-      event_valid_o <= store && back_held_q.bytes < limit_q && stored.bytes >= limit_q;
+      event_valid_o <= store && below_limit_q && reaches_q;
       unique case (back_q)
-        BackIdle: if (commit_valid_i) back_q <= BackRead;
+        BackIdle: if (commit_valid_i) back_q <= BackAim;
+        BackAim: back_q <= BackFetch;
+        BackFetch: if (!write_q) back_q <= BackRead;
         BackRead: back_q <= BackHold;
         BackHold: back_q <= BackCompare;
         BackCompare: back_q <= BackStore;
@@ -247,15 +279,25 @@ module sa_in #(
   end
 
   always_ff @(posedge clk_i) begin
-    if (cfg_write && cfg_word_i == 6'd1) no_check_mem[cfg_addr] <= cfg_data_i[8];
-    if (cfg_write && cfg_word_i == 6'd3) limit_mem[cfg_addr] <= {cfg_data_i, low_q};
+    write_limit_data_q <= {cfg_data_i, low_q};
+    if (write_word_q[1]) no_check_mem[write_addr_q] <= write_data_q[8];
+    if (write_limit_q) limit_mem[write_addr_q] <= write_limit_data_q;
+    no_check_read_q <= no_check_mem[back_addr_q];
+    limit_read_q    <= limit_mem[back_addr_q];
     if (back_q == BackIdle) begin
-      no_check_q        <= no_check_mem[commit_row_i[AddrWidth-1:0]];
-      limit_q           <= limit_mem[commit_row_i[AddrWidth-1:0]];
       back_row_number_q <= commit_row_i;
       back_seq_q        <= commit_seq_i;
       back_bytes_q      <= commit_bytes_i;
     end
-    if (back_q == BackRead) back_held_q <= back_row_q;
+    if (back_q == BackRead) begin
+      back_held_q <= back_row_q;
+      no_check_q  <= no_check_read_q;
+      limit_q     <= limit_read_q;
+    end
+    if (back_q == BackHold) begin
+      below_limit_q <= back_held_q.bytes < limit_q;
+      bytes_next_q  <= back_held_q.bytes + 64'(back_bytes_q);
+    end
+    if (back_q == BackCompare) reaches_q <= bytes_next_q >= limit_q;
   end
 endmodule
