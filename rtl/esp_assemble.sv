@@ -292,14 +292,21 @@ module esp_assemble #(
   end
 
   always_ff @(posedge clk_i) begin
-    if (start) begin
+    if (start) row_q <= around.row;
+    // What the next packet begins with, whether it starts now or later.
+    if (part_q == Wait || part_q == Flush) begin
       header_q      <= header;
       header_left_q <= header_words - 5'd4;
       header_now_q  <= 3'd4;
       tag_q         <= tag_i.icv;
-      row_q         <= around.row;
-      carried_q     <= '0;
-      carry_q       <= '0;
+    end else if (part_q == Header && move) begin
+      header_q      <= {header_q[11:0], 128'b0};
+      header_left_q <= header_left_q > 5'd4 ? header_left_q - 5'd4 : '0;
+      header_now_q  <= header_left_q > 5'd4 ? 3'd4 : header_left_q[2:0];
+    end
+    if (part_q == Wait || (part_q == Flush && move)) begin
+      carried_q <= '0;
+      carry_q   <= '0;
     end else if (move && in_valid) begin
       // Words behind those that count are taken away before they are carried.
       carried_q <= sum_words_there[1:0];
@@ -307,11 +314,6 @@ module esp_assemble #(
         carry_q <= joined[223:128] & ~('1 << {sum_words_there[1:0], 5'b0});
       end else begin
         carry_q <= joined[95:0] & ~('1 << {sum_words_there[1:0], 5'b0});
-      end
-      if (part_q == Header) begin
-        header_q      <= {header_q[11:0], 128'b0};
-        header_left_q <= header_left_q > 5'd4 ? header_left_q - 5'd4 : '0;
-        header_now_q  <= header_left_q > 5'd4 ? 3'd4 : header_left_q[2:0];
       end
     end
     if (move) begin

@@ -1,8 +1,8 @@
 // The policy: entries that match ternary, the first of them counts. One lookup a cycle, the answer after eight.
 //
 // The key is cut into pieces, and each addresses a memory whose words have one bit an entry: whether the entry takes that
-// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (522 cycles with
-// pieces of 9 bits, 26 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
+// piece. Their AND is the entries that match. To write an entry is to walk all words of every memory (523 cycles with
+// pieces of 9 bits, 27 with 4); lookups wait for that, so that a packet meets the old entry or the new one. Entries have no
 // content after reset. Pieces of 9 bits fill block RAMs, those of 4 or 5 the RAMs that LUTs make.
 //
 // The memories are many and lie far apart: the walk goes from one group of them to the next, a cycle later in each.
@@ -44,8 +44,8 @@ module policy #(
   // Of each group: the word that is to be read, its way to the one that is written, and the entry.
   logic [Groups-1:0] reading_q;
   logic [Groups-1:0][Piece-1:0] walk_q;
-  logic [Groups-1:0][2:0][Piece-1:0] behind_q;
-  logic [Groups-1:0][2:0] behind_valid_q;
+  logic [Groups-1:0][3:0][Piece-1:0] behind_q;
+  logic [Groups-1:0][3:0] behind_valid_q;
   entries_t [Groups-1:0] one_hot_q;
   logic [IndexWidth-1:0] row_q;
   entries_t valid_q;
@@ -69,7 +69,7 @@ module policy #(
     one_hot_q <= {one_hot_q[Groups-2:0], entries_t'(1) << row_q};
     walk_q[Groups-1:1] <= walk_q[Groups-2:0];
     walk_q[0] <= commit_q ? '0 : walk_q[0] + 1'b1;
-    for (int unsigned g = 0; g < Groups; g++) behind_q[g] <= {behind_q[g][1:0], walk_q[g]};
+    for (int unsigned g = 0; g < Groups; g++) behind_q[g] <= {behind_q[g][2:0], walk_q[g]};
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -83,8 +83,8 @@ module policy #(
     end else begin
       commit_q <= cfg_valid_i && cfg_ready_o && cfg_word_i == 6'd21 && cfg_row_i < 10'(Entries);
       reading_q[Groups-1:1] <= reading_q[Groups-2:0];
-      for (int unsigned g = 0; g < Groups; g++) behind_valid_q[g] <= {behind_valid_q[g][1:0], reading_q[g]};
-      walked_q <= behind_valid_q[Groups-1][2] && behind_q[Groups-1][2] == '1;
+      for (int unsigned g = 0; g < Groups; g++) behind_valid_q[g] <= {behind_valid_q[g][2:0], reading_q[g]};
+      walked_q <= behind_valid_q[Groups-1][3] && behind_q[Groups-1][3] == '1;
       if (commit_q) begin
         if (!write_q) valid_q[row_q] <= 1'b0;
         walking_q    <= write_q;
@@ -123,15 +123,14 @@ module policy #(
     entries_t mem[1 << Piece];
     logic [Piece-1:0] address_q;
     logic matching_q;
-    entries_t read_q;
+    entries_t read_q, written_q;
     always_ff @(posedge clk_i) begin
       address_q  <= reading_q[Group] ? walk_q[Group] : key_pieces[p];
       read_q     <= mem[address_q];
       word_q[p]  <= read_q;
       matching_q <= ((behind_q[Group][1] ^ value_pieces[p]) & care_pieces[p]) == '0;
-      if (behind_valid_q[Group][2]) begin
-        mem[behind_q[Group][2]] <= (word_q[p] & ~one_hot_q[Group]) | (one_hot_q[Group] & {Entries{matching_q}});
-      end
+      written_q  <= (word_q[p] & ~one_hot_q[Group]) | (one_hot_q[Group] & {Entries{matching_q}});
+      if (behind_valid_q[Group][3]) mem[behind_q[Group][3]] <= written_q;
     end
   end
 

