@@ -7,7 +7,7 @@
 //
 // Configuration, write-only: cfg_addr_i = {table, row, word}. Table 10 is the policy: row = {Pearson hash of the
 // selectors, way}, words 0 to 3 the selectors as pearson_policy hashes them, LSW first; word 4 {valid[12], action[11:10],
-// SAD row[9:0]} writes the entry. Table 11 is the SAD, see sad_access.
+// SAD row[9:0]} writes the entry. Table 11 is the SAD, see sad_access. Both are emptied after reset; writes wait for that.
 module esp_sections
   import sections_pkg::*;
 #(
@@ -67,6 +67,7 @@ module esp_sections
   // Entries: whole frames, with their lengths.
   logic [Ports-1:0] in_valid, in_ready, in_bad;
   beat_t [Ports-1:0] in_beat;
+  word_t [Ports-1:0] in_word;
   frame_head_t [Ports-1:0] in_user;
   for (genvar p = 0; p < Ports; p++) begin : gen_entry
     logic entry_valid, take_ready, first, last;
@@ -98,6 +99,7 @@ module esp_sections
     assign in_bad[p]       = entry_valid && take_ready && entry_error != DropNone;
     assign in_beat[p].last = last;
     assign in_beat[p].keep = last && bytes[3:0] != '0 ? 16'hffff >> (5'd16 - 5'(bytes[3:0])) : '1;
+    assign in_word[p]      = to_word(in_beat[p]);
     assign in_user[p]      = '{port: port_t'(p), bytes: bytes};
     logic unused;
     assign unused = first;
@@ -106,6 +108,7 @@ module esp_sections
   // The policy section. Its units are all of one type.
   logic [Policies-1:0] policy_valid, policy_ready, policy_out_valid, policy_out_ready, policy_turn, policy_taken;
   beat_t [Policies-1:0] policy_beat, policy_out_beat;
+  word_t [Policies-1:0] policy_word, policy_out_word;
   frame_head_t [Policies-1:0] policy_user;
   policy_head_t [Policies-1:0] policy_out_user;
   logic [Policies-1:0][TypeWidth-1:0] policy_out_type;
@@ -115,20 +118,21 @@ module esp_sections
   logic [Ports-1:0] unused_registered;
 
   packet_switch #(
-    .Inputs(Ports), .Outputs(Policies), .Types(1), .UserWidth($bits(frame_head_t)), .InDepth(16), .InFrames(InFrames)
+    .Inputs(Ports), .Outputs(Policies), .Types(1), .BeatWidth($bits(word_t)),
+    .UserWidth($bits(frame_head_t)), .InDepth(16), .InFrames(InFrames)
   ) u_policy_switch (
     .clk_i,
     .rst_ni,
     .s_valid_i     (in_valid),
     .s_ready_o     (in_ready),
-    .s_beat_i      (in_beat),
+    .s_beat_i      (in_word),
     .s_user_i      (in_user),
     .s_type_i      ('0),
     .s_turn_i      ('1),
     .s_registered_o(unused_registered),
     .m_valid_o     (policy_valid),
     .m_ready_i     (policy_ready),
-    .m_beat_o      (policy_beat),
+    .m_beat_o      (policy_word),
     .m_user_o      (policy_user),
     .m_busy_i      ('0),
     .m_type_i      ('0),
@@ -154,10 +158,15 @@ module esp_sections
   logic [9:0] write_row_q;
   logic [103:0] write_selector_q;
   policy_t write_entry_q;
-  assign cfg_ready_o = cfg_addr_i[19:16] != SadTable || sad_cfg_ready;
+  logic [Policies-1:0] table_ready;
+  always_comb begin
+    cfg_ready_o = 1'b1;
+    if (cfg_addr_i[19:16] == SadTable) cfg_ready_o = sad_cfg_ready;
+    if (cfg_addr_i[19:16] == PolicyTable) cfg_ready_o = &table_ready;
+  end
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) write_q <= 1'b0;
-    else write_q <= cfg_valid_i && cfg_addr_i[19:16] == PolicyTable && cfg_addr_i[5:0] == 6'd4;
+    else write_q <= cfg_valid_i && cfg_ready_o && cfg_addr_i[19:16] == PolicyTable && cfg_addr_i[5:0] == 6'd4;
   end
   always_ff @(posedge clk_i) begin
     if (cfg_valid_i && cfg_addr_i[19:16] == PolicyTable) begin
@@ -187,17 +196,21 @@ module esp_sections
       .m_ready_i     (policy_out_ready[u]),
       .m_beat_o      (policy_out_beat[u]),
       .m_user_o      (policy_out_user[u]),
+      .write_ready_o (table_ready[u]),
       .write_i       (write_q),
       .write_bucket_i(write_row_q[9:2]),
       .write_way_i   (write_row_q[1:0]),
       .write_entry_i (write_entry_q)
     );
     assign policy_out_type[u] = policy_out_user[u].sad;
+    assign policy_beat[u]     = to_beat(policy_word[u]);
+    assign policy_out_word[u] = to_word(policy_out_beat[u]);
   end
 
   // The SAD section.
   logic [SadWays-1:0] sad_valid, sad_ready, sad_out_valid, sad_out_ready, sad_turn, sad_taken;
   beat_t [SadWays-1:0] sad_beat, sad_out_beat;
+  word_t [SadWays-1:0] sad_word, sad_out_word;
   policy_head_t [SadWays-1:0] sad_user;
   sad_head_t [SadWays-1:0] sad_out_user;
   logic [SadWays-1:0][TypeWidth-1:0] sad_type, sad_out_type;
@@ -205,21 +218,21 @@ module esp_sections
   logic [index_width(SadWays)-1:0] sad_sent_unit;
 
   packet_switch #(
-    .Inputs(Policies), .Outputs(SadWays), .Types(Types), .UserWidth($bits(policy_head_t)), .InDepth(InDepth),
-    .InFrames(InFrames)
+    .Inputs(Policies), .Outputs(SadWays), .Types(Types), .BeatWidth($bits(word_t)),
+    .UserWidth($bits(policy_head_t)), .InDepth(InDepth), .InFrames(InFrames)
   ) u_sad_switch (
     .clk_i,
     .rst_ni,
     .s_valid_i     (policy_out_valid),
     .s_ready_o     (policy_out_ready),
-    .s_beat_i      (policy_out_beat),
+    .s_beat_i      (policy_out_word),
     .s_user_i      (policy_out_user),
     .s_type_i      (policy_out_type),
     .s_turn_i      (policy_turn),
     .s_registered_o(policy_taken),
     .m_valid_o     (sad_valid),
     .m_ready_i     (sad_ready),
-    .m_beat_o      (sad_beat),
+    .m_beat_o      (sad_word),
     .m_user_o      (sad_user),
     .m_busy_i      ('0),
     .m_type_i      (sad_type),
@@ -263,6 +276,10 @@ module esp_sections
     .clk_sad_i,
     .rst_sad_ni
   );
+  for (genvar u = 0; u < SadWays; u++) begin : gen_sad_word
+    assign sad_beat[u]     = to_beat(sad_word[u]);
+    assign sad_out_word[u] = to_word(sad_out_beat[u]);
+  end
   for (genvar u = 0; u < Sads; u++) begin : gen_sad
     section_sad u_unit (
       .clk_i,
@@ -299,6 +316,7 @@ module esp_sections
   // The encapsulation section.
   logic [EncapWays-1:0] encap_valid, encap_ready, encap_out_valid, encap_out_ready, encap_turn, encap_taken;
   beat_t [EncapWays-1:0] encap_beat, encap_out_beat;
+  word_t [EncapWays-1:0] encap_word, encap_out_word;
   sad_head_t [EncapWays-1:0] encap_user;
   encap_head_t [EncapWays-1:0] encap_out_user;
   logic [EncapWays-1:0][TypeWidth-1:0] encap_type, encap_out_type;
@@ -306,21 +324,21 @@ module esp_sections
   logic [index_width(EncapWays)-1:0] encap_sent_unit;
 
   packet_switch #(
-    .Inputs(SadWays), .Outputs(EncapWays), .Types(Types), .UserWidth($bits(sad_head_t)), .InDepth(InDepth),
-    .InFrames(InFrames)
+    .Inputs(SadWays), .Outputs(EncapWays), .Types(Types), .BeatWidth($bits(word_t)),
+    .UserWidth($bits(sad_head_t)), .InDepth(InDepth), .InFrames(InFrames)
   ) u_encap_switch (
     .clk_i,
     .rst_ni,
     .s_valid_i     (sad_out_valid),
     .s_ready_o     (sad_out_ready),
-    .s_beat_i      (sad_out_beat),
+    .s_beat_i      (sad_out_word),
     .s_user_i      (sad_out_user),
     .s_type_i      (sad_out_type),
     .s_turn_i      (sad_turn),
     .s_registered_o(sad_taken),
     .m_valid_o     (encap_valid),
     .m_ready_i     (encap_ready),
-    .m_beat_o      (encap_beat),
+    .m_beat_o      (encap_word),
     .m_user_o      (encap_user),
     .m_busy_i      ('0),
     .m_type_i      (encap_type),
@@ -342,6 +360,8 @@ module esp_sections
     .taken_i     (encap_taken)
   );
   for (genvar u = 0; u < EncapWays; u++) begin : gen_encap
+    assign encap_beat[u]     = to_beat(encap_word[u]);
+    assign encap_out_word[u] = to_word(encap_out_beat[u]);
     if (u < Encaps) begin : gen_unit
       section_encap u_unit (
         .clk_i,
@@ -374,6 +394,7 @@ module esp_sections
   // The ciphering section.
   logic [CipherWays-1:0] cipher_valid, cipher_ready, cipher_out_valid, cipher_out_ready, cipher_turn, cipher_taken;
   beat_t [CipherWays-1:0] cipher_beat, cipher_out_beat;
+  word_t [CipherWays-1:0] cipher_word, cipher_out_word;
   encap_head_t [CipherWays-1:0] cipher_user;
   cipher_head_t [CipherWays-1:0] cipher_out_user;
   logic [CipherWays-1:0][TypeWidth-1:0] cipher_type, cipher_out_type;
@@ -381,21 +402,21 @@ module esp_sections
   logic [index_width(CipherWays)-1:0] cipher_sent_unit;
 
   packet_switch #(
-    .Inputs(EncapWays), .Outputs(CipherWays), .Types(Types), .UserWidth($bits(encap_head_t)), .InDepth(InDepth),
-    .InFrames(InFrames), .OutDepth(UnitDepth)
+    .Inputs(EncapWays), .Outputs(CipherWays), .Types(Types), .BeatWidth($bits(word_t)),
+    .UserWidth($bits(encap_head_t)), .InDepth(InDepth), .InFrames(InFrames), .OutDepth(UnitDepth), .OutRegister(1'b1)
   ) u_cipher_switch (
     .clk_i,
     .rst_ni,
     .s_valid_i     (encap_out_valid),
     .s_ready_o     (encap_out_ready),
-    .s_beat_i      (encap_out_beat),
+    .s_beat_i      (encap_out_word),
     .s_user_i      (encap_out_user),
     .s_type_i      (encap_out_type),
     .s_turn_i      (encap_turn),
     .s_registered_o(encap_taken),
     .m_valid_o     (cipher_valid),
     .m_ready_i     (cipher_ready),
-    .m_beat_o      (cipher_beat),
+    .m_beat_o      (cipher_word),
     .m_user_o      (cipher_user),
     .m_busy_i      ('0),
     .m_type_i      (cipher_type),
@@ -417,6 +438,8 @@ module esp_sections
     .taken_i     (cipher_taken)
   );
   for (genvar u = 0; u < CipherWays; u++) begin : gen_cipher
+    assign cipher_beat[u]     = to_beat(cipher_word[u]);
+    assign cipher_out_word[u] = to_word(cipher_out_beat[u]);
     if (u < Aes + AesPriority) begin : gen_aes
       section_aes u_unit (
         .clk_i,
@@ -462,6 +485,7 @@ module esp_sections
   // The HMAC section.
   logic [HmacWays-1:0] hmac_valid, hmac_ready, hmac_out_valid, hmac_out_ready, hmac_turn, hmac_taken;
   beat_t [HmacWays-1:0] hmac_beat, hmac_out_beat;
+  word_t [HmacWays-1:0] hmac_word, hmac_out_word;
   cipher_head_t [HmacWays-1:0] hmac_user;
   auth_head_t [HmacWays-1:0] hmac_out_user;
   logic [HmacWays-1:0][TypeWidth-1:0] hmac_type;
@@ -470,21 +494,21 @@ module esp_sections
   logic [index_width(HmacWays)-1:0] hmac_sent_unit;
 
   packet_switch #(
-    .Inputs(CipherWays), .Outputs(HmacWays), .Types(Types), .UserWidth($bits(cipher_head_t)), .InDepth(InDepth),
-    .InFrames(InFrames), .OutDepth(UnitDepth)
+    .Inputs(CipherWays), .Outputs(HmacWays), .Types(Types), .BeatWidth($bits(word_t)),
+    .UserWidth($bits(cipher_head_t)), .InDepth(InDepth), .InFrames(InFrames), .OutDepth(UnitDepth), .OutRegister(1'b1)
   ) u_hmac_switch (
     .clk_i,
     .rst_ni,
     .s_valid_i     (cipher_out_valid),
     .s_ready_o     (cipher_out_ready),
-    .s_beat_i      (cipher_out_beat),
+    .s_beat_i      (cipher_out_word),
     .s_user_i      (cipher_out_user),
     .s_type_i      (cipher_out_type),
     .s_turn_i      (cipher_turn),
     .s_registered_o(cipher_taken),
     .m_valid_o     (hmac_valid),
     .m_ready_i     (hmac_ready),
-    .m_beat_o      (hmac_beat),
+    .m_beat_o      (hmac_word),
     .m_user_o      (hmac_user),
     .m_busy_i      ('0),
     .m_type_i      (hmac_type),
@@ -506,6 +530,8 @@ module esp_sections
     .taken_i     (hmac_taken)
   );
   for (genvar u = 0; u < HmacWays; u++) begin : gen_hmac
+    assign hmac_beat[u]     = to_beat(hmac_word[u]);
+    assign hmac_out_word[u] = to_word(hmac_out_beat[u]);
     if (u < Hmacs) begin : gen_unit
       section_auth u_unit (
         .clk_i,
@@ -533,27 +559,28 @@ module esp_sections
   // Exits: a packet goes to the one of its port once it is there as a whole, so that none waits for slow hashing.
   logic [Ports-1:0] exit_valid, exit_ready;
   beat_t [Ports-1:0] exit_beat;
+  word_t [Ports-1:0] exit_word;
   auth_head_t [Ports-1:0] exit_user;
   logic [Ports-1:0][PortTypeWidth-1:0] exit_type;
   logic unused_exit_sent;
   logic [index_width(Ports)-1:0] unused_exit_unit;
 
   packet_switch #(
-    .Inputs(HmacWays), .Outputs(Ports), .Types(Ports), .UserWidth($bits(auth_head_t)), .InDepth(ExitDepth),
-    .InFrames(InFrames), .OutFrames(2), .StoreForward(1'b1)
+    .Inputs(HmacWays), .Outputs(Ports), .Types(Ports), .BeatWidth($bits(word_t)),
+    .UserWidth($bits(auth_head_t)), .InDepth(ExitDepth), .InFrames(InFrames), .OutFrames(2), .StoreForward(1'b1)
   ) u_exit_switch (
     .clk_i,
     .rst_ni,
     .s_valid_i     (hmac_out_valid),
     .s_ready_o     (hmac_out_ready),
-    .s_beat_i      (hmac_out_beat),
+    .s_beat_i      (hmac_out_word),
     .s_user_i      (hmac_out_user),
     .s_type_i      (hmac_out_type),
     .s_turn_i      (hmac_turn),
     .s_registered_o(hmac_taken),
     .m_valid_o     (exit_valid),
     .m_ready_i     (exit_ready),
-    .m_beat_o      (exit_beat),
+    .m_beat_o      (exit_word),
     .m_user_o      (exit_user),
     .m_busy_i      ('0),
     .m_type_i      (exit_type),
@@ -575,6 +602,7 @@ module esp_sections
       .m_ready_i(m_axis_tready_i[p]),
       .m_beat_o (beat)
     );
+    assign exit_beat[p] = to_beat(exit_word[p]);
     assign exit_type[p] = PortTypeWidth'(p);
     assign {m_axis_tdata_o[p], m_axis_tkeep_o[p], m_axis_tlast_o[p]} = beat;
   end

@@ -17,6 +17,7 @@ module packet_switch #(
   parameter  int unsigned InFrames     = 8,     // packets, a power of two
   parameter  int unsigned OutDepth     = 16,
   parameter  int unsigned OutFrames    = 1,     // 1 or 2; a second packet may follow while the first is inside
+  parameter  bit          OutRegister  = 1'b0,  // behind an output's memory: a packet stays a cycle longer
   parameter  bit          StoreForward = 1'b0,
   localparam int unsigned InWidth      = Inputs > 1 ? $clog2(Inputs) : 1,
   localparam int unsigned OutWidth     = Outputs > 1 ? $clog2(Outputs) : 1,
@@ -99,7 +100,7 @@ module packet_switch #(
     logic first_q, announced_q, take, announce, known;
     logic [TypeWidth-1:0] type_q, type_now;
     logic [InnerTypeWidth-1:0] type_inner;
-    logic [$clog2(InDepth+2)-1:0] data_count;
+    logic [$clog2(InDepth+3)-1:0] data_count;
     logic [$clog2(InFrames+1)-1:0] user_count, type_count;
 
     assign s_ready_o[i] = data_ready && (!first_q || user_ready);
@@ -125,7 +126,8 @@ module packet_switch #(
 
     stream_fifo #(
       .Width(BeatWidth),
-      .Depth(InDepth)
+      .Depth(InDepth),
+      .Extra(1'b1)
     ) u_data (
       .clk_i,
       .rst_ni,
@@ -176,7 +178,7 @@ module packet_switch #(
   for (genvar m = 0; m < Outputs; m++) begin : gen_output
     logic first_q, put, user_ready, user_valid;
     logic [BeatWidth-1:0] beat;
-    logic [$clog2(OutDepth+2)-1:0] data_count;
+    logic [$clog2(OutDepth+(OutRegister?3:2))-1:0] data_count;
     logic [1:0] user_count;
     assign out_type[m] = InnerTypeWidth'(m_type_i[m]);
     assign out_busy[m] = m_busy_i[m];
@@ -191,7 +193,8 @@ module packet_switch #(
 
     stream_fifo #(
       .Width(BeatWidth),
-      .Depth(OutDepth)
+      .Depth(OutDepth),
+      .Extra(OutRegister)
     ) u_data (
       .clk_i,
       .rst_ni,
@@ -203,7 +206,7 @@ module packet_switch #(
       .data_o (m_beat_o[m]),
       .count_o(data_count)
     );
-    // Its data come a cycle earlier than those of u_data.
+    // Its data come earlier than those of u_data.
     small_fifo #(
       .Width(UserWidth),
       .Depth(2)

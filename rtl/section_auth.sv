@@ -80,18 +80,20 @@ module section_auth
   );
 
   logic held_valid, held_ready;
-  beat_t held;
+  word_t held;
+  beat_t held_beat;
   port_t port;
   logic [5:0] unused_count;
+  assign held_beat = to_beat(held);
   stream_fifo #(
-    .Width($bits(beat_t) + $bits(port_t)),
+    .Width($bits(word_t) + $bits(port_t)),
     .Depth(32)
   ) u_store (
     .clk_i,
     .rst_ni,
     .valid_i(take),
     .ready_o(store_ready),
-    .data_i ({s_user_i.port, s_beat_i}),
+    .data_i ({s_user_i.port, to_word(s_beat_i)}),
     .valid_o(held_valid),
     .ready_i(held_ready),
     .data_o ({port, held}),
@@ -100,24 +102,24 @@ module section_auth
 
   // Out: the last beat waits for the ICV; what does not fit behind it is a beat of its own.
   logic [95:0] icv_bytes;
-  logic [4:0] used;
+  logic [2:0] used;  // words of the beat, 1 to 4
   logic extra_q, over;
   logic [127:0] extra_data;
   logic [15:0] extra_keep;
   always_comb for (int unsigned i = 0; i < 12; i++) icv_bytes[8*i+:8] = icv[159-8*i-:8];
-  assign used = 5'($countones(held.keep));
-  assign over = used > 5'd4;
-  // Shifts by whole words: a packet's length is a multiple of 4 bytes.
-  assign extra_data = 128'(icv_bytes) >> {5'd16 - used, 3'd0};
-  assign extra_keep = 16'h0fff >> (5'd16 - used);
+  // A packet's length is a multiple of 4 bytes.
+  assign used = 3'(held.bytes[3:2]) + 3'd1;
+  assign over = used > 3'd1;
+  assign extra_data = 128'(icv_bytes) >> {3'd4 - used, 5'd0};
+  assign extra_keep = 16'h0fff >> {3'd4 - used, 2'd0};
 
   always_comb begin
-    m_beat_o = held;
+    m_beat_o = held_beat;
     if (extra_q) begin
       m_beat_o = '{data: extra_data, keep: extra_keep, last: 1'b1};
     end else if (held.last) begin
-      m_beat_o.data = (held.data & ~(128'd0 - (128'd1 << {used, 3'd0}))) | (128'(icv_bytes) << {used, 3'd0});
-      m_beat_o.keep = held.keep | 16'(17'h00fff << used);
+      m_beat_o.data = (held.data & ~(128'd0 - (128'd1 << {used, 5'd0}))) | (128'(icv_bytes) << {used, 5'd0});
+      m_beat_o.keep = held_beat.keep | 16'(17'h00fff << {used, 2'd0});
       m_beat_o.last = !over;
     end
   end

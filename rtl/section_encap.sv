@@ -21,25 +21,32 @@ module section_encap
   localparam logic [7:0] Version4 = 8'h45, HopLimit = 8'd64, Esp = 8'd50, Ipv4 = 8'd4;
   localparam logic [15:0] IcvBytes = 16'd12, OuterBytes = 16'd28;
 
-  typedef enum logic [2:0] {Prepare, Lead0, Lead1, Nonce, Body, Extra} state_e;
+  typedef enum logic [2:0] {Prepare, Sum, Check, Lead0, Lead1, Nonce, Body, Extra} state_e;
   state_e state_q;
   logic first_q;  // of the inner packet's beats
 
-  logic [15:0] bytes, body_bytes, total;
-  logic [3:0] padding;
-  logic aes, des, extra;
-  logic [4:0] used;  // bytes of the inner packet in its last beat, 1 to 16
-  logic [5:0] tail;  // and with padding and trailer behind
-  assign bytes      = s_user_i.bytes;
-  assign aes        = s_user_i.sa.cipher == UnitMain || s_user_i.sa.cipher == UnitPriority;
-  assign des        = s_user_i.sa.cipher == UnitDes;
+  // Of the packet that waits or goes, from Sum on.
+  logic [15:0] bytes, total_q;
+  logic [3:0] padding, padding_q;
+  logic aes, des, aes_q, extra;
+  logic [4:0] used, used_q;  // bytes of the inner packet in its last beat, 1 to 16
+  logic [5:0] tail_q;        // and with padding and trailer behind
+  assign bytes   = s_user_i.bytes;
+  assign aes     = s_user_i.sa.cipher == UnitMain || s_user_i.sa.cipher == UnitPriority;
+  assign des     = s_user_i.sa.cipher == UnitDes;
   // To a multiple of the cipher's block; without a cipher to one of 4.
-  assign padding    = (4'd14 - bytes[3:0]) & (aes ? 4'd15 : des ? 4'd7 : 4'd3);
-  assign body_bytes = bytes + 16'(padding) + 16'd2;
-  assign total      = OuterBytes + (aes ? 16'd16 : 16'd0) + body_bytes + IcvBytes;
-  assign used       = bytes[3:0] == '0 ? 5'd16 : 5'(bytes[3:0]);
-  assign tail       = 6'(used) + 6'(padding) + 6'd2;
-  assign extra      = tail > 6'd16;
+  assign padding = (4'd14 - bytes[3:0]) & (aes ? 4'd15 : des ? 4'd7 : 4'd3);
+  assign used    = bytes[3:0] == '0 ? 5'd16 : 5'(bytes[3:0]);
+  assign extra   = tail_q > 6'd16;
+  always_ff @(posedge clk_i) begin
+    if (state_q == Prepare) begin
+      padding_q <= padding;
+      aes_q     <= aes;
+      used_q    <= used;
+      tail_q    <= 6'(used) + 6'(padding) + 6'd2;
+      total_q   <= bytes + (OuterBytes + IcvBytes + 16'd2 + (aes ? 16'd16 : 16'd0)) + 16'(padding);
+    end
+  end
 
   // What follows the inner packet: 1, 2, 3, ..., how many they are, and the next header (RFC 4303, 2.4 to 2.6).
   function automatic logic [7:0] trailer(logic [4:0] i, logic [3:0] count);
@@ -51,19 +58,25 @@ module section_encap
 
   // The outer header: DSCP, ECN and DF are the inner packet's (RFC 4301, 5.1.2.1; RFC 6040).
   logic [127:0] inner;
-  logic [15:0] id, flags, checksum_q, inner_inverse, inner_sum, inner_checksum;
-  logic [19:0] sum;
+  logic [15:0] id, flags, checksum_q, inner_inverse, inner_sum, inner_checksum_q;
+  logic [3:0][16:0] pairs_q;
+  logic [19:0] sum_q;
   assign inner = s_beat_i.data;
   assign id    = s_user_i.sa.sequence_number[15:0];
   assign flags = {1'b0, inner[54], 14'd0};
-  assign sum   = 20'({Version4, inner[15:8]}) + 20'(total) + 20'(id) + 20'(flags) + 20'({HopLimit, Esp}) +
-                 20'(s_user_i.sa.source[31:16]) + 20'(s_user_i.sa.source[15:0]) +
-                 20'(s_user_i.sa.destination[31:16]) + 20'(s_user_i.sa.destination[15:0]);
-  always_ff @(posedge clk_i) checksum_q <= ~fold(sum);
   // The inner header's checksum with the TTL one less (RFC 1624, equation 3).
   assign inner_inverse  = ~swap16(inner[95:80]);
   assign inner_sum      = fold(20'(inner_inverse) + 20'hfeff);
-  assign inner_checksum = ~inner_sum;
+  // Prepare, Sum and Check: a step each. The inner packet's first beat waits meanwhile.
+  always_ff @(posedge clk_i) begin
+    pairs_q[0] <= 17'({Version4, inner[15:8]}) + 17'(id);
+    pairs_q[1] <= 17'(flags) + 17'({HopLimit, Esp});
+    pairs_q[2] <= 17'(s_user_i.sa.source[31:16]) + 17'(s_user_i.sa.source[15:0]);
+    pairs_q[3] <= 17'(s_user_i.sa.destination[31:16]) + 17'(s_user_i.sa.destination[15:0]);
+    sum_q      <= (20'(pairs_q[0]) + 20'(pairs_q[1])) + (20'(pairs_q[2]) + 20'(pairs_q[3])) + 20'(total_q);
+    checksum_q <= ~fold(sum_q);
+    if (state_q == Sum) inner_checksum_q <= ~inner_sum;
+  end
 
   always_comb begin
     m_beat_o      = s_beat_i;
@@ -71,7 +84,7 @@ module section_encap
     m_beat_o.keep = '1;
     unique case (state_q)
       Lead0: m_beat_o.data = {
-          swap16(checksum_q), Esp, HopLimit, swap16(flags), swap16(id), swap16(total), inner[15:8], Version4, 32'd0
+          swap16(checksum_q), Esp, HopLimit, swap16(flags), swap16(id), swap16(total_q), inner[15:8], Version4, 32'd0
         };
       Lead1: m_beat_o.data = {
           swap32(s_user_i.sa.sequence_number), swap32(s_user_i.sa.spi),
@@ -79,26 +92,26 @@ module section_encap
         };
       Nonce: m_beat_o.data = {swap32(s_user_i.sa.sequence_number), 64'd0, swap32(s_user_i.sa.spi)};
       Extra: begin
-        for (int unsigned i = 0; i < 16; i++) m_beat_o.data[8*i+:8] = trailer(5'(i) + 5'd16 - used, padding);
-        m_beat_o.keep = 16'hffff >> (6'd32 - tail);
+        for (int unsigned i = 0; i < 16; i++) m_beat_o.data[8*i+:8] = trailer(5'(i) + 5'd16 - used_q, padding_q);
+        m_beat_o.keep = 16'hffff >> (6'd32 - tail_q);
         m_beat_o.last = 1'b1;
       end
       default: begin
         if (first_q) begin
           m_beat_o.data[71:64] = inner[71:64] - 8'd1;
-          m_beat_o.data[95:80] = swap16(inner_checksum);
+          m_beat_o.data[95:80] = swap16(inner_checksum_q);
         end
         if (s_beat_i.last) begin
           for (int unsigned i = 0; i < 16; i++)
-            if (5'(i) >= used) m_beat_o.data[8*i+:8] = trailer(5'(i) - used, padding);
-          if (!extra) m_beat_o.keep = 16'hffff >> (6'd16 - tail);
+            if (5'(i) >= used_q) m_beat_o.data[8*i+:8] = trailer(5'(i) - used_q, padding_q);
+          if (!extra) m_beat_o.keep = 16'hffff >> (6'd16 - tail_q);
           m_beat_o.last = !extra;
         end
       end
     endcase
   end
 
-  assign m_valid_o = state_q == Extra || (state_q != Prepare && s_valid_i);
+  assign m_valid_o = state_q == Extra || (!(state_q inside {Prepare, Sum, Check}) && s_valid_i);
   // The inner packet's last beat stays until the trailer has gone.
   assign s_ready_o = m_ready_i && (state_q == Extra || (state_q == Body && !(s_beat_i.last && extra)));
   assign m_user_o  = '{
@@ -113,9 +126,11 @@ module section_encap
     end else begin
       if (s_valid_i && s_ready_o) first_q <= s_beat_i.last;
       unique case (state_q)
-        Prepare: if (s_valid_i) state_q <= Lead0;
+        Prepare: if (s_valid_i) state_q <= Sum;
+        Sum: state_q <= Check;
+        Check: state_q <= Lead0;
         Lead0: if (m_ready_i) state_q <= Lead1;
-        Lead1: if (m_ready_i) state_q <= aes ? Nonce : Body;
+        Lead1: if (m_ready_i) state_q <= aes_q ? Nonce : Body;
         Nonce: if (m_ready_i) state_q <= Body;
         Body: if (s_valid_i && m_ready_i && s_beat_i.last) state_q <= extra ? Extra : Prepare;
         default: if (m_ready_i) state_q <= Prepare;

@@ -14,6 +14,7 @@ module section_policy
   input  logic               m_ready_i,
   output esp_pkg::beat_t     m_beat_o,
   output policy_head_t       m_user_o,
+  output logic               write_ready_o,
   input  logic               write_i,
   input  logic [        7:0] write_bucket_i,
   input  logic [        1:0] write_way_i,
@@ -27,7 +28,9 @@ module section_policy
   beat_t first_q, second_q;
   frame_head_t head_q;
   logic malformed_q, sums_q;
-  logic [15:0] sum_q;
+  logic [4:0][16:0] pairs_q;
+  logic [19:0] sum_q;
+  logic [15:0] folded_q;
   policy_t policy;
   action_e action_q;
   row_t row_q;
@@ -43,7 +46,7 @@ module section_policy
   logic [127:0] a;
   logic [63:0] b;
   selector_t selector;
-  logic [19:0] sum;
+  logic [9:0][15:0] word;  // of the header
   logic fragment, has_ports;
   assign a         = first_q.data;
   assign b         = second_q.data[63:0];
@@ -55,8 +58,7 @@ module section_policy
     selector.protocol         = a[79:72];
     selector.source_port      = has_ports && a[79:72] != Icmp ? b[47:32] : '0;
     selector.destination_port = has_ports && a[79:72] != Icmp ? b[63:48] : '0;
-    sum = 20'(swap16(b[15:0])) + 20'(swap16(b[31:16]));
-    for (int unsigned i = 0; i < 8; i++) sum = sum + 20'(swap16(a[16*i+:16]));
+    for (int unsigned i = 0; i < 10; i++) word[i] = i < 8 ? swap16(a[16*i+:16]) : swap16(b[16*(i-8)+:16]);
   end
 
   logic malformed;
@@ -70,6 +72,7 @@ module section_policy
     .selector_i    (selector),
     .done_o        (table_done),
     .policy_o      (policy),
+    .write_ready_o,
     .write_i,
     .write_bucket_i,
     .write_way_i,
@@ -98,11 +101,12 @@ module section_policy
       head_q  <= s_user_i;
     end
     if (get && state_q == Second) second_q <= s_beat_i;
-    if (state_q == Start) begin
-      malformed_q <= malformed;
-      sum_q       <= fold(sum);
-    end
-    sums_q <= sum_q == 16'hffff;
+    if (state_q == Start) malformed_q <= malformed;
+    // The header's sum is there long before the table's answer.
+    for (int unsigned i = 0; i < 5; i++) pairs_q[i] <= 17'(word[2*i]) + 17'(word[2*i+1]);
+    sum_q    <= (20'(pairs_q[0]) + 20'(pairs_q[1])) + (20'(pairs_q[2]) + 20'(pairs_q[3])) + 20'(pairs_q[4]);
+    folded_q <= fold(sum_q);
+    sums_q   <= folded_q == 16'hffff;
     if (table_done) begin
       action_q <= policy.valid ? policy.action : Discard;
       row_q    <= policy.row;

@@ -15,6 +15,29 @@ package sections_pkg;
 
   typedef logic [3:0] port_t;
 
+  // A beat as the switches carry it: four block RAMs wide, where with TKEEP it would be five. Bit 0 says that it is the last.
+  typedef struct packed {
+    logic [127:0] data;
+    logic [3:0]   bytes;  // of a last beat, less one
+    logic         last;
+  } word_t;
+
+  function automatic word_t to_word(esp_pkg::beat_t beat);
+    logic [15:0] keep;
+    keep = beat.keep;
+    // Its ones have no gaps: the highest is looked for by halves.
+    to_word.data     = beat.data;
+    to_word.last     = beat.last;
+    to_word.bytes[3] = keep[8];
+    to_word.bytes[2] = keep[8] ? keep[12] : keep[4];
+    to_word.bytes[1] = keep[{to_word.bytes[3:2], 2'b10}];
+    to_word.bytes[0] = keep[{to_word.bytes[3:1], 1'b1}];
+  endfunction
+
+  function automatic esp_pkg::beat_t to_beat(word_t word);
+    return '{data: word.data, keep: 16'hffff >> (4'd15 - word.bytes), last: word.last};
+  endfunction
+
   // Selectors of an exact match. The first byte that is hashed is the source's first.
   typedef struct packed {
     logic [15:0] destination_port;

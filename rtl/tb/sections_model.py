@@ -1,5 +1,6 @@
 """Gateway 2.0 (esp_sections) from outside: its configuration, its traffic, and what must come out, by other people's crypto."""
 
+import fcntl
 import hmac
 import ipaddress
 import os
@@ -157,16 +158,19 @@ class Simulation:
         name = "sections-" + "-".join(f"{key}{value}" for key, value in sorted(parameters.items()))
         self.build = BUILD / (name if len(name) <= 80 else f"sections-{zlib.crc32(name.encode()):08x}")
         self.build.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [
-                str(RTL / "run"), "verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "-CFLAGS", f"-O1 -DPORTS={self.ports}",
-                "-Wall", "--assert", "--x-initial", "unique", "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"),
-                *map(str, sorted(RTL.glob("*_pkg.sv"))), str(RTL / "esp_sections.sv"), "--top-module", "esp_sections",
-                *(f"-G{key}={value}" for key, value in parameters.items()),
-                str(RTL / "tb" / "esp_sections" / "harness.cpp"), "--Mdir", str(self.build), "-o", "simulation",
-            ],
-            check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        # The workers of pytest-xdist want the same one.
+        with open(self.build / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            subprocess.run(
+                [
+                    str(RTL / "run"), "verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "-CFLAGS", f"-O1 -DPORTS={self.ports}",
+                    "-Wall", "--assert", "--x-initial", "unique", "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"),
+                    *map(str, sorted(RTL.glob("*_pkg.sv"))), str(RTL / "esp_sections.sv"), "--top-module", "esp_sections",
+                    *(f"-G{key}={value}" for key, value in parameters.items()),
+                    str(RTL / "tb" / "esp_sections" / "harness.cpp"), "--Mdir", str(self.build), "-o", "simulation",
+                ],
+                check=True, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
 
     def run(self, script, idle=0, back_pressure=0, seed=1, sad_percent=50):
         """Runs a script (lines for the harness); returns its output as lists of words."""

@@ -161,8 +161,6 @@ static void reset() {
   top->cfg_valid_i = 0;
   for (int i = 0; i < 8; i++) edge();
   top->rst_ni = top->rst_sad_ni = 1;
-  // The tables are emptied.
-  for (int i = 0; i < 300; i++) edge();
   left_count = 0;
 }
 

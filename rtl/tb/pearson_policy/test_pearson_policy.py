@@ -33,7 +33,7 @@ async def look_up(dut, key):
         if dut.done_o.value == 1:
             found = int(dut.policy_o.value)
             await RisingEdge(dut.clk_i)
-            assert cycle == 16
+            assert cycle == 20
             return found >> 116, found >> 114 & 3, found >> 104 & 1023
         await RisingEdge(dut.clk_i)
     raise AssertionError("no answer")

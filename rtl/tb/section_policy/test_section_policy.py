@@ -71,7 +71,7 @@ async def check(dut, packets, idle=0.0, back_pressure=0.0):
 
 async def filled(dut, source):
     table = Table()
-    for _ in range(300):  # the table empties itself after reset
+    while dut.write_ready_o.value == 0:  # the table empties itself after reset
         await RisingEdge(dut.clk_i)
     for flow in range(FLOWS):
         # Later fragments, and ICMP, have ports of 0.
