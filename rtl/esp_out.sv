@@ -66,7 +66,7 @@ module esp_out #(
   // In.
   logic entry_valid, take_valid, take_ready;
   drop_e entry_error;
-  logic [BeatWidth-1:0] take_beats;
+  logic [BeatWidth-1:0] take_beats, frame_beats_q;
   tag_t take_tag, stored_tag, frame_tag;
   logic stored_valid, stored_ready, stored_last, frame_valid, frame_ready, frame_last;
   block_t stored_data, frame_data;
@@ -273,7 +273,7 @@ module esp_out #(
   // The job leaves when the frame does.
   assign take_valid = state_q == Take && (aside_q || !keep_q || job_ready);
   assign job_valid  = state_q == Take && keep_q && !aside_q && take_ready;
-  assign take_beats = keep_q ? BeatWidth'((brief.bytes + 16'd15) >> 4) : '0;
+  assign take_beats = keep_q ? frame_beats_q : '0;
   assign take_tag = '{
       aside: aside_q,
       rest: brief.bytes[3:0],
@@ -303,10 +303,11 @@ module esp_out #(
 
   always_ff @(posedge clk_i) begin
     if (state_q == Look) begin
-      keep_q    <= 1'b0;
-      aside_q   <= 1'b0;
-      to_host_q <= 1'b0;
-      reason_q  <= DropNone;
+      frame_beats_q <= BeatWidth'((brief.bytes + 16'd15) >> 4);
+      keep_q        <= 1'b0;
+      aside_q       <= 1'b0;
+      to_host_q     <= 1'b0;
+      reason_q      <= DropNone;
       if (entry_error != DropNone) begin
         reason_q <= entry_error;
       end else if (brief.malformed) begin

@@ -64,13 +64,14 @@ module frame_fifo #(
   logic [15:0] bytes_q, bytes_d, room_q;  // room: bytes that this frame may still bring
   drop_e error_q, error_d;
   logic put, can_put, full_q, entry_ready, unused_keep;
-  pointer_t stored;
+  pointer_t stored, beats_q, beats_d;  // beats: of this frame
 
   assign stored      = write_q - read_q;
   assign can_put     = entry_ready && !full_q;
   assign ready_o     = !beat_valid_q || can_put;
   assign put         = beat_valid_q && can_put;
   assign bytes_d     = bytes_q + 16'(beat_bytes_q);
+  assign beats_d     = beats_q + 1'b1;
   assign unused_keep = &{1'b0, beat_q.keep};
 
   always_comb begin
@@ -86,6 +87,7 @@ module frame_fifo #(
       start_q <= '0;
       write_q <= '0;
       bytes_q <= '0;
+      beats_q <= '0;
       room_q  <= 16'(MaxBytes);
       error_q <= DropNone;
       full_q  <= 1'b0;
@@ -94,6 +96,7 @@ module frame_fifo #(
       full_q <= stored[AddrWidth] || (put && &stored[AddrWidth-1:0]);
       if (put) begin
         bytes_q <= beat_q.last || error_d != DropNone ? '0 : bytes_d;
+        beats_q <= beat_q.last || error_d != DropNone ? '0 : beats_d;
         room_q  <= beat_q.last || error_d != DropNone ? 16'(MaxBytes) : room_q - 16'(beat_bytes_q);
         error_q <= beat_q.last ? DropNone : error_d;
         write_q <= error_d == DropNone ? write_q + 1'b1 : start_q;
@@ -105,31 +108,31 @@ module frame_fifo #(
   always_ff @(posedge clk_i) if (put) mem[write_q[AddrWidth-1:0]] <= beat_q.data;
 
   logic taken;
+  pointer_t frame_beats;
   logic [$clog2(Frames + 2)-1:0] unused_count;
   stream_fifo #(
-    .Width(16 + $bits(drop_e)),
+    .Width($bits(pointer_t) + 16 + $bits(drop_e)),
     .Depth(Frames)
   ) u_entries (
     .clk_i,
     .rst_ni,
     .valid_i(put && beat_q.last),
     .ready_o(entry_ready),
-    .data_i ({error_d, error_d == DropNone ? bytes_d : 16'd0}),
+    .data_i (error_d == DropNone ? {beats_d, error_d, bytes_d} : {pointer_t'(0), error_d, 16'd0}),
     .valid_o(entry_valid_o),
     .ready_i(taken),
-    .data_o ({entry_error_o, entry_bytes_o}),
+    .data_o ({frame_beats, entry_error_o, entry_bytes_o}),
     .count_o(unused_count)
   );
 
   // Reading: a register behind the memory's, so that its delay is not in the way.
-  pointer_t end_q, left_q, frame_beats;
+  pointer_t end_q, left_q;
   logic fresh_q, get, move;
   logic [TagWidth-1:0] tag_q;
   logic stage_valid_q, stage_first_q, stage_last_q;
   logic [TagWidth-1:0] stage_tag_q;
   block_t stage_data_q;
 
-  assign frame_beats  = pointer_t'((entry_bytes_o + 16'd15) >> 4);
   assign take_ready_o = left_q == '0;
   assign taken        = take_valid_i && take_ready_o;
   assign move         = !valid_o || ready_i;
