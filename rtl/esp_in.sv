@@ -68,19 +68,19 @@ module esp_in #(
     user_t      user;
   } tag_t;
 
-  logic entry_valid, take_valid, take_ready, stored_valid, stored_ready, stored_last, fifo_ready;
-  logic frame_valid, frame_ready, frame_last;
+  logic entry_valid, take_valid, take_ready, frame_valid, frame_ready, frame_last, fifo_ready;
   drop_e entry_error;
   logic [BeatWidth-1:0] take_first, take_beats;
-  tag_t take_tag, stored_tag, frame_tag;
-  block_t stored_data, frame_data;
+  tag_t take_tag, frame_tag;
+  block_t frame_data;
   assign ready_o = fifo_ready && enable_i;
 
   frame_fifo #(
     .Beats(Beats),
     .MaxBytes(MaxBytes),
     .Frames(Frames),
-    .TagWidth($bits(tag_t))
+    .TagWidth($bits(tag_t)),
+    .Slice(1'b1)
   ) u_frames (
     .clk_i,
     .rst_ni,
@@ -95,25 +95,12 @@ module esp_in #(
     .take_first_i(take_first),
     .take_beats_i(take_beats),
     .take_tag_i(take_tag),
-    .valid_o(stored_valid),
-    .ready_i(stored_ready),
-    .data_o(stored_data),
-    .first_o(),
-    .last_o(stored_last),
-    .tag_o(stored_tag)
-  );
-  stream_slice #(
-    .Width($bits(block_t) + 1 + $bits(tag_t)),
-    .OutputRegister(1'b1)
-  ) u_frame_slice (
-    .clk_i,
-    .rst_ni,
-    .valid_i(stored_valid),
-    .ready_o(stored_ready),
-    .data_i ({stored_data, stored_last, stored_tag}),
     .valid_o(frame_valid),
     .ready_i(frame_ready),
-    .data_o ({frame_data, frame_last, frame_tag})
+    .data_o(frame_data),
+    .first_o(),
+    .last_o(frame_last),
+    .tag_o(frame_tag)
   );
 
   logic parse_done;
@@ -304,12 +291,6 @@ module esp_in #(
   // The oldest frame's, from its first cycle on.
   logic [15:0] end_word_q;  // behind the ICV
   logic [BeatWidth-1:0] frame_beats_q;
-  always_ff @(posedge clk_i) begin
-    if (state_q == Look) begin
-      end_word_q    <= 16'(brief.start) + 16'(brief.body >> 2) + 16'd4;
-      frame_beats_q <= BeatWidth'((brief.bytes + 16'd15) >> 4);
-    end
-  end
   assign take_valid = state_q == Take && (aside_q || !keep_q || job_ready);
   assign job_valid  = state_q == Take && keep_q && !aside_q && take_ready;
   assign take_first = aside_q ? '0 : BeatWidth'(brief.start >> 2);
@@ -356,10 +337,12 @@ module esp_in #(
 
   always_ff @(posedge clk_i) begin
     if (state_q == Look) begin
-      keep_q    <= 1'b0;
-      aside_q   <= 1'b1;
-      to_host_q <= 1'b0;
-      reason_q  <= DropNone;
+      end_word_q    <= 16'(brief.start) + 16'(brief.body >> 2) + 16'd4;
+      frame_beats_q <= BeatWidth'((brief.bytes + 16'd15) >> 4);
+      keep_q        <= 1'b0;
+      aside_q       <= 1'b1;
+      to_host_q     <= 1'b0;
+      reason_q      <= DropNone;
       if (entry_error != DropNone) begin
         reason_q <= entry_error;
       end else begin

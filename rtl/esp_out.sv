@@ -67,9 +67,9 @@ module esp_out #(
   logic entry_valid, take_valid, take_ready;
   drop_e entry_error;
   logic [BeatWidth-1:0] take_beats, frame_beats_q;
-  tag_t take_tag, stored_tag, frame_tag;
-  logic stored_valid, stored_ready, stored_last, frame_valid, frame_ready, frame_last;
-  block_t stored_data, frame_data;
+  tag_t take_tag, frame_tag;
+  logic frame_valid, frame_ready, frame_last;
+  block_t frame_data;
   logic fifo_ready, taken_in;
   assign ready_o  = fifo_ready && enable_i;
   assign taken_in = valid_i && ready_o;
@@ -78,7 +78,8 @@ module esp_out #(
     .Beats(Beats),
     .MaxBytes(MaxBytes),
     .Frames(Frames),
-    .TagWidth($bits(tag_t))
+    .TagWidth($bits(tag_t)),
+    .Slice(1'b1)
   ) u_frames (
     .clk_i,
     .rst_ni,
@@ -93,25 +94,12 @@ module esp_out #(
     .take_first_i('0),
     .take_beats_i(take_beats),
     .take_tag_i(take_tag),
-    .valid_o(stored_valid),
-    .ready_i(stored_ready),
-    .data_o(stored_data),
-    .first_o(),
-    .last_o(stored_last),
-    .tag_o(stored_tag)
-  );
-  stream_slice #(
-    .Width($bits(block_t) + 1 + $bits(tag_t)),
-    .OutputRegister(1'b1)
-  ) u_frame_slice (
-    .clk_i,
-    .rst_ni,
-    .valid_i(stored_valid),
-    .ready_o(stored_ready),
-    .data_i ({stored_data, stored_last, stored_tag}),
     .valid_o(frame_valid),
     .ready_i(frame_ready),
-    .data_o ({frame_data, frame_last, frame_tag})
+    .data_o(frame_data),
+    .first_o(),
+    .last_o(frame_last),
+    .tag_o(frame_tag)
   );
 
   logic parse_done;

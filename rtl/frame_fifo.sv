@@ -8,6 +8,7 @@ module frame_fifo #(
   parameter int unsigned MaxBytes = 2048,  // of a frame, less than the memory holds
   parameter int unsigned Frames   = 16,    // entries, a power of two
   parameter int unsigned TagWidth = 1,
+  parameter bit          Slice    = 1'b0,  // behind the output, a cycle later: ready_i goes no further than that
   localparam int unsigned BeatWidth = $clog2(Beats) + 1
 ) (
   input  logic                clk_i,
@@ -131,11 +132,13 @@ module frame_fifo #(
   logic [TagWidth-1:0] tag_q;
   logic stage_valid_q, stage_first_q, stage_last_q;
   logic [TagWidth-1:0] stage_tag_q;
-  block_t stage_data_q;
+  block_t stage_data_q, out_data_q;
+  logic out_valid_q, out_ready, out_first_q, out_last_q;
+  logic [TagWidth-1:0] out_tag_q;
 
   assign take_ready_o = left_q == '0;
   assign taken        = take_valid_i && take_ready_o;
-  assign move         = !valid_o || ready_i;
+  assign move         = !out_valid_q || out_ready;
   assign get          = left_q != '0 && (!stage_valid_q || move);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -143,7 +146,7 @@ module frame_fifo #(
       read_q        <= '0;
       left_q        <= '0;
       stage_valid_q <= 1'b0;
-      valid_o       <= 1'b0;
+      out_valid_q   <= 1'b0;
     end else begin
       if (taken) begin
         left_q <= take_beats_i;
@@ -153,7 +156,7 @@ module frame_fifo #(
         read_q <= left_q == pointer_t'(1) ? end_q : read_q + 1'b1;
       end
       stage_valid_q <= get || (stage_valid_q && !move);
-      valid_o       <= stage_valid_q || (valid_o && !ready_i);
+      out_valid_q   <= stage_valid_q || (out_valid_q && !out_ready);
     end
   end
 
@@ -170,10 +173,30 @@ module frame_fifo #(
       stage_tag_q   <= tag_q;
     end
     if (move) begin
-      data_o  <= stage_data_q;
-      first_o <= stage_first_q;
-      last_o  <= stage_last_q;
-      tag_o   <= stage_tag_q;
+      out_data_q  <= stage_data_q;
+      out_first_q <= stage_first_q;
+      out_last_q  <= stage_last_q;
+      out_tag_q   <= stage_tag_q;
     end
+  end
+
+  if (Slice) begin : g_slice
+    stream_slice #(
+      .Width($bits(block_t) + 2 + TagWidth),
+      .OutputRegister(1'b1)
+    ) u_slice (
+      .clk_i,
+      .rst_ni,
+      .valid_i(out_valid_q),
+      .ready_o(out_ready),
+      .data_i ({out_data_q, out_first_q, out_last_q, out_tag_q}),
+      .valid_o,
+      .ready_i,
+      .data_o ({data_o, first_o, last_o, tag_o})
+    );
+  end else begin : g_plain
+    assign out_ready = ready_i;
+    assign valid_o   = out_valid_q;
+    assign {data_o, first_o, last_o, tag_o} = {out_data_q, out_first_q, out_last_q, out_tag_q};
   end
 endmodule
