@@ -4,6 +4,7 @@
 
 A shell (rtl/syn/shell_*.sv) puts registers around the module and brings it down to four pins; where there is none for a
 module, one is made. The netlist is placed and routed as LFE5U-85F at speed grade 6 and as LFE5UM5G-85F at grade 8, for each seed.
+Routes are added to the day's record where it is of the same commit, parameters and cells.
 """
 
 import argparse
@@ -194,17 +195,33 @@ def main():
         if not options.no_record:
             file.write_text(json.dumps(record, indent=2) + "\n")
         return
-    wanted = [(grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")]
+    if not options.no_record and file.exists():
+        earlier = json.loads(file.read_text())
+        if all(earlier[key] == record[key] for key in ("commit", "top", "parameters")) and earlier["synthesis"]["cells"] == cells:
+            record["routed"] = earlier["routed"]
+    done = {(entry["part"], entry["placer"], entry["seed"]) for entry in record["routed"]}
+    wanted = [
+        (grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")
+        if (PARTS[grade], options.placer, int(seed)) not in done
+    ]
     # One of these on a machine.
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        failed = []
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for result in pool.map(lambda each: place_and_route(netlist, options.placer, *each, work), wanted):
-                record["routed"].append(result)
-                print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**result), flush=True)
-                # What is done is kept, should the next take too long.
+            routes = [pool.submit(place_and_route, netlist, options.placer, *each, work) for each in wanted]
+            for route in concurrent.futures.as_completed(routes):
+                if route.exception():
+                    failed.append(str(route.exception()))
+                    continue
+                record["routed"].append(route.result())
+                record["routed"].sort(key=lambda entry: (entry["part"], entry["placer"], entry["seed"]))
+                print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**route.result()), flush=True)
+                # What is done is kept, should the next take too long or fail.
                 if not options.no_record:
                     file.write_text(json.dumps(record, indent=2) + "\n")
+    if failed:
+        sys.exit("\n".join(failed))
     if not options.no_record:
         print(f"written: {file.relative_to(ROOT)}")
 
