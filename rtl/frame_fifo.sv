@@ -128,7 +128,7 @@ module frame_fifo #(
 
   // Reading: a register behind the memory's, so that its delay is not in the way.
   pointer_t end_q, left_q;
-  logic fresh_q, get, move;
+  logic fresh_q, drop_q, get, move;
   logic [TagWidth-1:0] tag_q;
   logic stage_valid_q, stage_first_q, stage_last_q;
   logic [TagWidth-1:0] stage_tag_q;
@@ -136,7 +136,7 @@ module frame_fifo #(
   logic out_valid_q, out_ready, out_first_q, out_last_q;
   logic [TagWidth-1:0] out_tag_q;
 
-  assign take_ready_o = left_q == '0;
+  assign take_ready_o = left_q == '0 && !drop_q;
   assign taken        = take_valid_i && take_ready_o;
   assign move         = !out_valid_q || out_ready;
   assign get          = left_q != '0 && (!stage_valid_q || move);
@@ -145,12 +145,18 @@ module frame_fifo #(
     if (!rst_ni) begin
       read_q        <= '0;
       left_q        <= '0;
+      drop_q        <= 1'b0;
       stage_valid_q <= 1'b0;
       out_valid_q   <= 1'b0;
     end else begin
       if (taken) begin
         left_q <= take_beats_i;
-        read_q <= read_q + (take_beats_i == '0 ? frame_beats : take_first_i);
+        drop_q <= take_beats_i == '0;
+        read_q <= read_q + take_first_i;
+      end else if (drop_q) begin
+        // In a cycle of its own, so that the sum need not wait for what was decided.
+        drop_q <= 1'b0;
+        read_q <= end_q;
       end else if (get) begin
         left_q <= left_q - 1'b1;
         read_q <= left_q == pointer_t'(1) ? end_q : read_q + 1'b1;
