@@ -257,6 +257,7 @@ module esp_sections
   logic [Sads-1:0] request, grant, answer;
   logic [Sads-1:0][esp_pkg::RowWidth-1:0] request_row;
   sa_t sa;
+  logic [127:0] sa_words;
   sad_access #(
     .Units(Sads),
     .Rows (Rows)
@@ -268,6 +269,7 @@ module esp_sections
     .grant_o    (grant),
     .answer_o   (answer),
     .sa_o       (sa),
+    .words_o    (sa_words),
     .cfg_valid_i(cfg_valid_i && cfg_addr_i[19:16] == SadTable),
     .cfg_ready_o(sad_cfg_ready),
     .cfg_row_i  (cfg_addr_i[15:6]),
@@ -296,7 +298,8 @@ module esp_sections
       .row_o    (request_row[u]),
       .grant_i  (grant[u]),
       .answer_i (answer[u]),
-      .sa_i     (sa)
+      .sa_i     (sa),
+      .words_i  (sa_words)
     );
     assign sad_type[u]     = UnitMain;
     assign sad_out_type[u] = sad_out_user[u].sa.encap;
@@ -473,9 +476,7 @@ module esp_sections
       assign cipher_ready[u]     = cipher_out_ready[u];
       assign cipher_out_beat[u]  = cipher_beat[u];
       assign cipher_type[u]      = UnitPass;
-      assign cipher_out_user[u]  = '{
-              port: cipher_user[u].port, auth: cipher_user[u].auth, states: cipher_user[u].states
-          };
+      assign cipher_out_user[u]  = '{port: cipher_user[u].port, auth: cipher_user[u].auth};
       logic unused;
       assign unused = &{cipher_user[u]};
     end

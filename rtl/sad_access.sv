@@ -1,8 +1,8 @@
 // The SAD of Gateway 2.0 in a clock domain of its own, and the arbiter that lets the units of the SAD section at it.
 //
-// A unit asks for a row and is told the SA with the sequence number that its packet gets. Requests go round robin into a
-// FIFO to the SAD's clock; an answer carries the unit's number back. Rows are written word by word, never read by the
-// outside. After reset the SAD is emptied first.
+// A unit asks for a row and is told the SA with the sequence number that its packet gets, in SaBeats beats as they go in
+// front of the packet. Requests go round robin into a FIFO to the SAD's clock; an answer carries the unit's number back.
+// Rows are written word by word, never read by the outside. After reset the SAD is emptied first.
 //
 // Words of a row, 32 bits, numbers as such, keys and states with their first byte in [31:24]:
 //   0      SPI
@@ -23,8 +23,9 @@ module sad_access
   input  logic [Units-1:0]               request_i,    // until granted, the row with it
   input  logic [Units-1:0][RowWidth-1:0] row_i,
   output logic [Units-1:0]               grant_o,
-  output logic [Units-1:0]               answer_o,
+  output logic [Units-1:0]               answer_o,     // a beat of its answer; it must take it
   output sa_t                            sa_o,
+  output logic [127:0]                   words_o,
   input  logic                           cfg_valid_i,
   output logic                           cfg_ready_o,
   input  logic [RowWidth-1:0]            cfg_row_i,
@@ -34,12 +35,20 @@ module sad_access
   input  logic                           rst_sad_ni
 );
   localparam int unsigned AddrWidth = $clog2(Rows);
-  localparam int unsigned Words = 22;
+  localparam int unsigned IndexWidth = 3;  // of a beat in a row
+  localparam logic [5:0] Words = 6'd22;
   localparam logic [5:0] SequenceWord = 6'd22, WipeWord = 6'd63;
+
+  typedef struct packed {
+    logic [UnitWidth-1:0] unit;
+    sa_t sa;
+    logic [127:0] words;
+  } answer_t;
+  answer_t answer, put_q;
 
   // The units' side.
   logic ask_ready, answer_valid;
-  logic [UnitWidth-1:0] index, answer_unit;
+  logic [UnitWidth-1:0] index;
   logic [Units-1:0] granted;
   rr_arbiter #(
     .Width(Units)
@@ -52,16 +61,14 @@ module sad_access
     .index_o(index)
   );
   assign grant_o = ask_ready ? granted : '0;
-  always_comb for (int unsigned u = 0; u < Units; u++) answer_o[u] = answer_valid && answer_unit == UnitWidth'(u);
+  always_comb for (int unsigned u = 0; u < Units; u++) answer_o[u] = answer_valid && answer.unit == UnitWidth'(u);
 
-  // Across. A unit has one request at a time, so answers always find room.
-  logic sad_ask_valid, sad_ask, sad_answer_valid, sad_answer_ready, sad_cfg_valid, sad_cfg;
+  // Across. A unit has one request at a time, so that it always has room for its answer.
+  logic sad_ask_valid, sad_ask, put_valid_q, put_ready, sad_cfg_valid, sad_cfg;
   logic [UnitWidth-1:0] sad_unit;
   logic [RowWidth-1:0] sad_row, sad_cfg_row;
   logic [5:0] sad_cfg_word;
   logic [31:0] sad_cfg_data;
-  logic [UnitWidth-1:0] unit_q;
-  sa_t found;
   async_fifo #(
     .Width(UnitWidth + RowWidth),
     .Depth(2 ** $clog2(Units > 4 ? Units : 4))
@@ -78,20 +85,22 @@ module sad_access
     .get_data_o ({sad_unit, sad_row})
   );
   async_fifo #(
-    .Width(UnitWidth + $bits(sa_t)),
-    .Depth(4)
+    .Width($bits(answer_t)),
+    .Depth(16)
   ) u_answer (
     .put_clk_i  (clk_sad_i),
     .put_rst_ni (rst_sad_ni),
-    .put_valid_i(sad_answer_valid),
-    .put_ready_o(sad_answer_ready),
-    .put_data_i ({unit_q, found}),
+    .put_valid_i(put_valid_q),
+    .put_ready_o(put_ready),
+    .put_data_i (put_q),
     .get_clk_i  (clk_i),
     .get_rst_ni (rst_ni),
     .get_valid_o(answer_valid),
     .get_ready_i(1'b1),
-    .get_data_o ({answer_unit, sa_o})
+    .get_data_o (answer)
   );
+  assign sa_o    = answer.sa;
+  assign words_o = answer.words;
   async_fifo #(
     .Width(RowWidth + 38),
     .Depth(4)
@@ -108,78 +117,130 @@ module sad_access
     .get_data_o ({sad_cfg_row, sad_cfg_word, sad_cfg_data})
   );
 
-  // The SAD's side: a request is read, then answered while its sequence number is written back.
-  typedef enum logic [1:0] {Wipe, Idle, Read, Answer} state_e;
+  // The SAD's side. What is done to memory is registered first: in Idle a write or a request is taken, in Read the row's
+  // beats are read one after another.
+  typedef enum logic [1:0] {Wipe, Idle, Read} state_e;
   state_e state_q;
-  logic [AddrWidth-1:0] address_q, address;
-  logic [Words-1:0][31:0] row_q;
-  logic [31:0] sequence_q;
-  logic sequence_write;
-  logic [31:0] sequence_data;
-  logic good, wipe;
+  logic [AddrWidth-1:0] row_q;
+  logic [IndexWidth-1:0] index_q;
+  logic [UnitWidth-1:0] unit_q;
+  logic all_q;  // rows are wiped
+  logic write_q, move, wipe;
+  logic [5:0] word_q;
+  logic [31:0] data_q;
 
-  assign sad_cfg          = state_q == Idle;
-  assign sad_ask          = state_q == Idle && !sad_cfg_valid;
-  assign sad_answer_valid = state_q == Answer;
-  assign wipe             = state_q == Wipe || (sad_cfg && sad_cfg_valid && sad_cfg_word == WipeWord);
-  assign address          = state_q == Idle ? AddrWidth'(sad_cfg_valid ? sad_cfg_row : sad_row) : address_q;
+  assign sad_cfg = state_q == Idle;
+  assign sad_ask = state_q == Idle && !sad_cfg_valid;
+  assign wipe    = state_q == Wipe;
+  assign move    = !put_valid_q || put_ready;
 
   always_ff @(posedge clk_sad_i or negedge rst_sad_ni) begin
     if (!rst_sad_ni) begin
-      state_q   <= Wipe;
-      address_q <= '0;
+      state_q <= Wipe;
+      all_q   <= 1'b1;
+      row_q   <= '0;
+      index_q <= '0;
+      write_q <= 1'b0;
     end else begin
+      write_q <= sad_cfg && sad_cfg_valid && sad_cfg_word != WipeWord;
       unique case (state_q)
         Wipe: begin
-          address_q <= address_q + 1'b1;
-          if (&address_q) state_q <= Idle;
+          {row_q, index_q} <= {row_q, index_q} + 1'b1;
+          if (&index_q && (&row_q || !all_q)) begin
+            state_q <= Idle;
+            all_q   <= 1'b0;
+          end
         end
-        Idle: if (sad_ask && sad_ask_valid) begin
-          state_q   <= Read;
-          address_q <= address;
+        Idle: begin
+          row_q   <= AddrWidth'(sad_cfg_valid ? sad_cfg_row : sad_row);
+          index_q <= '0;
+          if (sad_cfg_valid) begin
+            if (sad_cfg_word == WipeWord) state_q <= Wipe;
+            else index_q <= IndexWidth'(sad_cfg_word >> 2);
+          end else if (sad_ask_valid) begin
+            state_q <= Read;
+          end
         end
-        Read: state_q <= Answer;
-        default: if (sad_answer_ready) state_q <= Idle;
+        default: if (move) begin
+          index_q <= index_q + 1'b1;
+          if (index_q == IndexWidth'(SaBeats - 1)) state_q <= Idle;
+        end
       endcase
     end
   end
-  always_ff @(posedge clk_sad_i) if (state_q == Idle) unit_q <= sad_unit;
+  always_ff @(posedge clk_sad_i) begin
+    if (state_q == Idle) unit_q <= sad_unit;
+    word_q <= sad_cfg_word;
+    data_q <= sad_cfg_data;
+  end
 
-  for (genvar w = 0; w < Words; w++) begin : gen_word
-    logic [31:0] mem[Rows];
+  // A beat's way: out of memory, a register behind it, the FIFO's register, where the sequence number stands instead of
+  // word 1. That is written back while the row's last beats are read.
+  logic read, stored_valid_q, stored_first_q, held_valid_q, held_first_q, put_first_q, good, good_q;
+  logic [3:0][31:0] stored, held_q;
+  logic [UnitWidth-1:0] stored_unit_q, held_unit_q;
+  logic [31:0] sequence_stored, sequence_held_q, sequence_next;
+  sa_t found;
+  assign read = state_q == Read && move;
+
+  always_ff @(posedge clk_sad_i or negedge rst_sad_ni) begin
+    if (!rst_sad_ni) begin
+      stored_valid_q <= 1'b0;
+      held_valid_q   <= 1'b0;
+      put_valid_q    <= 1'b0;
+    end else if (move) begin
+      stored_valid_q <= read;
+      held_valid_q   <= stored_valid_q;
+      put_valid_q    <= held_valid_q;
+    end
+  end
+  always_ff @(posedge clk_sad_i) begin
+    if (move) begin
+      stored_first_q  <= index_q == '0;
+      stored_unit_q   <= unit_q;
+      held_first_q    <= stored_first_q;
+      held_unit_q     <= stored_unit_q;
+      held_q          <= stored;
+      sequence_held_q <= sequence_stored;
+      put_first_q     <= held_first_q;
+      put_q.unit      <= held_unit_q;
+      put_q.words     <= held_q;
+      if (held_first_q) begin
+        put_q.words[63:32] <= sequence_next;
+        put_q.sa           <= found;
+        good_q             <= good;
+      end
+    end
+  end
+
+  for (genvar b = 0; b < 4; b++) begin : gen_bank
+    (* no_rw_check *)
+    logic [31:0] mem[Rows*2**IndexWidth];
     always_ff @(posedge clk_sad_i) begin
-      if (wipe || (sad_cfg && sad_cfg_valid && sad_cfg_word == 6'(w))) mem[address] <= wipe ? '0 : sad_cfg_data;
-      row_q[w] <= mem[address];
+      if (wipe || (write_q && word_q < Words && word_q[1:0] == 2'(b))) mem[{row_q, index_q}] <= wipe ? '0 : data_q;
+      if (read) stored[b] <= mem[{row_q, index_q}];
     end
   end
 
   // Without an HMAC it is no SA that may be used (RFC 8221, 4), nor with its numbers used up (RFC 4303, 3.3.3).
+  (* no_rw_check *)
   logic [31:0] sequence_mem[Rows];
-  assign good           = row_q[1][0] && row_q[1][10:8] != UnitPass && sequence_q != '1;
-  assign sequence_write = wipe || (sad_cfg && sad_cfg_valid && sad_cfg_word == SequenceWord) ||
-                          (state_q == Answer && sad_answer_ready && good);
-  assign sequence_data  = wipe ? '0 : state_q == Answer ? sequence_q + 1'b1 : sad_cfg_data;
+  logic take_number;
+  assign good          = held_q[1][0] && unit_e'(held_q[1][10:8]) != UnitPass && sequence_held_q != '1;
+  assign sequence_next = sequence_held_q + 1'b1;
+  assign take_number   = put_valid_q && put_first_q && put_ready && good_q;
   always_ff @(posedge clk_sad_i) begin
-    if (sequence_write) sequence_mem[address] <= sequence_data;
-    sequence_q <= sequence_mem[address];
+    if (wipe || take_number || (write_q && word_q == SequenceWord)) begin
+      sequence_mem[row_q] <= wipe ? '0 : take_number ? put_q.words[63:32] : data_q;
+    end
+    if (read && index_q == '0) sequence_stored <= sequence_mem[row_q];
   end
 
-  always_comb begin
-    found.encap           = good ? UnitMain : UnitNobody;
-    found.cipher          = unit_e'(row_q[1][6:4]);
-    found.auth            = unit_e'(row_q[1][10:8]);
-    found.wide            = row_q[1][1];
-    found.spi             = row_q[0];
-    found.sequence_number = sequence_q + 1'b1;
-    found.source          = row_q[2];
-    found.destination     = row_q[3];
-    for (int unsigned i = 0; i < 8; i++) found.key[255-32*i-:32] = row_q[4+i];
-    for (int unsigned i = 0; i < 5; i++) begin
-      found.states.inner[159-32*i-:32] = row_q[12+i];
-      found.states.outer[159-32*i-:32] = row_q[17+i];
-    end
-  end
+  assign found = '{
+          encap: good ? UnitMain : UnitNobody, cipher: unit_e'(held_q[1][6:4]), auth: unit_e'(held_q[1][10:8]),
+          wide: held_q[1][1]
+      };
 
   logic unused;
-  assign unused = &{row_q[1][31:11], row_q[1][7], row_q[1][3:2], sad_row, sad_cfg_row};
+  assign unused = &{sad_row, sad_cfg_row};
 endmodule

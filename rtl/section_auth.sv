@@ -18,9 +18,11 @@ module section_auth
 );
   import esp_pkg::*;
 
-  // In: each beat goes to the FIFO and, shifted by half a beat, to the hash.
-  typedef enum logic [1:0] {Begin, Second, Rest, Flush} state_e;
+  // In: the states' beats are taken; each one behind goes to the FIFO and, shifted by half a beat, to the hash.
+  typedef enum logic [2:0] {States, Begin, Second, Rest, Flush} state_e;
   state_e state_q;
+  logic [1:0] left_q;  // of the states' beats, less one
+  logic [128*StateBeats-1:0] states_q;
   logic [63:0] half_q;
   logic [7:0] half_keep_q;
   logic cmd_ready, msg_valid, msg_ready, store_ready, wide_end, take;
@@ -37,23 +39,27 @@ module section_auth
   logic start, hash_ready;
   assign start      = state_q == Begin;
   assign hash_ready = start ? cmd_ready : state_q == Second || msg_ready;
-  assign s_ready_o  = state_q != Flush && store_ready && hash_ready;
-  assign take       = s_valid_i && s_ready_o;
+  assign s_ready_o  = state_q == States || (state_q != Flush && store_ready && hash_ready);
+  assign take       = s_valid_i && s_ready_o && state_q != States;
   assign msg_valid  = state_q == Flush || (state_q == Rest && s_valid_i && store_ready);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      state_q <= Begin;
+      state_q <= States;
+      left_q  <= 2'(StateBeats - 1);
     end else begin
+      if (state_q == States && s_valid_i) left_q <= left_q == '0 ? 2'(StateBeats - 1) : left_q - 1'b1;
       unique case (state_q)
+        States: if (s_valid_i && left_q == '0) state_q <= Begin;
         Begin: if (take) state_q <= Second;
         Second: if (take) state_q <= Rest;
-        Rest: if (take && s_beat_i.last) state_q <= wide_end ? Flush : Begin;
-        default: if (msg_ready) state_q <= Begin;
+        Rest: if (take && s_beat_i.last) state_q <= wide_end ? Flush : States;
+        default: if (msg_ready) state_q <= States;
       endcase
     end
   end
   always_ff @(posedge clk_i) begin
+    if (state_q == States && s_valid_i) states_q <= {states_q[128*(StateBeats-1)-1:0], in_order(s_beat_i.data)};
     if (take) begin
       half_q      <= s_beat_i.data[127:64];
       half_keep_q <= s_beat_i.keep[15:8];
@@ -69,8 +75,8 @@ module section_auth
     .rst_ni,
     .cmd_valid_i(start && s_valid_i && store_ready),
     .cmd_ready_o(cmd_ready),
-    .inner_i    (s_user_i.states.inner),
-    .outer_i    (s_user_i.states.outer),
+    .inner_i    (states_q[128*StateBeats-1-:160]),
+    .outer_i    (states_q[128*StateBeats-161-:160]),
     .msg_valid_i(msg_valid),
     .msg_ready_o(msg_ready),
     .msg_i      (msg),
@@ -134,5 +140,5 @@ module section_auth
   end
 
   logic unused;
-  assign unused = &{s_user_i.auth, icv[63:0]};
+  assign unused = &{s_user_i.auth, icv[63:0], states_q[63:0]};
 endmodule

@@ -19,35 +19,39 @@ module section_des
   import esp_pkg::*;
   localparam int unsigned CountWidth = $clog2(OutDepth + 2);
 
-  // Every beat goes the same way, so that they keep their order; those of the lead wait in a FIFO beside the pipelines.
-  // The pipelines never stop: a beat is taken when there is room for it behind them.
-  logic [1:0] lead_q;
-  logic take, out_take;
+  // The key is taken. Every beat behind it goes the same way, so that they keep their order; those in front of the body
+  // wait in a FIFO beside the pipelines. These never stop: a beat is taken when there is room for it behind them.
+  localparam int unsigned Ahead = KeyBeats + StateBeats + LeadBeats;
+  logic [2:0] ahead_q;  // of the beats in front of the body
+  logic [63:0] key_q;
+  logic key, take, out_take;
   logic [CountWidth-1:0] room_q;
+  assign key       = ahead_q > 3'(Ahead - KeyBeats);
   assign s_ready_o = room_q != '0;
-  assign take      = s_valid_i && s_ready_o;
+  assign take      = s_valid_i && s_ready_o && !key;
   assign out_take  = m_valid_o && m_ready_i;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      lead_q <= 2'(LeadBeats);
-      room_q <= CountWidth'(OutDepth);
+      ahead_q <= 3'(Ahead);
+      room_q  <= CountWidth'(OutDepth);
     end else begin
-      if (take) lead_q <= s_beat_i.last ? 2'(LeadBeats) : lead_q - 2'(lead_q != '0);
+      if (s_valid_i && s_ready_o) ahead_q <= s_beat_i.last ? 3'(Ahead) : ahead_q - 3'(ahead_q != '0);
       room_q <= room_q + CountWidth'(out_take) - CountWidth'(take);
     end
   end
+  always_ff @(posedge clk_i) if (ahead_q == 3'(Ahead)) key_q <= {s_beat_i.data[31:0], s_beat_i.data[63:32]};
 
-  // Beside: what each beat is, and the lead's data.
+  // Beside: what each beat is, and the data of those in front.
   typedef struct packed {
     cipher_head_t head;
     logic lead;
-    beat_t beat;
+    word_t word;
   } beside_t;
   beside_t beside, beside_in;
-  assign beside_in.head = '{port: s_user_i.port, auth: s_user_i.auth, states: s_user_i.states};
-  assign beside_in.lead = lead_q != '0;
-  assign beside_in.beat = s_beat_i;
+  assign beside_in.head = '{port: s_user_i.port, auth: s_user_i.auth};
+  assign beside_in.lead = ahead_q != '0;
+  assign beside_in.word = to_word(s_beat_i);
 
   logic beside_valid, beside_ready, unused_ready;
   logic [CountWidth-1:0] unused_beside;
@@ -73,8 +77,8 @@ module section_des
     des_core u_des (
       .clk_i,
       .rst_ni,
-      .valid_i  (take && lead_q == '0),
-      .key_i    (s_user_i.key[255:192]),
+      .valid_i  (take && ahead_q == '0),
+      .key_i    (key_q),
       .data_i   (in_block[64*i+:64]),
       .valid_o  (out_valid[i]),
       .data_o   (out_block[64*i+:64])
@@ -104,10 +108,10 @@ module section_des
   assign done_ready   = out_take && !beside.lead;
   assign m_user_o     = beside.head;
   always_comb begin
-    m_beat_o = beside.beat;
+    m_beat_o = to_beat(beside.word);
     if (!beside.lead) m_beat_o.data = from_block(done_block);
   end
 
   logic unused;
-  assign unused = &{s_user_i.cipher, s_user_i.wide, s_user_i.key[191:0], out_valid[1]};
+  assign unused = &{s_user_i.cipher, s_user_i.wide, out_valid[1]};
 endmodule

@@ -1,5 +1,5 @@
-// What the sections of Gateway 2.0 agree on: the internal header that travels with a packet on TUSER, and loses in each
-// section what was needed there.
+// What the sections of Gateway 2.0 agree on: the internal header that travels with a packet, on TUSER and in beats in
+// front of it, and loses in each section what was needed there.
 package sections_pkg;
   localparam int unsigned Types = 5;
   localparam int unsigned RowWidth = 10;
@@ -55,11 +55,6 @@ package sections_pkg;
     selector_t           selector;
   } policy_t;
 
-  typedef struct packed {
-    logic [159:0] inner;
-    logic [159:0] outer;
-  } hmac_states_t;
-
   // To the policy section.
   typedef struct packed {
     port_t       port;
@@ -74,19 +69,27 @@ package sections_pkg;
     logic [15:0]         bytes;
   } policy_head_t;
 
-  // A row of the SAD as it is handed out, with the sequence number that was taken.
+  // What the SAD says of a packet's SA. What is wide of it goes in front of the packet in beats of its own, each of four
+  // words with the first in the low bits. Sections take theirs away: AddressBeats (SPI, sequence number, outer source and
+  // destination) the encapsulation, KeyBeats (the key's words, the first one's first byte in [31:24]) the ciphering,
+  // StateBeats (the inner HMAC state, then the outer; half a beat is left) HMAC. Without a cipher there are no KeyBeats
+  // behind the encapsulation; packets for UnitPass have none at all.
   typedef struct packed {
-    unit_e        encap;    // UnitNobody: there is no such SA or its sequence numbers are used up
-    unit_e        cipher;
-    unit_e        auth;
-    logic [31:0]  spi;
-    logic [31:0]  sequence_number;
-    logic [31:0]  source;
-    logic [31:0]  destination;
-    logic         wide;     // 256-bit key
-    logic [255:0] key;      // a shorter one in the upper bits
-    hmac_states_t states;
+    unit_e encap;   // UnitNobody: there is no such SA or its sequence numbers are used up
+    unit_e cipher;
+    unit_e auth;
+    logic  wide;    // 256-bit key
   } sa_t;
+
+  localparam int unsigned AddressBeats = 1;
+  localparam int unsigned KeyBeats = 2;
+  localparam int unsigned StateBeats = 3;
+  localparam int unsigned SaBeats = AddressBeats + KeyBeats + StateBeats;
+
+  // A beat's words as a number, the first word in the high bits.
+  function automatic logic [127:0] in_order(logic [127:0] words);
+    return {words[31:0], words[63:32], words[95:64], words[127:96]};
+  endfunction
 
   // To the encapsulation section.
   typedef struct packed {
@@ -97,19 +100,16 @@ package sections_pkg;
 
   // To the ciphering section.
   typedef struct packed {
-    port_t        port;
-    unit_e        cipher;
-    unit_e        auth;
-    logic         wide;
-    logic [255:0] key;
-    hmac_states_t states;
+    port_t port;
+    unit_e cipher;
+    unit_e auth;
+    logic  wide;
   } encap_head_t;
 
   // To the HMAC section.
   typedef struct packed {
-    port_t        port;
-    unit_e        auth;
-    hmac_states_t states;
+    port_t port;
+    unit_e auth;
   } cipher_head_t;
 
   // To the exits. A protected packet has LeadPad zero bytes in front.

@@ -88,6 +88,20 @@ class Policy:
         return [(POLICY_TABLE << 16 | bucket << 8 | way << 6 | word, data) for word, data in enumerate(words)]
 
 
+def front(words):
+    """Words as they go in front of a packet: four in a beat, each with its lowest byte first."""
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def key_front(key):
+    return front(struct.unpack("!8I", key.ljust(32, b"\0")))
+
+
+def states_front(inner, outer, rest=(0, 0)):
+    """Of HMAC-SHA1: two and a half beats, then two words that nobody reads."""
+    return front([*(state >> shift & 0xFFFFFFFF for state in (inner, outer) for shift in range(128, -1, -32)), *rest])
+
+
 @dataclass
 class Sa:
     row: int

@@ -10,9 +10,9 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge, Timer
 from hmac_states import hmac_states
 from sections_model import DES, MAIN, PASS, PRIORITY, Sa
-from structs import HMAC_STATES, SA
+from structs import SA
 
-UNITS, ROWS, NOBODY = 3, 16, 4
+UNITS, ROWS, BEATS, NOBODY = 3, 16, 6, 4
 
 
 async def reset(dut):
@@ -51,12 +51,10 @@ def answer(sa):
     if sa is None or sa.last_used == 0xFFFFFFFF:
         return None
     sa.last_used += 1
-    inner, outer = hmac_states(sa.auth_key, sha1=True)
-    addresses = {name: int.from_bytes(model.address(text)) for name, text in (("source", sa.source), ("destination", sa.destination))}
-    return {
-        "encap": MAIN, "cipher": sa.cipher, "auth": MAIN, "wide": len(sa.key) == 32, "spi": sa.spi, "sequence_number": sa.last_used,
-        "key": int.from_bytes(sa.key.ljust(32, b"\0")), "states": HMAC_STATES.pack(inner=inner, outer=outer), **addresses,
-    }  # fmt: skip
+    addresses = [int.from_bytes(model.address(text)) for text in (sa.source, sa.destination)]
+    words = model.front([sa.spi, sa.last_used, *addresses]) + model.key_front(sa.key)
+    words += model.states_front(*hmac_states(sa.auth_key, sha1=True))
+    return {"encap": MAIN, "cipher": sa.cipher, "auth": MAIN, "wide": len(sa.key) == 32}, words
 
 
 async def ask(dut, sas, count, idle, seed):
@@ -64,6 +62,7 @@ async def ask(dut, sas, count, idle, seed):
     known = {sa.row: sa for sa in sas}
     source, pauses = random.Random(seed), [bench.pauses(idle, seed + u) for u in range(UNITS)]
     wanted, waiting, expected, granted, answered = [None] * UNITS, [False] * UNITS, [deque() for _ in range(UNITS)], [], 0
+    words = [b""] * UNITS
     for _ in range(60 * count + 400):
         for unit in range(UNITS):
             if wanted[unit] is None and not waiting[unit] and not next(pauses[unit]):
@@ -75,12 +74,16 @@ async def ask(dut, sas, count, idle, seed):
         assert grant.bit_count() <= 1 and told.bit_count() <= 1
         if told:
             unit = told.bit_length() - 1
-            sa, want = SA.unpack(int(dut.sa_o.value)), expected[unit].popleft()
+            sa, want = SA.unpack(int(dut.sa_o.value)), expected[unit][0]
+            words[unit] += int(dut.words_o.value).to_bytes(16, "little")
             if want is None:
                 assert sa.encap == NOBODY
             else:
-                assert vars(sa) == want
-            answered, waiting[unit] = answered + 1, False
+                assert vars(sa) == want[0]
+            if len(words[unit]) == 16 * BEATS:
+                assert want is None or words[unit] == want[1]
+                expected[unit].popleft()
+                answered, waiting[unit], words[unit] = answered + 1, False, b""
         for unit in range(UNITS):
             if grant >> unit & 1:
                 assert wanted[unit] is not None

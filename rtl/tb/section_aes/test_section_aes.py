@@ -1,4 +1,4 @@
-"""section_aes: what follows the two beats in front is AES-CBC of cryptography's, its first block the IV."""
+"""section_aes: what follows the key, the states and the two beats of the lead is AES-CBC of cryptography's, its first block the IV."""
 
 import random
 
@@ -6,16 +6,17 @@ import bench
 import cocotb
 import section_unit
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from sections_model import key_front
 from structs import CIPHER_HEAD, ENCAP_HEAD
 
 
 def make(source, blocks=None):
-    port, auth, states, wide = source.getrandbits(4), source.randrange(5), source.getrandbits(320), source.getrandbits(1)
+    port, auth, states, wide = source.getrandbits(4), source.randrange(5), source.randbytes(48), source.getrandbits(1)
     key = source.randbytes(32 if wide else 16)
     lead, body = source.randbytes(section_unit.LEAD), source.randbytes(16 * (blocks or source.randrange(2, 12)))
-    user = ENCAP_HEAD.pack(port=port, cipher=1, auth=auth, wide=wide, states=states, key=int.from_bytes(key.ljust(32, b"\0")))
+    user = ENCAP_HEAD.pack(port=port, cipher=1, auth=auth, wide=wide)
     sealed = Cipher(algorithms.AES(key), modes.CBC(bytes(16))).encryptor().update(body)
-    return lead + body, user, (lead + sealed, CIPHER_HEAD.pack(port=port, auth=auth, states=states))
+    return key_front(key) + states + lead + body, user, (states + lead + sealed, CIPHER_HEAD.pack(port=port, auth=auth))
 
 
 @cocotb.test()

@@ -7,16 +7,17 @@ import bench
 import cocotb
 import section_unit
 from hmac_states import hmac_states
-from structs import AUTH_HEAD, CIPHER_HEAD, HMAC_STATES
+from sections_model import states_front
+from structs import AUTH_HEAD, CIPHER_HEAD
 
 
 def make(source, words=None):
     port, key = source.getrandbits(4), source.randbytes(20)
     frame = source.randbytes(section_unit.LEAD + 4 * (words or source.randrange(1, 80)))
-    inner, outer = hmac_states(key, sha1=True)
-    user = CIPHER_HEAD.pack(port=port, auth=source.randrange(5), states=HMAC_STATES.pack(inner=inner, outer=outer))
+    states = states_front(*hmac_states(key, sha1=True), rest=(source.getrandbits(32), source.getrandbits(32)))
+    user = CIPHER_HEAD.pack(port=port, auth=source.randrange(5))
     icv = hmac.digest(key, frame[section_unit.ESP_AT :], "sha1")[:12]
-    return frame, user, (frame + icv, AUTH_HEAD.pack(port=port, lead=1))
+    return states + frame, user, (frame + icv, AUTH_HEAD.pack(port=port, lead=1))
 
 
 @cocotb.test()

@@ -1,4 +1,4 @@
-"""section_des: what follows the two beats in front is encrypted block by block, as cryptography does it."""
+"""section_des: what follows the key, the states and the two beats of the lead is encrypted block by block, as cryptography does it."""
 
 import random
 
@@ -7,16 +7,17 @@ import cocotb
 import section_unit
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives.ciphers import Cipher, modes
+from sections_model import key_front
 from structs import CIPHER_HEAD, ENCAP_HEAD
 
 
 def make(source, blocks=None):
-    port, auth, states = source.getrandbits(4), source.randrange(5), source.getrandbits(320)
+    port, auth, states = source.getrandbits(4), source.randrange(5), source.randbytes(48)
     key = source.randbytes(8)
     lead, body = source.randbytes(section_unit.LEAD), source.randbytes(8 * (blocks or source.randrange(1, 40)))
-    user = ENCAP_HEAD.pack(port=port, cipher=2, auth=auth, states=states, key=int.from_bytes(key.ljust(32, b"\0")))
+    user = ENCAP_HEAD.pack(port=port, cipher=2, auth=auth)
     sealed = Cipher(TripleDES(key * 3), modes.ECB()).encryptor().update(body)
-    return lead + body, user, (lead + sealed, CIPHER_HEAD.pack(port=port, auth=auth, states=states))
+    return key_front(key) + states + lead + body, user, (states + lead + sealed, CIPHER_HEAD.pack(port=port, auth=auth))
 
 
 @cocotb.test()
@@ -33,7 +34,7 @@ async def a_beat_a_cycle(dut):
     await bench.start(dut)
     source = random.Random(2)
     ends = await section_unit.exchange(dut, [make(source, 16) for _ in range(20)])
-    assert ends[-1] - ends[0] == 19 * (2 + 8)
+    assert ends[-1] - ends[0] == 19 * (2 + 3 + 2 + 8)  # key, states, lead, body
 
 
 def test_section_des():

@@ -8,7 +8,7 @@ import cocotb
 import section_unit
 from scapy.layers.inet import IP
 from scapy.packet import Raw
-from sections_model import DES, MAIN, PASS, PRIORITY, packet
+from sections_model import DES, MAIN, PASS, PRIORITY, front, packet
 from structs import ENCAP_HEAD, SA, SAD_HEAD
 
 ICV = 12
@@ -20,11 +20,12 @@ def make(source, length=None):
     inner = packet(length, ttl=ttl, tos=tos, flags=df, body=source.randbytes(length))
     cipher, port = source.choice((PASS, MAIN, DES, PRIORITY)), source.getrandbits(4)
     fields = {
-        "encap": MAIN, "cipher": cipher, "auth": MAIN, "spi": source.getrandbits(32), "sequence_number": source.getrandbits(32),
-        "source": source.getrandbits(32), "destination": source.getrandbits(32), "wide": source.getrandbits(1),
-        "key": source.getrandbits(256), "states": source.getrandbits(320),
+        "spi": source.getrandbits(32), "sequence_number": source.getrandbits(32), "source": source.getrandbits(32),
+        "destination": source.getrandbits(32),
     }  # fmt: skip
-    user = SAD_HEAD.pack(port=port, bytes=length, sa=SA.pack(**fields))
+    key, states = source.randbytes(32), source.randbytes(48)
+    flags = {"cipher": cipher, "auth": MAIN, "wide": source.getrandbits(1)}
+    user = SAD_HEAD.pack(port=port, bytes=length, sa=SA.pack(encap=MAIN, **flags))
     header = struct.pack(">II", fields["spi"], fields["sequence_number"])
     # The cipher makes the IV of this block: SPI and number, which never come twice.
     nonce = struct.pack(">IQI", fields["spi"], 0, fields["sequence_number"]) if cipher in (MAIN, PRIORITY) else b""
@@ -37,8 +38,9 @@ def make(source, length=None):
     addresses = {name: ".".join(map(str, fields[key].to_bytes(4))) for name, key in (("src", "source"), ("dst", "destination"))}
     outer = IP(tos=tos, ttl=64, proto=50, id=fields["sequence_number"] & 0xFFFF, flags="DF" if df else 0, **addresses)
     whole = bytes(outer / Raw(header + body + bytes(ICV)))
-    head = {name: fields[name] for name in ("cipher", "auth", "wide", "key", "states")}
-    return inner, user, (bytes(4) + whole[:-ICV], ENCAP_HEAD.pack(port=port, **head))
+    # Without a cipher nobody wants a key.
+    left = states if cipher == PASS else key + states
+    return front(fields.values()) + key + states + inner, user, (left + bytes(4) + whole[:-ICV], ENCAP_HEAD.pack(port=port, **flags))
 
 
 @cocotb.test()
