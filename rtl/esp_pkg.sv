@@ -235,6 +235,15 @@ package esp_pkg;
     return {little[7:0], little[15:8], little[23:16], little[31:24]};
   endfunction
 
+  // How many bytes a keep has that has no gaps: a bit of the sum is set where a group ends between two of its multiples.
+  function automatic logic [4:0] kept_bytes(logic [KeepWidth-1:0] keep);
+    kept_bytes    = '0;
+    kept_bytes[4] = keep[15];
+    for (int unsigned b = 0; b < 4; b++)
+      for (int unsigned i = 2 ** b; i < 16; i += 2 ** (b + 1))
+        if (keep[i-1] && !keep[i+2**b-1]) kept_bytes[b] = 1'b1;
+  endfunction
+
   function automatic block_t to_block(logic [DataWidth-1:0] data);
     for (int unsigned i = 0; i < KeepWidth; i++) to_block[DataWidth-1-8*i-:8] = data[8*i+:8];
   endfunction

@@ -79,14 +79,14 @@ module hmac_unit
   fill_e fill_q;
   logic [1:0] beat_q;
   logic full_q, block_last_q;
-  logic [15:0] bytes_q, bytes;
+  logic [15:0] bytes_q, bytes;  // with the 64 of the inner key pad
   logic write, length_fits, block_complete;
   block_t beat;
   logic [127:0] block_q[4];
 
   assign msg_ready_o = active_q && fill_q == Message && !full_q;
   assign write       = active_q && !full_q && (fill_q == Message ? msg_valid_i : fill_q != Done);
-  assign bytes       = bytes_q + (fill_q == Message ? 16'($countones(msg_i.keep)) : '0);
+  assign bytes       = bytes_q + (fill_q == Message ? 16'(kept_bytes(msg_i.keep)) : '0);
 
   // The length stands at the end of the block's last beat if bit 1 and message leave room.
   assign length_fits = beat_q == 2'd3 && (fill_q != Message || (msg_i.last && !msg_i.keep[7]));
@@ -101,7 +101,7 @@ module hmac_unit
     end else if (fill_q == PadFirst) begin
       beat[127] = 1'b1;
     end
-    if (length_fits) beat[18:3] = bytes + 16'd64;  // in bits, the inner key pad with it
+    if (length_fits) beat[18:3] = bytes;  // in bits
   end
 
   function automatic logic [127:0] keep_mask(logic [KeepWidth-1:0] keep);
@@ -128,7 +128,7 @@ module hmac_unit
       outer_q <= outer_i;
       fill_q  <= Message;
       beat_q  <= '0;
-      bytes_q <= '0;
+      bytes_q <= 16'd64;
     end else if (write) begin
       beat_q  <= beat_q + 1'b1;
       bytes_q <= bytes;

@@ -14,9 +14,9 @@ module order_keeper #(
   input  logic                              clk_i,
   input  logic                              rst_ni,
   input  logic [Units-1:0][ClassWidth-1:0]  class_i,       // must not change
-  input  logic                              sent_valid_i,
+  input  logic                              sent_valid_i,  // may still be so in the cycle after ready fell
   input  logic [UnitWidth-1:0]              sent_unit_i,
-  output logic                              sent_ready_o,  // there is room in every class
+  output logic                              sent_ready_o,  // there is room for two in every class
   output logic [Units-1:0]                  turn_o,
   input  logic [Units-1:0]                  taken_i        // of those whose turn it is, one at most
 );
@@ -27,7 +27,7 @@ module order_keeper #(
 
   always_comb
     for (int unsigned c = 0; c < Classes; c++)
-      put[c] = sent_valid_i && sent_ready_o && class_i[sent_unit_i] == ClassWidth'(c);
+      put[c] = sent_valid_i && class_i[sent_unit_i] == ClassWidth'(c);
   always_comb
     for (int unsigned u = 0; u < Units; u++) turn_o[u] = valid[class_i[u]] && unit[class_i[u]] == UnitWidth'(u);
   always_comb begin
@@ -36,7 +36,9 @@ module order_keeper #(
   end
 
   for (genvar c = 0; c < Classes; c++) begin : gen_class
-    logic [$clog2(Depth+1)-1:0] unused_count;
+    logic unused_ready;
+    logic [$clog2(Depth+1)-1:0] count;
+    assign ready[c] = count <= ($clog2(Depth + 1))'(Depth - 2);
     small_fifo #(
       .Width(UnitWidth),
       .Depth(Depth)
@@ -44,12 +46,12 @@ module order_keeper #(
       .clk_i,
       .rst_ni,
       .valid_i(put[c]),
-      .ready_o(ready[c]),
+      .ready_o(unused_ready),
       .data_i (sent_unit_i),
       .valid_o(valid[c]),
       .ready_i(get[c]),
       .data_o (unit[c]),
-      .count_o(unused_count)
+      .count_o(count)
     );
   end
 endmodule

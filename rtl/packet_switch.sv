@@ -30,7 +30,7 @@ module packet_switch #(
   input  logic [ Inputs-1:0][BeatWidth-1:0]  s_beat_i,
   input  logic [ Inputs-1:0][UserWidth-1:0]  s_user_i,
   input  logic [ Inputs-1:0][TypeWidth-1:0]  s_type_i,
-  input  logic [ Inputs-1:0]                 s_turn_i,        // the next packet may be registered (see order_keeper)
+  input  logic [ Inputs-1:0]                 s_turn_i,        // the next packet may be registered (order_keeper)
   output logic [ Inputs-1:0]                 s_registered_o,  // it is
   output logic [Outputs-1:0]                 m_valid_o,
   input  logic [Outputs-1:0]                 m_ready_i,
@@ -40,7 +40,7 @@ module packet_switch #(
   input  logic [Outputs-1:0][TypeWidth-1:0]  m_type_i,  // must not change
   output logic                               sent_valid_o,
   output logic [OutWidth-1:0]                sent_output_o,
-  input  logic                               sent_ready_i,
+  input  logic                               sent_ready_i,    // for two
   output logic                               dropped_o  // a packet was dropped: nobody has its type
 );
   // One output and one type more than outside: the sink of packets that nobody wants.

@@ -4,7 +4,9 @@
 //   2 takes a type that has both a waiting input and a free output, and connects the two;
 //   3 lists outputs that can take a packet in the FIFO of their type, those that became free first in front.
 //
-// Each does one thing a cycle, in turns. An input's packets are connected in the order they were announced: it may wait
+// Each does one thing a cycle, in turns, and chooses among those that could have it done a cycle ago: who waits stays
+// so until it is served, and who was served just now is left out. So the ways are short, and a type is connected, an
+// input registered, every other cycle at most. An input's packets are connected in the order they were announced: it may wait
 // in one queue only at a time, in that as often as it has packets. Packets of one input and one type (a flow is always
 // of one type) therefore keep their order whatever the outputs do.
 module switch_control #(
@@ -23,7 +25,7 @@ module switch_control #(
   input  logic [ Inputs-1:0]                 frame_valid_i,
   input  logic [ Inputs-1:0][TypeWidth-1:0]  frame_type_i,     // below Types
   output logic [ Inputs-1:0]                 frame_ready_o,    // it is registered, at most one a cycle
-  input  logic [ Inputs-1:0]                 frame_turn_i,     // it may be registered now (see order_keeper)
+  input  logic [ Inputs-1:0]                 frame_turn_i,     // it may be registered (order_keeper), until it is
   // Connections.
   output logic [ Inputs-1:0]                 in_connected_o,
   output logic [ Inputs-1:0][ OutWidth-1:0]  in_output_o,
@@ -37,7 +39,7 @@ module switch_control #(
   // The outputs in the order in which they were connected: what an order_keeper wants.
   output logic                               sent_valid_o,
   output logic [OutWidth-1:0]                sent_output_o,
-  input  logic                               sent_ready_i
+  input  logic                               sent_ready_i      // for two
 );
   localparam int unsigned HeldWidth = $clog2(InFrames + 1);
   localparam int unsigned LoadWidth = $clog2(OutFrames + 1);
@@ -65,7 +67,7 @@ module switch_control #(
   assign out_input_o     = out_input_q;
 
   // 1: register.
-  logic [Inputs-1:0] may_register, asks, registered;
+  logic [Inputs-1:0] may_register, asks, asks_q, registered;
   logic [InWidth-1:0] register_input;
   always_comb begin
     for (int unsigned i = 0; i < Inputs; i++) begin
@@ -79,7 +81,7 @@ module switch_control #(
   ) u_register (
     .clk_i,
     .rst_ni,
-    .request_i(asks),
+    .request_i(asks_q),
     .take_i(1'b1),
     .grant_o(registered),
     .index_o(register_input)
@@ -91,7 +93,9 @@ module switch_control #(
   end
 
   // 2: connect.
-  logic [Types-1:0] can_connect;
+  logic [Types-1:0] can_connect, can_connect_q;
+  logic [Types-1:0][InWidth-1:0] queue_input_q;
+  logic [Types-1:0][OutWidth-1:0] type_output_q;
   logic connect;
   logic [TypeWidth-1:0] connect_type;
   logic [InWidth-1:0] connect_input;
@@ -110,20 +114,24 @@ module switch_control #(
   ) u_connect (
     .clk_i,
     .rst_ni,
-    .request_i(can_connect),
+    .request_i(can_connect_q),
     .take_i(1'b1),
     .grant_o(queue_get),
     .index_o(connect_type)
   );
   assign type_get       = queue_get;
   assign connect        = |queue_get;
-  assign connect_input  = queue_input[connect_type];
-  assign connect_output = type_output[connect_type];
+  assign connect_input  = queue_input_q[connect_type];
+  assign connect_output = type_output_q[connect_type];
+  always_ff @(posedge clk_i) begin
+    queue_input_q <= queue_input;
+    type_output_q <= type_output;
+  end
   assign sent_valid_o   = connect;
   assign sent_output_o  = connect_output;
 
   // 3: list.
-  logic [Outputs-1:0] can_list, list;
+  logic [Outputs-1:0] can_list, can_list_q, list;
   logic [OutWidth-1:0] list_output;
   always_comb begin
     for (int unsigned m = 0; m < Outputs; m++)
@@ -134,7 +142,7 @@ module switch_control #(
   ) u_list (
     .clk_i,
     .rst_ni,
-    .request_i(can_list),
+    .request_i(can_list_q),
     .take_i(1'b1),
     .grant_o(list),
     .index_o(list_output)
@@ -183,6 +191,9 @@ module switch_control #(
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
+      asks_q          <= '0;
+      can_connect_q   <= '0;
+      can_list_q      <= '0;
       held_q          <= '0;
       held_type_q     <= '0;
       in_connected_q  <= '0;
@@ -192,6 +203,9 @@ module switch_control #(
       out_input_q     <= '0;
       load_q          <= '0;
     end else begin
+      asks_q        <= asks & ~registered;
+      can_connect_q <= can_connect & ~queue_get;
+      can_list_q    <= can_list & ~list;
       for (int unsigned i = 0; i < Inputs; i++) begin
         held_q[i] <= held_q[i] + HeldWidth'(registered[i]) - HeldWidth'(connect && connect_input == InWidth'(i));
         if (registered[i]) held_type_q[i] <= frame_type_i[i];

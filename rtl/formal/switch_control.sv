@@ -105,10 +105,17 @@ module switch_control_proof #(
   // What the surroundings do: only a connected input delivers, only packets that are there leave.
   logic [Outputs-1:0][1:0] inside_q = '0;  // whole packets in the output's FIFO
   logic [Outputs-1:0] done;
+  logic [Inputs-1:0] stays_q = '0, turn_q = '0, type_seen_q = '0;
   always_comb
     for (int unsigned m = 0; m < Outputs; m++) done[m] = out_connected[m] && in_done_i[out_input[m]];
   always_ff @(posedge clk_i) begin
     assume ((in_done_i & ~in_connected) == '0);
+    // Who is announced and may be registered stays so until it is.
+    stays_q <= rst_nq ? frame_valid_i & ~frame_ready : '0;
+    turn_q  <= rst_nq ? frame_valid_i & frame_turn_i & ~frame_ready : '0;
+    type_seen_q <= frame_type_i;
+    assume ((stays_q & ~frame_valid_i) == '0 && (turn_q & ~frame_turn_i) == '0);
+    assume ((stays_q & (frame_type_i ^ type_seen_q)) == '0);
     for (int unsigned m = 0; m < Outputs; m++) begin
       assume (!out_left_i[m] || inside_q[m] != '0 || done[m]);
       if (rst_nq) inside_q[m] <= inside_q[m] + 2'(done[m]) - 2'(out_left_i[m]);
@@ -136,6 +143,18 @@ module switch_control_proof #(
   always_ff @(posedge clk_i) if (rst_nq) begin
     assert ((frame_ready & ~(frame_valid_i & frame_turn_i)) == '0);
     assert ((frame_ready & (frame_ready - 1'b1)) == '0);
+    // Who could be served a cycle ago still can.
+    assert ((u_control.asks_q & ~turn_q) == '0 && (u_control.asks_q & ~u_control.asks) == '0);
+    for (int unsigned m = 0; m < Outputs; m++)
+      if (u_control.can_list_q[m]) assert (!u_control.listed_q[m] && 32'(u_control.load_q[m]) < OutFrames);
+    for (int unsigned t = 0; t < Types; t++) begin
+      if (u_control.can_connect_q[t]) begin
+        assert (u_control.queue_valid[t] && u_control.type_valid[t]);
+        assert (u_control.queue_input_q[t] == u_control.queue_input[t]);
+        assert (u_control.type_output_q[t] == u_control.type_output[t]);
+        assert (!in_connected[u_control.queue_input[t]] && !out_connected[u_control.type_output[t]]);
+      end
+    end
     for (int unsigned i = 0; i < Inputs; i++) begin
       // No loss, no duplication: what was registered and not yet connected lies in one queue, once each.
       assert (waits[u_control.held_type_q[i]][i] == 4'(u_control.held_q[i]));
@@ -180,9 +199,9 @@ module switch_control_proof #(
       list_wait_q     <= can_list && !u_control.list[some_q] ? list_wait_q + 1'b1 : '0;
       connect_wait_q  <= can_connect && !u_control.queue_get[Types-1] ? connect_wait_q + 1'b1 : '0;
       assert (some_q < 2'(Outputs));
-      assert (register_wait_q < Inputs);
-      assert (list_wait_q < Outputs);
-      assert (connect_wait_q < Types);
+      assert (register_wait_q <= Inputs);
+      assert (list_wait_q <= Outputs);
+      assert (connect_wait_q <= Types);
       // Never stuck: what keeps a type from being connected is an input or an output that is still at work, or nobody waits.
       for (int unsigned t = 0; t < Types; t++)
         if (u_control.queue_valid[t] && u_control.type_valid[t] && sent_ready_i && !u_control.can_connect[t])

@@ -34,6 +34,7 @@ class Harness:
         self.offered, self.registered, self.arrived, self.dropped = 0, 0, 0, 0
         self.expect_dropped = 0
         self.stalled = [False] * self.inputs
+        self.turn = 0
 
     def offer(self, source):
         type_ = self.random.choice(self.types)
@@ -68,8 +69,9 @@ class Harness:
         self.readies = [not next(p) for p in self.pressure]
         dut.m_ready_i.value = pack(self.readies, 1)
         dut.m_busy_i.value = pack([next(b) for b in self.busy], 1)
-        self.turn = not next(self.turns)
-        dut.s_turn_i.value = (1 << self.inputs) - 1 if self.turn else 0
+        # Who has the turn keeps it until it was registered.
+        self.turn |= (1 << self.inputs) - 1 if not next(self.turns) else 0
+        dut.s_turn_i.value = self.turn
 
     def watch(self):
         dut = self.dut
@@ -78,8 +80,10 @@ class Harness:
             if taken >> i & 1:
                 self.sending[i].popleft()
                 self.stalled[i] = False
-        assert self.turn or int(dut.s_registered_o.value) == 0
-        self.registered += int(dut.s_registered_o.value).bit_count()
+        registered = int(dut.s_registered_o.value)
+        assert registered & ~self.turn == 0
+        self.turn &= ~registered
+        self.registered += registered.bit_count()
         if dut.sent_valid_o.value == 1:
             self.connected.append(int(dut.sent_output_o.value))
         self.dropped += int(dut.dropped_o.value)
@@ -155,15 +159,15 @@ async def longer_than_the_fifos(dut):
 
 
 @cocotb.test()
-async def no_gap_between_packets(dut):
-    """All on one input to one type: a beat goes over in each cycle where two packets may be at an output."""
+async def a_cycle_between_packets(dut):
+    """All on one input to one type: a cycle passes between two packets where both may be at an output."""
     harness = await begin(dut, seed=3, types=(1,), lengths=(4, 4))
     for _ in range(100):
         harness.offer(0)
     cycles = await harness.drain(4000)
     dut._log.info("%d cycles for 400 beats", cycles)
     if int(dut.OutFrames.value) == 2 or harness.outputs > 4:
-        assert cycles < 420
+        assert cycles < 520
 
 
 @cocotb.test()
