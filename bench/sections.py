@@ -24,6 +24,11 @@ SIZES = (64, 240, 1500)
 FLOWS = 8  # and as many SAs; a stream's packets go round them
 
 
+def logic_record(cipher: str, units: str) -> dict[str, object] | None:
+    """The newest record of a configuration's synthesis with one port (`rtl/syn/ecp5.py --name`)."""
+    return clocks.synthesised(f"esp_sections-{cipher[:3].lower()}-{units.replace('/', '-')}")
+
+
 @dataclass
 class Configuration:
     """Units of the policy, SAD, ciphering and HMAC sections; encapsulation has as many as SAD access."""
@@ -40,11 +45,6 @@ class Configuration:
     @property
     def name(self) -> str:
         return f"{self.policies}/{self.sads}/{self.ciphers}/{self.hmacs}"
-
-    @property
-    def record(self) -> str:
-        """Of its synthesis with one port (`rtl/syn/ecp5.py --name`)."""
-        return f"esp_sections-{self.cipher[:3].lower()}-{self.name.replace('/', '-')}"
 
     def parameters(self, ports: int) -> dict[str, int]:
         return {
@@ -154,39 +154,56 @@ HEAD = (
     "configuration", "ports", "bytes", "packets", "paper, cycles", "ours, cycles", "paper, Mbit/s", "ours at the paper's clock, Mbit/s", "ours ÷ paper",
     "first packet, cycles", "a packet more, cycles",
 )  # fmt: skip
+OUR_CLOCK = "ours at our clock, Mbit/s"
 
-
-LUTS = 83640  # of an LFE5U-85F
+# Of an LFE5U-85F. A LUT RAM of 16 words takes the places of six LUTs, a pair of carries those of two.
+LUTS, BLOCK_RAMS = 83640, 208
+PLACES = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 
 
 def logic() -> list[str]:
-    """Tables II and VI beside the newest records of synthesis."""
+    """Tables II and VI beside the newest records of synthesis, then those of smaller ones that were placed and routed."""
     lines = [
-        "Tables II and VI, clock and logic: the paper's on a Stratix V, ours on a Lattice LFE5U-85F (84,000 LUTs of four inputs), one port.", "",
-        "|configuration|paper, MHz|paper, logic|ours, LUT4|ours, flip-flops|ours, block RAM|ours, logic|ours, MHz|record|", "|---|" + "---:|" * 7 + "---|",
+        "Tables II and VI, clock and logic: the paper's on a Stratix V, ours on a Lattice LFE5U-85F (83,640 LUTs of four inputs, 208 block "
+        "RAMs), one port. Places are of LUTs, with those that carries and LUT RAMs take.", "",
+        "|configuration|paper, MHz|paper, logic|ours, LUT4|ours, flip-flops|ours, block RAM|ours, places|ours, MHz|record|", "|---|" + "---:|" * 7 + "---|",
     ]  # fmt: skip
-    for each in CONFIGURATIONS:
-        record = clocks.synthesised(each.record)
+    for each in (*CONFIGURATIONS, *SMALLER):
+        record = logic_record(each.cipher, each.name)
+        if each in SMALLER and not clocks.clocks(record):
+            continue
         cells = record["synthesis"]["cells"] if record else {}
-        found = clocks.clocks(record)
-        ours = [str(cells[kind]) for kind in ("LUT4", "TRELLIS_FF", "DP16KD")] + [f"{cells['LUT4'] / LUTS:.0%}"] if record else ["–"] * 4
-        reached = ", ".join(f"{part} {mhz}" for part, mhz in found.items()) or "–"
-        lines.append("|" + "|".join([
-            f"{each.cipher} {each.name}", str(each.clock_mhz), f"{each.logic_percent} %", *ours, reached, f"{record['file']}.json" if record else "none",
-        ]) + "|")  # fmt: skip
+        ours, reached = ["–"] * 4, "–"
+        if record:
+            places = sum(count * cells.get(kind, 0) for kind, count in PLACES.items())
+            ours = [str(cells[kind]) for kind in ("LUT4", "TRELLIS_FF", "DP16KD")] + [f"{places / LUTS:.0%}"]
+            reached = ", ".join(f"{mhz} ({part})" for part, mhz in clocks.clocks(record).items()) or (
+                "does not fit" if places > LUTS or cells["DP16KD"] > BLOCK_RAMS else "not placed"
+            )
+        paper = ("–", "–") if each in SMALLER else (str(each.clock_mhz), f"{each.logic_percent} %")
+        lines.append("|" + "|".join([f"{each.cipher} {each.name}", *paper, *ours, reached, f"{record['file']}.json" if record else "none"]) + "|")
     return [*lines, ""]
+
+
+def at_our_clock(row: dict[str, object], cycles: str, packets: int) -> str:
+    """A row's Mbit/s at the clocks that its configuration was routed at."""
+    found = clocks.clocks(logic_record(row["cipher"], row["units"])) if row["ports"] == 1 else {}
+    return ", ".join(f"{8 * row['bytes'] * packets / row[cycles] * mhz:.0f} ({part})" for part, mhz in found.items()) or "–"
 
 
 def text(record: dict[str, object], stem: str) -> str:
     lines = [
         f"# Gateway 2.0, {record['date']}", "", f"Commit {record['commit']}, `{record['command']}`, simulated with Verilator.", "",
         *(f"- {note}" for note in NOTES), "", *logic(),
-        "|" + "|".join(HEAD) + "|", "|---|" + "---:|" * (len(HEAD) - 1),
-        *("|" + "|".join(line(row)) + "|" for row in record["rows"]), "",
+        "|" + "|".join((*HEAD, OUR_CLOCK)) + "|", "|---|" + "---:|" * len(HEAD),
+        *("|" + "|".join([*line(row), at_our_clock(row, "cycles", row["packets"])]) + "|" for row in record["rows"]), "",
     ]  # fmt: skip
     if record["units"]:
-        lines += [f"![throughput against unit count]({stem}.svg)", "", "|units|ports|bytes|cycles a packet more|Mbit/s at 100 MHz|", "|---|---:|---:|---:|---:|"]
-        lines += [f"|{u['cipher']} {u['units']}|{u['ports']}|{u['bytes']}|{u['interval_cycles']}|{u['mbit_s']:.0f}|" for u in record["units"]]
+        lines += [f"![throughput against unit count]({stem}.svg)", "", f"|units|ports|bytes|cycles a packet more|Mbit/s at 100 MHz|{OUR_CLOCK}|", "|---|---:|---:|---:|---:|---:|"]
+        lines += [
+            f"|{u['cipher']} {u['units']}|{u['ports']}|{u['bytes']}|{u['interval_cycles']}|{u['mbit_s']:.0f}|{at_our_clock(u, 'interval_cycles', 1)}|"
+            for u in record["units"]
+        ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
