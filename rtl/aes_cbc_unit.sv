@@ -111,8 +111,9 @@ module aes_cbc_unit
   for (genvar i = 0; i < 16; i++) begin : g_sub
     assign sub[8*i+:8] = Open ? InverseSbox[state_q[8*i+:8]] : Sbox[state_q[8*i+:8]];
   end
-  // What goes round the S-boxes: a block that enters, or the state of a lane that waits.
-  assign around = !go || !first_step ? state_q :
+  // What goes round the S-boxes: a block that enters, or the state of a lane that waits. A lane alone waits where it is.
+  localparam bit Alone = Lanes == 1;
+  assign around = !Alone && (!go || !first_step) ? state_q :
       Open ? block_i[turn_q] : block_i[turn_q] ^ (first_q[turn_q] ? iv_q[turn_q] : state_q);
 
   // The second half of the round, in the same cycle or the next.
@@ -122,7 +123,7 @@ module aes_cbc_unit
   lane_t lane_b;
   if (Lanes == 1) begin : g_single
     assign {sub_b, around_b, key_index_b, lane_b} = {sub, around, key_index, turn_q};
-    assign {pass_b, wait_b, final_b} = {!go || first_step, !go, go && final_step};
+    assign {pass_b, wait_b, final_b} = {first_step, 1'b0, go && final_step};
   end else begin : g_double
     always_ff @(posedge clk_i) begin
       {sub_b, around_b, key_index_b, lane_b} <= {sub, around, key_index, turn_q};
@@ -148,7 +149,7 @@ module aes_cbc_unit
     assign state_d = (pass_b ? around_b : final_b ? shifted : mix_columns(shifted)) ^ (wait_b ? '0 : key);
     assign result  = state_d;
   end
-  always_ff @(posedge clk_i) state_q <= state_d;
+  always_ff @(posedge clk_i) if (!Alone || go) state_q <= state_d;
 
   // Lanes. Open keeps the block that entered until it is the one before.
   block_t [Lanes-1:0] entered_q;
