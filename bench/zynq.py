@@ -24,7 +24,7 @@ GCM, CTR = 0, 2  # esp_pkg::suite_e
 NAMES = {GCM: "AES-256-GCM-16", CTR: "AES-256-CTR + HMAC-SHA-256"}
 PAPER_MHZ = {GCM: 185, CTR: 150}
 FULL = 8  # the units with which CTR stands in the paper's tables
-UNITS = {"esp_out": (FULL, 4, 2, 1), "esp_in": (FULL,)}
+UNITS = {"esp_out": (FULL, 4, 2, 1), "esp_in": (FULL, 4)}
 # As the outbound lane is placed and routed; the multiplier's leaf changes no cycle.
 SYNTHESISED = {name: clocks.shell("esp_out")[name] for name in ("RoundLatency", "SboxKind", "GhashStages")}
 
@@ -106,16 +106,21 @@ def compare(paper: Row, measured: list[dict]) -> list[dict]:
 
 
 def at_our_clock(record: dict) -> None:
-    """Adds the newest clocks. The lane that is placed and routed is the outbound one."""
+    """Adds the newest clocks: for GCM of lanes without hash units, for CTR of those with the most units that were placed and routed."""
     record["clocks"] = []
-    for suite, units in ((GCM, 0), (CTR, FULL)):
-        routed = clocks.newest("esp_out", HmacUnits=units)
-        what = f"The clock of esp_out with {units} hash units"
-        record["clocks"].append(f"{what}: {clocks.described(routed)}." if routed else f"{what}: no record of place and route.")
-        for row in record["rows"]:
-            if row["suite"] == NAMES[suite]:
-                found = clocks.clocks(routed) if row["lane"] == "esp_out" else {}
-                row["routed"] = {part: gbit(row["bytes"], row["interval"], mhz) for part, mhz in found.items()}
+    intervals = {(r["module"], r["units"], r["bytes"], r["udp"]): r["interval"] for r in record["units"]}
+    for lane in UNITS:
+        for suite in (GCM, CTR):
+            units, routed = 0, clocks.newest(lane, HmacUnits=0)
+            if suite == CTR:
+                units, routed = next(((n, found) for n in UNITS[lane] if (found := clocks.newest(lane, HmacUnits=n))), (FULL, None))
+            what = f"The clock of {lane} with {units} hash units"
+            record["clocks"].append(f"{what}: {clocks.described(routed)}." if routed else f"{what}: no record of place and route.")
+            for row in record["rows"]:
+                if (row["lane"], row["suite"]) == (lane, NAMES[suite]):
+                    interval = row["interval"] if units in (0, FULL) else intervals[lane, units, row["bytes"], row["nat"]]
+                    row["routed_units"] = units
+                    row["routed"] = {part: gbit(row["bytes"], interval, mhz) for part, mhz in clocks.clocks(routed).items()}
 
 
 HEAD = (
@@ -125,11 +130,13 @@ HEAD = (
 
 
 def line(row: dict) -> list[str]:
-    routed = ", ".join(f"{gbit_s:.2f} ({part})" for part, gbit_s in row["routed"].items())
+    routed = ", ".join(f"{gbit_s:.2f} ({part})" for part, gbit_s in row["routed"].items()) or "no record"
+    if row["routed"] and row["routed_units"] not in (0, FULL):
+        routed += f", {row['routed_units']} hash units"
     return [
         str(row["table"]), row["suite"], f"{row['bytes']} B{' in UDP' if row['nat'] else ''}", row["lane"], str(row["paper_cycles"]),
         f"{row['interval']:g}", f"{row['ratio']:.2f}×", str(row["latency"]), f"{row['paper_gbit_s']:.3f}",
-        f"{row['gbit_s']:.3f} ({row['paper_mhz']} MHz)", routed or ("no record" if row["lane"] == "esp_out" else "")
+        f"{row['gbit_s']:.3f} ({row['paper_mhz']} MHz)", routed,
     ]  # fmt: skip
 
 
