@@ -13,10 +13,19 @@ module rr_arbiter #(
   output logic [IndexWidth-1:0] index_o     // its number; 0 without a grant
 );
   // Those behind the last one granted.
-  logic [Width-1:0] behind_q, first;
+  logic [Width-1:0] behind_q, first, past;
+  logic some;
 
-  assign first   = |(request_i & behind_q) ? request_i & behind_q : request_i;
-  assign grant_o = first & (~first + 1'b1);
+  // No sums: carries are long for a few bits.
+  assign first = |(request_i & behind_q) ? request_i & behind_q : request_i;
+  always_comb begin
+    some = 1'b0;
+    for (int unsigned i = 0; i < Width; i++) begin
+      past[i] = some;
+      some |= first[i];
+    end
+  end
+  assign grant_o = first & ~past;
 
   always_comb begin
     index_o = '0;
@@ -25,6 +34,6 @@ module rr_arbiter #(
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) behind_q <= '1;
-    else if (take_i && |request_i) behind_q <= ~(grant_o | (grant_o - 1'b1));
+    else if (take_i && |request_i) behind_q <= past;
   end
 endmodule
