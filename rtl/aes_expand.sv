@@ -37,9 +37,10 @@ module aes_expand
     return {w[3], w[3] ^ w[2], w[3] ^ w[2] ^ w[1], w[3] ^ w[2] ^ w[1] ^ w[0]};
   endfunction
 
-  // The sums of the round key after next (AES-256), of the next (AES-128). Only the latter have the S-box's word in them,
-  // which is always rotated there and comes late.
-  words_t base, late;
+  // The sums of the round key after next (AES-256), of the next (AES-128).
+  words_t sums128;
+  assign sums128 = prefix(sums_q) ^ {word, 32'b0, word, 32'b0};
+
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) index_q <= '0;
     else if (start_i) index_q <= 4'd1;
@@ -50,8 +51,6 @@ module aes_expand
   assign make      = aes128_q ? index_q >= 4'd5 : index_q >= 4'd2;
   // The sums made now serve the next round key (AES-256: index + 1, whose rotation is opposite).
   assign rcon_next = aes128_q || index_q[0];
-  assign base      = prefix(fresh || !aes128_q ? key_q : sums_q) ^ {4{rcon_next ? {rcon_q, 24'b0} : 32'b0}};
-  assign late      = fresh || !aes128_q ? '0 : {2{sub[23:0], sub[31:24], 32'b0}};
 
   always_ff @(posedge clk_i) begin
     if (start_i) aes128_q <= aes128_i;
@@ -59,7 +58,8 @@ module aes_expand
     if (start_i || (fresh && !aes128_q)) key_q <= raw_i;
     else if (make) key_q <= sums_q ^ {4{word}};
 
-    if (fresh || make) sums_q <= base ^ late;
+    if (fresh || (make && !aes128_q)) sums_q <= prefix(key_q) ^ {4{rcon_next ? {rcon_q, 24'b0} : 32'b0}};
+    else if (make) sums_q <= sums128 ^ {4{rcon_q, 24'b0}};
 
     if (start_i) rcon_q <= 8'd1;
     else if (fresh || (make && rcon_next)) rcon_q <= xtime(rcon_q);

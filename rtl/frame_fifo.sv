@@ -128,9 +128,6 @@ module frame_fifo #(
 
   // Reading: a register behind the memory's, so that its delay is not in the way.
   pointer_t end_q, left_q;
-  // Nothing is being read: the next frame may be taken. A dropped one is skipped in a cycle of its own, so that the sum
-  // need not wait for what was decided.
-  logic idle_q, drop_q;
   logic fresh_q, get, move;
   logic [TagWidth-1:0] tag_q;
   logic stage_valid_q, stage_first_q, stage_last_q;
@@ -139,32 +136,23 @@ module frame_fifo #(
   logic out_valid_q, out_ready, out_first_q, out_last_q;
   logic [TagWidth-1:0] out_tag_q;
 
-  assign take_ready_o = idle_q;
+  assign take_ready_o = left_q == '0;
   assign taken        = take_valid_i && take_ready_o;
   assign move         = !out_valid_q || out_ready;
-  assign get          = !idle_q && !drop_q && (!stage_valid_q || move);
+  assign get          = left_q != '0 && (!stage_valid_q || move);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       read_q        <= '0;
       left_q        <= '0;
-      idle_q        <= 1'b1;
-      drop_q        <= 1'b0;
       stage_valid_q <= 1'b0;
       out_valid_q   <= 1'b0;
     end else begin
       if (taken) begin
         left_q <= take_beats_i;
-        idle_q <= 1'b0;
-        drop_q <= take_beats_i == '0;
-        read_q <= read_q + take_first_i;
-      end else if (drop_q) begin
-        idle_q <= 1'b1;
-        drop_q <= 1'b0;
-        read_q <= end_q;
+        read_q <= read_q + (take_beats_i == '0 ? frame_beats : take_first_i);
       end else if (get) begin
         left_q <= left_q - 1'b1;
-        idle_q <= left_q == pointer_t'(1);
         read_q <= left_q == pointer_t'(1) ? end_q : read_q + 1'b1;
       end
       stage_valid_q <= get || (stage_valid_q && !move);

