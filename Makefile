@@ -27,7 +27,7 @@ fuzz:
 
 rtl:
 	@rtl/run python rtl/syn/ecp5.py --top shell_esp_cipher --jobs 2
-	@rtl/run python rtl/syn/ecp5.py --top shell_esp_out --jobs 2
+	@rtl/run python rtl/syn/ecp5.py --top shell_esp_out --ripup --jobs 2
 
 clean:
 	cargo clean

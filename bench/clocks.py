@@ -15,19 +15,21 @@ def shell(name: str) -> dict[str, int]:
     return {key: int(value) for key, value in re.findall(r"parameter int unsigned (\w+) += (\d+)", text)}
 
 
-def newest(name: str, **parameters: int) -> dict[str, object] | None:
-    """The newest record of a top (or of a variant of it, NAME-…) with these parameters of its shell; unset ones are 0."""
+def routed(name: str, **parameters: int) -> dict[str, dict[str, object]]:
+    """The best clock of each part in the newest record that has it, of a top (or a variant of it, NAME-…) with these parameters of its
+    shell; unset ones are 0. The slowest part first."""
     found = []
     for path in RECORDS.glob(f"*-rtl-{name}*.json"):
         variant = path.stem.split(f"-rtl-{name}", 1)[1]
         record = json.loads(path.read_text())
         values = record.get("parameters", {})
-        if variant[:1] in ("", "-") and record.get("routed") and all(int(values.get(k, 0)) == v for k, v in parameters.items()):
+        if variant[:1] in ("", "-") and all(int(values.get(k, 0)) == v for k, v in parameters.items()):
             found.append((record["date"], variant == "", path.stem, record))
-    if not found:
-        return None
-    *_, file, record = max(found, key=lambda entry: entry[:3])
-    return record | {"file": file}
+    best: dict[str, dict[str, object]] = {}
+    for *_, file, record in sorted(found, key=lambda entry: entry[:3], reverse=True):
+        for part, mhz in clocks(record).items():
+            best.setdefault(part, {"mhz": mhz, "file": file, "commit": record["commit"]})
+    return dict(sorted(best.items(), key=lambda entry: entry[1]["mhz"]))
 
 
 def synthesised(name: str) -> dict[str, object] | None:
@@ -44,7 +46,5 @@ def clocks(record: dict[str, object] | None) -> dict[str, float]:
     return dict(sorted(best.items(), key=lambda entry: entry[1]))
 
 
-def described(record: dict[str, object]) -> str:
-    seeds = {run["seed"] for run in record["routed"]}
-    reached = ", ".join(f"{part} {mhz} MHz" for part, mhz in clocks(record).items())
-    return f"{record['file']}.json of commit {record['commit']}: {reached} (best of {len(seeds)} seed{'s' * (len(seeds) > 1)})"
+def described(found: dict[str, dict[str, object]]) -> str:
+    return ", ".join(f"{part} {best['mhz']} MHz ({best['file']}.json of commit {best['commit']})" for part, best in found.items())

@@ -111,16 +111,16 @@ def at_our_clock(record: dict) -> None:
     intervals = {(r["module"], r["units"], r["bytes"], r["udp"]): r["interval"] for r in record["units"]}
     for lane in UNITS:
         for suite in (GCM, CTR):
-            units, routed = 0, clocks.newest(lane, HmacUnits=0)
+            units, routed = 0, clocks.routed(lane, HmacUnits=0)
             if suite == CTR:
-                units, routed = next(((n, found) for n in UNITS[lane] if (found := clocks.newest(lane, HmacUnits=n))), (FULL, None))
+                units, routed = next(((n, found) for n in UNITS[lane] if (found := clocks.routed(lane, HmacUnits=n))), (FULL, {}))
             what = f"The clock of {lane} with {units} hash units"
             record["clocks"].append(f"{what}: {clocks.described(routed)}." if routed else f"{what}: no record of place and route.")
             for row in record["rows"]:
                 if (row["lane"], row["suite"]) == (lane, NAMES[suite]):
                     interval = row["interval"] if units in (0, FULL) else intervals[lane, units, row["bytes"], row["nat"]]
                     row["routed_units"] = units
-                    row["routed"] = {part: gbit(row["bytes"], interval, mhz) for part, mhz in clocks.clocks(routed).items()}
+                    row["routed"] = {part: gbit(row["bytes"], interval, best["mhz"]) for part, best in routed.items()}
 
 
 HEAD = (
