@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import random
 import sys
@@ -24,6 +25,7 @@ SIZES = (64, 240, 1500)
 FLOWS = 8  # and as many SAs; a stream's packets go round them
 
 
+@functools.cache
 def logic_record(cipher: str, units: str) -> dict[str, object] | None:
     """The newest record of a configuration's synthesis with one port (`rtl/syn/ecp5.py --name`)."""
     return clocks.synthesised(f"esp_sections-{cipher[:3].lower()}-{units.replace('/', '-')}")

@@ -27,6 +27,7 @@ module aes_cbc_unit
   output block_t [Lanes-1:0]        block_o,
   output logic   [Lanes-1:0]        last_o
 );
+  localparam bit Alone = Lanes == 1;
   localparam int unsigned LaneWidth = Lanes > 1 ? $clog2(Lanes) : 1;
   typedef logic [LaneWidth-1:0] lane_t;
 
@@ -112,7 +113,6 @@ module aes_cbc_unit
     assign sub[8*i+:8] = Open ? InverseSbox[state_q[8*i+:8]] : Sbox[state_q[8*i+:8]];
   end
   // What goes round the S-boxes: a block that enters, or the state of a lane that waits. A lane alone waits where it is.
-  localparam bit Alone = Lanes == 1;
   assign around = !Alone && (!go || !first_step) ? state_q :
       Open ? block_i[turn_q] : block_i[turn_q] ^ (first_q[turn_q] ? iv_q[turn_q] : state_q);
 
@@ -121,7 +121,7 @@ module aes_cbc_unit
   logic pass_b, wait_b, final_b;
   logic [3:0] key_index_b;
   lane_t lane_b;
-  if (Lanes == 1) begin : g_single
+  if (Alone) begin : g_single
     assign {sub_b, around_b, key_index_b, lane_b} = {sub, around, key_index, turn_q};
     assign {pass_b, wait_b, final_b} = {first_step, 1'b0, go && final_step};
   end else begin : g_double

@@ -170,6 +170,11 @@ def slowest_path(found):
     }
 
 
+def which(entry):
+    """Of the routes of a netlist."""
+    return entry["part"], entry["placer"], entry["ripup"], entry["seed"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--top", default="shell_esp_cipher", help="a shell of rtl/syn, or a module")
@@ -206,7 +211,7 @@ def main():
         earlier = json.loads(file.read_text())
         if all(earlier[key] == record[key] for key in ("commit", "top", "parameters")) and earlier["synthesis"]["cells"] == cells:
             record["routed"] = earlier["routed"]
-    done = {(entry["part"], entry["placer"], entry["ripup"], entry["seed"]) for entry in record["routed"]}
+    done = set(map(which, record["routed"]))
     wanted = [
         (grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")
         if (PARTS[grade], options.placer, options.ripup, int(seed)) not in done
@@ -222,7 +227,7 @@ def main():
                     failed.append(str(route.exception()))
                     continue
                 record["routed"].append(route.result())
-                record["routed"].sort(key=lambda entry: (entry["part"], entry["placer"], entry["ripup"], entry["seed"]))
+                record["routed"].sort(key=which)
                 print("{part}, seed {seed}: {mhz} MHz ({seconds} s)".format(**route.result()), flush=True)
                 # What is done is kept, should the next take too long or fail.
                 if not options.no_record:

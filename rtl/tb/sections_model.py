@@ -93,13 +93,21 @@ def front(words):
     return struct.pack(f"<{len(words)}I", *words)
 
 
+def key_words(key):
+    return struct.unpack("!8I", key.ljust(32, b"\0"))
+
+
+def state_words(inner, outer):
+    return [state >> shift & 0xFFFFFFFF for state in (inner, outer) for shift in range(128, -1, -32)]
+
+
 def key_front(key):
-    return front(struct.unpack("!8I", key.ljust(32, b"\0")))
+    return front(key_words(key))
 
 
 def states_front(inner, outer, rest=(0, 0)):
     """Of HMAC-SHA1: two and a half beats, then two words that nobody reads."""
-    return front([*(state >> shift & 0xFFFFFFFF for state in (inner, outer) for shift in range(128, -1, -32)), *rest])
+    return front([*state_words(inner, outer), *rest])
 
 
 @dataclass
@@ -114,12 +122,10 @@ class Sa:
     last_used: int = 0
 
     def writes(self):
-        inner, outer = hmac_states(self.auth_key, sha1=True)
-        states = [state >> shift & 0xFFFFFFFF for state in (inner, outer) for shift in range(128, -1, -32)]
-        key = struct.unpack("!8I", self.key.ljust(32, b"\0"))
+        states = state_words(*hmac_states(self.auth_key, sha1=True))
         addresses = [int(ipaddress.ip_address(a)) for a in (self.source, self.destination)]
         words = {0: self.spi, 2: addresses[0], 3: addresses[1], 22: self.last_used}
-        words |= {4 + i: word for i, word in enumerate(key)} | {12 + i: word for i, word in enumerate(states)}
+        words |= {4 + i: word for i, word in enumerate(key_words(self.key))} | {12 + i: word for i, word in enumerate(states)}
         words[1] = 1 | (len(self.key) == 32) << 1 | self.cipher << 4 | MAIN << 8
         return [(SAD_TABLE << 16 | self.row << 6 | word, data) for word, data in words.items()]
 
