@@ -2,7 +2,8 @@
 // each as wanted, joined by packet switches.
 //
 // Whole IPv4 packets come in at Ports entries and leave at the exit of the same number, those that one SA protects in
-// their order. Beside its units every section but the first has a way past them, for traffic that needs nothing there
+// their order. Packets whose SA asks for priority units overtake others at these, but stand in the same lines in front of
+// them. Beside its units every section but the first has a way past them, for traffic that needs nothing there
 // (BYPASS; no cipher). The SAD has a clock of its own. Sequence numbers have 32 bits.
 //
 // Configuration, write-only: cfg_addr_i = {table, row, word}. Table 10 is the policy: row = {Pearson hash of the
@@ -11,19 +12,21 @@
 module esp_sections
   import sections_pkg::*;
 #(
-  parameter int unsigned Ports       = 1,
-  parameter int unsigned Policies    = 4,
-  parameter int unsigned Sads        = 4,
-  parameter int unsigned Encaps      = 4,
-  parameter int unsigned Aes         = 4,
-  parameter int unsigned AesPriority = 0,
-  parameter int unsigned Des         = 0,
-  parameter int unsigned Hmacs       = 4,
-  parameter int unsigned Rows        = 1024,  // of the SAD
-  parameter int unsigned InDepth     = 128,   // beats in front of a switch
-  parameter int unsigned ExitDepth   = 256,   // in front of the last: longer than a packet
-  parameter int unsigned UnitDepth   = 128,   // in front of slow units: a packet, so that it does not hold the switch
-  parameter int unsigned InFrames    = 8      // packets there
+  parameter int unsigned Ports        = 1,
+  parameter int unsigned Policies     = 4,
+  parameter int unsigned Sads         = 4,
+  parameter int unsigned Encaps       = 4,
+  parameter int unsigned Aes          = 4,
+  parameter int unsigned AesPriority  = 0,  // beside those, for priority traffic
+  parameter int unsigned Des          = 0,
+  parameter bit          TripleDes    = 1'b0,  // the DES units take three keys
+  parameter int unsigned Hmacs        = 4,
+  parameter int unsigned HmacPriority = 0,  // and HMAC units, for SAs with that type (sections_pkg::unit_e)
+  parameter int unsigned Rows         = 1024,  // of the SAD
+  parameter int unsigned InDepth      = 128,  // beats in front of a switch
+  parameter int unsigned ExitDepth    = 256,  // in front of the last: longer than a packet
+  parameter int unsigned UnitDepth    = 128,  // in front of slow units: a packet, so that it does not hold the switch
+  parameter int unsigned InFrames     = 8  // packets there
 ) (
   input  logic                       clk_i,
   input  logic                       rst_ni,
@@ -56,7 +59,7 @@ module esp_sections
   localparam int unsigned EncapWays = Encaps + 1;
   localparam int unsigned Ciphers = Aes + AesPriority + Des;
   localparam int unsigned CipherWays = Ciphers + 1;
-  localparam int unsigned HmacWays = Hmacs + 1;
+  localparam int unsigned HmacWays = Hmacs + HmacPriority + 1;
   localparam int unsigned PortTypeWidth = Ports > 1 ? $clog2(Ports) : 1;
   localparam logic [3:0] PolicyTable = 4'd10, SadTable = 4'd11;
 
@@ -458,7 +461,9 @@ module esp_sections
       );
       assign cipher_type[u] = u < Aes ? UnitMain : UnitPriority;
     end else if (u < Ciphers) begin : gen_des
-      section_des u_unit (
+      section_des #(
+        .Triple(TripleDes)
+      ) u_unit (
         .clk_i,
         .rst_ni,
         .s_valid_i(cipher_valid[u]),
@@ -533,7 +538,7 @@ module esp_sections
   for (genvar u = 0; u < HmacWays; u++) begin : gen_hmac
     assign hmac_beat[u]     = to_beat(hmac_word[u]);
     assign hmac_out_word[u] = to_word(hmac_out_beat[u]);
-    if (u < Hmacs) begin : gen_unit
+    if (u < Hmacs + HmacPriority) begin : gen_unit
       section_auth u_unit (
         .clk_i,
         .rst_ni,
@@ -546,7 +551,7 @@ module esp_sections
         .m_beat_o (hmac_out_beat[u]),
         .m_user_o (hmac_out_user[u])
       );
-      assign hmac_type[u] = UnitMain;
+      assign hmac_type[u] = u < Hmacs ? UnitMain : UnitPriority;
     end else begin : gen_past
       assign hmac_out_valid[u] = hmac_valid[u];
       assign hmac_ready[u]     = hmac_out_ready[u];

@@ -1,8 +1,10 @@
 // A unit of the ciphering section: DES in ECB mode, as in the published design, 128 bits a cycle through two pipelines
-// side by side. For comparison only: no IPsec peer speaks ECB, and neither it nor DES keeps a secret (RFC 8221).
+// side by side; or Triple-DES with three keys. For comparison only: no IPsec peer speaks ECB, and neither it nor DES keeps a
+// secret (RFC 8221).
 module section_des
   import sections_pkg::*;
 #(
+  parameter bit          Triple   = 1'b0,
   parameter int unsigned OutDepth = 64  // beats, a power of two, more than the pipeline holds
 ) (
   input  logic           clk_i,
@@ -23,7 +25,9 @@ module section_des
   // wait in a FIFO beside the pipelines. These never stop: a beat is taken when there is room for it behind them.
   localparam int unsigned Ahead = KeyBeats + StateBeats + LeadBeats;
   logic [2:0] ahead_q;  // of the beats in front of the body
-  logic [63:0] key_q;
+  localparam int unsigned Keys = Triple ? 3 : 1;
+  logic [64*Keys-1:0] key_q;
+  logic [127:0] key_words;
   logic key, take, out_take;
   logic [CountWidth-1:0] room_q;
   assign key       = ahead_q > 3'(Ahead - KeyBeats);
@@ -40,7 +44,15 @@ module section_des
       room_q <= room_q + CountWidth'(out_take) - CountWidth'(take);
     end
   end
-  always_ff @(posedge clk_i) if (ahead_q == 3'(Ahead)) key_q <= {s_beat_i.data[31:0], s_beat_i.data[63:32]};
+  assign key_words = {s_beat_i.data[31:0], s_beat_i.data[63:32], s_beat_i.data[95:64], s_beat_i.data[127:96]};
+  if (Triple) begin : g_three_keys
+    always_ff @(posedge clk_i) begin
+      if (ahead_q == 3'(Ahead)) key_q[191:64] <= key_words;
+      if (ahead_q == 3'(Ahead - 1)) key_q[63:0] <= key_words[127:64];
+    end
+  end else begin : g_one_key
+    always_ff @(posedge clk_i) if (ahead_q == 3'(Ahead)) key_q <= key_words[127:64];
+  end
 
   // Beside: what each beat is, and the data of those in front.
   typedef struct packed {
@@ -74,7 +86,9 @@ module section_des
   logic [1:0] out_valid;
   assign in_block = to_block(s_beat_i.data);
   for (genvar i = 0; i < 2; i++) begin : gen_des
-    des_core u_des (
+    des_core #(
+      .Triple(Triple)
+    ) u_des (
       .clk_i,
       .rst_ni,
       .valid_i  (take && ahead_q == '0),
@@ -113,5 +127,5 @@ module section_des
   end
 
   logic unused;
-  assign unused = &{s_user_i.cipher, s_user_i.wide, out_valid[1]};
+  assign unused = &{s_user_i.cipher, s_user_i.wide, out_valid[1], key_words[63:0]};
 endmodule

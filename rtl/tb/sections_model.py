@@ -120,13 +120,14 @@ class Sa:
     source: str = "192.0.2.1"
     destination: str = "198.51.100.1"
     last_used: int = 0
+    auth: int = MAIN
 
     def writes(self):
         states = state_words(*hmac_states(self.auth_key, sha1=True))
         addresses = [int(ipaddress.ip_address(a)) for a in (self.source, self.destination)]
         words = {0: self.spi, 2: addresses[0], 3: addresses[1], 22: self.last_used}
         words |= {4 + i: word for i, word in enumerate(key_words(self.key))} | {12 + i: word for i, word in enumerate(states)}
-        words[1] = 1 | (len(self.key) == 32) << 1 | self.cipher << 4 | MAIN << 8
+        words[1] = 1 | (len(self.key) == 32) << 1 | self.cipher << 4 | self.auth << 8
         return [(SAD_TABLE << 16 | self.row << 6 | word, data) for word, data in words.items()]
 
     @property
@@ -134,7 +135,7 @@ class Sa:
         return {PASS: 4, DES: 8}.get(self.cipher, 16)
 
     def ecb(self):
-        algorithm = TripleDES(self.key * 3) if self.cipher == DES else algorithms.AES(self.key)
+        algorithm = TripleDES(self.key * (24 // len(self.key))) if self.cipher == DES else algorithms.AES(self.key)
         return Cipher(algorithm, modes.ECB())
 
     def open(self, frame):

@@ -9,7 +9,9 @@ import sections_model as sections
 from sections_model import BYPASS, DES, DISCARD, MAIN, PASS, PRIORITY, PROTECT, Sa, packet
 
 PORTS = 2
-SHAPE = {"Ports": PORTS, "Policies": 2, "Sads": 2, "Encaps": 2, "Aes": 2, "AesPriority": 1, "Des": 1, "Hmacs": 3}
+SHAPE = {
+    "Ports": PORTS, "Policies": 2, "Sads": 2, "Encaps": 2, "Aes": 2, "AesPriority": 1, "Des": 1, "TripleDes": 1, "Hmacs": 2, "HmacPriority": 1,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +28,9 @@ class Traffic:
         self.sas = [
             Sa(3, 0x1001, key(16), key(20), MAIN),
             Sa(7, 0x1002, key(32), key(20), MAIN, "192.0.2.9", "203.0.113.77"),
-            Sa(900, 0x1003, key(8), key(20), DES),
+            Sa(900, 0x1003, key(24), key(20), DES),
             Sa(12, 0x1004, b"", key(20), PASS),
-            Sa(13, 0x1005, key(16), key(20), PRIORITY),
+            Sa(13, 0x1005, key(16), key(20), PRIORITY, auth=PRIORITY),
             Sa(14, 0x1006, key(16), key(20), 4),  # a cipher that there is no unit of
             Sa(15, 0x1007, key(16), key(20), MAIN, last_used=0xFFFFFFFD),  # two packets are left
         ]
@@ -153,6 +155,29 @@ def test_mixed_traffic(simulation, seed, idle, back_pressure, sad_percent):
     traffic.go(400000)
     traffic.check(simulation.run(traffic.script, idle, back_pressure, seed, sad_percent))
     assert traffic.drops["sa"] > 2 and traffic.sequence[0x1007] == 0xFFFFFFFF
+
+
+def end_of_packet_behind_bulk(simulation, unit):
+    """The cycle in which a short packet has left that came beside two long ones that have both AES units."""
+    traffic = Traffic(7)
+    traffic.sas[4].cipher = traffic.sas[4].auth = unit
+    traffic.script = []
+    traffic.configure()
+    for _ in range(2):
+        traffic.offer(1, 1500)
+        traffic.offer(len(traffic.sas) + 1, 1500)  # discarded: the short one is to come when the long ones are at the units
+    traffic.offer(4, 64)
+    traffic.go(30000)
+    printed = simulation.run(traffic.script)
+    traffic.check(printed)
+    spi = f"{traffic.sas[4].spi:08x}"
+    (end,) = [int(line[3]) for line in printed if line[0] == "o" and line[4][40:48] == spi]
+    return end - min(int(line[2]) for line in printed if line[0] == "i")
+
+
+def test_priority_has_units_of_its_own(simulation):
+    bulk, priority = (end_of_packet_behind_bulk(simulation, unit) for unit in (MAIN, PRIORITY))
+    assert priority < bulk / 2
 
 
 def test_reset_in_mid_frame(simulation):
