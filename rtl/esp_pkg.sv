@@ -42,13 +42,13 @@ package esp_pkg;
     DropSequenceEnd   = 5'd7,   // the sequence number would repeat (RFC 4303, 3.3.3)
     DropLifetime      = 5'd8,
     DropTooBig        = 5'd9,   // over the path MTU
-    DropTtl           = 5'd10,
+    DropTtl           = 5'd10,  // by software
     DropShort         = 5'd11,  // shorter than its SA's header, IV and ICV, or not a multiple of 4
     DropReplay        = 5'd12,
     DropIcv           = 5'd13,
     DropPadding       = 5'd14,  // trailer, inner header
     DropSelector      = 5'd15,  // the inner packet is none that this SA may carry (RFC 4301, 5.2)
-    DropOuter         = 5'd16,  // addresses or encapsulation are not the SA's
+    DropOuter         = 5'd16,  // by software: addresses or encapsulation are not the SA's
     DropNextHeader    = 5'd17,  // of the trailer: neither IPv4, IPv6 nor a dummy
     DropDummy         = 5'd18,  // RFC 4303, 2.6
     DropInner         = 5'd19,  // the inner packet is malformed

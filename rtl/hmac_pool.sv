@@ -1,6 +1,6 @@
 // HMAC-SHA-256-128 (RFC 4868) by Units units side by side: packets are dealt out in turn and their tags come in order.
 //
-// One unit takes 33 cycles for 64 bytes, so eight of them keep up with one beat a cycle. Messages come behind one
+// One unit takes 33 cycles for 64 bytes, so eight of them take 0.97 beats a cycle. Messages come behind one
 // another at full width: each unit has room for Beats of them, so that the next packet's flow on to the next unit
 // while the packet before is hashed. A packet's states come on a handshake of their own, in four words.
 module hmac_pool

@@ -91,7 +91,7 @@ pub mod lane_counters {
     pub const DROP_LIFETIME: u32 = 0x20;
     /// Over the path MTU.
     pub const DROP_TOO_BIG: u32 = 0x24;
-    /// TTL or hop limit is used up.
+    /// Always 0: what routes into the tunnel counts the hop.
     pub const DROP_TTL: u32 = 0x28;
     /// Shorter than header, IV and ICV, or not a multiple of 4.
     pub const DROP_SHORT: u32 = 0x2c;
@@ -103,7 +103,7 @@ pub mod lane_counters {
     pub const DROP_PADDING: u32 = 0x38;
     /// The SA may not carry the inner packet (RFC 4301, 5.2).
     pub const DROP_SELECTOR: u32 = 0x3c;
-    /// Outer addresses or encapsulation are not the SA's.
+    /// Always 0: the SPI alone finds the SA (RFC 4301, 4.1).
     pub const DROP_OUTER: u32 = 0x40;
     /// The trailer's is neither IPv4, IPv6 nor a dummy's.
     pub const DROP_NEXT_HEADER: u32 = 0x44;
