@@ -80,7 +80,7 @@ NOTES = (
     "Packets are inner packets. Cycles are from the first beat that goes in to the last that comes out, all packets "
     "waiting at the entries at the start. The paper does not say how packets came in; a port takes and gives 128 bits a "
     "cycle, so that one port is full with 8/8/8/16 and 1500 bytes (12.9 Gbit/s at 100.65 MHz).",
-    "The SAD's clock is twice the others'. AES has 128-bit keys. DES is in ECB mode as in the paper, which nobody should use.",
+    "The SAD has 64 rows in all of this, and its clock is twice the others'. AES has 128-bit keys. DES is in ECB mode as in the paper, which nobody should use.",
 )
 
 
@@ -187,6 +187,23 @@ def logic() -> list[str]:
     return [*lines, ""]
 
 
+# Table I, the prototype: bytes, cycles, Mbit/s as printed, at 86.72 MHz on a Cyclone II, in which one unit does each thing.
+PROTOTYPE, PROTOTYPE_MHZ = ((64, 520, 85.39), (240, 784, 209.70), (1500, 2682, 437.44)), 86.72
+
+
+def prototype(record: dict[str, object]) -> list[str]:
+    """Table I beside one unit of each kind."""
+    ours = {u["bytes"]: u["interval_cycles"] for u in record["units"] if (u["cipher"], u["units"]) == ("DES-ECB", "1/1/1/1")}
+    lines = [
+        "Table I, the prototype, beside one unit of each kind: cycles from packet to packet.", "",
+        "|bytes|paper, cycles|paper, Mbit/s|ours, cycles|ours at the paper's 86.72 MHz, Mbit/s|ours ÷ paper|", "|---:|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for size, cycles, mbit_s in PROTOTYPE:
+        rate = 8 * size / ours[size] * PROTOTYPE_MHZ
+        lines.append(f"|{size}|{cycles}|{mbit_s}|{ours[size]}|{rate:.0f}|{rate / mbit_s:.2f}×|")
+    return [*lines, ""]
+
+
 def at_our_clock(row: dict[str, object], cycles: str, packets: int) -> str:
     """A row's Mbit/s at the clocks that its configuration was routed at."""
     found = clocks.clocks(logic_record(row["cipher"], row["units"])) if row["ports"] == 1 else {}
@@ -201,6 +218,7 @@ def text(record: dict[str, object], stem: str) -> str:
         *("|" + "|".join([*line(row), at_our_clock(row, "cycles", row["packets"])]) + "|" for row in record["rows"]), "",
     ]  # fmt: skip
     if record["units"]:
+        lines += prototype(record)
         lines += [f"![throughput against unit count]({stem}.svg)", "", f"|units|ports|bytes|cycles a packet more|Mbit/s at 100 MHz|{OUR_CLOCK}|", "|---|---:|---:|---:|---:|---:|"]
         lines += [
             f"|{u['cipher']} {u['units']}|{u['ports']}|{u['bytes']}|{u['interval_cycles']}|{u['mbit_s']:.0f}|{at_our_clock(u, 'interval_cycles', 1)}|"
