@@ -122,6 +122,35 @@ async def wrong_icv(dut):
 
 
 @cocotb.test()
+async def no_cycle_depends_on_secrets(dut):
+    """Other keys, salts, IVs, numbers and plaintexts, a wrong ICV: the same cycles."""
+    await bench.start(dut)
+    shape = random.Random(6)
+    packets = [(shape.choice(suites(dut)), 4 * shape.choice((1, 4, 16, 30, 90)), shape.random() < 0.5) for _ in range(30)]
+    seen = []
+    for seed in range(4):
+        source = random.Random(seed)
+        if seed == 0:  # a key and plaintexts of few bits, where others are random
+            source.randbytes = bytes
+        await bench.reset(dut)
+        rows = {suite: (suite, cipher_keys.material(source, suite)) for suite in suites(dut)}
+        await install(dut, rows)
+        harness = Harness(dut)
+        for suite, length, esn in packets:
+            sequence = source.getrandbits(64 if esn else 32)
+            packet = cipher_keys.Packet(
+                suite, suite, rows[suite][1], source.randbytes(8), source.getrandbits(32), sequence, esn, source.randbytes(length)
+            )
+            harness.send(packet, bytes(16) if harness.opens and seed == 3 else None)
+        await streams.until(dut.clk_i, lambda: len(harness.out.words) == sum(-(-length // 16) for _, length, _ in packets), 20000)
+        await streams.until(dut.clk_i, lambda: len(harness.tags.words) == len(packets), 2000)
+        seen.append((list(harness.out.cycles), list(harness.tags.cycles)))
+        await harness.check()
+        harness.stop()
+    assert all(cycles == seen[0] for cycles in seen)
+
+
+@cocotb.test()
 async def keys_change_and_go(dut):
     """A row is overwritten while others are in use; a wiped row has the zero key."""
     source = random.Random(5)
