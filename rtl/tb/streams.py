@@ -21,6 +21,15 @@ def beat(part, last, keep=None):
     return int.from_bytes(part, "little") << 17 | keep << 1 | last
 
 
+def wrong_keep(frame, source):
+    """The beats of a frame, one of them with a hole in its keep, or short where it is not the last."""
+    values = list(beats(frame))
+    at = source.randrange(len(values))
+    keep = source.choice((0, 0x8000, 0xFFFD, 0x7FFE, 0x5555) if at == len(values) - 1 else (0, 0x7FFF, 0x0001, 0xFFFE))
+    values[at] = values[at] & ~(0xFFFF << 1) | keep << 1
+    return values
+
+
 def beat_bytes(value):
     """The bytes of a beat_t and whether it is the last."""
     keep = value >> 1 & 0xFFFF

@@ -14,7 +14,7 @@ from lane import Lane
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrHopByHop
 from scapy.packet import Raw
-from streams import until
+from streams import until, wrong_keep
 
 MALFORMED, TOO_LONG, NO_POLICY, POLICY, FRAGMENT, NO_SA, SHORT, REPLAY, ICV = 1, 2, 3, 4, 5, 6, 11, 12, 13
 NOT_PROTECTED = 21
@@ -25,6 +25,7 @@ REASONS = {"malformed-esp": SHORT, "unknown-spi": NO_SA, "replayed": REPLAY, "be
 GCM = {"esp-aes-gcm-16-256": core.GCM256, "esp-aes-gcm-16-128": core.GCM128}
 CTR = {"esp-aes-ctr-256-hmac-sha2-256-128": core.CTR256}
 GROUP = 77
+MAX_BYTES = 2048
 
 
 async def settle(lane, count, cycles=6000):
@@ -163,7 +164,8 @@ async def traffic(dut, idle, back_pressure, packets, seed):
             else:
                 seen[peer].add(sequence)
                 opened.append((packet, peer.user))
-            lane.source.frame(frame + bytes(source.choice((0, 0, 7))))
+            # What a link adds: up to as much as a frame may be long.
+            lane.source.frame(frame.ljust(source.choice((0, 0, len(frame) + 7, MAX_BYTES)), b"\0"))
         elif kind < 0.79:
             lane.source.frame(peer.wrap(struct.pack(">IIQ", 0x405, 1, 1) + bytes(40)))
             drops[NO_SA] += 1
@@ -182,6 +184,14 @@ async def traffic(dut, idle, back_pressure, packets, seed):
         elif kind < 0.90:
             lane.source.frame(bytes(IP(src=V4[0], dst=V4[1], proto=50, flags="MF") / Raw(bytes(48))))
             drops[FRAGMENT] += 1
+        elif kind < 0.92:
+            # Right but for what follows; the next one has the same number.
+            frame = peer.seal(packet, max(seen[peer]) + 1)
+            lane.source.frame(frame.ljust(MAX_BYTES + source.choice((1, source.randrange(2, 200))), b"\0"))
+            drops[TOO_LONG] += 1
+        elif kind < 0.94:
+            lane.source.queue.extend(wrong_keep(peer.seal(packet, max(seen[peer]) + 1), source))
+            drops[MALFORMED] += 1
         else:
             host = source.choice((9, 17, 25, 33, 41))
             plain = bytes(IP(src="203.0.113.5", dst=f"192.0.2.{host}") / UDP(sport=1, dport=2) / Raw(source.randbytes(50)))
@@ -199,12 +209,14 @@ async def traffic(dut, idle, back_pressure, packets, seed):
     assert [frame for frame in lane.frames if not frame[1] >> 6 & 1] == aside
     assert lane.left == [len(frame) for frame, _ in lane.frames]
     lane.stop()
+    return drops
 
 
 @cocotb.test()
 async def many_sas(dut):
     await bench.start(dut)
-    await traffic(dut, 0, 0, 150, seed=1)
+    drops = await traffic(dut, 0, 0, 200, seed=1)
+    assert set(drops) == {MALFORMED, TOO_LONG, NO_POLICY, POLICY, FRAGMENT, NO_SA, SHORT, REPLAY, ICV, NOT_PROTECTED}
 
 
 @cocotb.test()
@@ -328,7 +340,7 @@ async def cycles_per_packet(dut):
 
 
 def test_esp_in():
-    bench.run("esp_in")
+    bench.run("esp_in", {"MaxBytes": MAX_BYTES})
 
 
 def test_esp_in_with_hmac():
