@@ -20,6 +20,7 @@ except ImportError:
 
 RTL = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("RTL_BUILD_DIR", RTL.parent / "target" / "rtl"))
+COVERAGE = os.environ.get("RTL_COVERAGE")  # a folder: lines and toggles are counted there
 PASS, MAIN, DES, PRIORITY = range(4)
 DISCARD, BYPASS, PROTECT = range(3)
 POLICY_TABLE, SAD_TABLE = 10, 11
@@ -176,7 +177,8 @@ class Simulation:
 
     def __init__(self, parameters):
         self.parameters, self.ports = parameters, parameters.get("Ports", 1)
-        name = "sections-" + "-".join(f"{key}{value}" for key, value in sorted(parameters.items()))
+        self.runs = 0
+        name = "sections-" + ("coverage-" if COVERAGE else "") + "-".join(f"{key}{value}" for key, value in sorted(parameters.items()))
         self.build = BUILD / (name if len(name) <= 80 else f"sections-{zlib.crc32(name.encode()):08x}")
         self.build.mkdir(parents=True, exist_ok=True)
         # The workers of pytest-xdist want the same one.
@@ -185,6 +187,7 @@ class Simulation:
             subprocess.run(
                 [
                     str(RTL / "run"), "verilator", "--cc", "--exe", "--build", "-j", "2", "-O3", "-CFLAGS", f"-O1 -DPORTS={self.ports}",
+                    *(["--coverage-line", "--coverage-toggle"] if COVERAGE else []),
                     "-Wall", "--assert", "--x-initial", "unique", "-y", str(RTL), "+libext+.sv", str(RTL / "lint" / "waivers.vlt"),
                     *map(str, sorted(RTL.glob("*_pkg.sv"))), str(RTL / "esp_sections.sv"), "--top-module", "esp_sections",
                     *(f"-G{key}={value}" for key, value in parameters.items()),
@@ -195,9 +198,11 @@ class Simulation:
 
     def run(self, script, idle=0, back_pressure=0, seed=1, sad_percent=50):
         """Runs a script (lines for the harness); returns its output as lists of words."""
+        self.runs += 1
         done = subprocess.run(
             [str(self.build / "simulation"), *map(str, (idle, back_pressure, seed, sad_percent))],
             input="\n".join(script) + "\n", capture_output=True, text=True, check=True, timeout=600,
+            env=os.environ | {"RTL_COVERAGE_FILE": f"{COVERAGE}/{self.build.name}-{os.getpid()}-{self.runs}.dat"},
         )  # fmt: skip
         return [line.split() for line in done.stdout.splitlines()]
 

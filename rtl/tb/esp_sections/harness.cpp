@@ -17,6 +17,9 @@
 
 #include "Vesp_sections.h"
 #include "verilated.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 
 static void put(uint32_t *words, unsigned at, unsigned width, uint32_t value) {
   for (unsigned i = 0; i < width; i++) {
@@ -213,6 +216,9 @@ int main(int argc, char **argv) {
     }
   }
   top->final();
+#if VM_COVERAGE
+  context.coveragep()->write(getenv("RTL_COVERAGE_FILE"));
+#endif
   delete top;
   return 0;
 }
