@@ -2,7 +2,8 @@
 // words as were inside when it came.
 module stream_fifo_proof #(
   parameter int unsigned Width = 4,
-  parameter int unsigned Depth = 4
+  parameter int unsigned Depth = 4,
+  parameter bit          Extra = 1'b0
 ) (
   input logic             clk_i,
   input logic             valid_i,
@@ -10,7 +11,7 @@ module stream_fifo_proof #(
   input logic             ready_i,
   input logic             follow_i  // picks the word that is followed
 );
-  localparam int unsigned CountWidth = $clog2(Depth + 2);
+  localparam int unsigned CountWidth = $clog2(Depth + (Extra ? 3 : 2));
 
   logic rst_nq = 1'b0;
   always_ff @(posedge clk_i) rst_nq <= 1'b1;
@@ -20,7 +21,8 @@ module stream_fifo_proof #(
   logic [CountWidth-1:0] count;
   stream_fifo #(
     .Width(Width),
-    .Depth(Depth)
+    .Depth(Depth),
+    .Extra(Extra)
   ) u_fifo (
     .clk_i,
     .rst_ni(rst_nq),
@@ -57,20 +59,25 @@ module stream_fifo_proof #(
     end
   end
 
+  // Words in front of the memory.
+  logic [1:0] front;
+  assign front = 2'(valid_o) + 2'(Extra && u_fifo.read_valid_q);
+
   always_ff @(posedge clk_i) begin
     if (rst_nq) begin
       // What induction needs: the word lies where the count says.
       if (inside_q) begin
         assert (ahead_q < count);
         if (ahead_q == '0 && valid_o) assert (data_o == value_q);
-        else assert (u_fifo.mem[2'(u_fifo.head_q + (ahead_q - CountWidth'(valid_o)))] == value_q);
+        else if (ahead_q < CountWidth'(front)) assert (u_fifo.read_q == value_q);
+        else assert (u_fifo.mem[2'(u_fifo.head_q + (ahead_q - CountWidth'(front)))] == value_q);
       end
       assert (u_fifo.stored <= Depth);
       assert (u_fifo.full_q == (u_fifo.stored == Depth));
       assert (u_fifo.some_q == (u_fifo.stored != '0));
       // Never stuck: a queue that is not full takes, and one that is not empty soon gives.
       assert (ready_o || count >= Depth);
-      assert (valid_o || count == '0 || u_fifo.stored != '0);
+      assert (valid_o || count == '0 || u_fifo.stored != '0 || u_fifo.read_valid_q);
       cover (gone_q && count == CountWidth'(Depth));
     end
   end
