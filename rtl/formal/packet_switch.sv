@@ -1,6 +1,7 @@
 // The whole of packet_switch, for its first cycles: its control is proven by induction in switch_control, its FIFOs in
 // stream_fifo; here is what joins them. One packet of input 0 is marked, header and beats. It comes out once, whole, in
 // one piece, with its header, at an output of its type; and soon if it is alone and the surroundings are ready (Fair).
+// A later packet of the same input and type never comes before it at the only output of that type.
 module packet_switch_proof #(
   parameter bit StoreForward = 1'b0,
   parameter bit Fair         = 1'b0
@@ -15,9 +16,10 @@ module packet_switch_proof #(
   input logic [1:0]      m_busy_i,
   input logic [1:0]      m_type_i,
   input logic            sent_ready_i,
-  input logic            follow_i
+  input logic            follow_i,
+  input logic            later_i
 );
-  localparam logic [1:0] Mark = 2'd3;
+  localparam logic [1:0] Mark = 2'd3, Later = 2'd2;
   localparam int unsigned Soon = 16;
 
   logic rst_nq = 1'b0;
@@ -67,12 +69,17 @@ module packet_switch_proof #(
   logic [4:0] wait_q = '0;
   assign take   = s_valid_i[0] && s_ready[0];
   assign marked = first_q ? follow_i && !followed_q : following_q;
+  // The later one is the first that later_i picks behind it.
+  logic behind, behind_q = 1'b0, later_q = 1'b0;
+  assign behind = first_q ? later_i && followed_q && !later_q : behind_q;
   always_ff @(posedge clk_i) begin
     if (!rst_nq) m_type_q <= m_type_i;
     // Only the marked packet has the mark, on each beat.
     assume ((s_beat_i[0][2:1] == Mark) == marked);
     assume ((s_user_i[0] == Mark) == marked);
-    assume (s_beat_i[1][2:1] != Mark && s_user_i[1] != Mark);
+    assume ((s_beat_i[0][2:1] == Later) == behind);
+    if (behind && first_q) assume (s_type_i[0] == type_q);
+    assume (!s_beat_i[1][2] && s_user_i[1] != Mark);
     // Packets of at most three beats.
     if (in_q == 3'd2 && marked) assume (s_beat_i[0][0]);
     // With nothing but the marked packet under way it is a matter of cycles.
@@ -82,6 +89,10 @@ module packet_switch_proof #(
     end
     if (rst_nq && take) begin
       first_q <= s_beat_i[0][0];
+      if (behind) begin
+        behind_q <= !s_beat_i[0][0];
+        later_q  <= 1'b1;
+      end
       if (marked) begin
         in_q <= in_q + 1'b1;
         following_q <= !s_beat_i[0][0];
@@ -98,6 +109,7 @@ module packet_switch_proof #(
     always_ff @(posedge clk_i) if (rst_nq && m_valid[m]) begin
       assert ((m_beat[m][2:1] == Mark) == (m_user[m] == Mark));
       if (come[m]) assert (followed_q && m_type_q[m] == type_q && !gone_q && out_q < in_q);
+      if (m_beat[m][2:1] == Later && m_type_q[!m] != type_q) assert (gone_q);
       // In one piece: no other packet's beat while it is on its way out.
       if (come[m] && m_beat[m][0]) assert (!following_q && out_q + 1'b1 == in_q);
     end
@@ -119,5 +131,6 @@ module packet_switch_proof #(
     if (Fair && (m_type_q[0] == type_q || m_type_q[1] == type_q)) assert (gone_q || wait_q < 5'(Soon));
     if (m_type_q[0] != type_q && m_type_q[1] != type_q && followed_q) assert (out_q == '0);
     cover (gone_q && in_q == 3'd3);
+    cover (gone_q && |(m_valid & {m_beat[1][2:1] == Later, m_beat[0][2:1] == Later}));
   end
 endmodule
