@@ -6,9 +6,8 @@
 // them. Beside its units every section but the first has a way past them, for traffic that needs nothing there
 // (BYPASS; no cipher). The SAD has a clock of its own. Sequence numbers have 32 bits.
 //
-// Configuration, write-only: cfg_addr_i = {table, row, word}. Table 10 is the policy: row = {Pearson hash of the
-// selectors, way}, words 0 to 3 the selectors as pearson_policy hashes them, LSW first; word 4 {valid[12], action[11:10],
-// SAD row[9:0]} writes the entry. Table 11 is the SAD, see sad_access. Both are emptied after reset; writes wait for that.
+// Configuration, write-only: cfg_addr_i = {table, row, word}, as regs/sections.rdl has them: table 10 is the policy, 11 the SAD.
+// Both are emptied after reset; writes wait for that. sections_core has registers in front of it.
 module esp_sections
   import sections_pkg::*;
 #(

@@ -1,6 +1,5 @@
 """esp_core: set up through the registers as software does it; what one lane seals the other opens, and what is dropped is counted."""
 
-import importlib.util
 import random
 import struct
 from collections import Counter
@@ -10,6 +9,7 @@ import cocotb
 import core
 from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+from registers import load_map
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
@@ -24,16 +24,7 @@ REASONS = 22
 MAX_BYTES = 2048
 
 
-def load_map():
-    path = bench.RTL / "regs" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Map(bench.RTL / "regs" / "esp.rdl")
-
-
-MAP = load_map()
-ADDRESS = {node.inst_name: node.absolute_address for node in (*MAP.registers, *MAP.readable)}
+_, MAP, ADDRESS = load_map("esp")
 
 
 class Registers(core.Config):

@@ -1,6 +1,5 @@
 """esp_regs: the map that software sees, with a master we did not write and a model of what it should find."""
 
-import importlib.util
 import random
 import re
 import subprocess
@@ -10,53 +9,13 @@ from collections import Counter
 import bench
 import cocotb
 from cocotb.triggers import ReadOnly, RisingEdge
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+from registers import Host, load_map, watch_bus
 
 POLICIES, SAS = 48, 512
 REASONS = 22
 SNAPSHOT_OUT, SNAPSHOT_IN = 0x112233445566778899AABBCCDDEEFF00 << 64 | 5, 0xFEDC << 100 | 7
-
-
-def load_map():
-    path = bench.RTL / "regs" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module, module.Map(bench.RTL / "regs" / "esp.rdl")
-
-
-generate, MAP = load_map()
-ADDRESS = {node.inst_name: node.absolute_address for node in MAP.registers}
-ADDRESS |= {node.inst_name: node.absolute_address for node in MAP.readable}
+generate, MAP, ADDRESS = load_map("esp")
 OUT, IN = ADDRESS["out_counters"], ADDRESS["in_counters"]
-
-
-class Host:
-    """Software: words in and out, and whether they were refused."""
-
-    def __init__(self, dut, pause=0.0):
-        self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk_i, dut.rst_ni, reset_active_level=False)
-        if pause:
-            write, read = self.master.write_if, self.master.read_if
-            for seed, channel in enumerate((write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)):
-                channel.set_pause_generator(bench.pauses(pause, seed))
-
-    async def write(self, address, data):
-        response = await self.master.write(address, data.to_bytes(4, "little"))
-        return response.resp == AxiResp.OKAY
-
-    async def write_bytes(self, address, data):
-        response = await self.master.write(address, data)
-        return response.resp == AxiResp.OKAY
-
-    async def read(self, address):
-        response = await self.master.read(address, 4)
-        return int.from_bytes(response.data, "little"), response.resp == AxiResp.OKAY
-
-    async def value(self, address):
-        value, known = await self.read(address)
-        assert known, f"{address:#x} is refused"
-        return value
 
 
 async def begin(dut, pause=0.0):
@@ -71,22 +30,6 @@ async def begin(dut, pause=0.0):
     for _ in range(34):
         await RisingEdge(dut.clk_i)
     return host
-
-
-async def watch_bus(dut, seen, back_pressure=0.0):
-    """Takes what comes on the configuration bus."""
-    pauses = bench.pauses(back_pressure, 11)
-    held = None
-    while True:
-        await RisingEdge(dut.clk_i)
-        dut.cfg_ready_i.value = not next(pauses)
-        await ReadOnly()
-        now = (int(dut.cfg_addr_o.value), int(dut.cfg_data_o.value)) if dut.cfg_valid_o.value == 1 else None
-        assert held is None or now == held, "a write that was not taken has changed"
-        taken = now and dut.cfg_ready_i.value == 1
-        held = None if taken else now
-        if taken:
-            seen.append(now)
 
 
 @cocotb.test()

@@ -1,0 +1,61 @@
+"""A register map as rtl/regs/generate.py reads it, and software that works with it over AXI4-Lite."""
+
+import importlib.util
+
+import bench
+from cocotb.triggers import ReadOnly, RisingEdge
+from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+
+
+def load_map(name):
+    """The generator, the map, and the addresses of what is not a table."""
+    path = bench.RTL / "regs" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.Map(bench.RTL / "regs" / f"{name}.rdl")
+    return module, found, {node.inst_name: node.absolute_address for node in (*found.registers, *found.readable)}
+
+
+class Host:
+    """Software: words in and out, and whether they were refused."""
+
+    def __init__(self, dut, pause=0.0):
+        self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk_i, dut.rst_ni, reset_active_level=False)
+        if pause:
+            write, read = self.master.write_if, self.master.read_if
+            for seed, channel in enumerate((write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel)):
+                channel.set_pause_generator(bench.pauses(pause, seed))
+
+    async def write(self, address, data):
+        response = await self.master.write(address, data.to_bytes(4, "little"))
+        return response.resp == AxiResp.OKAY
+
+    async def write_bytes(self, address, data):
+        response = await self.master.write(address, data)
+        return response.resp == AxiResp.OKAY
+
+    async def read(self, address):
+        response = await self.master.read(address, 4)
+        return int.from_bytes(response.data, "little"), response.resp == AxiResp.OKAY
+
+    async def value(self, address):
+        value, known = await self.read(address)
+        assert known, f"{address:#x} is refused"
+        return value
+
+
+async def watch_bus(dut, seen, back_pressure=0.0):
+    """Takes what comes on the configuration bus."""
+    pauses = bench.pauses(back_pressure, 11)
+    held = None
+    while True:
+        await RisingEdge(dut.clk_i)
+        dut.cfg_ready_i.value = not next(pauses)
+        await ReadOnly()
+        now = (int(dut.cfg_addr_o.value), int(dut.cfg_data_o.value)) if dut.cfg_valid_o.value == 1 else None
+        assert held is None or now == held, "a write that was not taken has changed"
+        taken = now and dut.cfg_ready_i.value == 1
+        held = None if taken else now
+        if taken:
+            seen.append(now)
