@@ -2,7 +2,7 @@
 # make test    installs what the tests need, then runs every check and test
 # make bench   side-by-side measurements in namespaces; writes bench/records
 # make lint    format, clippy, documentation, licences
-# make rtl     synthesis, placement and routing of the FPGA cores (an hour; needs rtl/.venv)
+# make rtl     synthesis, placement and routing of the FPGA cores (hours; needs rtl/.venv)
 # make fuzz    fuzzes each target for a minute (needs nightly and cargo-fuzz)
 
 .PHONY: demo test bench lint fuzz rtl build clean
@@ -26,8 +26,7 @@ fuzz:
 	@fuzz/run.sh
 
 rtl:
-	@rtl/run python rtl/syn/ecp5.py --top shell_esp_cipher --jobs 2
-	@rtl/run python rtl/syn/ecp5.py --top shell_esp_out --ripup --jobs 2
+	@rtl/syn/all.sh
 
 clean:
 	cargo clean
