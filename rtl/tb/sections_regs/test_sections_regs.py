@@ -6,7 +6,7 @@ import bench
 import cocotb
 import sections_model
 from cocotb.triggers import ReadOnly, RisingEdge
-from registers import Host, load_map, watch_bus
+from registers import Host, idle, load_map, refuses_unaligned, watch_bus
 
 SHAPE = {
     "Ports": 3, "Policies": 4, "Sads": 5, "Encaps": 6, "Aes": 7, "AesPriority": 1, "Des": 2, "TripleDes": 1, "Hmacs": 9, "HmacPriority": 8, "Rows": 64,
@@ -16,11 +16,11 @@ DROPS = ("frame", "policy", "sa", "unit")
 POLICIES, SAS = (table.raw_absolute_address for table in MAP.tables)
 
 
-async def begin(dut, pause=0.0):
+async def begin(dut, pause=0.0, master=True):
     dut.cfg_ready_i.value = 1
     for number, name in enumerate(DROPS, 1):
         getattr(dut, f"dropped_{name}_i").value = 0x01010101 * number
-    host = Host(dut, pause)
+    host = Host(dut, pause) if master else idle(dut)
     await bench.start(dut)
     await RisingEdge(dut.clk_i)
     return host
@@ -62,6 +62,13 @@ async def what_is_not_there_is_refused(dut):
     assert await host.value(ADDRESS["control"]) == 0
     assert not seen
     watcher.cancel()
+
+
+@cocotb.test()
+async def addresses_are_aligned(dut):
+    await begin(dut, master=False)
+    await refuses_unaligned(dut, (ADDRESS["control"] + 1, ADDRESS["control"] + 2, POLICIES + 1, SAS + 0x12))
+    assert dut.enable_o.value == 0
 
 
 @cocotb.test()
