@@ -1,10 +1,12 @@
 // The whole of packet_switch, for its first cycles: its control is proven by induction in switch_control, its FIFOs in
 // stream_fifo; here is what joins them. One packet of input 0 is marked, header and beats. It comes out once, whole, in
 // one piece, with its header, at an output of its type; and soon if it is alone and the surroundings are ready (Fair).
-// A later packet of the same input and type never comes before it at the only output of that type.
+// A later packet of the same input and type never comes before it at the only output of that type (Order, where packets
+// have one beat and the surroundings are ready, so that it comes within the steps that can be looked at).
 module packet_switch_proof #(
   parameter bit StoreForward = 1'b0,
-  parameter bit Fair         = 1'b0
+  parameter bit Fair         = 1'b0,
+  parameter bit Order        = 1'b0
 ) (
   input logic            clk_i,
   input logic [1:0]      s_valid_i,
@@ -80,6 +82,10 @@ module packet_switch_proof #(
     assume ((s_beat_i[0][2:1] == Later) == behind);
     if (behind && first_q) assume (s_type_i[0] == type_q);
     assume (!s_beat_i[1][2] && s_user_i[1] != Mark);
+    if (Order) begin
+      assume (s_beat_i[0][0] && s_beat_i[1][0]);
+      assume (m_ready_i == '1 && m_busy_i == '0 && s_turn_i == '1 && sent_ready_i);
+    end
     // Packets of at most three beats.
     if (in_q == 3'd2 && marked) assume (s_beat_i[0][0]);
     // With nothing but the marked packet under way it is a matter of cycles.
@@ -130,7 +136,9 @@ module packet_switch_proof #(
     if (followed_q && !following_q && !gone_q) wait_q <= wait_q + 1'b1;
     if (Fair && (m_type_q[0] == type_q || m_type_q[1] == type_q)) assert (gone_q || wait_q < 5'(Soon));
     if (m_type_q[0] != type_q && m_type_q[1] != type_q && followed_q) assert (out_q == '0);
-    cover (gone_q && in_q == 3'd3);
-    cover (gone_q && |(m_valid & {m_beat[1][2:1] == Later, m_beat[0][2:1] == Later}));
+    if (!Order) cover (gone_q && in_q == 3'd3);
+    // The later one, at the only output of its type.
+    if (Order) cover (gone_q && m_type_q[0] != m_type_q[1] &&
+        |(m_valid & {m_beat[1][2:1] == Later, m_beat[0][2:1] == Later}));
   end
 endmodule

@@ -59,6 +59,9 @@ module stream_fifo_proof #(
     end
   end
 
+  // Cycles in which a word was inside and none at the output.
+  logic [1:0] waits_q = '0;
+
   // Words in front of the memory.
   logic [1:0] front;
   assign front = 2'(valid_o) + 2'(Extra && u_fifo.read_valid_q);
@@ -75,9 +78,10 @@ module stream_fifo_proof #(
       assert (u_fifo.stored <= Depth);
       assert (u_fifo.full_q == (u_fifo.stored == Depth));
       assert (u_fifo.some_q == (u_fifo.stored != '0));
-      // Never stuck: a queue that is not full takes, and one that is not empty soon gives.
+      // Never stuck: a queue that is not full takes, and one that is not empty gives after a cycle, with Extra two.
       assert (ready_o || count >= Depth);
-      assert (valid_o || count == '0 || u_fifo.stored != '0 || u_fifo.read_valid_q);
+      assert (waits_q <= (Extra ? 2'd2 : 2'd1));
+      waits_q <= valid_o || count == '0 ? '0 : waits_q + 1'b1;
       cover (gone_q && count == CountWidth'(Depth));
     end
   end
