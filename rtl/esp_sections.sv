@@ -69,7 +69,6 @@ module esp_sections
   // Entries: whole frames, with their lengths.
   logic [Ports-1:0] in_valid, in_ready, in_bad;
   beat_t [Ports-1:0] in_beat;
-  word_t [Ports-1:0] in_word;
   frame_head_t [Ports-1:0] in_user;
   for (genvar p = 0; p < Ports; p++) begin : gen_entry
     logic entry_valid, take_ready, first, last;
@@ -101,7 +100,6 @@ module esp_sections
     assign in_bad[p]       = entry_valid && take_ready && entry_error != DropNone;
     assign in_beat[p].last = last;
     assign in_beat[p].keep = last && bytes[3:0] != '0 ? 16'hffff >> (5'd16 - 5'(bytes[3:0])) : '1;
-    assign in_word[p]      = to_word(in_beat[p]);
     assign in_user[p]      = '{port: port_t'(p), bytes: bytes};
     logic unused;
     assign unused = first;
@@ -110,50 +108,33 @@ module esp_sections
   // The policy section. Its units are all of one type.
   logic [Policies-1:0] policy_valid, policy_ready, policy_out_valid, policy_out_ready, policy_turn, policy_taken;
   beat_t [Policies-1:0] policy_beat, policy_out_beat;
-  word_t [Policies-1:0] policy_word, policy_out_word;
   frame_head_t [Policies-1:0] policy_user;
   policy_head_t [Policies-1:0] policy_out_user;
   logic [Policies-1:0][TypeWidth-1:0] policy_out_type;
-  logic policy_sent, policy_sent_ready;
-  logic [index_width(Policies)-1:0] policy_sent_unit;
   logic [5:0] dropped;
-  logic [Ports-1:0] unused_registered;
+  logic [Ports-1:0] unused_taken;
 
-  packet_switch #(
-    .Inputs(Ports), .Outputs(Policies), .Types(1), .BeatWidth($bits(word_t)),
+  section_switch #(
+    .Inputs(Ports), .Outputs(Policies), .UnitTypes(1),
     .UserWidth($bits(frame_head_t)), .InDepth(16), .InFrames(InFrames)
   ) u_policy_switch (
     .clk_i,
     .rst_ni,
-    .s_valid_i     (in_valid),
-    .s_ready_o     (in_ready),
-    .s_beat_i      (in_word),
-    .s_user_i      (in_user),
-    .s_type_i      ('0),
-    .s_turn_i      ('1),
-    .s_registered_o(unused_registered),
-    .m_valid_o     (policy_valid),
-    .m_ready_i     (policy_ready),
-    .m_beat_o      (policy_word),
-    .m_user_o      (policy_user),
-    .m_busy_i      ('0),
-    .m_type_i      ('0),
-    .sent_valid_o  (policy_sent),
-    .sent_output_o (policy_sent_unit),
-    .sent_ready_i  (policy_sent_ready),
-    .dropped_o     (dropped[0])
-  );
-  order_keeper #(
-    .Units(Policies), .Classes(1)
-  ) u_policy_order (
-    .clk_i,
-    .rst_ni,
-    .class_i     ('0),
-    .sent_valid_i(policy_sent),
-    .sent_unit_i (policy_sent_unit),
-    .sent_ready_o(policy_sent_ready),
-    .turn_o      (policy_turn),
-    .taken_i     (policy_taken)
+    .s_valid_i(in_valid),
+    .s_ready_o(in_ready),
+    .s_beat_i (in_beat),
+    .s_user_i (in_user),
+    .s_type_i ('0),
+    .s_turn_i ('1),
+    .s_taken_o(unused_taken),
+    .m_valid_o(policy_valid),
+    .m_ready_i(policy_ready),
+    .m_beat_o (policy_beat),
+    .m_user_o (policy_user),
+    .m_type_i ('0),
+    .turn_o   (policy_turn),
+    .taken_i  (policy_taken),
+    .dropped_o(dropped[0])
   );
 
   logic write_q, sad_cfg_ready;
@@ -205,55 +186,35 @@ module esp_sections
       .write_entry_i (write_entry_q)
     );
     assign policy_out_type[u] = policy_out_user[u].sad;
-    assign policy_beat[u]     = to_beat(policy_word[u]);
-    assign policy_out_word[u] = to_word(policy_out_beat[u]);
   end
 
   // The SAD section.
   logic [SadWays-1:0] sad_valid, sad_ready, sad_out_valid, sad_out_ready, sad_turn, sad_taken;
   beat_t [SadWays-1:0] sad_beat, sad_out_beat;
-  word_t [SadWays-1:0] sad_word, sad_out_word;
   policy_head_t [SadWays-1:0] sad_user;
   sad_head_t [SadWays-1:0] sad_out_user;
   logic [SadWays-1:0][TypeWidth-1:0] sad_type, sad_out_type;
-  logic sad_sent, sad_sent_ready;
-  logic [index_width(SadWays)-1:0] sad_sent_unit;
 
-  packet_switch #(
-    .Inputs(Policies), .Outputs(SadWays), .Types(Types), .BeatWidth($bits(word_t)),
-    .UserWidth($bits(policy_head_t)), .InDepth(InDepth), .InFrames(InFrames)
+  section_switch #(
+    .Inputs(Policies), .Outputs(SadWays), .UserWidth($bits(policy_head_t)), .InDepth(InDepth), .InFrames(InFrames)
   ) u_sad_switch (
     .clk_i,
     .rst_ni,
-    .s_valid_i     (policy_out_valid),
-    .s_ready_o     (policy_out_ready),
-    .s_beat_i      (policy_out_word),
-    .s_user_i      (policy_out_user),
-    .s_type_i      (policy_out_type),
-    .s_turn_i      (policy_turn),
-    .s_registered_o(policy_taken),
-    .m_valid_o     (sad_valid),
-    .m_ready_i     (sad_ready),
-    .m_beat_o      (sad_word),
-    .m_user_o      (sad_user),
-    .m_busy_i      ('0),
-    .m_type_i      (sad_type),
-    .sent_valid_o  (sad_sent),
-    .sent_output_o (sad_sent_unit),
-    .sent_ready_i  (sad_sent_ready),
-    .dropped_o     (dropped[1])
-  );
-  order_keeper #(
-    .Units(SadWays), .Classes(Types)
-  ) u_sad_order (
-    .clk_i,
-    .rst_ni,
-    .class_i     (sad_type),
-    .sent_valid_i(sad_sent),
-    .sent_unit_i (sad_sent_unit),
-    .sent_ready_o(sad_sent_ready),
-    .turn_o      (sad_turn),
-    .taken_i     (sad_taken)
+    .s_valid_i(policy_out_valid),
+    .s_ready_o(policy_out_ready),
+    .s_beat_i (policy_out_beat),
+    .s_user_i (policy_out_user),
+    .s_type_i (policy_out_type),
+    .s_turn_i (policy_turn),
+    .s_taken_o(policy_taken),
+    .m_valid_o(sad_valid),
+    .m_ready_i(sad_ready),
+    .m_beat_o (sad_beat),
+    .m_user_o (sad_user),
+    .m_type_i (sad_type),
+    .turn_o   (sad_turn),
+    .taken_i  (sad_taken),
+    .dropped_o(dropped[1])
   );
 
   logic [Sads-1:0] request, grant, answer;
@@ -280,10 +241,6 @@ module esp_sections
     .clk_sad_i,
     .rst_sad_ni
   );
-  for (genvar u = 0; u < SadWays; u++) begin : gen_sad_word
-    assign sad_beat[u]     = to_beat(sad_word[u]);
-    assign sad_out_word[u] = to_word(sad_out_beat[u]);
-  end
   for (genvar u = 0; u < Sads; u++) begin : gen_sad
     section_sad u_unit (
       .clk_i,
@@ -321,52 +278,32 @@ module esp_sections
   // The encapsulation section.
   logic [EncapWays-1:0] encap_valid, encap_ready, encap_out_valid, encap_out_ready, encap_turn, encap_taken;
   beat_t [EncapWays-1:0] encap_beat, encap_out_beat;
-  word_t [EncapWays-1:0] encap_word, encap_out_word;
   sad_head_t [EncapWays-1:0] encap_user;
   encap_head_t [EncapWays-1:0] encap_out_user;
   logic [EncapWays-1:0][TypeWidth-1:0] encap_type, encap_out_type;
-  logic encap_sent, encap_sent_ready;
-  logic [index_width(EncapWays)-1:0] encap_sent_unit;
 
-  packet_switch #(
-    .Inputs(SadWays), .Outputs(EncapWays), .Types(Types), .BeatWidth($bits(word_t)),
-    .UserWidth($bits(sad_head_t)), .InDepth(InDepth), .InFrames(InFrames)
+  section_switch #(
+    .Inputs(SadWays), .Outputs(EncapWays), .UserWidth($bits(sad_head_t)), .InDepth(InDepth), .InFrames(InFrames)
   ) u_encap_switch (
     .clk_i,
     .rst_ni,
-    .s_valid_i     (sad_out_valid),
-    .s_ready_o     (sad_out_ready),
-    .s_beat_i      (sad_out_word),
-    .s_user_i      (sad_out_user),
-    .s_type_i      (sad_out_type),
-    .s_turn_i      (sad_turn),
-    .s_registered_o(sad_taken),
-    .m_valid_o     (encap_valid),
-    .m_ready_i     (encap_ready),
-    .m_beat_o      (encap_word),
-    .m_user_o      (encap_user),
-    .m_busy_i      ('0),
-    .m_type_i      (encap_type),
-    .sent_valid_o  (encap_sent),
-    .sent_output_o (encap_sent_unit),
-    .sent_ready_i  (encap_sent_ready),
-    .dropped_o     (dropped[2])
-  );
-  order_keeper #(
-    .Units(EncapWays), .Classes(Types)
-  ) u_encap_order (
-    .clk_i,
-    .rst_ni,
-    .class_i     (encap_type),
-    .sent_valid_i(encap_sent),
-    .sent_unit_i (encap_sent_unit),
-    .sent_ready_o(encap_sent_ready),
-    .turn_o      (encap_turn),
-    .taken_i     (encap_taken)
+    .s_valid_i(sad_out_valid),
+    .s_ready_o(sad_out_ready),
+    .s_beat_i (sad_out_beat),
+    .s_user_i (sad_out_user),
+    .s_type_i (sad_out_type),
+    .s_turn_i (sad_turn),
+    .s_taken_o(sad_taken),
+    .m_valid_o(encap_valid),
+    .m_ready_i(encap_ready),
+    .m_beat_o (encap_beat),
+    .m_user_o (encap_user),
+    .m_type_i (encap_type),
+    .turn_o   (encap_turn),
+    .taken_i  (encap_taken),
+    .dropped_o(dropped[2])
   );
   for (genvar u = 0; u < EncapWays; u++) begin : gen_encap
-    assign encap_beat[u]     = to_beat(encap_word[u]);
-    assign encap_out_word[u] = to_word(encap_out_beat[u]);
     if (u < Encaps) begin : gen_unit
       section_encap u_unit (
         .clk_i,
@@ -399,52 +336,33 @@ module esp_sections
   // The ciphering section.
   logic [CipherWays-1:0] cipher_valid, cipher_ready, cipher_out_valid, cipher_out_ready, cipher_turn, cipher_taken;
   beat_t [CipherWays-1:0] cipher_beat, cipher_out_beat;
-  word_t [CipherWays-1:0] cipher_word, cipher_out_word;
   encap_head_t [CipherWays-1:0] cipher_user;
   cipher_head_t [CipherWays-1:0] cipher_out_user;
   logic [CipherWays-1:0][TypeWidth-1:0] cipher_type, cipher_out_type;
-  logic cipher_sent, cipher_sent_ready;
-  logic [index_width(CipherWays)-1:0] cipher_sent_unit;
 
-  packet_switch #(
-    .Inputs(EncapWays), .Outputs(CipherWays), .Types(Types), .BeatWidth($bits(word_t)),
-    .UserWidth($bits(encap_head_t)), .InDepth(InDepth), .InFrames(InFrames), .OutDepth(UnitDepth), .OutRegister(1'b1)
+  section_switch #(
+    .Inputs(EncapWays), .Outputs(CipherWays), .UserWidth($bits(encap_head_t)), .InDepth(InDepth), .InFrames(InFrames),
+    .OutDepth(UnitDepth), .OutRegister(1'b1)
   ) u_cipher_switch (
     .clk_i,
     .rst_ni,
-    .s_valid_i     (encap_out_valid),
-    .s_ready_o     (encap_out_ready),
-    .s_beat_i      (encap_out_word),
-    .s_user_i      (encap_out_user),
-    .s_type_i      (encap_out_type),
-    .s_turn_i      (encap_turn),
-    .s_registered_o(encap_taken),
-    .m_valid_o     (cipher_valid),
-    .m_ready_i     (cipher_ready),
-    .m_beat_o      (cipher_word),
-    .m_user_o      (cipher_user),
-    .m_busy_i      ('0),
-    .m_type_i      (cipher_type),
-    .sent_valid_o  (cipher_sent),
-    .sent_output_o (cipher_sent_unit),
-    .sent_ready_i  (cipher_sent_ready),
-    .dropped_o     (dropped[3])
-  );
-  order_keeper #(
-    .Units(CipherWays), .Classes(Types)
-  ) u_cipher_order (
-    .clk_i,
-    .rst_ni,
-    .class_i     (cipher_type),
-    .sent_valid_i(cipher_sent),
-    .sent_unit_i (cipher_sent_unit),
-    .sent_ready_o(cipher_sent_ready),
-    .turn_o      (cipher_turn),
-    .taken_i     (cipher_taken)
+    .s_valid_i(encap_out_valid),
+    .s_ready_o(encap_out_ready),
+    .s_beat_i (encap_out_beat),
+    .s_user_i (encap_out_user),
+    .s_type_i (encap_out_type),
+    .s_turn_i (encap_turn),
+    .s_taken_o(encap_taken),
+    .m_valid_o(cipher_valid),
+    .m_ready_i(cipher_ready),
+    .m_beat_o (cipher_beat),
+    .m_user_o (cipher_user),
+    .m_type_i (cipher_type),
+    .turn_o   (cipher_turn),
+    .taken_i  (cipher_taken),
+    .dropped_o(dropped[3])
   );
   for (genvar u = 0; u < CipherWays; u++) begin : gen_cipher
-    assign cipher_beat[u]     = to_beat(cipher_word[u]);
-    assign cipher_out_word[u] = to_word(cipher_out_beat[u]);
     if (u < Aes + AesPriority) begin : gen_aes
       section_aes u_unit (
         .clk_i,
@@ -490,52 +408,35 @@ module esp_sections
   // The HMAC section.
   logic [HmacWays-1:0] hmac_valid, hmac_ready, hmac_out_valid, hmac_out_ready, hmac_turn, hmac_taken;
   beat_t [HmacWays-1:0] hmac_beat, hmac_out_beat;
-  word_t [HmacWays-1:0] hmac_word, hmac_out_word;
+  word_t [HmacWays-1:0] hmac_out_word;
   cipher_head_t [HmacWays-1:0] hmac_user;
   auth_head_t [HmacWays-1:0] hmac_out_user;
   logic [HmacWays-1:0][TypeWidth-1:0] hmac_type;
   logic [HmacWays-1:0][PortTypeWidth-1:0] hmac_out_type;
-  logic hmac_sent, hmac_sent_ready;
-  logic [index_width(HmacWays)-1:0] hmac_sent_unit;
 
-  packet_switch #(
-    .Inputs(CipherWays), .Outputs(HmacWays), .Types(Types), .BeatWidth($bits(word_t)),
-    .UserWidth($bits(cipher_head_t)), .InDepth(InDepth), .InFrames(InFrames), .OutDepth(UnitDepth), .OutRegister(1'b1)
+  section_switch #(
+    .Inputs(CipherWays), .Outputs(HmacWays), .UserWidth($bits(cipher_head_t)), .InDepth(InDepth), .InFrames(InFrames),
+    .OutDepth(UnitDepth), .OutRegister(1'b1)
   ) u_hmac_switch (
     .clk_i,
     .rst_ni,
-    .s_valid_i     (cipher_out_valid),
-    .s_ready_o     (cipher_out_ready),
-    .s_beat_i      (cipher_out_word),
-    .s_user_i      (cipher_out_user),
-    .s_type_i      (cipher_out_type),
-    .s_turn_i      (cipher_turn),
-    .s_registered_o(cipher_taken),
-    .m_valid_o     (hmac_valid),
-    .m_ready_i     (hmac_ready),
-    .m_beat_o      (hmac_word),
-    .m_user_o      (hmac_user),
-    .m_busy_i      ('0),
-    .m_type_i      (hmac_type),
-    .sent_valid_o  (hmac_sent),
-    .sent_output_o (hmac_sent_unit),
-    .sent_ready_i  (hmac_sent_ready),
-    .dropped_o     (dropped[4])
-  );
-  order_keeper #(
-    .Units(HmacWays), .Classes(Types)
-  ) u_hmac_order (
-    .clk_i,
-    .rst_ni,
-    .class_i     (hmac_type),
-    .sent_valid_i(hmac_sent),
-    .sent_unit_i (hmac_sent_unit),
-    .sent_ready_o(hmac_sent_ready),
-    .turn_o      (hmac_turn),
-    .taken_i     (hmac_taken)
+    .s_valid_i(cipher_out_valid),
+    .s_ready_o(cipher_out_ready),
+    .s_beat_i (cipher_out_beat),
+    .s_user_i (cipher_out_user),
+    .s_type_i (cipher_out_type),
+    .s_turn_i (cipher_turn),
+    .s_taken_o(cipher_taken),
+    .m_valid_o(hmac_valid),
+    .m_ready_i(hmac_ready),
+    .m_beat_o (hmac_beat),
+    .m_user_o (hmac_user),
+    .m_type_i (hmac_type),
+    .turn_o   (hmac_turn),
+    .taken_i  (hmac_taken),
+    .dropped_o(dropped[4])
   );
   for (genvar u = 0; u < HmacWays; u++) begin : gen_hmac
-    assign hmac_beat[u]     = to_beat(hmac_word[u]);
     assign hmac_out_word[u] = to_word(hmac_out_beat[u]);
     if (u < Hmacs + HmacPriority) begin : gen_unit
       section_auth u_unit (
@@ -627,5 +528,5 @@ module esp_sections
   end
 
   logic unused;
-  assign unused = &{dropped[0], unused_registered, unused_exit_sent, unused_exit_unit, sad_user[Sads]};
+  assign unused = &{dropped[0], unused_taken, unused_exit_sent, unused_exit_unit, sad_user[Sads]};
 endmodule
