@@ -169,7 +169,9 @@ module esp_in #(
   logic asked_valid, asked_ready, brief_valid, brief_ready, result_valid, decided;
   stream_fifo #(
     .Width($bits(asked_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .Extra(1'b1),
+    .Block(1'b1)
   ) u_asked (
     .clk_i,
     .rst_ni,
@@ -623,7 +625,9 @@ module esp_in #(
   );
   stream_fifo #(
     .Width($bits(policy_key_t)),
-    .Depth(2 * Frames)
+    .Depth(2 * Frames),
+    .Extra(1'b1),
+    .Block(1'b1)
   ) u_inner_asked (
     .clk_i,
     .rst_ni,

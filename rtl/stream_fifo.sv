@@ -7,6 +7,7 @@ module stream_fifo #(
   parameter int unsigned Width = 32,
   parameter int unsigned Depth = 16,  // a power of two
   parameter bit Extra = 1'b0,
+  parameter bit Block = 1'b0,  // block RAM though there are few words: for wide ones, which else take much wiring
   localparam int unsigned CountWidth = $clog2(Depth + (Extra ? 3 : 2))
 ) (
   input  logic                  clk_i,
@@ -22,7 +23,7 @@ module stream_fifo #(
   localparam int unsigned AddrWidth = $clog2(Depth);
 
   // A word is never read in the cycle in which it is written.
-  (* no_rw_check *)
+  (* no_rw_check, ram_style = Block ? "block" : "auto" *)
   logic [Width-1:0] mem[Depth];
   // One bit more than an address tells full from empty.
   logic [AddrWidth:0] head_q, tail_q, stored;
