@@ -8,7 +8,8 @@ mkdir -p "$tools"
 export PATH="$tools/bin:$PATH"
 if ! cargo deny --version 2>/dev/null | grep -q "$version"; then
   echo "installing cargo-deny $version into $tools"
-  cargo install --locked --quiet --root "$tools" "cargo-deny@$version" --no-default-features
+  # It runs for seconds: to optimise it would take longer than it saves.
+  CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --quiet --root "$tools" "cargo-deny@$version" --no-default-features
 fi
 cargo deny --locked check --hide-inclusion-graph bans licenses sources
 # The advisory database is a git repository: without a way to it there is nothing to check against.
