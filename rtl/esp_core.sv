@@ -113,8 +113,9 @@ module esp_core
   end
 
   esp_regs #(
-    .Policies(Entries),
-    .Sas(Rows)
+    .Policies (Entries),
+    .Sas      (Rows),
+    .HmacUnits(HmacUnits)
   ) u_regs (
     .clk_i,
     .rst_ni,

@@ -34,6 +34,7 @@ module esp_regmap
   input  irq_status_in_t irq_status_i,
   input  next_event_in_t next_event_i,
   output logic next_event_read_o,
+  input  units_in_t units_i,
   // Counters: the data belongs to the address of the cycle before.
   output logic        counter_read_o,
   output logic [20:0] counter_address_o,  // of a word
@@ -42,7 +43,8 @@ module esp_regmap
   output logic        cfg_valid_o,
   input  logic        cfg_ready_i,
   output logic [19:0] cfg_addr_o,
-  output logic [31:0] cfg_data_o
+  output logic [31:0] cfg_data_o,
+  input  logic        cfg_refused_i  // by cfg_addr_o and cfg_data_o: what this build has no place for
 );
   localparam logic [1:0] Okay = 2'b00;
   localparam logic [1:0] SlaveError = 2'b10;
@@ -71,7 +73,7 @@ module esp_regmap
   assign s_axil_awready = write_taken;
   assign s_axil_wready  = write_taken;
   assign s_axil_bvalid  = write_q == WriteAnswer;
-  assign cfg_valid_o    = write_q == WriteWindow;
+  assign cfg_valid_o    = write_q == WriteWindow && !cfg_refused_i;
   assign cfg_addr_o     = write_address_q[21:2];
   assign cfg_data_o     = write_data_q;
   assign register_known = write_address_q inside {ControlAddress, IrqEnableAddress, IrqStatusAddress};
@@ -106,7 +108,10 @@ module esp_regmap
           s_axil_bresp <= write_whole_q && (register_known || window_known) ? Okay : SlaveError;
           write_q      <= write_whole_q && window_known ? WriteWindow : WriteAnswer;
         end
-        WriteWindow: if (cfg_ready_i) write_q <= WriteAnswer;
+        WriteWindow: begin
+          if (cfg_refused_i) s_axil_bresp <= SlaveError;
+          if (cfg_refused_i || cfg_ready_i) write_q <= WriteAnswer;
+        end
         WriteAnswer: if (s_axil_bready) write_q <= WriteIdle;
         default: write_q <= WriteIdle;
       endcase
@@ -173,6 +178,7 @@ module esp_regmap
       IrqEnableAddress: register_word = {30'h0, irq_enable_event_lost_q, irq_enable_event_waiting_q};
       IrqStatusAddress: register_word = {30'h0, irq_status_event_lost_q, irq_status_i.event_waiting};
       NextEventAddress: register_word = {next_event_i.kind, next_event_i.lane, 11'h0, next_event_i.row};
+      UnitsAddress: register_word = {24'h0, units_i.hash};
       default: begin
         register_word       = '0;
         register_read_known = read_address_q[22] && read_address_q[1:0] == '0;

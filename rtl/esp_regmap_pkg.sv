@@ -8,6 +8,7 @@ package esp_regmap_pkg;
   localparam logic [22:0] IrqEnableAddress = 23'h000010;
   localparam logic [22:0] IrqStatusAddress = 23'h000014;
   localparam logic [22:0] NextEventAddress = 23'h000018;
+  localparam logic [22:0] UnitsAddress = 23'h00001c;
 
   // Memory that is read by address: first byte of each group, and which of its words there are.
   localparam logic [22:0] OutCountersAddress = 23'h000100;
@@ -80,4 +81,8 @@ package esp_regmap_pkg;
     logic        lane;
     logic [15:0] row;
   } next_event_in_t;
+
+  typedef struct packed {
+    logic [7:0] hash;
+  } units_in_t;
 endpackage

@@ -6,7 +6,8 @@ module esp_regs
   import esp_regmap_pkg::*;
 #(
   parameter int unsigned Policies = 64,
-  parameter int unsigned Sas = 1024
+  parameter int unsigned Sas = 1024,
+  parameter int unsigned HmacUnits = 0
 ) (
   input  logic        clk_i,
   input  logic        rst_ni,
@@ -64,6 +65,7 @@ module esp_regs
   logic [14:0] group_q;
   logic [2:0] word_q;
   logic [31:0] out_counter, in_counter, counter;
+  logic refused;
 
   assign out_enable_o = control.out_enable;
   assign in_enable_o  = control.in_enable;
@@ -83,6 +85,21 @@ module esp_regs
       OutSnapshotAddress[22:8]: counter = out_snapshot_i[32*word_q+:32];
       InSnapshotAddress[22:8]: counter = in_snapshot_i[32*word_q+:32];
       default: counter = out_counter;
+    endcase
+  end
+
+  // The map knows the largest core. A row that this one has not would be another's, and without hash units a packet of
+  // a suite with HMAC would be one of AES-GCM.
+  logic [9:0] row;
+  assign row = cfg_addr_o[15:6];
+  always_comb begin
+    unique case (cfg_addr_o[19:16])
+      OutPoliciesTable, InPoliciesTable: refused = 32'(row) >= Policies;
+      OutSasTable, InSasTable:
+      refused = 32'(row) >= Sas || (HmacUnits == 0 && cfg_addr_o[5:0] == 6'd1 && cfg_data_o[2] && cfg_data_o[0]);
+      OutKeysTable, InKeysTable: refused = 32'(row) >= Sas;
+      OutSnapshotRequestTable, InSnapshotRequestTable: refused = cfg_data_o >= Sas;
+      default: refused = 1'b0;
     endcase
   end
 
@@ -107,6 +124,7 @@ module esp_regs
     .s_axil_rdata,
     .s_axil_rresp,
     .capabilities_i   ('{policies: 16'(Policies), sas: 16'(Sas)}),
+    .units_i          ('{hash: 8'(HmacUnits)}),
     .control_o        (control),
     .irq_enable_o     (irq_enable),
     .irq_status_o     (irq_status),
@@ -119,7 +137,8 @@ module esp_regs
     .cfg_valid_o,
     .cfg_ready_i,
     .cfg_addr_o,
-    .cfg_data_o
+    .cfg_data_o,
+    .cfg_refused_i    (refused)
   );
 
   stream_fifo #(

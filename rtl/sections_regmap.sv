@@ -39,7 +39,8 @@ module sections_regmap
   output logic        cfg_valid_o,
   input  logic        cfg_ready_i,
   output logic [19:0] cfg_addr_o,
-  output logic [31:0] cfg_data_o
+  output logic [31:0] cfg_data_o,
+  input  logic        cfg_refused_i  // by cfg_addr_o and cfg_data_o: what this build has no place for
 );
   localparam logic [1:0] Okay = 2'b00;
   localparam logic [1:0] SlaveError = 2'b10;
@@ -64,7 +65,7 @@ module sections_regmap
   assign s_axil_awready = write_taken;
   assign s_axil_wready  = write_taken;
   assign s_axil_bvalid  = write_q == WriteAnswer;
-  assign cfg_valid_o    = write_q == WriteWindow;
+  assign cfg_valid_o    = write_q == WriteWindow && !cfg_refused_i;
   assign cfg_addr_o     = write_address_q[21:2];
   assign cfg_data_o     = write_data_q;
   assign register_known = write_address_q inside {ControlAddress};
@@ -91,7 +92,10 @@ module sections_regmap
           s_axil_bresp <= write_whole_q && (register_known || window_known) ? Okay : SlaveError;
           write_q      <= write_whole_q && window_known ? WriteWindow : WriteAnswer;
         end
-        WriteWindow: if (cfg_ready_i) write_q <= WriteAnswer;
+        WriteWindow: begin
+          if (cfg_refused_i) s_axil_bresp <= SlaveError;
+          if (cfg_refused_i || cfg_ready_i) write_q <= WriteAnswer;
+        end
         WriteAnswer: if (s_axil_bready) write_q <= WriteIdle;
         default: write_q <= WriteIdle;
       endcase

@@ -92,7 +92,9 @@ module sections_regs
     .cfg_valid_o,
     .cfg_ready_i,
     .cfg_addr_o,
-    .cfg_data_o
+    .cfg_data_o,
+    // The map knows the largest gateway.
+    .cfg_refused_i    (cfg_addr_o[19:16] == SasTable && 32'(cfg_addr_o[15:6]) >= Rows)
   );
 
   logic unused;

@@ -38,6 +38,9 @@
 #define ESP_NEXT_EVENT_LANE_MASK 0x08000000u
 #define ESP_NEXT_EVENT_KIND_SHIFT 28
 #define ESP_NEXT_EVENT_KIND_MASK 0xf0000000u
+#define ESP_UNITS 0x00001cu
+#define ESP_UNITS_HASH_SHIFT 0
+#define ESP_UNITS_HASH_MASK 0x000000ffu
 
 /* What became of the packets of a lane. Counters wrap. */
 #define ESP_OUT_COUNTERS 0x000100u
@@ -150,6 +153,8 @@
 #define ESP_OUTBOUND_SA_FLAGS_FLOW_LABEL_SHIFT 24
 #define ESP_OUTBOUND_SA_FLAGS_FLOW_LABEL_MASK 0x01000000u
 #define ESP_OUTBOUND_SA_PATH_MTU 0x08u
+#define ESP_OUTBOUND_SA_PATH_MTU_BYTES_SHIFT 0
+#define ESP_OUTBOUND_SA_PATH_MTU_BYTES_MASK 0x0000ffffu
 #define ESP_OUTBOUND_SA_PORTS 0x0cu
 #define ESP_OUTBOUND_SA_PORTS_REMOTE_SHIFT 0
 #define ESP_OUTBOUND_SA_PORTS_REMOTE_MASK 0x0000ffffu
@@ -172,7 +177,7 @@
 #define ESP_OUTBOUND_SA_BYTES_LOW 0x58u
 #define ESP_OUTBOUND_SA_BYTES_HIGH 0x5cu
 
-/* SAs that packets find by the low 10 bits of their SPI. */
+/* SAs that packets find by the low bits of their SPI, 10 of them with 1,024 rows. */
 #define ESP_IN_SAS(row) (0x540000u + 0x100u * (row))
 #define ESP_IN_SAS_ROWS 1024
 #define ESP_INBOUND_SA_SPI 0x00u

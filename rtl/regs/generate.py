@@ -349,7 +349,7 @@ def page(regs):
     out = [f"# Registers of the {regs.title}", "", f"<!-- {regs.note} -->", ""]
     out += [
         "Accesses are aligned words of 32 bits; all four bytes are written or none. Any other access, and any to an address that",
-        "is not here, is answered with SLVERR and changes nothing. Tables are write-only: they read as zero, so that keys stay in.",
+        "is not here, is answered with SLVERR and changes nothing. Tables are write-only: all from 0x40_0000 on reads as zero, so that keys stay in.",
         "",
         "| address | register | bits | access | meaning |",
         "|---|---|---|---|---|",

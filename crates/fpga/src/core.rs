@@ -67,6 +67,8 @@ pub enum CoreError {
     Policies { wanted: usize, room: usize },
     #[error("the core has no row {0} for an SA")]
     NoRow(u32),
+    #[error("the core has no hash units, which {0:?} wants")]
+    NoHashUnits(Suite),
     #[error("the core gave a packet as sealed that its SA has not sealed")]
     NotSealed,
 }
@@ -167,6 +169,7 @@ pub struct Core<D> {
     inbound: [Ring; 2],
     policies_max: usize,
     sas_max: u32,
+    hash_units: u32,
     enabled: u32,
     /// What the policy tables hold.
     policies: [Vec<Entry>; 2],
@@ -183,6 +186,7 @@ impl<D: Device> Core<D> {
         }
         device.write(regs::CONTROL, 0)?;
         let capabilities = device.read(regs::CAPABILITIES)?;
+        let units = device.read(regs::UNITS)?;
         let memory = device.memory();
         let ring = |port| Ring::new(port, memory.clone()).ok_or(CoreError::Memory);
         let mut core = Self {
@@ -191,6 +195,7 @@ impl<D: Device> Core<D> {
             device,
             policies_max: (capabilities & regs::CAPABILITIES_POLICIES_MASK) as usize,
             sas_max: (capabilities & regs::CAPABILITIES_SAS_MASK) >> regs::CAPABILITIES_SAS_SHIFT,
+            hash_units: units & regs::UNITS_HASH_MASK,
             enabled: 0,
             policies: [Vec::new(), Vec::new()],
             cut: 0,
@@ -220,6 +225,14 @@ impl<D: Device> Core<D> {
     /// Rows of each table of SAs.
     pub fn sas_max(&self) -> u32 {
         self.sas_max
+    }
+
+    /// Whether the core was built with what a suite needs.
+    pub fn can(&self, suite: Suite) -> bool {
+        match suite {
+            Suite::Gcm256 | Suite::Gcm128 => true,
+            Suite::Ctr256Sha2 | Suite::Ctr128Sha2 => self.hash_units > 0,
+        }
     }
 
     /// Packets that were longer than a buffer, and dropped.
@@ -293,8 +306,8 @@ impl<D: Device> Core<D> {
     }
 
     /// The row that an inbound SA has: where its packets look for it.
-    pub fn inbound_row(spi: u32) -> u32 {
-        spi % regs::IN_SAS_ROWS
+    pub fn inbound_row(&self, spi: u32) -> u32 {
+        spi.checked_rem(self.sas_max).unwrap_or(0)
     }
 
     /// Puts an SA into a row. What was there seals nothing any more from the first write on, and the new one does only
@@ -306,7 +319,7 @@ impl<D: Device> Core<D> {
 
     /// As [`Self::install_outbound`]; the SPI says which row.
     pub fn install_inbound(&mut self, sa: &InboundSa, key: &DeviceKey) -> Result<()> {
-        let (row, flags) = (Self::inbound_row(sa.spi), sa.flags(key.suite));
+        let (row, flags) = (self.inbound_row(sa.spi), sa.flags(key.suite));
         self.install(Lane::Inbound, row, key, &sa.words(), flags)
     }
 
@@ -322,6 +335,9 @@ impl<D: Device> Core<D> {
         const FLAGS: u32 = regs::outbound_sa::FLAGS;
         const { assert!(FLAGS == regs::inbound_sa::FLAGS) };
         let (sa, keys) = self.row(lane, row)?;
+        if !self.can(key.suite) {
+            return Err(CoreError::NoHashUnits(key.suite));
+        }
         self.device.write(sa + FLAGS, 0)?;
         let parts = [
             (key_row::AES, key.aes()),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use esplanade_crypto::device_key::Suite;
+use esplanade_crypto::device_key::{DeviceKey, Suite};
 use esplanade_crypto::random;
 use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
@@ -128,7 +128,7 @@ impl<D: Device> InLine<D> {
         self.install_inbound(inbound, key_in)?;
         let installed = self.install_outbound(outbound, key_out);
         if installed.is_err() {
-            let row = Core::<D>::inbound_row(inbound.common.spi);
+            let row = self.core.inbound_row(inbound.common.spi);
             self.opening.remove(&row);
             self.core.remove(Lane::Inbound, row)?;
         }
@@ -141,7 +141,7 @@ impl<D: Device> InLine<D> {
         sa: &Arc<OutboundSa>,
         key_material: &[u8],
     ) -> Result<(), Refused> {
-        let key = device_key(&sa.common, key_material)?;
+        let key = self.key(&sa.common, key_material)?;
         let mut base = [0; 8];
         random::fill(&mut base).map_err(|_| Refused::NoRandomness)?;
         let row = row_of(sa, u64::from_ne_bytes(base), None)?;
@@ -170,8 +170,8 @@ impl<D: Device> InLine<D> {
         key_material: &[u8],
     ) -> Result<(), Refused> {
         let common = &sa.common;
-        let key = device_key(common, key_material)?;
-        let place = Core::<D>::inbound_row(common.spi);
+        let key = self.key(common, key_material)?;
+        let place = self.core.inbound_row(common.spi);
         if self.opening.contains_key(&place) {
             return Err(Refused::Full);
         }
@@ -224,9 +224,18 @@ impl<D: Device> InLine<D> {
             })
     }
 
+    /// An SA's key, if the core was built with what its suite needs.
+    fn key(&self, common: &SaCommon, key_material: &[u8]) -> Result<DeviceKey, Refused> {
+        let key = device_key(common, key_material)?;
+        if !self.core.can(key.suite) {
+            return Err(CoreError::NoHashUnits(key.suite).into());
+        }
+        Ok(key)
+    }
+
     /// Whether packets of this SPI are the core's.
     pub fn opens(&self, spi: u32) -> bool {
-        let opening = self.opening.get(&Core::<D>::inbound_row(spi));
+        let opening = self.opening.get(&self.core.inbound_row(spi));
         opening.is_some_and(|opening| opening.spi == spi)
     }
 

@@ -26,7 +26,7 @@ pub const CAPABILITIES: u32 = 0x8;
 pub const CAPABILITIES_POLICIES_SHIFT: u32 = 0;
 /// Its bits.
 pub const CAPABILITIES_POLICIES_MASK: u32 = 0xffff;
-/// Rows of each table of SAs. Its lowest bit.
+/// Rows of each table of SAs. Writes to rows beyond are answered with SLVERR. Its lowest bit.
 pub const CAPABILITIES_SAS_SHIFT: u32 = 16;
 /// Its bits.
 pub const CAPABILITIES_SAS_MASK: u32 = 0xffff0000;
@@ -65,6 +65,13 @@ pub const NEXT_EVENT_KIND_SHIFT: u32 = 28;
 /// Its bits.
 pub const NEXT_EVENT_KIND_MASK: u32 = 0xf0000000;
 
+/// What the core was built with.
+pub const UNITS: u32 = 0x1c;
+/// Hash units of each lane. With none there are no suites 2 and 3: a valid SA of those is answered with SLVERR. Its lowest bit.
+pub const UNITS_HASH_SHIFT: u32 = 0;
+/// Its bits.
+pub const UNITS_HASH_MASK: u32 = 0xff;
+
 /// First byte of a [`lane_counters`].
 pub const OUT_COUNTERS: u32 = 0x100;
 /// First byte of a [`lane_counters`].
@@ -81,7 +88,7 @@ pub mod lane_counters {
     pub const DROP_NO_POLICY: u32 = 0xc;
     /// The entry says discard.
     pub const DROP_POLICY: u32 = 0x10;
-    /// A fragment that must be protected or opened.
+    /// Inbound: a fragment of ESP. Outbound always 0: fragments are protected like other packets.
     pub const DROP_FRAGMENT: u32 = 0x14;
     /// No such SA, or it is not valid.
     pub const DROP_NO_SA: u32 = 0x18;
@@ -149,7 +156,7 @@ pub const IN_CONTROL: u32 = 0x440000;
 pub mod lane_control {
     /// What the lane does beside its work.
     pub const OPTIONS: u32 = 0x0;
-    /// Packets that the core leaves to software (no SA, over the MTU, fragments) go to the host and are not dropped.
+    /// Packets that the core leaves to software (no SA; outbound those over the MTU, inbound fragments of ESP) go to the host and are not dropped.
     pub const OPTIONS_EXCEPTIONS: u32 = 1 << 0;
 }
 
@@ -255,8 +262,12 @@ pub mod outbound_sa {
     pub const FLAGS_TTL_MASK: u32 = 0xff0000;
     /// IPv6: copy the flow label.
     pub const FLAGS_FLOW_LABEL: u32 = 1 << 24;
-    /// Longest outer packet; 0: any.
+    /// Outer packets.
     pub const PATH_MTU: u32 = 0x8;
+    /// Longest; 0: any. Its lowest bit.
+    pub const PATH_MTU_BYTES_SHIFT: u32 = 0;
+    /// Its bits.
+    pub const PATH_MTU_BYTES_MASK: u32 = 0xffff;
     /// UDP encapsulation.
     pub const PORTS: u32 = 0xc;
     /// Destination. Its lowest bit.
@@ -293,11 +304,11 @@ pub mod outbound_sa {
     pub const BYTES_MAX_HIGH: u32 = 0x4c;
     /// Last sequence number used. Low half.
     pub const SEQUENCE_LOW: u32 = 0x50;
-    /// High half; writing it puts both into the row.
+    /// High half; writing it puts both into the row. The write to this table before it must be the low half.
     pub const SEQUENCE_HIGH: u32 = 0x54;
     /// Bytes carried so far. Low half.
     pub const BYTES_LOW: u32 = 0x58;
-    /// High half; writing it puts both into the row.
+    /// High half; writing it puts both into the row. The write to this table before it must be the low half.
     pub const BYTES_HIGH: u32 = 0x5c;
 }
 
@@ -305,7 +316,7 @@ pub mod outbound_sa {
 pub const IN_SAS: u32 = 0x540000;
 /// Rows that can be addressed; [`CAPABILITIES`] tells how many there are.
 pub const IN_SAS_ROWS: u32 = 1024;
-/// SAs that packets find by the low 10 bits of their SPI. Offsets of its words.
+/// SAs that packets find by the low bits of their SPI, 10 of them with 1,024 rows. Offsets of its words.
 pub mod inbound_sa {
     /// SPI.
     pub const SPI: u32 = 0x0;
@@ -329,11 +340,11 @@ pub mod inbound_sa {
     pub const FLAGS_GROUP_MASK: u32 = 0x3ff0000;
     /// Bytes that may be carried. Low half.
     pub const BYTES_MAX_LOW: u32 = 0x8;
-    /// High half.
+    /// High half; writing it puts both into the row. The write to this table before it must be the low half.
     pub const BYTES_MAX_HIGH: u32 = 0xc;
     /// Highest sequence number seen. Low half.
     pub const SEQUENCE_LOW: u32 = 0x10;
-    /// High half; writing it puts both into the row, with a window of that number alone and no bytes.
+    /// High half; writing it puts both into the row, with a window of that number alone and no bytes. The write to this table before it must be the low half.
     pub const SEQUENCE_HIGH: u32 = 0x14;
 }
 

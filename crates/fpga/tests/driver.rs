@@ -34,6 +34,7 @@ impl Board {
             (regs::ID, regs::ID_VALUE),
             (regs::VERSION, regs::VERSION_VALUE),
             (regs::CAPABILITIES, SAS << 16 | POLICIES),
+            (regs::UNITS, 2),
         ];
         Self {
             dma: Dma::new(Memory::new(len)),
@@ -203,6 +204,23 @@ fn an_inbound_sa_lies_where_its_packets_look() {
         (row..row + 256).contains(address) || (keys..keys + 256).contains(address)
     };
     assert_eq!(log.iter().filter(is_of_row).count(), log.len());
+}
+
+#[test]
+fn a_smaller_core_gets_only_what_it_can_do() {
+    let mut board = Board::new();
+    board.words.insert(regs::CAPABILITIES, 256 << 16 | POLICIES);
+    board.words.insert(regs::UNITS, 0);
+    let mut core = Core::open(board).expect("a core");
+    core.device().log.clear();
+    let sa = InboundSa::new(0x1234_5ffe, false, 77);
+    let refused = core.install_inbound(&sa, &key(Suite::Ctr256Sha2));
+    assert_eq!(refused, Err(CoreError::NoHashUnits(Suite::Ctr256Sha2)));
+    assert_eq!(core.device().log, []);
+    core.install_inbound(&sa, &key(Suite::Gcm256))
+        .expect("a row");
+    let row = regs::IN_SAS + 0xfe * regs::ROW_STRIDE;
+    assert!(core.device().log.contains(&(row, 0x1234_5ffe)));
 }
 
 #[test]

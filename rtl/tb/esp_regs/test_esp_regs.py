@@ -8,14 +8,21 @@ from collections import Counter
 
 import bench
 import cocotb
+import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 from registers import Host, idle, load_map, refuses_unaligned, watch_bus
 
-POLICIES, SAS = 48, 512
+POLICIES, SAS, UNITS = 48, 512, 3
 REASONS = 22
 SNAPSHOT_OUT, SNAPSHOT_IN = 0x112233445566778899AABBCCDDEEFF00 << 64 | 5, 0xFEDC << 100 | 7
 generate, MAP, ADDRESS = load_map("esp")
 OUT, IN = ADDRESS["out_counters"], ADDRESS["in_counters"]
+
+
+def rows_of(table):
+    """Rows that the core under test has of a table."""
+    rows = table.array_dimensions[0]
+    return min(rows, POLICIES if "policies" in table.inst_name else SAS)
 
 
 async def begin(dut, pause=0.0, master=True):
@@ -38,6 +45,7 @@ async def registers(dut):
     assert await host.value(ADDRESS["id"]) == int.from_bytes(b"ESP1", "little")
     assert await host.value(ADDRESS["version"]) == 1 << 16
     assert await host.value(ADDRESS["capabilities"]) == SAS << 16 | POLICIES
+    assert await host.value(ADDRESS["units"]) == int(dut.HmacUnits.value)
     for value in (3, 1, 2, 0, 0xFFFFFFFF):
         assert await host.write(ADDRESS["control"], value)
         assert await host.value(ADDRESS["control"]) == value & 3
@@ -68,6 +76,10 @@ async def what_is_not_there_is_refused(dut):
         refused += [base + 4 * word for word in range(64) if not mask >> word & 1][:4]
         if table.array_dimensions[0] < 1024:
             refused.append(base + 256 * table.array_dimensions[0])
+        # The map knows more than this core has.
+        refused += [base + 256 * row for row in (rows_of(table), table.array_dimensions[0] - 1) if row < 1024 and rows_of(table) > 1]
+        if "snapshot" in table.inst_name:
+            refused.append(base)
     for address in refused:
         assert not await host.write(address, 0xFFFFFFFF), f"{address:#x}"
         assert await host.value(address) == 0
@@ -77,6 +89,25 @@ async def what_is_not_there_is_refused(dut):
             assert not await host.write_bytes(address + first, bytes([0xFF] * count))
     assert await host.value(ADDRESS["control"]) == 0
     assert not seen
+    watcher.cancel()
+
+
+@cocotb.test()
+async def suites_without_units_are_refused(dut):
+    host = await begin(dut)
+    seen = []
+    watcher = cocotb.start_soon(watch_bus(dut, seen))
+    for table in (table for table in MAP.tables if table.inst_name in ("out_sas", "in_sas")):
+        flags = table.raw_absolute_address + 256 * 5 + 4
+        for suite in range(4):
+            there = suite < 2 or int(dut.HmacUnits.value) > 0
+            assert await host.write(flags, suite << 1 | 1) == there
+            # A row that is not valid may say anything.
+            assert await host.write(flags, suite << 1)
+        # Bits alone mean nothing in other words.
+        assert await host.write(flags + 4, 5)
+    refused = 0 if int(dut.HmacUnits.value) else 4
+    assert len(seen) == 2 * 9 - refused
     watcher.cancel()
 
 
@@ -95,11 +126,13 @@ async def tables_are_written_once_and_never_read(dut):
     source = random.Random(3)
     for _ in range(150):
         table = source.choice(MAP.tables)
-        row = source.randrange(table.array_dimensions[0])
+        row = source.randrange(rows_of(table))
         mask = generate.word_mask(table)
         word = source.choice([word for word in range(64) if mask >> word & 1])
         address = table.raw_absolute_address + 256 * row + 4 * word
-        data = source.getrandbits(32)
+        data = source.randrange(SAS if "snapshot" in table.inst_name else 1 << 32)
+        if table.inst_name in ("out_sas", "in_sas") and word == 1 and int(dut.HmacUnits.value) == 0:
+            data &= ~5
         assert await host.write(address, data)
         expected.append((generate.table_index(table) << 16 | row << 6 | word, data))
         assert await host.value(address) == 0
@@ -230,8 +263,9 @@ async def reset_in_the_middle(dut):
         assert await host.write(0x580000, 1)
 
 
-def test_esp_regs():
-    bench.run("esp_regs", {"Policies": POLICIES, "Sas": SAS})
+@pytest.mark.parametrize("units", (0, UNITS))
+def test_esp_regs(units):
+    bench.run("esp_regs", {"Policies": POLICIES, "Sas": SAS, "HmacUnits": units})
 
 
 def test_generated_files():
