@@ -2,7 +2,7 @@
 // beats are to come out, or none. A frame that is too long or has a wrong keep takes no room: its entry says why.
 //
 // Memory that a frame took is free again beat by beat as the frame leaves. ready_o does not depend on ready_i. An entry is
-// there two cycles after its frame's last beat.
+// there three cycles after its frame's last beat.
 module frame_fifo #(
   parameter int unsigned Beats    = 512,   // a power of two
   parameter int unsigned MaxBytes = 2048,  // of a frame, less than the memory holds

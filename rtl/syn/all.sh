@@ -1,13 +1,25 @@
 #!/usr/bin/env bash
-# Synthesises, places and routes what bench/records has, a record a line. Takes hours on two cores.
+# Synthesises, and places and routes where it fits, what bench/records has, a record a line. Takes hours on two cores.
 set -eu
 cd "$(dirname "$0")/../.."
 ecp5() { rtl/run python rtl/syn/ecp5.py "$@"; }
+# CIPHER POLICIES/SADS/CIPHERS/HMACS: a configuration of Gateway 2.0, as in bench/sections.py.
+sections() {
+  local cipher=$1 units=$2 policies sads ciphers hmacs
+  shift 2
+  IFS=/ read -r policies sads ciphers hmacs <<<"$units"
+  ecp5 --top esp_sections --name "esp_sections-$cipher-${units//\//-}" --set Policies="$policies" --set Sads="$sads" --set Encaps="$sads" \
+    --set Aes="$([ "$cipher" = aes ] && echo "$ciphers" || echo 0)" --set Des="$([ "$cipher" = des ] && echo "$ciphers" || echo 0)" \
+    --set Hmacs="$hmacs" --set Rows=64 "$@"
+}
 
 ecp5 --top shell_esp_out --ripup --jobs 2
+ecp5 --top esp_in --grades 8 --aim 110 --set Entries=64 --set Rows=1024 --set PolicyPiece=9 --set RoundLatency=3 --set SboxKind=1 \
+  --set GhashStages=4 --set GhashLeaf=8
 ecp5 --top shell_esp_cipher --jobs 2
-ecp5 --top esp_sections --name esp_sections-aes-2-2-3-2 --jobs 2 \
-  --set Policies=2 --set Sads=2 --set Encaps=2 --set Aes=3 --set Hmacs=2 --set Rows=64
+sections aes 2/2/3/2 --jobs 2
+for units in 4/4/6/4 8/8/12/8; do sections aes $units --synthesis-only; done
+for units in 4/4/4/4 4/4/4/8 8/8/8/16; do sections des $units --synthesis-only; done
 ecp5 --top shell_ghash --name ghash --aim 250 --seeds 1,2 --jobs 2
 ecp5 --top aes_pipe --set RoundLatency=3 --set SboxKind=1 --aim 250 --seeds 1,2 --jobs 2
 ecp5 --top sha256_core --aim 250 --seeds 1,2,3 --jobs 2
