@@ -61,6 +61,12 @@ pub enum CoreError {
     Bus(#[from] BusError),
     #[error("this is no ESP core, or one with another register map: {id:#x}, version {version:#x}")]
     Unknown { id: u32, version: u32 },
+    #[error(
+        "the core says that it has {policies} policy entries and {sas} rows of SAs: up to {} and a power of two up to {} were expected",
+        regs::OUT_POLICIES_ROWS,
+        regs::OUT_SAS_ROWS
+    )]
+    Capabilities { policies: u32, sas: u32 },
     #[error("the device shares too little memory")]
     Memory,
     #[error("the core has no room for {wanted} policy entries, only for {room}")]
@@ -184,17 +190,25 @@ impl<D: Device> Core<D> {
         if id != regs::ID_VALUE || (version ^ regs::VERSION_VALUE) & regs::VERSION_MAJOR_MASK != 0 {
             return Err(CoreError::Unknown { id, version });
         }
-        device.write(regs::CONTROL, 0)?;
         let capabilities = device.read(regs::CAPABILITIES)?;
+        let policies =
+            (capabilities & regs::CAPABILITIES_POLICIES_MASK) >> regs::CAPABILITIES_POLICIES_SHIFT;
+        let sas = (capabilities & regs::CAPABILITIES_SAS_MASK) >> regs::CAPABILITIES_SAS_SHIFT;
+        // Rows are found by low bits of a SPI.
+        if policies > regs::OUT_POLICIES_ROWS || sas > regs::OUT_SAS_ROWS || !sas.is_power_of_two()
+        {
+            return Err(CoreError::Capabilities { policies, sas });
+        }
         let units = device.read(regs::UNITS)?;
+        device.write(regs::CONTROL, 0)?;
         let memory = device.memory();
         let ring = |port| Ring::new(port, memory.clone()).ok_or(CoreError::Memory);
         let mut core = Self {
             outbound: [ring(Port::OutboundIn)?, ring(Port::OutboundOut)?],
             inbound: [ring(Port::InboundIn)?, ring(Port::InboundOut)?],
             device,
-            policies_max: (capabilities & regs::CAPABILITIES_POLICIES_MASK) as usize,
-            sas_max: (capabilities & regs::CAPABILITIES_SAS_MASK) >> regs::CAPABILITIES_SAS_SHIFT,
+            policies_max: policies as usize,
+            sas_max: sas,
             hash_units: units & regs::UNITS_HASH_MASK,
             enabled: 0,
             policies: [Vec::new(), Vec::new()],
@@ -307,7 +321,7 @@ impl<D: Device> Core<D> {
 
     /// The row that an inbound SA has: where its packets look for it.
     pub fn inbound_row(&self, spi: u32) -> u32 {
-        spi.checked_rem(self.sas_max).unwrap_or(0)
+        spi & (self.sas_max - 1)
     }
 
     /// Puts an SA into a row. What was there seals nothing any more from the first write on, and the new one does only

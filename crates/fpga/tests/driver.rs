@@ -224,6 +224,16 @@ fn a_smaller_core_gets_only_what_it_can_do() {
 }
 
 #[test]
+fn a_core_of_impossible_size_is_refused() {
+    for (policies, sas) in [(65, 1024), (0xffff, 1024), (16, 0), (16, 1000), (16, 2048)] {
+        let mut board = Board::new();
+        board.words.insert(regs::CAPABILITIES, sas << 16 | policies);
+        let refused = Core::open(board).err();
+        assert_eq!(refused, Some(CoreError::Capabilities { policies, sas }));
+    }
+}
+
+#[test]
 fn policies_change_while_their_lane_stands_still() {
     let mut core = core();
     core.enable(Lane::Inbound, true).expect("enabled");
