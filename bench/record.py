@@ -8,8 +8,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from commit import commit
 from setups import ROOT
-from tunnel import RECORDS, commit, machine, machine_name
+from tunnel import RECORDS, machine, machine_name
 
 
 class Bench:

@@ -14,8 +14,9 @@ import sys
 from dataclasses import dataclass
 
 import clocks
+from commit import commit
 from setups import ROOT
-from tunnel import RECORDS, commit
+from tunnel import RECORDS
 
 sys.path.insert(0, str(ROOT / "rtl" / "tb"))
 import sections_model as model

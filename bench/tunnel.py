@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from commit import commit
 from setups import ALL, ROOT, EsplanadePair, Setup, Unavailable
 from harness.process import HarnessError, run
 
@@ -80,11 +81,6 @@ def machine_name(facts: dict[str, object]) -> str:
     model = re.sub(r"\(.*?\)|processor|cpu|@.*", " ", str(facts["cpu"]).lower())
     slug = "-".join(re.findall(r"[a-z0-9.]+", model))[:32].strip("-") or "unknown"
     return f"{facts['cores']}x-{slug}"
-
-
-def commit() -> str:
-    found = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return found.stdout.strip() or "unknown"
 
 
 def bring_up(wanted: list[str], folder: Path, workers: int | None) -> tuple[list[Setup], dict[str, str]]:

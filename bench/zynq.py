@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import clocks
+from commit import commit
 from setups import ROOT
-from tunnel import RECORDS, commit
+from tunnel import RECORDS
 
 GCM, CTR = 0, 2  # esp_pkg::suite_e
 NAMES = {GCM: "AES-256-GCM-16", CTR: "AES-256-CTR + HMAC-SHA-256"}

