@@ -296,6 +296,27 @@ async def both_ways(dut, registers, lanes, counts, source, packets):
         await lane.compare()
 
 
+@cocotb.test()
+async def exceptions_come_to_the_host_where_it_asks(dut):
+    lanes, registers = Lanes(dut, 0, 0), Registers(dut)
+    await bench.start(dut)
+    await install(registers)
+    outbound, fragment = plain("10.1.0.9", "10.4.0.1"), bytes(IP(src=ENDS[0][0], dst=ENDS[0][1], proto=50, flags="MF") / Raw(bytes(48)))
+    asked = {}
+    for table in (OUT_CONTROL, IN_CONTROL):
+        for on in (1, 0):
+            await registers.write(0, 0, on, table=table)
+            asked[table] = on
+            begun = [len(lanes.sealed.frames), len(lanes.opened.frames)]
+            lanes.protected.frame(outbound)
+            lanes.network.frame(fragment)
+            for _ in range(600):
+                await RisingEdge(dut.clk_i)
+            assert lanes.sealed.frames[begun[0] :] == [(outbound, 9 << 7 | NO_SA << 1 | 1)] * asked.get(OUT_CONTROL, 0)
+            assert lanes.opened.frames[begun[1] :] == [(fragment, FRAGMENT << 1 | 1)] * asked.get(IN_CONTROL, 0)
+    lanes.stop()
+
+
 def in_mid_frame(lanes):
     """At both ends of both lanes: what was taken last is not the end of a frame, nor is what comes next."""
     sinks, sources = (lanes.sealed, lanes.opened), (lanes.protected, lanes.network)

@@ -270,6 +270,39 @@ async def headers_of_every_length(dut):
     lane.stop()
 
 
+def in_udp(payload, **fields):
+    return bytes(IP(src=V4[0], dst=V4[1], flags=fields.pop("flags", 0)) / UDP(sport=4500, dport=4500, **fields) / Raw(payload))
+
+
+@cocotb.test()
+async def too_little_or_too_much(dut):
+    """Packets that end before their SPI or sequence number, UDP lengths that cannot be, fragments."""
+    await bench.start(dut)
+    lane, source, peers = Lane(dut), random.Random(9), (Peer(0x401, V4), Peer(0x802, V4, udp=True))
+    await selectors(lane, SITES)
+    for peer in peers:
+        await peer.install(lane)
+    head = struct.pack(">II", peers[1].spi, 1)
+    wrong = [(peers[0].wrap(struct.pack(">II", peers[0].spi, 1)[:size]), SHORT) for size in range(8)]
+    wrong += [(in_udp(head[:size]), SHORT) for size in range(4, 8)]
+    wrong += [(in_udp(head + bytes(40), len=size), MALFORMED) for size in (*range(8), 57, 65535)]
+    cut = bytes(IP(src=V4[0], dst=V4[1]) / UDP(sport=4500, dport=4500))
+    wrong += [(bytes(IP(src=V4[0], dst=V4[1], proto=17) / Raw(cut[20:][:size])), MALFORMED) for size in (4, 7)]
+    wrong += [(in_udp(head + bytes(40), flags="MF"), FRAGMENT), (in_udp(head + bytes(40), flags="MF", len=1000), FRAGMENT)]
+    for frame, reason in wrong:
+        lane.drops.clear()
+        lane.source.frame(frame)
+        await settle(lane, 1)
+        assert lane.drops == {reason: 1}, f"{frame.hex()}: {reason}, got {lane.drops}"
+    lane.drops.clear()
+    packets = [inner(source, 300) for _ in peers]
+    for peer, packet in zip(peers, packets):
+        lane.source.frame(peer.seal(packet, 1))
+    await settle(lane, 2)
+    assert lane.frames == [(packet, peer.user) for peer, packet in zip(peers, packets)]
+    lane.stop()
+
+
 @cocotb.test()
 async def exceptions_go_to_the_host(dut):
     await bench.start(dut)
