@@ -1,6 +1,7 @@
 // Puts packets together: outer IP and UDP header, ESP header, IV, ciphertext, ICV. All of these are multiples of 4 bytes.
 //
-// A packet begins when its ICV is there, so that nothing of one that cannot be finished leaves. Its headers are made while the
+// A packet begins when its ICV is there, so that nothing of one that cannot be finished leaves, nor of one whose ICV is not
+// ok: its body is taken and dropped. Its headers are made while the
 // one before it leaves. It takes its header's, body's and ICV's beats, each rounded up, and one cycle more if the end is
 // ragged: a cycle behind the header and one before the end may be without a beat.
 module esp_assemble #(
@@ -23,7 +24,8 @@ module esp_assemble #(
   output logic                 valid_o,
   input  logic                 ready_i,
   output esp_pkg::beat_t       beat_o,
-  output esp_pkg::user_t       user_o
+  output esp_pkg::user_t       user_o,
+  output logic                 dropped_o  // for a cycle
 );
   import esp_pkg::*;
 
@@ -226,7 +228,7 @@ module esp_assemble #(
   end
 
   // The rotator: words that come, one to four a cycle, behind up to three that are carried.
-  typedef enum logic [2:0] {Wait, Header, Body, Tag, Flush} part_e;
+  typedef enum logic [2:0] {Wait, Header, Body, Tag, Flush, Void} part_e;
   part_e part_q;
   words_t header_q;
   logic [4:0] header_left_q;  // behind the words that go now
@@ -239,8 +241,11 @@ module esp_assemble #(
   logic [223:0] joined;
   row_t row_q;
 
-  assign move  = !valid_o || ready_i;
-  assign start = step_q == Ready && (part_q == Wait || (part_q == Flush && move));
+  part_e first_part;
+  assign first_part = tag_i.ok ? Header : Void;
+  assign dropped_o  = part_q == Void && body_valid_i && body_i.last;
+  assign move       = !valid_o || ready_i;
+  assign start      = step_q == Ready && (part_q == Wait || (part_q == Flush && move));
 
   always_comb begin
     in_valid = 1'b0;
@@ -271,7 +276,7 @@ module esp_assemble #(
     out_valid       = part_q == Flush || (in_valid && sum_words_there[2]);
   end
 
-  assign body_ready_o = part_q == Body && move;
+  assign body_ready_o = (part_q == Body && move) || part_q == Void;
   // The ICV was copied when the packet started.
   assign tag_ready_o  = header_done;
 
@@ -282,11 +287,12 @@ module esp_assemble #(
     end else begin
       if (move) valid_o <= out_valid;
       unique case (part_q)
-        Wait: if (start) part_q <= Header;
+        Wait: if (start) part_q <= first_part;
         Header: if (move && header_left_q == '0) part_q <= Body;
         Body: if (move && body_valid_i && body_i.last) part_q <= Tag;
         Tag: if (move) part_q <= sum_words_there == 3'd4 ? Wait : Flush;
-        default: if (move) part_q <= start ? Header : Wait;
+        Void: if (dropped_o) part_q <= Wait;
+        default: if (move) part_q <= start ? first_part : Wait;
       endcase
     end
   end

@@ -5,6 +5,9 @@
 // AES pipeline never waits: a slot goes in when there is room for what comes out. Every packet brings its key along; headers
 // are at least 15 cycles apart.
 //
+// The key is read in the cycles behind the header, and then whose it is: the row may have changed since the packet's SA was
+// looked up. What another key was used for is not ok, and must not leave.
+//
 // The body waits in a FIFO of OutDepth beats, so a packet's tag can be had before its body is taken, as long as the body is
 // not longer than OutDepth - 64 beats.
 module esp_cipher
@@ -229,6 +232,7 @@ module esp_cipher
 
   block_t key, auth;
   logic [31:0] salt;
+  generation_t generation;
   key_store #(
     .Rows(Rows)
   ) u_keys (
@@ -244,7 +248,27 @@ module esp_cipher
     .auth_word_i(auth_word_q),
     .key_o(key),
     .auth_o(auth),
+    .generation_o(generation),
+    .salt_read_i(heads_q[0]),
     .salt_o(salt)
+  );
+
+  // Read in the last cycle in which a word for authentication is: all words were of that generation.
+  logic ours, ours_next, tag_gone;
+  assign ours = generation == cmd_q.generation && generation != '0;
+  small_fifo #(
+    .Width(1),
+    .Depth(Tags)
+  ) u_ours (
+    .clk_i,
+    .rst_ni,
+    .valid_i(heads_q[5]),
+    .ready_o(),
+    .data_i(ours),
+    .valid_o(),
+    .ready_i(tag_gone),
+    .data_o(ours_next),
+    .count_o()
   );
 
   // ---- AES, and the slots' data beside it
@@ -531,8 +555,10 @@ module esp_cipher
 
   // ---- the tag goes out, or is compared
 
+  assign tag_gone = tag_valid && tag_ready;
+
   if (Open) begin : g_open
-    logic icv_valid, take, differs_valid_q, ok_valid_q, ok_q;
+    logic icv_valid, differs_valid_q, ours_q, ok_valid_q, ok_q;
     logic [127:0] icv;
     block_t differs_q;
     small_fifo #(
@@ -545,7 +571,7 @@ module esp_cipher
       .ready_o(icv_ready_o),
       .data_i(icv_i),
       .valid_o(icv_valid),
-      .ready_i(take),
+      .ready_i(tag_gone),
       .data_o(icv),
       .count_o()
     );
@@ -553,19 +579,21 @@ module esp_cipher
     logic ok_free;
     assign ok_free   = !ok_valid_q || tag_ready_i;
     assign tag_ready = icv_valid && (!differs_valid_q || ok_free);
-    assign take      = tag_valid && tag_ready;
     always_ff @(posedge clk_i or negedge rst_ni) begin
       if (!rst_ni) begin
         differs_valid_q <= 1'b0;
         ok_valid_q      <= 1'b0;
       end else begin
-        differs_valid_q <= take || (differs_valid_q && !ok_free);
+        differs_valid_q <= tag_gone || (differs_valid_q && !ok_free);
         ok_valid_q      <= differs_valid_q || !ok_free;
       end
     end
     always_ff @(posedge clk_i) begin
-      if (take) differs_q <= tag ^ to_block(icv);
-      if (ok_free) ok_q <= differs_q == '0;
+      if (tag_gone) begin
+        differs_q <= tag ^ to_block(icv);
+        ours_q    <= ours_next;
+      end
+      if (ok_free) ok_q <= differs_q == '0 && ours_q;
     end
     assign tag_valid_o = ok_valid_q;
     assign tag_o       = '{icv: '0, ok: ok_q};
@@ -573,7 +601,7 @@ module esp_cipher
     assign icv_ready_o = 1'b0;
     assign tag_ready   = tag_ready_i;
     assign tag_valid_o = tag_valid;
-    assign tag_o       = '{icv: from_block(tag), ok: 1'b1};
+    assign tag_o       = '{icv: from_block(tag), ok: ours_next};
   end
 
   always_ff @(posedge clk_i) begin

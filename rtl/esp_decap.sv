@@ -36,6 +36,7 @@ module esp_decap (
   assign cmd_o = '{
       suite: job_i.sa.suite,
       row: job_i.sa.row,
+      generation: job_i.sa.generation,
       iv: job_i.iv,
       spi: job_i.spi,
       seq_hi: job_i.sa.seq[63:32],

@@ -35,6 +35,7 @@ module esp_encap (
   assign cmd_o = '{
       suite: job_i.suite,
       row: job_i.row,
+      generation: job_i.generation,
       iv: job_i.iv,
       spi: job_i.spi,
       seq_hi: job_i.seq[63:32],

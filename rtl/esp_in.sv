@@ -252,7 +252,8 @@ module esp_in #(
   open_sa_t sa, sa_q;
   open_job_t job;
   logic job_valid, job_ready, counted, drop_taken;
-  logic commit_valid, commit_ready, committed, fresh, sa_event_valid;
+  logic commit_valid, commit_ready, committed, sa_event_valid;
+  drop_e commit_refused;
   logic [15:0] commit_bytes;
   row_t sa_event_row;
   opened_t opened;
@@ -282,10 +283,11 @@ module esp_in #(
     .commit_valid_i(commit_valid),
     .commit_ready_o(commit_ready),
     .commit_row_i(opened.sa.row),
+    .commit_generation_i(opened.sa.generation),
     .commit_seq_i(opened.sa.seq),
     .commit_bytes_i(commit_bytes),
     .committed_o(committed),
-    .fresh_o(fresh),
+    .commit_refused_o(commit_refused),
     .event_valid_o(sa_event_valid),
     .event_row_o(sa_event_row)
   );
@@ -725,7 +727,7 @@ module esp_in #(
 
   always_ff @(posedge clk_i) begin
     if (give_q == Weigh) verdict_q <= tag.ok ? verdict : DropIcv;
-    if (give_q == Committed && committed && !fresh) verdict_q <= DropReplay;
+    if (give_q == Committed && committed && commit_refused != DropNone) verdict_q <= commit_refused;
   end
 
   // The TOS changes in the first beat, and with it an IPv4 checksum (RFC 1624).

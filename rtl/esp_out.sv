@@ -447,7 +447,7 @@ module esp_out #(
     .data_o (sealed)
   );
 
-  logic whole_valid, whole_ready, packet_valid, left;
+  logic whole_valid, whole_ready, packet_valid, left, gone, gone_q;
   logic [15:0] left_bytes;
   beat_t whole, packet;
   user_t whole_user, packet_user;
@@ -468,7 +468,8 @@ module esp_out #(
     .valid_o(whole_valid),
     .ready_i(whole_ready),
     .beat_o(whole),
-    .user_o(whole_user)
+    .user_o(whole_user),
+    .dropped_o(gone)
   );
   stream_slice #(
     .Width($bits(beat_t) + $bits(user_t))
@@ -498,10 +499,14 @@ module esp_out #(
     .left_bytes_o(left_bytes)
   );
 
-  // A drop waits where a frame leaves in the same cycle.
-  assign drop_taken     = state_q == Count && !left;
-  assign count_valid_o  = left || state_q == Count;
-  assign count_reason_o = left ? DropNone : reason_q;
+  // A drop waits where a frame leaves in the same cycle; one for want of the key goes first, and the next is cycles away.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) gone_q <= 1'b0;
+    else gone_q <= gone || (gone_q && left);
+  end
+  assign drop_taken     = state_q == Count && !left && !gone_q;
+  assign count_valid_o  = left || gone_q || state_q == Count;
+  assign count_reason_o = left ? DropNone : gone_q ? DropNoSa : reason_q;
   assign count_bytes_o  = left_bytes;
 
   // Software hears of an SA that is wanted, and of the SAs' limits.

@@ -78,6 +78,9 @@ package esp_pkg;
 
   localparam int unsigned RowWidth = 10;  // of the SAD
   typedef logic [RowWidth-1:0] row_t;
+  // Which of the SAs that a row has had; 0 is none. What was asked of one has nothing to do with the next.
+  localparam int unsigned GenerationWidth = 7;
+  typedef logic [GenerationWidth-1:0] generation_t;
 
   // What the policy looks at. Local is the protected side's end of a flow, remote the other.
   typedef struct packed {
@@ -119,6 +122,7 @@ package esp_pkg;
   typedef struct packed {
     suite_e      suite;
     logic [9:0]  row;     // of the key store
+    generation_t generation;
     logic [63:0] iv;      // its first byte on the wire in the highest bits
     logic [31:0] spi;
     logic [31:0] seq_hi;
@@ -129,7 +133,7 @@ package esp_pkg;
 
   typedef struct packed {
     logic [127:0] icv;  // its first byte in the lowest bits
-    logic         ok;   // opening: the ICV that came is the right one
+    logic         ok;   // the key was still that of the packet's SA; opening: and the ICV that came is the right one
   } cipher_tag_t;
 
   // What sa_out wants to know of a packet.
@@ -146,6 +150,7 @@ package esp_pkg;
   typedef struct packed {
     suite_e       suite;
     row_t         row;
+    generation_t  generation;
     logic         esn;
     logic [31:0]  spi;
     logic [63:0]  seq;
@@ -176,6 +181,7 @@ package esp_pkg;
   typedef struct packed {
     suite_e      suite;
     row_t        row;
+    generation_t generation;
     row_t        group;  // of the policy, for the inner packet
     logic        esn;
     logic        dscp;   // the outer DSCP is carried inside (RFC 2983, 5.1)

@@ -172,7 +172,7 @@ module esp_regmap
     register_read_known = 1'b1;
     unique case (read_address_q)
       IdAddress: register_word = 32'h31505345;
-      VersionAddress: register_word = {16'h1, 16'h0};
+      VersionAddress: register_word = {16'h2, 16'h0};
       CapabilitiesAddress: register_word = {capabilities_i.sas, capabilities_i.policies};
       ControlAddress: register_word = {30'h0, control_in_enable_q, control_out_enable_q};
       IrqEnableAddress: register_word = {30'h0, irq_enable_event_lost_q, irq_enable_event_waiting_q};

@@ -1,8 +1,8 @@
 // The secrets of all SAs: AES keys, powers of H or HMAC states, salts. Written by the configuration bus, read by the cipher only.
 //
 // Words of a row: 0-7 AES key; 8-23 H, H^2, H^3, H^4, or the inner and outer state of HMAC-SHA-256; 24 salt or nonce; each
-// with its first byte in bits 31:24. A write to word 63 wipes the row. After reset the store wipes all rows. cfg_ready_o is low while
-// it wipes.
+// with its first byte in bits 31:24; 25 the generation of the SA whose they are, to be written last, and first as 0. A write to
+// word 63 wipes the row. After reset the store wipes all rows. cfg_ready_o is low while it wipes.
 module key_store
   import esp_pkg::*;
 #(
@@ -22,9 +22,13 @@ module key_store
   input  logic [ 1:0] auth_word_i,
   output block_t      key_o,
   output block_t      auth_o,
+  output generation_t generation_o,
+  // Likewise, and held until it is read again.
+  input  logic        salt_read_i,
   output logic [31:0] salt_o
 );
   localparam logic [5:0] SaltWord = 6'd24;
+  localparam logic [5:0] GenerationWord = 6'd25;
   localparam logic [5:0] WipeWord = 6'd63;
 
   typedef logic [IndexWidth-1:0] index_t;
@@ -72,13 +76,14 @@ module key_store
     else if (cfg_ready_o) data_q <= cfg_word_i == WipeWord ? '0 : cfg_data_i;
   end
 
-  logic key_write, auth_write, salt_write;
+  logic key_write, auth_write, salt_write, generation_write;
   logic [1:0] auth_word;
   logic half;
   logic [31:0] data;
   assign key_write  = wipe_q || (write_q && word_q < 6'd8);
   assign auth_write = wipe_q || (write_q && word_q >= 6'd8 && word_q < SaltWord);
   assign salt_write = wipe_q || (write_q && word_q == SaltWord);
+  assign generation_write = wipe_q || (write_q && word_q == GenerationWord);
   assign half       = wipe_q ? step_q[0] : word_q[2];
   assign auth_word  = wipe_q ? step_q : {word_q[4], word_q[2]};
   assign data       = data_q;
@@ -107,7 +112,15 @@ module key_store
   logic [31:0] salt_q;
   always_ff @(posedge clk_i) begin
     if (salt_write) salts[row_q] <= data;
-    salt_q <= salts[row];
+    if (salt_read_i) salt_q <= salts[row];
     salt_o <= salt_q;
+  end
+
+  generation_t generations[Rows];
+  generation_t generation_q;
+  always_ff @(posedge clk_i) begin
+    if (generation_write) generations[row_q] <= data[GenerationWidth-1:0];
+    generation_q <= generations[row];
+    generation_o <= generation_q;
   end
 endmodule

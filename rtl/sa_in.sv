@@ -31,10 +31,11 @@ module sa_in #(
   input  logic                 commit_valid_i,
   output logic                 commit_ready_o,
   input  esp_pkg::row_t        commit_row_i,
+  input  esp_pkg::generation_t commit_generation_i,
   input  logic          [63:0] commit_seq_i,
   input  logic          [15:0] commit_bytes_i,
   output logic                 committed_o,     // for a cycle: the answer
-  output logic                 fresh_o,
+  output esp_pkg::drop_e       commit_refused_o,
   output logic                 event_valid_o,   // the byte lifetime ended
   output esp_pkg::row_t        event_row_o
 );
@@ -47,7 +48,7 @@ module sa_in #(
   typedef struct packed {
     logic [5:0] unused_high;
     row_t       group;
-    logic [6:0] unused;
+    generation_t generation;
     logic       no_check;
     logic       dscp;
     logic       unused_low;
@@ -77,11 +78,12 @@ module sa_in #(
   assign snap_ready_o = snap_q == SnapDone;
   assign ready_o      = state_q == Idle;
   assign valid_o      = state_q == Answer;
-  assign cfg_ready_o  = !(state_q inside {Wipe, Fetch}) && !(back_q inside {BackFetch, BackStore});
+  assign cfg_ready_o  = !(state_q inside {Wipe, Fetch}) && back_q inside {BackIdle, BackAim};
   assign cfg_write    = cfg_valid_i && cfg_ready_o;
 
   // What is to be written, a cycle before it is: the memories are many, and the ways to them long. Nothing is read in the
-  // cycle in which something is written: Fetch, BackFetch and SnapRead wait for what came in the cycle before.
+  // cycle in which something is written: Fetch, BackFetch and SnapRead wait for what came in the cycle before. From BackFetch
+  // on nothing is taken until BackStore, which else could write over the row's next SA.
   logic write_q, write_limit_q, write_state_q;
   logic [Words-1:0] write_word_q;
   addr_t write_addr_q;
@@ -214,6 +216,7 @@ module sa_in #(
   assign sa_o = '{
       suite: flags.suite,
       row: ask_q.spi[RowWidth-1:0],
+      generation: flags.generation,
       group: flags.group,
       esn: flags.esn,
       dscp: flags.dscp,
@@ -224,9 +227,15 @@ module sa_in #(
   logic [63:0] back_seq_q, after_top;
   logic [15:0] back_bytes_q;
   logic [Window-1:0] after_seen;
-  logic after_fresh, no_check_read_q, no_check_q, below_limit_q, reaches_q;
+  logic after_fresh, no_check_q, same_q, below_limit_q, reaches_q;
+  generation_t back_generation_q;
+  typedef struct packed {  // part of flags_t
+    generation_t generation;
+    logic        no_check;
+  } back_flags_t;
   (* no_rw_check *)
-  logic no_check_mem[Rows];  // of word 1
+  back_flags_t back_flags_mem[Rows];  // of word 1
+  back_flags_t back_flags_q;
   row_state_t back_held_q;
   (* no_rw_check *)
   logic [63:0] limit_mem[Rows];
@@ -246,10 +255,10 @@ module sa_in #(
   );
 
   assign commit_ready_o = back_q == BackIdle;
-  assign store          = back_q == BackStore && after_fresh;
+  assign store          = back_q == BackStore && commit_refused_o == DropNone;
   assign stored         = '{seen: after_seen, bytes: bytes_next_q, top: after_top};
   assign committed_o    = back_q == BackStore;
-  assign fresh_o        = after_fresh;
+  assign commit_refused_o = !same_q ? DropNoSa : after_fresh ? DropNone : DropReplay;
   assign event_row_o    = back_row_number_q;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -280,18 +289,20 @@ module sa_in #(
 
   always_ff @(posedge clk_i) begin
     write_limit_data_q <= {cfg_data_i, low_q};
-    if (write_word_q[1]) no_check_mem[write_addr_q] <= write_data_q[8];
+    if (write_word_q[1]) back_flags_mem[write_addr_q] <= back_flags_t'(write_data_q[15:8]);
     if (write_limit_q) limit_mem[write_addr_q] <= write_limit_data_q;
-    no_check_read_q <= no_check_mem[back_addr_q];
-    limit_read_q    <= limit_mem[back_addr_q];
+    back_flags_q <= back_flags_mem[back_addr_q];
+    limit_read_q <= limit_mem[back_addr_q];
     if (back_q == BackIdle) begin
       back_row_number_q <= commit_row_i;
+      back_generation_q <= commit_generation_i;
       back_seq_q        <= commit_seq_i;
       back_bytes_q      <= commit_bytes_i;
     end
     if (back_q == BackRead) begin
       back_held_q <= back_row_q;
-      no_check_q  <= no_check_read_q;
+      no_check_q  <= back_flags_q.no_check;
+      same_q      <= back_flags_q.generation == back_generation_q;
       limit_q     <= limit_read_q;
     end
     if (back_q == BackHold) begin

@@ -34,7 +34,7 @@ module sa_out #(
   typedef logic [AddrWidth-1:0] addr_t;
 
   typedef struct packed {
-    logic [6:0] unused;
+    generation_t generation;
     logic       copy_label;
     logic [7:0] ttl;
     logic [5:0] dscp;
@@ -59,14 +59,14 @@ module sa_out #(
   assign snap_ready_o = snap_q == SnapDone;
   assign ready_o      = state_q == Idle;
   assign valid_o      = state_q == Answer;
-  assign cfg_ready_o  = !(state_q inside {Wipe, Fetch, Answer});
+  assign cfg_ready_o  = state_q inside {Idle, Aim};
   assign cfg_write    = cfg_valid_i && cfg_ready_o;
   assign store        = valid_o && ready_i && (refused_o == DropNone || first_refusal_q);
   assign row_addr     = ask_q.row[AddrWidth-1:0];
 
   // What is to be written, a cycle before it is: the memories are many, and the ways to them long. A row is never read in
-  // the cycle in which something is written: Fetch waits for what came in the cycle before, and takes nothing itself. Nor
-  // is anything taken in Answer, whose own numbers are written.
+  // the cycle in which something is written: Fetch waits for what came in the cycle before. From then on nothing is taken
+  // until the numbers of the packet are written: else they could be written over those of the row's next SA.
   logic write_q, write_number_q, write_bytes_q;
   logic [Words-1:0] write_word_q;
   addr_t write_addr_q;
@@ -214,6 +214,7 @@ module sa_out #(
       job_o <= '{
           suite: flags.suite,
           row: ask_q.row,
+          generation: flags.generation,
           esn: flags.esn,
           spi: word_q[0],
           seq: seq_q,

@@ -17,7 +17,7 @@ def words(data):
     return [int.from_bytes(data[at : at + 4]) for at in range(0, len(data), 4)]
 
 
-def key_row(suite, material):
+def key_row(suite, material, generation=1):
     """(word, value) of a row for the key material of RFC 4106, section 8.1: key, salt; for CTR then the HMAC key."""
     length = 16 if suite & 1 else 32
     key, salt, auth = material[:length], material[length : length + 4], material[length + 4 :]
@@ -26,7 +26,7 @@ def key_row(suite, material):
         rest = words(inner.to_bytes(32) + outer.to_bytes(32))
     else:
         rest = words(b"".join(power.to_bytes(16) for power in gcm.powers(key, 4)))
-    return [*enumerate(words(key)), *enumerate(rest, 8), (24, *words(salt))]
+    return [(25, 0), *enumerate(words(key)), *enumerate(rest, 8), (24, *words(salt)), (25, generation)]
 
 
 def material(source, suite):
@@ -43,6 +43,7 @@ class Packet:
     sequence: int
     esn: bool
     plain: bytes
+    generation: int = 1
 
     def __post_init__(self):
         length = 16 if self.suite & 1 else 32
@@ -62,7 +63,7 @@ class Packet:
         """cipher_cmd_t"""
         value = self.suite
         for part, width in (
-            (self.row, 10), (int.from_bytes(self.iv), 64), (self.spi, 32), (self.sequence >> 32, 32),
+            (self.row, 10), (self.generation, 7), (int.from_bytes(self.iv), 64), (self.spi, 32), (self.sequence >> 32, 32),
             (self.sequence & 0xFFFFFFFF, 32), (self.esn, 1), (len(self.plain), 16),
         ):
             value = value << width | part

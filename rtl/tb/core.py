@@ -88,8 +88,8 @@ class Config:
         await self.words(row, 0, [words[0], 0, *words[2:]], table)
         await self.write(row, 1, words[1], table)
 
-    async def key(self, row, suite, material, table=None):
-        for word, value in key_row(suite, material):
+    async def key(self, row, suite, material, table=None, generation=1):
+        for word, value in key_row(suite, material, generation):
             await self.write(row, word, value, table)
 
 
@@ -98,18 +98,18 @@ ALL_ONES = (1 << 64) - 1
 
 def sa_out_words(spi, local, remote, suite=GCM256, ports=None, esn=False, df=0, ecn_clear=False, dscp=None, ttl=64,
                  copy_label=False, mtu=0, iv_base=0, limit=ALL_ONES, soft=ALL_ONES, byte_limit=ALL_ONES, sequence=0,
-                 bytes=0):
+                 bytes=0, generation=1):
     local, remote = ipaddress.ip_address(local), ipaddress.ip_address(remote)
     flags = 1 | suite << 1 | (ports is not None) << 3 | (local.version == 6) << 4 | esn << 5 | df << 6 | ecn_clear << 8
-    flags |= (dscp is not None) << 9 | (dscp or 0) << 10 | ttl << 16 | copy_label << 24
+    flags |= (dscp is not None) << 9 | (dscp or 0) << 10 | ttl << 16 | copy_label << 24 | generation << 25
     local_port, remote_port = ports or (0, 0)
     return [spi, flags, mtu, local_port << 16 | remote_port, *low_words(int(local), 4), *low_words(int(remote), 4),
             *low_words(iv_base, 2), *low_words(limit, 2), *low_words(soft, 2), *low_words(byte_limit, 2)]
 
 
 def sa_in_words(spi, suite=GCM256, esn=False, dscp_from_outer=False, no_replay_check=False, group=0,
-                byte_limit=ALL_ONES, top=0):
-    flags = 1 | suite << 1 | esn << 5 | dscp_from_outer << 7 | no_replay_check << 8 | group << 16
+                byte_limit=ALL_ONES, top=0, generation=1):
+    flags = 1 | suite << 1 | esn << 5 | dscp_from_outer << 7 | no_replay_check << 8 | generation << 9 | group << 16
     return [spi, flags, *low_words(byte_limit, 2), *low_words(top, 2)]
 
 

@@ -25,6 +25,8 @@ struct Places {
     policies: u32,
     sas: u32,
     keys: u32,
+    /// Where the generation is in the flags of an SA.
+    generation: u32,
 }
 
 impl Lane {
@@ -39,6 +41,7 @@ impl Lane {
                 policies: regs::OUT_POLICIES,
                 sas: regs::OUT_SAS,
                 keys: regs::OUT_KEYS,
+                generation: regs::outbound_sa::FLAGS_GENERATION_SHIFT,
             },
             Self::Inbound => Places {
                 enable: regs::CONTROL_IN_ENABLE,
@@ -49,6 +52,7 @@ impl Lane {
                 policies: regs::IN_POLICIES,
                 sas: regs::IN_SAS,
                 keys: regs::IN_KEYS,
+                generation: regs::inbound_sa::FLAGS_GENERATION_SHIFT,
             },
         }
     }
@@ -179,6 +183,8 @@ pub struct Core<D> {
     enabled: u32,
     /// What the policy tables hold.
     policies: [Vec<Entry>; 2],
+    /// Of the SA that each row got last; 0 if none.
+    generations: [Vec<u32>; 2],
     cut: u64,
 }
 
@@ -212,6 +218,7 @@ impl<D: Device> Core<D> {
             hash_units: units & regs::UNITS_HASH_MASK,
             enabled: 0,
             policies: [Vec::new(), Vec::new()],
+            generations: [vec![0; sas as usize], vec![0; sas as usize]],
             cut: 0,
         };
         for [to, from] in [&mut core.outbound, &mut core.inbound] {
@@ -324,8 +331,8 @@ impl<D: Device> Core<D> {
         spi & (self.sas_max - 1)
     }
 
-    /// Puts an SA into a row. What was there seals nothing any more from the first write on, and the new one does only
-    /// after the last.
+    /// Puts an SA into a row. What was there takes no packet any more from the first write on, and the new one does only
+    /// after the last. A packet that the former has taken is dropped if it still waits for its key.
     pub fn install_outbound(&mut self, row: u32, sa: &OutboundSa, key: &DeviceKey) -> Result<()> {
         let flags = sa.flags(key.suite);
         self.install(Lane::Outbound, row, key, &sa.words(), flags)
@@ -352,11 +359,16 @@ impl<D: Device> Core<D> {
         if !self.can(key.suite) {
             return Err(CoreError::NoHashUnits(key.suite));
         }
+        let generation = &mut self.generations[lane as usize][row as usize];
+        *generation = *generation % key_row::GENERATION_SA_MASK + 1;
+        let generation = *generation;
         self.device.write(sa + FLAGS, 0)?;
-        let parts = [
+        let parts: [(u32, &[u32]); 5] = [
+            (key_row::GENERATION, &[0]),
             (key_row::AES, key.aes()),
             (key_row::AUTHENTICATION, key.authentication()),
             (key_row::SALT, &[key.salt()]),
+            (key_row::GENERATION, &[generation]),
         ];
         for (offset, part) in parts {
             for (index, word) in (0..).zip(part) {
@@ -366,10 +378,11 @@ impl<D: Device> Core<D> {
         for (offset, word) in words {
             self.device.write(sa + offset, *word)?;
         }
-        Ok(self.device.write(sa + FLAGS, flags)?)
+        let generation = generation << lane.places().generation;
+        Ok(self.device.write(sa + FLAGS, flags | generation)?)
     }
 
-    /// Takes an SA out and overwrites its keys.
+    /// Takes an SA out and overwrites its keys. Packets that still wait for them are dropped.
     pub fn remove(&mut self, lane: Lane, row: u32) -> Result<()> {
         let (sa, keys) = self.row(lane, row)?;
         self.device.write(sa + regs::outbound_sa::FLAGS, 0)?;
@@ -387,7 +400,9 @@ impl<D: Device> Core<D> {
                 self.device.write(base + offset, word)?;
             }
         }
-        Ok(self.device.write(flags, sa.flags(suite))?)
+        let generation = self.generations[Lane::Outbound as usize][row as usize];
+        let generation = generation << Lane::Outbound.places().generation;
+        Ok(self.device.write(flags, sa.flags(suite) | generation)?)
     }
 
     /// What an SA has done so far.

@@ -10,7 +10,7 @@ pub const ID_VALUE: u32 = 0x31505345;
 /// Of this register map. Software refuses a major number that it does not know.
 pub const VERSION: u32 = 0x4;
 /// What it reads as.
-pub const VERSION_VALUE: u32 = 0x10000;
+pub const VERSION_VALUE: u32 = 0x20000;
 /// Grows when something is added. Its lowest bit.
 pub const VERSION_MINOR_SHIFT: u32 = 0;
 /// Its bits.
@@ -262,6 +262,10 @@ pub mod outbound_sa {
     pub const FLAGS_TTL_MASK: u32 = 0xff0000;
     /// IPv6: copy the flow label.
     pub const FLAGS_FLOW_LABEL: u32 = 1 << 24;
+    /// That of the row's key; not 0. Another one for each SA that a row gets: packets that wait for the key of the one before are dropped as without an SA. Its lowest bit.
+    pub const FLAGS_GENERATION_SHIFT: u32 = 25;
+    /// Its bits.
+    pub const FLAGS_GENERATION_MASK: u32 = 0xfe000000;
     /// Outer packets.
     pub const PATH_MTU: u32 = 0x8;
     /// Longest; 0: any. Its lowest bit.
@@ -334,6 +338,10 @@ pub mod inbound_sa {
     pub const FLAGS_DSCP_FROM_OUTER: u32 = 1 << 7;
     /// No replay check; without ESN only.
     pub const FLAGS_NO_REPLAY_CHECK: u32 = 1 << 8;
+    /// As outbound: packets that wait for the key of the SA before fail their ICV's check, those that were opened are dropped as without an SA. Its lowest bit.
+    pub const FLAGS_GENERATION_SHIFT: u32 = 9;
+    /// Its bits.
+    pub const FLAGS_GENERATION_MASK: u32 = 0xfe00;
     /// Inner packets must match a policy of this group. Its lowest bit.
     pub const FLAGS_GROUP_SHIFT: u32 = 16;
     /// Its bits.
@@ -368,6 +376,12 @@ pub mod key_row {
     pub const AUTHENTICATION_WORDS: usize = 16;
     /// Salt (RFC 4106) or nonce (RFC 3686).
     pub const SALT: u32 = 0x60;
+    /// Which of the SAs of the row has this key. Written last, and first as 0 when the key changes.
+    pub const GENERATION: u32 = 0x64;
+    /// That of the SA's flags; 0 is no key. Its lowest bit.
+    pub const GENERATION_SA_SHIFT: u32 = 0;
+    /// Its bits.
+    pub const GENERATION_SA_MASK: u32 = 0x7f;
     /// Writing fills the row with zeros.
     pub const WIPE: u32 = 0xfc;
 }

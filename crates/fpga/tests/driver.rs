@@ -106,7 +106,13 @@ fn key(suite: Suite) -> DeviceKey {
 
 #[test]
 fn only_a_known_core_is_opened() {
-    for (register, value) in [(regs::ID, 0), (regs::VERSION, 2 << 16)] {
+    let major = 1 << regs::VERSION_MAJOR_SHIFT;
+    let others = [
+        (regs::ID, 0),
+        (regs::VERSION, regs::VERSION_VALUE + major),
+        (regs::VERSION, regs::VERSION_VALUE - major),
+    ];
+    for (register, value) in others {
         let mut board = Board::new();
         board.words.insert(register, value);
         assert!(matches!(Core::open(board), Err(CoreError::Unknown { .. })));
@@ -151,7 +157,7 @@ fn an_sa_is_valid_only_when_all_of_it_is_there() {
     let row = regs::OUT_SAS + 5 * regs::ROW_STRIDE;
     let flags = row + regs::outbound_sa::FLAGS;
     assert_eq!(log.first(), Some(&(flags, 0)));
-    let valid = regs::outbound_sa::FLAGS_VALID | 1 << 3 | 1 << 5 | 64 << 16;
+    let valid = regs::outbound_sa::FLAGS_VALID | 1 << 3 | 1 << 5 | 64 << 16 | 1 << 25;
     assert_eq!(log.last(), Some(&(flags, valid)));
     let keys = regs::OUT_KEYS + 5 * regs::ROW_STRIDE;
     let at = |address| {
@@ -161,6 +167,7 @@ fn an_sa_is_valid_only_when_all_of_it_is_there() {
     assert_eq!(at(keys), [0x0001_0203]);
     assert_eq!(at(keys + 28), [0x1c1d_1e1f]);
     assert_eq!(at(keys + regs::key_row::SALT), [0x2021_2223]);
+    assert_eq!(at(keys + regs::key_row::GENERATION), [0, 1]);
     let words = (8..24).map(|word| at(keys + 4 * word)[0]);
     assert!(words.eq(key.authentication().iter().copied()));
     assert_eq!(at(row), [0xc0ff_ee01]);
@@ -196,7 +203,7 @@ fn an_inbound_sa_lies_where_its_packets_look() {
         .expect("a row");
     let row = regs::IN_SAS + 0x3fe * regs::ROW_STRIDE;
     let log = core.device().log.clone();
-    assert_eq!(log.last(), Some(&(row + 4, 1 | 3 << 1 | 77 << 16)));
+    assert_eq!(log.last(), Some(&(row + 4, 1 | 3 << 1 | 1 << 9 | 77 << 16)));
     assert!(log.contains(&(row, 0x1234_5ffe)));
     // No key of an SA is where another's could be.
     let keys = regs::IN_KEYS + 0x3fe * regs::ROW_STRIDE;
@@ -204,6 +211,40 @@ fn an_inbound_sa_lies_where_its_packets_look() {
         (row..row + 256).contains(address) || (keys..keys + 256).contains(address)
     };
     assert_eq!(log.iter().filter(is_of_row).count(), log.len());
+}
+
+#[test]
+fn each_sa_of_a_row_is_another_generation() {
+    let mut core = core();
+    let key = key(Suite::Gcm256);
+    let sa = OutboundSa::new(256, false, [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let keys = regs::OUT_KEYS + 3 * regs::ROW_STRIDE + regs::key_row::GENERATION;
+    let flags = regs::OUT_SAS + 3 * regs::ROW_STRIDE + regs::outbound_sa::FLAGS;
+    let mut former = 0;
+    for _ in 0..300 {
+        core.device().log.clear();
+        core.install_outbound(3, &sa, &key).expect("a row");
+        let log = core.device().log.clone();
+        let written = log.iter().filter(|(address, _)| *address == keys);
+        let written: Vec<_> = written.map(|(_, value)| *value).collect();
+        let [0, generation @ 1..=127] = written[..] else {
+            panic!("{written:?}")
+        };
+        assert_ne!(generation, former);
+        assert_eq!(log.last().map(|(_, value)| value >> 25), Some(generation));
+        // Its own key was nobody's while it changed.
+        let first = log.iter().position(|(address, _)| *address == keys);
+        let part = log
+            .iter()
+            .position(|(address, _)| *address > regs::OUT_KEYS);
+        assert_eq!(first, part);
+        former = generation;
+    }
+    core.install_outbound(4, &sa, &key).expect("a row");
+    core.device().log.clear();
+    core.change_outbound(3, &sa, Suite::Gcm256).expect("a row");
+    let log = &core.device().log;
+    assert_eq!(log.last(), Some(&(flags, 1 | 64 << 16 | former << 25)));
 }
 
 #[test]

@@ -6,6 +6,7 @@ import struct
 
 import bench
 import cocotb
+from cocotb.triggers import RisingEdge
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
@@ -21,6 +22,8 @@ def number(address):
 
 class Packet:
     """A random job with a body and an ICV, and what is to leave."""
+
+    ok = True
 
     def __init__(self, source, inner=None):
         self.inner_bytes = inner or source.choice((20, 21, 22, 23, 36, source.randrange(20, 200), source.randrange(20, 1400)))
@@ -66,22 +69,32 @@ def connect(dut, idle, back_pressure):
 async def exchange(dut, packets, idle=0.0, back_pressure=0.0):
     """As the cipher does: a tag is there once its packet's last beat went past the tap, and the body not before the tap."""
     ends = around, tap, body, tag, sink = connect(dut, idle, back_pressure)
-    tapped = 0
+    tapped, drops = 0, []
+
+    async def watch():
+        while True:
+            await RisingEdge(dut.clk_i)
+            if dut.dropped_o.value == 1:
+                drops.append(len(sink.frames))
+
+    watching = cocotb.start_soon(watch())
     for at, packet in enumerate(packets):
         around.queue.append(packet.job)
         tap.frame(packet.body)
         tapped += -(-len(packet.body) // 16)
         # No more packets between encapsulation and here than there are places.
-        await until(dut.clk_i, lambda: tap.sent == tapped and len(sink.frames) >= at - 10, 20000)
+        await until(dut.clk_i, lambda: tap.sent == tapped and len(sink.frames) + len(drops) >= at - 10, 20000)
         body.frame(packet.body)
-        tag.queue.append(CIPHER_TAG.pack(icv=int.from_bytes(packet.icv, "little"), ok=1))
-    await until(dut.clk_i, lambda: len(sink.frames) == len(packets), 20000)
-    for (frame, user), packet in zip(sink.frames, packets):
+        tag.queue.append(CIPHER_TAG.pack(icv=int.from_bytes(packet.icv, "little"), ok=packet.ok))
+    await until(dut.clk_i, lambda: len(sink.frames) + len(drops) == len(packets), 20000)
+    left = [packet for packet in packets if packet.ok]
+    assert len(drops) == len(packets) - len(left)
+    for (frame, user), packet in zip(sink.frames, left, strict=True):
         assert frame == packet.frame, f"\n{frame.hex()} is not\n{packet.frame.hex()}"
         assert user == packet.row << 7 | 1 << 6
+    watching.cancel()
     for end in ends:
         end.stop()
-    return sink.ends
 
 
 @cocotb.test()
@@ -99,6 +112,17 @@ async def idle_cycles_and_back_pressure(dut):
     for idle, back_pressure in ((0.5, 0), (0, 0.5), (0.3, 0.3), (0.05, 0.8)):
         await exchange(dut, [Packet(source, source.randrange(20, 200)) for _ in range(30)], idle, back_pressure)
     await exchange(dut, [Packet(source) for _ in range(30)])
+
+
+@cocotb.test()
+async def what_is_not_ok_does_not_leave(dut):
+    await bench.start(dut)
+    source = random.Random(4)
+    for idle, back_pressure in ((0, 0), (0.3, 0.3), (0, 0.8)):
+        packets = [Packet(source, source.randrange(20, 200)) for _ in range(40)]
+        for packet in packets:
+            packet.ok = source.random() < 0.5
+        await exchange(dut, packets, idle, back_pressure)
 
 
 @cocotb.test()

@@ -9,6 +9,7 @@ import core
 import pytest
 import streams
 from cocotb.triggers import RisingEdge
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 
 async def install(dut, rows):
@@ -152,7 +153,7 @@ async def no_cycle_depends_on_secrets(dut):
 
 @cocotb.test()
 async def keys_change_and_go(dut):
-    """A row is overwritten while others are in use; a wiped row has the zero key."""
+    """A row is overwritten while others are in use; a wiped row is nobody's."""
     source = random.Random(5)
     await bench.start(dut)
     harness = Harness(dut)
@@ -170,13 +171,62 @@ async def keys_change_and_go(dut):
         harness.send(cipher_keys.packet(source, {second: rows[second]}))
     await harness.check()
     harness.stop()
-    # GHASH with H = 0 is 0: the tag is the encrypted counter block alone, so only the body can be compared.
-    wiped = cipher_keys.packet(source, {third: (0, bytes(36))})
-    harness = Harness(dut)
-    harness.send(wiped)
-    await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1 and harness.tags.words, 2000)
-    assert harness.out.frames[0] == (wiped.plain if harness.opens else wiped.sealed)
+    # GHASH with H = 0 is 0: the tag is the encrypted counter block alone, which anybody can make.
+    for generation in (1, 0):
+        wiped = cipher_keys.packet(source, {third: (0, bytes(36))})
+        wiped.generation = generation
+        block = Cipher(algorithms.AES(bytes(32)), modes.ECB()).encryptor().update(bytes(4) + wiped.iv + bytes([0, 0, 0, 1]))
+        harness = Harness(dut)
+        harness.send(wiped, block)
+        await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1 and harness.tags.words, 2000)
+        assert harness.tags.words.popleft() & 1 == 0
+        harness.stop()
+
+
+@cocotb.test()
+async def another_generation(dut):
+    """Packets whose SA had the row before, or will, among those of the one that has it."""
+    source = random.Random(8)
+    await bench.start(dut)
+    harness = Harness(dut, 0.1, 0.1)
+    rows = cipher_keys.rows(source, 3, suites(dut))
+    await install(dut, rows)
+    for _ in range(40):
+        packet = cipher_keys.packet(source, rows)
+        packet.generation = source.choice((1, 1, 0, 2, 65, 127))
+        harness.send(packet)
+    await streams.until(dut.clk_i, lambda: len(harness.tags.words) == 40, 20000)
+    assert [tag & 1 for tag in harness.tags.words] == [packet.generation == 1 for packet, _ in harness.packets]
     harness.stop()
+
+
+@cocotb.test()
+async def the_key_goes_while_it_is_read(dut):
+    """Whenever a key is wiped or becomes another one: all of the packet is under the old key, or it is not ok."""
+    source, seen = random.Random(9), set()
+    await bench.start(dut)
+    for cycle in range(16):
+        for wipe in (True, False):
+            for suite in suites(dut)[::2]:
+                material, other = (cipher_keys.material(source, suite) for _ in range(2))
+                await install(dut, {3: (suite, material)})
+                harness = Harness(dut)
+                packet = cipher_keys.packet(source, {3: (suite, material)}, 80)
+                harness.send(packet)
+                for _ in range(cycle):
+                    await RisingEdge(dut.clk_i)
+                if wipe:
+                    await core.Config(dut).write(3, 63, 0)
+                else:
+                    await core.Config(dut).key(3, suite, other, generation=2)
+                await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1 and harness.tags.words, 2000)
+                tag = harness.tags.words.popleft()
+                if tag & 1:
+                    assert harness.out.frames[0] == (packet.plain if harness.opens else packet.sealed)
+                    assert harness.opens or (tag >> 1).to_bytes(16, "little") == packet.icv
+                seen.add((wipe, tag & 1))
+                harness.stop()
+    assert len(seen) == 4
 
 
 @cocotb.test()
@@ -195,10 +245,9 @@ async def reset_in_mid_frame(dut):
         await bench.reset(dut)
         # All keys are gone.
         harness = Harness(dut)
-        wiped = cipher_keys.packet(source, {next(iter(rows)): (0, bytes(36))})
-        harness.send(wiped)
-        await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1, 2000)
-        assert harness.out.frames[0] == (wiped.plain if harness.opens else wiped.sealed)
+        harness.send(cipher_keys.packet(source, rows))
+        await streams.until(dut.clk_i, lambda: len(harness.out.frames) == 1 and harness.tags.words, 2000)
+        assert harness.tags.words[0] & 1 == 0
         harness.stop()
         await bench.reset(dut)
         harness = Harness(dut)

@@ -35,7 +35,7 @@ class Sa:
         self.sequence = fields.get("sequence", 0)
 
     async def install(self, lane):
-        await lane.config("key").key(self.row, self.suite, self.key)
+        await lane.config("key").key(self.row, self.suite, self.key, generation=self.fields.get("generation", 1))
         await lane.config("sa").sa_out(self.row, spi=self.spi, local=self.local, remote=self.remote, suite=self.suite,
                                        **self.fields)
 
@@ -248,6 +248,46 @@ async def limits_of_an_sa(dut):
     # The host reads how far an SA is.
     snap = await core.snapshot(dut, 4)
     assert (snap & core.ALL_ONES, snap >> 64) == (3, 300)
+    lane.stop()
+
+
+@cocotb.test()
+async def an_sa_goes_with_packets_under_way(dut):
+    """Whenever its key is wiped, or becomes another SA's: what leaves is under its own key, the rest is dropped."""
+    await bench.start(dut)
+    lane, source, seen = Lane(dut), random.Random(10), Counter()
+    await set_up(lane, [Sa(5, 0x1000, *V4)])
+    await lane.config("policy").write(63, 21, 0)  # waits for the entry that is being written
+    for round_ in range(24):
+        former, latter = (Sa(5, 0x1000 + at, *V4, seed=2 * round_ + at, generation=round_ * 2 + at + 1) for at in range(2))
+        await former.install(lane)
+        lane.drops.clear()
+        lane.sink.taken.clear()
+        packets = [inner(source, 0, 4, 300) for _ in range(10)]
+        for packet in packets[:8]:
+            lane.source.frame(packet)
+        for _ in range(60 + 17 * round_):
+            await RisingEdge(dut.clk_i)
+        await lane.config("sa").write(5, 1, 0)
+        if round_ % 2:
+            await latter.install(lane)
+        else:
+            await lane.config("key").write(5, 63, 0)
+        for packet in packets[8:]:
+            lane.source.frame(packet)
+        await until(dut.clk_i, lambda: len(lane.frames) + lane.drops[NO_SA] == len(packets), 5000)
+        kinds = Counter()
+        for frame, _ in lane.frames:
+            sa = former if IP(frame).load[:4] == struct.pack(">I", former.spi) else latter
+            sequence = struct.unpack(">I", IP(frame).load[4:8])[0]
+            body = AESGCM(sa.key[:32]).decrypt(sa.key[32:] + IP(frame).load[8:16], IP(frame).load[16:], IP(frame).load[:8])
+            assert sequence == kinds[sa.spi] + 1 and body[: -body[-2] - 2] in packets
+            kinds[sa.spi] += 1
+        seen["dropped"] += lane.drops[NO_SA]
+        seen["former"] += kinds[former.spi]
+        seen["latter"] += kinds[latter.spi]
+        assert sum(lane.drops.values()) == lane.drops[NO_SA]
+    assert min(seen[kind] for kind in ("dropped", "former", "latter")) > 0, seen
     lane.stop()
 
 

@@ -8,7 +8,8 @@ from cocotb.triggers import ClockCycles, RisingEdge
 from streams import until
 
 ROWS = 16
-WORDS, WIPE = 25, 63
+WORDS, WIPE = 26, 63
+GENERATION = 0x7F
 
 
 class Store:
@@ -32,7 +33,7 @@ class Store:
         if row < ROWS and word == WIPE:
             self.rows[row] = [0] * WORDS
         elif row < ROWS and word < WORDS:
-            self.rows[row][word] = data
+            self.rows[row][word] = data & (GENERATION if word == 25 else 0xFFFFFFFF)
 
     async def check(self, places):
         """Reads one place a cycle: (row, half of the key, quarter of the states)."""
@@ -48,7 +49,8 @@ class Store:
                 row, half, quarter = asked[-3]
                 words = self.rows[row]
                 for signal, want in ((dut.key_o, words[4 * half : 4 * half + 4]),
-                                     (dut.auth_o, words[8 + 4 * quarter : 12 + 4 * quarter]), (dut.salt_o, words[24:])):
+                                     (dut.auth_o, words[8 + 4 * quarter : 12 + 4 * quarter]),
+                                     (dut.salt_o, words[24:25]), (dut.generation_o, words[25:])):
                     assert int(signal.value) == int.from_bytes(b"".join(word.to_bytes(4) for word in want)), (row, half, quarter)
 
 
@@ -58,6 +60,7 @@ def everywhere():
 
 async def begin(dut):
     dut.cfg_valid_i.value = 0
+    dut.salt_read_i.value = 1
     await bench.start(dut)
     return Store(dut)
 
@@ -96,6 +99,21 @@ async def reset_while_it_wipes(dut):
     await until(dut.clk_i, lambda: dut.cfg_ready_o.value == 1, 4 * ROWS + 4)
     await store.check(everywhere())
     await store.write(9, 2, 0x12345678)
+    await store.check(everywhere())
+
+
+@cocotb.test()
+async def the_salt_stays(dut):
+    """Until it is read again, whatever is written."""
+    store = await begin(dut)
+    await store.write(5, 24, 0x01020304)
+    await store.check([(5, 0, 0)])
+    dut.salt_read_i.value = 0
+    for write in ((5, 24, 0xFFFFFFFF), (5, WIPE, 0), (6, 24, 7)):
+        await store.write(*write)
+        await ClockCycles(dut.clk_i, 6)
+        assert int(dut.salt_o.value) == 0x01020304
+    dut.salt_read_i.value = 1
     await store.check(everywhere())
 
 

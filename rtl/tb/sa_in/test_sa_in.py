@@ -24,9 +24,12 @@ class Row:
         self.seen, self.bytes = {self.top}, 0
         self.suite, self.group, self.dscp = source.randrange(4), source.getrandbits(10), source.random() < 0.5
         self.byte_limit = source.choice((core.ALL_ONES, core.ALL_ONES, 3000))
+        self.generation = source.randrange(1, 128)
 
     def words(self):
-        return core.sa_in_words(self.spi, self.suite, self.esn, self.dscp, self.no_check, self.group, self.byte_limit, self.top)
+        return core.sa_in_words(
+            self.spi, self.suite, self.esn, self.dscp, self.no_check, self.group, self.byte_limit, self.top, self.generation
+        )
 
     def infer(self, low):
         """RFC 4303, A2.2, with its names; None is below zero."""
@@ -77,8 +80,10 @@ async def install(dut, rows):
         await config.write(row.row, 1, words[1])
 
 
-async def commit(dut, row, number, length):
+async def commit(dut, row, number, length, generation=None):
+    """Whether it is taken in, and whether the byte lifetime ended; None for another generation."""
     dut.commit_row_i.value, dut.commit_seq_i.value, dut.commit_bytes_i.value = row.row, number, length
+    dut.commit_generation_i.value = row.generation if generation is None else generation
     dut.commit_valid_i.value = 1
     while True:
         await RisingEdge(dut.clk_i)
@@ -89,11 +94,12 @@ async def commit(dut, row, number, length):
     for _ in range(12):
         await RisingEdge(dut.clk_i)
         if dut.committed_o.value == 1:
-            fresh = dut.fresh_o.value == 1
+            refused = int(dut.commit_refused_o.value)
             await RisingEdge(dut.clk_i)
             ended = dut.event_valid_o.value == 1
             assert not ended or int(dut.event_row_o.value) == row.row
-            return fresh, ended
+            assert refused in (0, NO_SA, REPLAY)
+            return (None if refused == NO_SA else refused == 0), ended
     raise AssertionError("no answer")
 
 
@@ -118,13 +124,16 @@ async def one_by_one(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
             continue
         sa = OPEN_SA.unpack(number)
         assert sa.seq == sequence and (sa.suite, sa.row, sa.group) == (row.suite, spi & 1023, row.group)
-        assert (sa.esn, sa.dscp) == (row.esn, row.dscp)
+        assert (sa.esn, sa.dscp, sa.generation) == (row.esn, row.dscp, row.generation)
         late.append((row, sequence))
         if source.random() < 0.2:
             late.append((row, sequence))
         while late and source.random() < 0.6:
             row, sequence = late.popleft()
             length = source.randrange(20, 1500)
+            if source.random() < 0.2:
+                # Of an SA that had the row before: nothing changes.
+                assert await commit(dut, row, sequence, length, row.generation ^ 1 << source.randrange(7)) == (None, False)
             assert await commit(dut, row, sequence, length) == row.commit(sequence, length)
     asks.stop()
     answers.stop()
@@ -151,6 +160,52 @@ async def random_rows(dut):
         for row in range(ROWS):
             await core.Config(dut).write(row, 1, 0)
     assert seen == {0, NO_SA, LIFETIME, SHORT, REPLAY}, seen
+
+
+async def rewrite(dut, rows, seed):
+    """Other rows, as the host writes them, all the time."""
+    source, config = random.Random(seed), core.Config(dut)
+    while True:
+        row = Row(source.choice(rows), source)
+        words = row.words()
+        for word, data in ((1, 0), *enumerate(words[2:], 2), (0, words[0]), (1, words[1])):
+            await ClockCycles(dut.clk_i, source.choice((1, 2, 3, 7)))
+            await config.write(row.row, word, data)
+
+
+@cocotb.test()
+async def rows_are_written_meanwhile(dut):
+    await begin(dut)
+    source = random.Random(8)
+    rows = [Row(row, source) for row in range(0, ROWS, 2)]
+    await install(dut, rows)
+    writer = cocotb.start_soon(rewrite(dut, range(1, ROWS, 2), 9))
+    for seed in range(3):
+        await one_by_one(dut, rows, 150, 0.1, 0.1, seed)
+        for row in rows:
+            value = await core.snapshot(dut, row.row)
+            assert value >> 64 & core.ALL_ONES == row.bytes and (row.no_check or value & core.ALL_ONES == row.top)
+    writer.cancel()
+
+
+@cocotb.test()
+async def the_next_sa_of_a_row(dut):
+    """Whenever its words come while a packet of the one before is taken in: its window and count are its own."""
+    await begin(dut)
+    config = core.Config(dut)
+    for cycle in range(14):
+        row, after = Row(3, random.Random(cycle)), Row(3, random.Random(cycle + 100))
+        after.generation = row.generation ^ 1
+        await install(dut, [row])
+        committing = cocotb.start_soon(commit(dut, row, row.top + 1, 100))
+        await ClockCycles(dut.clk_i, cycle)
+        for word, data in ((1, 0), *list(enumerate(after.words()))[4:6], (0, after.spi)):
+            await config.write(3, word, data)
+        await committing
+        for word, data in (*list(enumerate(after.words()))[2:4], (1, after.words()[1])):
+            await config.write(3, word, data)
+        value = await core.snapshot(dut, 3)
+        assert (value & core.ALL_ONES, value >> 64 & core.ALL_ONES, value >> 128) == (after.top, 0, 1)
 
 
 @cocotb.test()
