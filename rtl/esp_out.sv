@@ -222,6 +222,7 @@ module esp_out #(
 
   assign ask = '{
       row: result.target,
+      generation: result.generation,
       v6: brief.v6,
       dont_fragment: brief.dont_fragment,
       tos: brief.tos,

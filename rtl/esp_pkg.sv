@@ -100,6 +100,7 @@ package esp_pkg;
     logic    hit;
     action_e action;
     row_t    target;  // outbound: the SA; inbound: the group of SAs that may carry such packets
+    generation_t generation;  // of the SA
   } policy_result_t;
 
   function automatic policy_key_t policy_key(parse_t parse, logic outbound, logic tunnelled);
@@ -139,6 +140,7 @@ package esp_pkg;
   // What sa_out wants to know of a packet.
   typedef struct packed {
     row_t        row;
+    generation_t generation;
     logic        v6;
     logic        dont_fragment;
     logic [7:0]  tos;

@@ -62,7 +62,14 @@ module policy #(
         if (cfg_word_i == 6'(n)) value_q[n] <= cfg_data_i;
         if (cfg_word_i == 6'(n + 10)) care_q[n] <= cfg_data_i;
       end
-      if (cfg_word_i == 6'd20) staged_q <= '{hit: 1'b1, action: action_e'(cfg_data_i[1:0]), target: cfg_data_i[11:2]};
+      if (cfg_word_i == 6'd20) begin
+        staged_q <= '{
+            hit: 1'b1,
+            action: action_e'(cfg_data_i[1:0]),
+            target: cfg_data_i[11:2],
+            generation: cfg_data_i[18:12]
+        };
+      end
       row_q   <= cfg_row_i[IndexWidth-1:0];
       write_q <= cfg_data_i[0];
     end

@@ -129,7 +129,7 @@ module sa_out #(
   flags_t flags;
   logic [63:0] seq_last_q, bytes_last_q, limit, soft_limit, bytes_limit, seq_q, iv_q;
   logic [15:0] outer_bytes_q;
-  logic ended_q, hard_seq_q, hard_bytes_q, soft_q, too_big_q, reported_q;
+  logic same_q, ended_q, hard_seq_q, hard_bytes_q, soft_q, too_big_q, reported_q;
   logic [15:0] identification_q, identification_d;
   drop_e refusal;
 
@@ -140,7 +140,7 @@ module sa_out #(
 
   always_comb begin
     refusal = DropNone;
-    if (!flags.valid) refusal = DropNoSa;
+    if (!flags.valid || !same_q) refusal = DropNoSa;
     else if (too_big_q) refusal = DropTooBig;
     else if (hard_seq_q || hard_bytes_q) refusal = DropLifetime;
     else if (ended_q) refusal = DropSequenceEnd;
@@ -199,6 +199,7 @@ module sa_out #(
       outer_bytes_q <= body_bytes(ask_q.bytes) + (flags.v6 ? 16'd72 : 16'd52) + (flags.udp ? 16'd8 : 16'd0);
     end
     if (state_q == Check) begin
+      same_q       <= flags.generation == ask_q.generation;
       ended_q      <= seq_last_q >= (flags.esn ? 64'hffff_ffff_ffff_fffe : 64'hffff_ffff);
       hard_seq_q   <= seq_last_q >= limit;
       hard_bytes_q <= bytes_last_q >= bytes_limit;
@@ -214,7 +215,7 @@ module sa_out #(
       job_o <= '{
           suite: flags.suite,
           row: ask_q.row,
-          generation: flags.generation,
+          generation: ask_q.generation,
           esn: flags.esn,
           spi: word_q[0],
           seq: seq_q,

@@ -70,9 +70,9 @@ class Config:
         for at, word in enumerate(words):
             await self.write(row, first + at, word, table)
 
-    async def policy(self, row, value_care, action, target=0, table=None):
+    async def policy(self, row, value_care, action, target=0, table=None, generation=1):
         value, care = value_care
-        await self.words(row, 0, low_words(value, 10) + low_words(care, 10) + [action | target << 2, 1], table)
+        await self.words(row, 0, low_words(value, 10) + low_words(care, 10) + [action | target << 2 | generation << 12, 1], table)
 
     async def sa_out(self, row, table=None, **fields):
         """Keys are written apart; `sequence` is the last number used, `limit` the last that may be."""

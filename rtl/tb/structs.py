@@ -27,7 +27,7 @@ class Struct:
 
 CIPHER_CMD = Struct(suite=2, row=10, generation=7, iv=64, spi=32, seq_hi=32, seq_lo=32, esn=1, len=16)
 CIPHER_TAG = Struct(icv=128, ok=1)
-SEAL_ASK = Struct(row=10, v6=1, dont_fragment=1, tos=8, flow_label=20, bytes=16)
+SEAL_ASK = Struct(row=10, generation=7, v6=1, dont_fragment=1, tos=8, flow_label=20, bytes=16)
 SEAL_JOB = Struct(
     suite=2, row=10, generation=7, esn=1, spi=32, seq=64, iv=64, inner_bytes=16, inner_v6=1, v6=1, udp=1, dont_fragment=1,
     tos=8, ttl=8, flow_label=20, identification=16, local_port=16, remote_port=16, local_address=128, remote_address=128,

@@ -3,7 +3,7 @@
 use esplanade_crypto::device_key::{DeviceKey, Suite};
 
 use crate::device::{BusError, Device};
-use crate::policy::Entry;
+use crate::policy::{Action, Entry};
 use crate::regs::{self, key_row, lane_counters, policy_entry, sa_snapshot};
 use crate::ring::{Port, Ring};
 use crate::sa::{InboundSa, OutboundSa};
@@ -181,8 +181,8 @@ pub struct Core<D> {
     sas_max: u32,
     hash_units: u32,
     enabled: u32,
-    /// What the policy tables hold.
-    policies: [Vec<Entry>; 2],
+    /// What the policy tables hold, with the generation of the SA.
+    policies: [Vec<(Entry, u32)>; 2],
     /// Of the SA that each row got last; 0 if none.
     generations: [Vec<u32>; 2],
     cut: u64,
@@ -281,7 +281,8 @@ impl<D: Device> Core<D> {
     }
 
     /// Replaces a lane's policies; the first one that matches decides. The lane stands still meanwhile, so that no packet
-    /// meets one half of each.
+    /// meets one half of each. Those that name an SA's row mean the SA that is there now: its packets find none after another
+    /// one was installed, until the policies are set again.
     pub fn set_policies(&mut self, lane: Lane, entries: &[Entry]) -> Result<()> {
         if entries.len() > self.policies_max {
             return Err(CoreError::Policies {
@@ -289,24 +290,52 @@ impl<D: Device> Core<D> {
                 room: self.policies_max,
             });
         }
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|entry| (*entry, self.generation_of(lane, entry)))
+            .collect();
+        if self.policies[lane as usize] == entries {
+            return Ok(());
+        }
         let was_on = self.enabled & lane.places().enable != 0;
         self.enable(lane, false)?;
         let former = std::mem::take(&mut self.policies[lane as usize]);
         for (row, entry) in entries.iter().enumerate() {
             if former.get(row) != Some(entry) {
-                self.write_policy(lane, row, entry)?;
+                self.write_policy(lane, row, *entry)?;
             }
         }
         for row in entries.len()..former.len() {
             self.clear_policy(lane, row)?;
         }
-        self.policies[lane as usize] = entries.to_vec();
+        self.policies[lane as usize] = entries;
         self.enable(lane, was_on)
     }
 
-    fn write_policy(&mut self, lane: Lane, row: usize, entry: &Entry) -> Result<()> {
+    /// What the last [`Self::set_policies`] of the lane has put in.
+    pub fn policies(&self, lane: Lane) -> impl Iterator<Item = &Entry> {
+        self.policies[lane as usize].iter().map(|(entry, _)| entry)
+    }
+
+    /// Of the SA that an entry names; 0 if it names none.
+    fn generation_of(&self, lane: Lane, entry: &Entry) -> u32 {
+        match (lane, entry.action) {
+            (Lane::Outbound, Action::Protect(row)) => {
+                let rows = &self.generations[Lane::Outbound as usize];
+                rows.get(usize::from(row)).copied().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    fn write_policy(
+        &mut self,
+        lane: Lane,
+        row: usize,
+        (entry, generation): (Entry, u32),
+    ) -> Result<()> {
         let base = lane.places().policies + regs::ROW_STRIDE * row as u32;
-        for (index, word) in (0..).zip(entry.words()) {
+        for (index, word) in (0..).zip(entry.words(generation)) {
             self.device.write(base + 4 * index, word)?;
         }
         let commit = base + policy_entry::COMMIT;

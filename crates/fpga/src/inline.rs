@@ -89,7 +89,6 @@ pub struct InLine<D: Device> {
     sealing: BTreeMap<u32, Sealing>,
     opening: BTreeMap<u32, Opening>,
     groups: BTreeMap<PolicyId, u16>,
-    policies: [Vec<Entry>; 2],
 }
 
 impl<D: Device> InLine<D> {
@@ -104,7 +103,6 @@ impl<D: Device> InLine<D> {
             sealing: BTreeMap::new(),
             opening: BTreeMap::new(),
             groups: BTreeMap::new(),
-            policies: [Vec::new(), Vec::new()],
         })
     }
 
@@ -199,12 +197,11 @@ impl<D: Device> InLine<D> {
 
     /// Whether the policies would still fit, were the SA's selectors among them.
     fn room_for(&self, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
-        let there = &self.policies[lane as usize];
         let selectors = common.selectors.as_slice().iter();
         let new = selectors
             .flat_map(|s| policy::protecting(lane, s, 0))
-            .filter(|entry| !there.iter().any(|other| other.is_like(entry)));
-        let wanted = there.len() + new.count();
+            .filter(|entry| !self.core.policies(lane).any(|other| other.is_like(entry)));
+        let wanted = self.core.policies(lane).count() + new.count();
         let room = self.core.policies_max();
         match wanted <= room {
             true => Ok(()),
@@ -263,24 +260,15 @@ impl<D: Device> InLine<D> {
         let result = self.follow_sas().and_then(|()| {
             let outbound = self.outbound_entries(spd);
             let inbound = self.inbound_entries(spd);
-            self.set(Lane::Outbound, outbound)?;
-            self.set(Lane::Inbound, inbound)
+            self.core.set_policies(Lane::Outbound, &outbound)?;
+            self.core.set_policies(Lane::Inbound, &inbound)
         });
         if result.is_err() {
             for lane in [Lane::Outbound, Lane::Inbound] {
                 self.core.set_policies(lane, &[])?;
-                self.policies[lane as usize].clear();
             }
         }
         result
-    }
-
-    fn set(&mut self, lane: Lane, entries: Vec<Entry>) -> Result<(), CoreError> {
-        if self.policies[lane as usize] != entries {
-            self.core.set_policies(lane, &entries)?;
-            self.policies[lane as usize] = entries;
-        }
-        Ok(())
     }
 
     /// Takes out SAs that are gone, and follows peers that have moved.

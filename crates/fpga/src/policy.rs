@@ -60,10 +60,10 @@ impl Entry {
         (self.value, self.care) == (other.value, other.care)
     }
 
-    /// The words of its row up to the one that commits it.
-    pub(crate) fn words(&self) -> impl Iterator<Item = u32> {
+    /// The words of its row up to the one that commits it, with the generation of the SA that it names.
+    pub(crate) fn words(&self, generation: u32) -> impl Iterator<Item = u32> {
         let key = self.value.into_iter().chain(self.care);
-        key.chain([self.action.result()])
+        key.chain([self.action.result() | generation << word::RESULT_GENERATION_SHIFT])
     }
 
     fn compare(&mut self, index: usize, mask: u32, value: u32) {
@@ -339,6 +339,6 @@ mod tests {
         assert!(matches(&out[0], &plain) && !matches(&inbound[0], &plain));
         plain[1] |= 1 << 11;
         assert!(matches(&inbound[0], &plain));
-        assert_eq!(inbound[0].words().last(), Some(2 | 9 << 2));
+        assert_eq!(inbound[0].words(5).last(), Some(2 | 9 << 2 | 5 << 12));
     }
 }

@@ -216,6 +216,10 @@ pub mod policy_entry {
     pub const RESULT_SA_SHIFT: u32 = 2;
     /// Its bits.
     pub const RESULT_SA_MASK: u32 = 0xffc;
+    /// Outbound: the SA's. A packet finds no SA where the row has another one. Its lowest bit.
+    pub const RESULT_GENERATION_SHIFT: u32 = 12;
+    /// Its bits.
+    pub const RESULT_GENERATION_MASK: u32 = 0x7f000;
     /// Writing puts the words above into the row.
     pub const COMMIT: u32 = 0x54;
     /// 1: the entry is valid; 0: it is removed.

@@ -151,6 +151,11 @@ fn install_outbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite) {
     };
     core.install_outbound(ROW.into(), &row, &device_key(suite))
         .expect("a row");
+    protect(core);
+}
+
+/// By the SA that is in the row now.
+fn protect(core: &mut Core<Simulated>) {
     let set = selectors(LEFT, RIGHT);
     let entries = set.as_slice().iter();
     let entries: Vec<_> = entries
@@ -531,7 +536,10 @@ fn ivs_begin_anywhere_and_follow_the_sequence_number() {
         };
         core.install_outbound(ROW.into(), &row, &device_key(suite))
             .expect("a row");
+        // The policies still mean the one before.
         let packets: Vec<_> = (0..5).map(|n| inner(4 + n % 2 * 2, &[n; 99])).collect();
+        assert!(through(&mut core, Lane::Outbound, &packets).is_empty());
+        protect(&mut core);
         let frames = through(&mut core, Lane::Outbound, &packets);
         for ((sequence, frame), packet) in (1u64..).zip(&frames).zip(&packets) {
             assert_eq!(frame[28..36], (iv_base ^ sequence).to_be_bytes());

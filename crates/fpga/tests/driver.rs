@@ -245,6 +245,20 @@ fn each_sa_of_a_row_is_another_generation() {
     core.change_outbound(3, &sa, Suite::Gcm256).expect("a row");
     let log = &core.device().log;
     assert_eq!(log.last(), Some(&(flags, 1 | 64 << 16 | former << 25)));
+
+    // A policy means the SA that was there when it was set.
+    let entries = [Entry::any(Action::Protect(3)), Entry::any(Action::Discard)];
+    let result = regs::OUT_POLICIES + regs::policy_entry::RESULT;
+    core.set_policies(Lane::Outbound, &entries).expect("room");
+    let meant = (result, 2 | 3 << 2 | former << 12);
+    assert!(core.device().log.contains(&meant));
+    core.device().log.clear();
+    core.set_policies(Lane::Outbound, &entries).expect("room");
+    assert_eq!(core.device().log, []);
+    core.install_outbound(3, &sa, &key).expect("a row");
+    core.set_policies(Lane::Outbound, &entries).expect("room");
+    let meant = (result, 2 | 3 << 2 | (former % 127 + 1) << 12);
+    assert!(core.device().log.contains(&meant));
 }
 
 #[test]

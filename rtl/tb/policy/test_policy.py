@@ -12,7 +12,7 @@ LATENCY = 8
 
 
 def result(value):
-    return value >> 12, value >> 10 & 3, value & 0x3FF
+    return value >> 19, value >> 17 & 3, value >> 7 & 0x3FF, value & 0x7F
 
 
 def random_entry(source):
@@ -49,7 +49,7 @@ class Model:
         for found in self.entries:
             if found and not (key ^ found[0]) & found[1]:
                 return (1, *found[2:])
-        return 0, 0, 0
+        return 0, 0, 0, 0
 
 
 async def look_up(dut, model, keys, idle=0.0):
@@ -90,9 +90,9 @@ async def first_match_wins(dut):
             await config.write(row, 21, 0)
         else:
             value, care = random_entry(source)
-            action, target = source.randrange(4), source.randrange(1024)
-            model.entries[row] = value, care, action, target
-            await config.policy(row, (value, care), action, target)
+            action, target, generation = source.randrange(4), source.randrange(1024), source.randrange(128)
+            model.entries[row] = value, care, action, target, generation
+            await config.policy(row, (value, care), action, target, generation=generation)
         answers += await look_up(dut, model, [random_key(source) for _ in range(120)], idle=0.3 * (round_ % 2))
     assert answers > 100
     # Reset forgets all.
@@ -114,8 +114,8 @@ async def packets_meet_the_old_entry_or_the_new_one(dut):
         if dut.valid_o.value == 1:
             seen.append(result(int(dut.result_o.value)))
     dut.valid_i.value = 0
-    first_new = seen.index((1, core.PROTECT, 9))
-    assert set(seen[:first_new]) == {(1, core.BYPASS, 5)} and set(seen[first_new:]) == {(1, core.PROTECT, 9)}
+    first_new = seen.index((1, core.PROTECT, 9, 1))
+    assert set(seen[:first_new]) == {(1, core.BYPASS, 5, 1)} and set(seen[first_new:]) == {(1, core.PROTECT, 9, 1)}
 
 
 @pytest.mark.parametrize("entries,piece", ((16, 9), (64, 9), (64, 4)))

@@ -32,13 +32,15 @@ class Row:
             "ports": (source.getrandbits(16), source.getrandbits(16)) if udp else None, "esn": esn, "df": source.randrange(3),
             "ecn_clear": source.random() < 0.5, "dscp": source.choice((None, 46)), "ttl": source.randrange(1, 256),
             "copy_label": source.random() < 0.5, "mtu": self.mtu, "iv_base": self.iv_base, "limit": self.limit,
-            "soft": self.soft, "byte_limit": self.byte_limit, "sequence": sequence,
+            "soft": self.soft, "byte_limit": self.byte_limit, "sequence": sequence, "generation": source.randrange(1, 128),
         }  # fmt: skip
 
     def answer(self, ask):
         """What it is refused for, the fields of its job, the event."""
         fields = self.fields
         v6, ports = ":" in fields["local"], fields["ports"]
+        if ask.generation != fields["generation"]:
+            return NO_SA, None, None
         outer = (40 if v6 else 20) + 8 * bool(ports) + 16 + -(-(ask.bytes + 2) // 4) * 4 + 16
         refused = event = None
         if self.mtu and outer > self.mtu:
@@ -54,7 +56,7 @@ class Row:
         self.bytes += ask.bytes
         dscp = fields["dscp"]
         job = {
-            "suite": fields["suite"], "row": self.row, "esn": fields["esn"], "spi": fields["spi"], "seq": self.sequence,
+            "suite": fields["suite"], "row": self.row, "generation": fields["generation"], "esn": fields["esn"], "spi": fields["spi"], "seq": self.sequence,
             "iv": self.iv_base ^ self.sequence, "inner_bytes": ask.bytes, "inner_v6": ask.v6, "v6": v6, "udp": bool(ports),
             "dont_fragment": (ask.dont_fragment, 1, 0)[fields["df"]],
             "tos": (ask.tos & 0xFC if dscp is None else dscp << 2) | (0 if fields["ecn_clear"] else ask.tos & 3),
@@ -91,8 +93,10 @@ async def exchange(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
     watching = cocotb.start_soon(watch())
     known = {row.row: row for row in rows}
     for _ in range(count):
+        row = source.randrange(ROWS)
+        generation = known[row].fields["generation"] if row in known else 1
         asks.queue.append(SEAL_ASK.pack(
-            row=source.randrange(ROWS), v6=source.randrange(2), dont_fragment=source.randrange(2), tos=source.getrandbits(8),
+            row=row, generation=generation ^ (source.random() < 0.1), v6=source.randrange(2), dont_fragment=source.randrange(2), tos=source.getrandbits(8),
             flow_label=source.getrandbits(20), bytes=source.choice((20, source.randrange(20, 300), 65000))))  # fmt: skip
     asked = [SEAL_ASK.unpack(number) for number in asks.queue]
     await until(dut.clk_i, lambda: len(answers.words) == count, 100 + 60 * count)
