@@ -189,7 +189,8 @@ pub struct Core<D> {
 }
 
 impl<D: Device> Core<D> {
-    /// Finds out what the core is, and starts its rings. Both lanes are off.
+    /// Finds out what the core is, takes out what a driver before has left in its tables, keys above all, and starts its
+    /// rings. Both lanes are off.
     pub fn open(mut device: D) -> Result<Self> {
         let id = device.read(regs::ID)?;
         let version = device.read(regs::VERSION)?;
@@ -229,6 +230,9 @@ impl<D: Device> Core<D> {
         for lane in [Lane::Outbound, Lane::Inbound] {
             for row in 0..core.policies_max {
                 core.clear_policy(lane, row)?;
+            }
+            for row in 0..core.sas_max {
+                core.remove(lane, row)?;
             }
         }
         Ok(core)

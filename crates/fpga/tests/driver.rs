@@ -279,6 +279,33 @@ fn a_smaller_core_gets_only_what_it_can_do() {
 }
 
 #[test]
+fn nothing_of_a_driver_before_is_left() {
+    let mut core = Core::open(Board::new()).expect("a core");
+    let log = core.device().log.clone();
+    assert_eq!(log.first(), Some(&(regs::CONTROL, 0)));
+    for (sas, keys) in [
+        (regs::OUT_SAS, regs::OUT_KEYS),
+        (regs::IN_SAS, regs::IN_KEYS),
+    ] {
+        for row in 0..SAS {
+            let flags = (sas + row * regs::ROW_STRIDE + regs::outbound_sa::FLAGS, 0);
+            let wipe = keys + row * regs::ROW_STRIDE + regs::key_row::WIPE;
+            let at = log.iter().position(|write| *write == flags);
+            assert_eq!(
+                at.and_then(|at| log.get(at + 1)).map(|(a, _)| *a),
+                Some(wipe)
+            );
+        }
+    }
+    for policies in [regs::OUT_POLICIES, regs::IN_POLICIES] {
+        for row in 0..POLICIES {
+            let commit = policies + row * regs::ROW_STRIDE + regs::policy_entry::COMMIT;
+            assert!(log.contains(&(commit, 0)));
+        }
+    }
+}
+
+#[test]
 fn a_core_of_impossible_size_is_refused() {
     for (policies, sas) in [(65, 1024), (0xffff, 1024), (16, 0), (16, 1000), (16, 2048)] {
         let mut board = Board::new();
