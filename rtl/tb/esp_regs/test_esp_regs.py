@@ -43,7 +43,7 @@ async def begin(dut, pause=0.0, master=True):
 async def registers(dut):
     host = await begin(dut)
     assert await host.value(ADDRESS["id"]) == int.from_bytes(b"ESP1", "little")
-    assert await host.value(ADDRESS["version"]) == 1 << 16
+    assert await host.value(ADDRESS["version"]) == 2 << 16
     assert await host.value(ADDRESS["capabilities"]) == SAS << 16 | POLICIES
     assert await host.value(ADDRESS["units"]) == int(dut.HmacUnits.value)
     for value in (3, 1, 2, 0, 0xFFFFFFFF):
