@@ -87,6 +87,8 @@ pub type Opened = (Arc<InboundSa>, Option<Event>);
 pub struct InLine<D: Device> {
     core: Core<D>,
     sealing: BTreeMap<u32, Sealing>,
+    /// Where the next outbound SA goes if that row is free. They take turns: frames of an SA that is gone may still come.
+    next_row: u32,
     opening: BTreeMap<u32, Opening>,
     groups: BTreeMap<PolicyId, u16>,
 }
@@ -101,6 +103,7 @@ impl<D: Device> InLine<D> {
         Ok(Self {
             core,
             sealing: BTreeMap::new(),
+            next_row: 0,
             opening: BTreeMap::new(),
             groups: BTreeMap::new(),
         })
@@ -143,7 +146,9 @@ impl<D: Device> InLine<D> {
         let mut base = [0; 8];
         random::fill(&mut base).map_err(|_| Refused::NoRandomness)?;
         let row = row_of(sa, u64::from_ne_bytes(base), None)?;
-        let free = (0..self.core.sas_max()).find(|row| !self.sealing.contains_key(row));
+        let rows = self.core.sas_max();
+        let mut from_next = (0..rows).map(|at| (self.next_row + at) % rows);
+        let free = from_next.find(|row| !self.sealing.contains_key(row));
         let place = free.ok_or(Refused::Full)?;
         self.room_for(Lane::Outbound, &sa.common)?;
         // From here on the software cannot seal with it.
@@ -158,6 +163,7 @@ impl<D: Device> InLine<D> {
             path_mtu: None,
         };
         self.sealing.insert(place, sealing);
+        self.next_row = (place + 1) % rows;
         Ok(())
     }
 

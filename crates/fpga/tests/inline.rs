@@ -95,6 +95,34 @@ fn packets_go_both_ways() {
 }
 
 #[test]
+fn frames_of_an_sa_that_is_gone_are_dropped() {
+    let Some(mut core) = core("gone") else {
+        return;
+    };
+    let suite = Suite::Gcm256;
+    let key = key_material(transform(suite));
+    let packet = inner(4, b"late");
+    let first = Tunnel::new(transform(suite), true);
+    core.install_outbound(&first.outbound_sa, &key)
+        .expect("room");
+    core.follow(&first.spd).expect("room");
+    assert_eq!(core.send(&packet), Ok(true));
+    core.work();
+    drop(first);
+    // Before anybody has looked at what came out.
+    core.follow(&Spd::default()).expect("the device answers");
+    let second = Tunnel::new(transform(suite), true);
+    core.install_outbound(&second.outbound_sa, &key)
+        .expect("room");
+    core.follow(&second.spd).expect("room");
+    let mut frame = Vec::new();
+    let late = core.sent(&mut frame, 5).expect("it answers");
+    assert!(matches!(late, Some((Sent::Expired, None))), "{late:?}");
+    let (sent, _) = send(&mut core, &packet).expect("it is sent");
+    assert!(matches!(sent, Sent::Sealed(_)));
+}
+
+#[test]
 fn what_has_no_sa_comes_back_and_peers_move() {
     let Some(mut core) = core("acquire") else {
         return;
