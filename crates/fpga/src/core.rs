@@ -8,6 +8,10 @@ use crate::regs::{self, key_row, lane_counters, policy_entry, sa_snapshot};
 use crate::ring::{Port, Ring};
 use crate::sa::{InboundSa, OutboundSa};
 
+/// The second word of an SA's row, of either table.
+const SA_FLAGS: u32 = regs::outbound_sa::FLAGS;
+const _: () = assert!(SA_FLAGS == regs::inbound_sa::FLAGS);
+
 /// Direction of a half of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
@@ -321,11 +325,11 @@ impl<D: Device> Core<D> {
         self.policies[lane as usize].iter().map(|(entry, _)| entry)
     }
 
-    /// Of the SA that an entry names; 0 if it names none.
+    /// Of the SA that an entry names; 0 if it names none, as those of the inbound lane, which name groups.
     fn generation_of(&self, lane: Lane, entry: &Entry) -> u32 {
         match (lane, entry.action) {
             (Lane::Outbound, Action::Protect(row)) => {
-                let rows = &self.generations[Lane::Outbound as usize];
+                let rows = &self.generations[lane as usize];
                 rows.get(usize::from(row)).copied().unwrap_or(0)
             }
             _ => 0,
@@ -385,17 +389,14 @@ impl<D: Device> Core<D> {
         words: &[(u32, u32)],
         flags: u32,
     ) -> Result<()> {
-        // Flags are the second word of either table.
-        const FLAGS: u32 = regs::outbound_sa::FLAGS;
-        const { assert!(FLAGS == regs::inbound_sa::FLAGS) };
         let (sa, keys) = self.row(lane, row)?;
         if !self.can(key.suite) {
             return Err(CoreError::NoHashUnits(key.suite));
         }
-        let generation = &mut self.generations[lane as usize][row as usize];
-        *generation = *generation % key_row::GENERATION_SA_MASK + 1;
-        let generation = *generation;
-        self.device.write(sa + FLAGS, 0)?;
+        let last = &mut self.generations[lane as usize][row as usize];
+        let generation = *last % key_row::GENERATION_SA_MASK + 1;
+        *last = generation;
+        self.device.write(sa + SA_FLAGS, 0)?;
         let parts: [(u32, &[u32]); 5] = [
             (key_row::GENERATION, &[0]),
             (key_row::AES, key.aes()),
@@ -411,14 +412,20 @@ impl<D: Device> Core<D> {
         for (offset, word) in words {
             self.device.write(sa + offset, *word)?;
         }
-        let generation = generation << lane.places().generation;
-        Ok(self.device.write(sa + FLAGS, flags | generation)?)
+        self.write_flags(lane, row, flags)
+    }
+
+    /// From here on packets find the SA in the row, as the one that it got last.
+    fn write_flags(&mut self, lane: Lane, row: u32, flags: u32) -> Result<()> {
+        let (sa, _) = self.row(lane, row)?;
+        let generation = self.generations[lane as usize][row as usize] << lane.places().generation;
+        Ok(self.device.write(sa + SA_FLAGS, flags | generation)?)
     }
 
     /// Takes an SA out and overwrites its keys. Packets that still wait for them are dropped.
     pub fn remove(&mut self, lane: Lane, row: u32) -> Result<()> {
         let (sa, keys) = self.row(lane, row)?;
-        self.device.write(sa + regs::outbound_sa::FLAGS, 0)?;
+        self.device.write(sa + SA_FLAGS, 0)?;
         Ok(self.device.write(keys + key_row::WIPE, 1)?)
     }
 
@@ -426,16 +433,13 @@ impl<D: Device> Core<D> {
     /// no SA.
     pub fn change_outbound(&mut self, row: u32, sa: &OutboundSa, suite: Suite) -> Result<()> {
         let (base, _) = self.row(Lane::Outbound, row)?;
-        let flags = base + regs::outbound_sa::FLAGS;
-        self.device.write(flags, 0)?;
+        self.device.write(base + SA_FLAGS, 0)?;
         for (offset, word) in sa.words() {
             if offset < regs::outbound_sa::SEQUENCE_LOW {
                 self.device.write(base + offset, word)?;
             }
         }
-        let generation = self.generations[Lane::Outbound as usize][row as usize];
-        let generation = generation << Lane::Outbound.places().generation;
-        Ok(self.device.write(flags, sa.flags(suite) | generation)?)
+        self.write_flags(Lane::Outbound, row, sa.flags(suite))
     }
 
     /// What an SA has done so far.
