@@ -31,6 +31,14 @@ fn transform(suite: Suite) -> Transform {
     suite.transform().expect("known")
 }
 
+/// Gives the tunnel's outbound SA to the core, and its policy.
+fn take_outbound(core: &mut InLine<Simulated>, tunnel: &Tunnel, suite: Suite) {
+    let key = key_material(transform(suite));
+    core.install_outbound(&tunnel.outbound_sa, &key)
+        .expect("room");
+    core.follow(&tunnel.spd).expect("room");
+}
+
 /// What the core makes of a clear packet, and the frame.
 fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<(Sent, Vec<u8>)> {
     assert_eq!(core.send(packet), Ok(true));
@@ -50,10 +58,8 @@ fn packets_go_both_ways() {
         let key = key_material(transform(suite));
         let mut there = Tunnel::new(transform(suite), true);
         let mut back = Tunnel::new(transform(suite), false);
-        core.install_outbound(&there.outbound_sa, &key)
-            .expect("room");
         core.install_inbound(&back.inbound_sa, &key).expect("room");
-        core.follow(&there.spd).expect("room");
+        take_outbound(&mut core, &there, suite);
         for round in 1..=4u64 {
             let packet = inner(4 + 2 * (round % 2) as u8, &[round as u8; 700]);
             let (sent, frame) = send(&mut core, &packet).expect("it is sent");
@@ -100,21 +106,16 @@ fn frames_of_an_sa_that_is_gone_are_dropped() {
         return;
     };
     let suite = Suite::Gcm256;
-    let key = key_material(transform(suite));
     let packet = inner(4, b"late");
     let first = Tunnel::new(transform(suite), true);
-    core.install_outbound(&first.outbound_sa, &key)
-        .expect("room");
-    core.follow(&first.spd).expect("room");
+    take_outbound(&mut core, &first, suite);
     assert_eq!(core.send(&packet), Ok(true));
     core.work();
     drop(first);
     // Before anybody has looked at what came out.
     core.follow(&Spd::default()).expect("the device answers");
     let second = Tunnel::new(transform(suite), true);
-    core.install_outbound(&second.outbound_sa, &key)
-        .expect("room");
-    core.follow(&second.spd).expect("room");
+    take_outbound(&mut core, &second, suite);
     let mut frame = Vec::new();
     let late = core.sent(&mut frame, 5).expect("it answers");
     assert!(matches!(late, Some((Sent::Expired, None))), "{late:?}");
@@ -134,10 +135,7 @@ fn what_has_no_sa_comes_back_and_peers_move() {
     let (sent, frame) = send(&mut core, &packet).expect("it comes back");
     assert!(matches!(sent, Sent::ToHost) && frame == packet);
 
-    let key = key_material(transform(suite));
-    core.install_outbound(&tunnel.outbound_sa, &key)
-        .expect("room");
-    core.follow(&tunnel.spd).expect("room");
+    take_outbound(&mut core, &tunnel, suite);
     let mut sealed = Vec::new();
     for port in [4500, 61_000] {
         tunnel.outbound_sa.common.set_path(Path {
@@ -252,12 +250,10 @@ fn ends_of_lifetimes_and_narrow_paths_are_followed() {
         return;
     };
     let suite = Suite::Gcm256;
-    let key = key_material(transform(suite));
     let tunnel = Tunnel::with(transform(suite), true, |p| {
         p.lifetime.packets_hard = Some(2);
     });
-    core.install_outbound(&tunnel.outbound_sa, &key)
-        .expect("room");
+    take_outbound(&mut core, &tunnel, suite);
     core.set_path_mtus(|_| Some(600));
     core.follow(&tunnel.spd).expect("room");
     let (sent, _) = send(&mut core, &inner(4, &[1; 700])).expect("it comes back");
