@@ -76,7 +76,7 @@ NOTES = (
     "Erratum: the paper calls the loss by NAT traversal 26 %. By its own tables 8 bytes of UDP header cost AES-GCM 0 cycles at 514 "
     "bytes and 96 at 1438, which no header explains.",
     "The paper's clock is 185 MHz for AES-GCM and 150 MHz for AES-CTR with HMAC.",
-    f"Both suites were measured in lanes with {FULL} hash units, which AES-GCM does not use. The cipher has the parameters of "
+    f"Both suites were measured in lanes with {FULL} hash units, which AES-GCM does not use; lanes with fewer units are without AES-GCM. The cipher has the parameters of "
     f"rtl/syn/shell_esp_out.sv: {', '.join(f'{name} {value}' for name, value in SYNTHESISED.items())}.",
 )
 
@@ -85,10 +85,11 @@ def measure(lane: str, units: int, suites: tuple[int, ...], packets) -> list[dic
     with tempfile.TemporaryDirectory() as folder:
         file, log = Path(folder) / "rows.json", Path(folder) / "log"
         sizes = ",".join(f"{size}{'u' * udp}" for size, udp in packets)
+        settings = SYNTHESISED | {"Gcm": int(GCM in suites)}
         with log.open("w") as out:
             done = subprocess.run(
                 [str(ROOT / "rtl/run"), "python", str(ROOT / "rtl/tb/lane_rates/test_lane_rates.py"), lane, str(units),
-                 ",".join(map(str, suites)), sizes, str(file), *(f"{name}={value}" for name, value in SYNTHESISED.items())],
+                 ",".join(map(str, suites)), sizes, str(file), *(f"{name}={value}" for name, value in settings.items())],
                 stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
         if done.returncode or not file.exists():

@@ -16,6 +16,7 @@ module esp_cipher
   parameter bit          Open         = 1'b0,  // decrypt and compare the ICV; else encrypt
   parameter int unsigned Rows         = 1024,  // of the key store
   parameter int unsigned HmacUnits    = 0,     // 0: every suite is taken for GCM
+  parameter bit          Gcm          = 1'b1,  // 0: every suite is taken for CTR with HMAC
   parameter int unsigned OutDepth     = 1024,  // beats, a power of two
   parameter int unsigned RoundLatency = 2,
   parameter int unsigned SboxKind     = 0,
@@ -51,6 +52,10 @@ module esp_cipher
   input  logic        tag_ready_i,
   output cipher_tag_t tag_o
 );
+  if (!Gcm && HmacUnits == 0) begin : g_no_suite
+    $error("a cipher without a suite: Gcm or HmacUnits must be there");
+  end
+
   localparam int unsigned AesLatency = 3 + Rounds * RoundLatency;
   localparam int unsigned Gap = 15;
   localparam int unsigned Tags = 16;
@@ -81,7 +86,7 @@ module esp_cipher
   logic header, body, trailer, room_ok_q, msg_ok, state_ok, tags_ok_q, tag_taken_q, out_taken_q;
   logic hmac, go;
 
-  assign hmac         = HmacUnits != 0 && cmd_i.suite[1];
+  assign hmac         = !Gcm || (HmacUnits != 0 && cmd_i.suite[1]);
   assign cmd_ready_o  = state_q == Header && gap_q == '0 && cfg_ready_o && tags_ok_q && msg_ok && state_ok;
   assign go           = hold_q == '0 && (!hmac_q || msg_ok);
   assign body_ready_o = state_q == Body && go && room_ok_q;
@@ -113,7 +118,7 @@ module esp_cipher
 
       // GHASH wants gaps of whole rounds within a packet.
       if (hold_q != '0) hold_q <= hold_q - 1'b1;
-      else if (state_q != Header && !body && !trailer) hold_q <= 2'(GhashStages - 1);
+      else if (Gcm && state_q != Header && !body && !trailer) hold_q <= 2'(GhashStages - 1);
 
       // What leaves and what goes in counts a cycle later: it is known late in its own.
       tag_taken_q <= tag_valid_o && tag_ready_i;
@@ -361,89 +366,95 @@ module esp_cipher
 
   // ---- GHASH
 
-  // The powers of H wait until their packet is here: in a FIFO, then all of them in registers.
-  logic power_valid, load, full_q;
-  logic [1:0] power_q;
-  block_t power, powers[4];
-  small_fifo #(
-    .Width(128),
-    .Depth(16)
-  ) u_powers (
-    .clk_i,
-    .rst_ni,
-    .valid_i(gcm_word),
-    .ready_o(),
-    .data_i(auth),
-    .valid_o(power_valid),
-    .ready_i(!full_q),
-    .data_o(power),
-    .count_o()
-  );
-  assign load = head && !slot.hmac;
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) begin
-      full_q  <= 1'b0;
-      power_q <= '0;
-    end else begin
-      if (power_valid && !full_q) begin
-        full_q  <= power_q == 2'd3;
-        power_q <= power_q + 1'b1;
-      end else if (load) begin
-        full_q <= 1'b0;
-      end
-    end
-  end
-  always_ff @(posedge clk_i) if (!full_q) powers[power_q] <= power;
-
-  logic hash_valid;
-  block_t hash, mask;
-  ghash #(
-    .Stages(GhashStages),
-    .Leaf(GhashLeaf)
-  ) u_ghash (
-    .clk_i,
-    .rst_ni,
-    .load_i(load),
-    .powers_i(powers[0:GhashStages-1]),
-    .valid_i((head_qq || body_qq || trailer_qq) && !done_q.hmac),
-    .first_i(head_qq),
-    .left_i(done_q.left),
-    .block_i(auth_q),
-    .valid_o(hash_valid),
-    .hash_o(hash)
-  );
-
-  small_fifo #(
-    .Width(128),
-    .Depth(4)
-  ) u_masks (
-    .clk_i,
-    .rst_ni,
-    .valid_i(head_qq && !done_q.hmac),
-    .ready_o(),
-    .data_i(mask_q),
-    .valid_o(),
-    .ready_i(hash_valid),
-    .data_o(mask),
-    .count_o()
-  );
-
   logic gcm_tag_valid, gcm_tag_ready;
   block_t gcm_tag;
-  small_fifo #(
-    .Width(128),
-    .Depth(Tags)
-  ) u_tags (
-    .clk_i,
-    .rst_ni,
-    .valid_i(hash_valid),
-    .ready_o(),
-    .data_i(hash ^ mask),
-    .valid_o(gcm_tag_valid),
-    .ready_i(gcm_tag_ready),
-    .data_o(gcm_tag),
-    .count_o()
-  );
+
+  if (Gcm) begin : g_gcm
+    // The powers of H wait until their packet is here: in a FIFO, then all of them in registers.
+    logic power_valid, load, full_q;
+    logic [1:0] power_q;
+    block_t power, powers[4];
+    small_fifo #(
+      .Width(128),
+      .Depth(16)
+    ) u_powers (
+      .clk_i,
+      .rst_ni,
+      .valid_i(gcm_word),
+      .ready_o(),
+      .data_i(auth),
+      .valid_o(power_valid),
+      .ready_i(!full_q),
+      .data_o(power),
+      .count_o()
+    );
+    assign load = head && !slot.hmac;
+    always_ff @(posedge clk_i or negedge rst_ni) begin
+      if (!rst_ni) begin
+        full_q  <= 1'b0;
+        power_q <= '0;
+      end else begin
+        if (power_valid && !full_q) begin
+          full_q  <= power_q == 2'd3;
+          power_q <= power_q + 1'b1;
+        end else if (load) begin
+          full_q <= 1'b0;
+        end
+      end
+    end
+    always_ff @(posedge clk_i) if (!full_q) powers[power_q] <= power;
+
+    logic hash_valid;
+    block_t hash, mask;
+    ghash #(
+      .Stages(GhashStages),
+      .Leaf(GhashLeaf)
+    ) u_ghash (
+      .clk_i,
+      .rst_ni,
+      .load_i(load),
+      .powers_i(powers[0:GhashStages-1]),
+      .valid_i((head_qq || body_qq || trailer_qq) && !done_q.hmac),
+      .first_i(head_qq),
+      .left_i(done_q.left),
+      .block_i(auth_q),
+      .valid_o(hash_valid),
+      .hash_o(hash)
+    );
+
+    small_fifo #(
+      .Width(128),
+      .Depth(4)
+    ) u_masks (
+      .clk_i,
+      .rst_ni,
+      .valid_i(head_qq && !done_q.hmac),
+      .ready_o(),
+      .data_i(mask_q),
+      .valid_o(),
+      .ready_i(hash_valid),
+      .data_o(mask),
+      .count_o()
+    );
+
+    small_fifo #(
+      .Width(128),
+      .Depth(Tags)
+    ) u_tags (
+      .clk_i,
+      .rst_ni,
+      .valid_i(hash_valid),
+      .ready_o(),
+      .data_i(hash ^ mask),
+      .valid_o(gcm_tag_valid),
+      .ready_i(gcm_tag_ready),
+      .data_o(gcm_tag),
+      .count_o()
+    );
+  end else begin : g_hmac_only
+    assign gcm_tag_valid = 1'b0;
+    assign gcm_tag       = '0;
+  end
 
   // ---- HMAC; tags of both kinds in the order of their packets
 

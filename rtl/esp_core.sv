@@ -8,6 +8,7 @@ module esp_core
   parameter int unsigned Entries   = 64,    // of each policy, at most 64
   parameter int unsigned Rows      = 1024,  // of each SAD, at most 1024
   parameter int unsigned HmacUnits = 0,     // of each lane; 0: AES-GCM only
+  parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
@@ -115,7 +116,8 @@ module esp_core
   esp_regs #(
     .Policies (Entries),
     .Sas      (Rows),
-    .HmacUnits(HmacUnits)
+    .HmacUnits(HmacUnits),
+    .Gcm      (Gcm)
   ) u_regs (
     .clk_i,
     .rst_ni,
@@ -182,6 +184,7 @@ module esp_core
     .Entries(Entries),
     .Rows(Rows),
     .HmacUnits(HmacUnits),
+    .Gcm(Gcm),
     .MaxBytes(MaxBytes),
     .Beats(Beats),
     .OutDepth(Beats),
@@ -227,6 +230,7 @@ module esp_core
     .Entries(Entries),
     .Rows(Rows),
     .HmacUnits(HmacUnits),
+    .Gcm(Gcm),
     .MaxBytes(MaxBytes),
     .Beats(Beats),
     .OutDepth(Beats),

@@ -11,6 +11,7 @@ module esp_in #(
   parameter int unsigned Entries   = 64,    // of the policy
   parameter int unsigned Rows      = 1024,  // of the SAD
   parameter int unsigned HmacUnits = 0,     // 0: AES-GCM only
+  parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
   parameter int unsigned OutDepth  = 256,   // beats behind the cipher
@@ -476,6 +477,7 @@ module esp_in #(
     .Open(1'b1),
     .Rows(Rows),
     .HmacUnits(HmacUnits),
+    .Gcm(Gcm),
     .OutDepth(OutDepth),
     .RoundLatency(RoundLatency),
     .SboxKind(SboxKind),

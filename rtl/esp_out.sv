@@ -9,6 +9,7 @@ module esp_out #(
   parameter int unsigned Entries   = 64,    // of the policy
   parameter int unsigned Rows      = 1024,  // of the SAD
   parameter int unsigned HmacUnits = 0,     // 0: AES-GCM only
+  parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of the frame buffer
   parameter int unsigned OutDepth  = 512,   // beats behind the cipher
@@ -403,6 +404,7 @@ module esp_out #(
     .Open(1'b0),
     .Rows(Rows),
     .HmacUnits(HmacUnits),
+    .Gcm(Gcm),
     .OutDepth(OutDepth),
     .RoundLatency(RoundLatency),
     .SboxKind(SboxKind),

@@ -172,13 +172,13 @@ module esp_regmap
     register_read_known = 1'b1;
     unique case (read_address_q)
       IdAddress: register_word = 32'h31505345;
-      VersionAddress: register_word = {16'h2, 16'h0};
+      VersionAddress: register_word = {16'h2, 16'h1};
       CapabilitiesAddress: register_word = {capabilities_i.sas, capabilities_i.policies};
       ControlAddress: register_word = {30'h0, control_in_enable_q, control_out_enable_q};
       IrqEnableAddress: register_word = {30'h0, irq_enable_event_lost_q, irq_enable_event_waiting_q};
       IrqStatusAddress: register_word = {30'h0, irq_status_event_lost_q, irq_status_i.event_waiting};
       NextEventAddress: register_word = {next_event_i.kind, next_event_i.lane, 11'h0, next_event_i.row};
-      UnitsAddress: register_word = {24'h0, units_i.hash};
+      UnitsAddress: register_word = {23'h0, units_i.gcm, units_i.hash};
       default: begin
         register_word       = '0;
         register_read_known = read_address_q[22] && read_address_q[1:0] == '0;

@@ -83,6 +83,7 @@ package esp_regmap_pkg;
   } next_event_in_t;
 
   typedef struct packed {
+    logic       gcm;
     logic [7:0] hash;
   } units_in_t;
 endpackage

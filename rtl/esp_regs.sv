@@ -7,7 +7,8 @@ module esp_regs
 #(
   parameter int unsigned Policies = 64,
   parameter int unsigned Sas = 1024,
-  parameter int unsigned HmacUnits = 0
+  parameter int unsigned HmacUnits = 0,
+  parameter bit          Gcm = 1'b1
 ) (
   input  logic        clk_i,
   input  logic        rst_ni,
@@ -88,15 +89,16 @@ module esp_regs
     endcase
   end
 
-  // The map knows the largest core. A row that this one has not would be another's, and without hash units a packet of
-  // a suite with HMAC would be one of AES-GCM.
+  // The map knows the largest core. A row that this one has not would be another's, and a packet of a suite that it has
+  // not would be one of the other kind.
   logic [9:0] row;
-  assign row = cfg_addr_o[15:6];
+  logic no_suite;
+  assign row      = cfg_addr_o[15:6];
+  assign no_suite = cfg_addr_o[5:0] == 6'd1 && cfg_data_o[0] && !(cfg_data_o[2] ? HmacUnits != 0 : Gcm);
   always_comb begin
     unique case (cfg_addr_o[19:16])
       OutPoliciesTable, InPoliciesTable: refused = 32'(row) >= Policies;
-      OutSasTable, InSasTable:
-      refused = 32'(row) >= Sas || (HmacUnits == 0 && cfg_addr_o[5:0] == 6'd1 && cfg_data_o[2] && cfg_data_o[0]);
+      OutSasTable, InSasTable: refused = 32'(row) >= Sas || no_suite;
       OutKeysTable, InKeysTable: refused = 32'(row) >= Sas;
       OutSnapshotRequestTable, InSnapshotRequestTable: refused = cfg_data_o >= Sas;
       default: refused = 1'b0;
@@ -124,7 +126,7 @@ module esp_regs
     .s_axil_rdata,
     .s_axil_rresp,
     .capabilities_i   ('{policies: 16'(Policies), sas: 16'(Sas)}),
-    .units_i          ('{hash: 8'(HmacUnits)}),
+    .units_i          ('{gcm: Gcm, hash: 8'(HmacUnits)}),
     .control_o        (control),
     .irq_enable_o     (irq_enable),
     .irq_status_o     (irq_status),

@@ -6,7 +6,7 @@
 #define ESP_ID 0x000000u
 #define ESP_ID_VALUE 0x31505345u
 #define ESP_VERSION 0x000004u
-#define ESP_VERSION_VALUE 0x00020000u
+#define ESP_VERSION_VALUE 0x00020001u
 #define ESP_VERSION_MINOR_SHIFT 0
 #define ESP_VERSION_MINOR_MASK 0x0000ffffu
 #define ESP_VERSION_MAJOR_SHIFT 16
@@ -41,6 +41,8 @@
 #define ESP_UNITS 0x00001cu
 #define ESP_UNITS_HASH_SHIFT 0
 #define ESP_UNITS_HASH_MASK 0x000000ffu
+#define ESP_UNITS_GCM_SHIFT 8
+#define ESP_UNITS_GCM_MASK 0x00000100u
 
 /* What became of the packets of a lane. Counters wrap. */
 #define ESP_OUT_COUNTERS 0x000100u

@@ -81,8 +81,8 @@ pub enum CoreError {
     Policies { wanted: usize, room: usize },
     #[error("the core has no row {0} for an SA")]
     NoRow(u32),
-    #[error("the core has no hash units, which {0:?} wants")]
-    NoHashUnits(Suite),
+    #[error("the core was built without what {0:?} wants")]
+    NoUnits(Suite),
     #[error("the core gave a packet as sealed that its SA has not sealed")]
     NotSealed,
 }
@@ -183,7 +183,8 @@ pub struct Core<D> {
     inbound: [Ring; 2],
     policies_max: usize,
     sas_max: u32,
-    hash_units: u32,
+    /// As the register says it.
+    units: u32,
     enabled: u32,
     /// What the policy tables hold, with the generation of the SA.
     policies: [Vec<(Entry, u32)>; 2],
@@ -220,7 +221,7 @@ impl<D: Device> Core<D> {
             device,
             policies_max: policies as usize,
             sas_max: sas,
-            hash_units: units & regs::UNITS_HASH_MASK,
+            units,
             enabled: 0,
             policies: [Vec::new(), Vec::new()],
             generations: [vec![0; sas as usize], vec![0; sas as usize]],
@@ -259,8 +260,8 @@ impl<D: Device> Core<D> {
     /// Whether the core was built with what a suite needs.
     pub fn can(&self, suite: Suite) -> bool {
         match suite {
-            Suite::Gcm256 | Suite::Gcm128 => true,
-            Suite::Ctr256Sha2 | Suite::Ctr128Sha2 => self.hash_units > 0,
+            Suite::Gcm256 | Suite::Gcm128 => self.units & regs::UNITS_GCM != 0,
+            Suite::Ctr256Sha2 | Suite::Ctr128Sha2 => self.units & regs::UNITS_HASH_MASK != 0,
         }
     }
 
@@ -391,7 +392,7 @@ impl<D: Device> Core<D> {
     ) -> Result<()> {
         let (sa, keys) = self.row(lane, row)?;
         if !self.can(key.suite) {
-            return Err(CoreError::NoHashUnits(key.suite));
+            return Err(CoreError::NoUnits(key.suite));
         }
         let last = &mut self.generations[lane as usize][row as usize];
         let generation = *last % key_row::GENERATION_SA_MASK + 1;

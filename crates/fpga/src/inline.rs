@@ -231,7 +231,7 @@ impl<D: Device> InLine<D> {
     fn key(&self, common: &SaCommon, key_material: &[u8]) -> Result<DeviceKey, Refused> {
         let key = device_key(common, key_material)?;
         if !self.core.can(key.suite) {
-            return Err(CoreError::NoHashUnits(key.suite).into());
+            return Err(CoreError::NoUnits(key.suite).into());
         }
         Ok(key)
     }

@@ -10,7 +10,7 @@ pub const ID_VALUE: u32 = 0x31505345;
 /// Of this register map. Software refuses a major number that it does not know.
 pub const VERSION: u32 = 0x4;
 /// What it reads as.
-pub const VERSION_VALUE: u32 = 0x20000;
+pub const VERSION_VALUE: u32 = 0x20001;
 /// Grows when something is added. Its lowest bit.
 pub const VERSION_MINOR_SHIFT: u32 = 0;
 /// Its bits.
@@ -71,6 +71,8 @@ pub const UNITS: u32 = 0x1c;
 pub const UNITS_HASH_SHIFT: u32 = 0;
 /// Its bits.
 pub const UNITS_HASH_MASK: u32 = 0xff;
+/// AES-GCM is there. Without it there are no suites 0 and 1, likewise.
+pub const UNITS_GCM: u32 = 1 << 8;
 
 /// First byte of a [`lane_counters`].
 pub const OUT_COUNTERS: u32 = 0x100;

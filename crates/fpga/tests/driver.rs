@@ -34,7 +34,7 @@ impl Board {
             (regs::ID, regs::ID_VALUE),
             (regs::VERSION, regs::VERSION_VALUE),
             (regs::CAPABILITIES, SAS << 16 | POLICIES),
-            (regs::UNITS, 2),
+            (regs::UNITS, regs::UNITS_GCM | 2),
         ];
         Self {
             dma: Dma::new(Memory::new(len)),
@@ -270,17 +270,34 @@ fn a_policy_means_the_sa_that_was_there_when_it_was_set() {
 fn a_smaller_core_gets_only_what_it_can_do() {
     let mut board = Board::new();
     board.words.insert(regs::CAPABILITIES, 256 << 16 | POLICIES);
-    board.words.insert(regs::UNITS, 0);
+    board.words.insert(regs::UNITS, regs::UNITS_GCM);
     let mut core = Core::open(board).expect("a core");
     core.device().log.clear();
     let sa = InboundSa::new(0x1234_5ffe, false, 77);
     let refused = core.install_inbound(&sa, &key(Suite::Ctr256Sha2));
-    assert_eq!(refused, Err(CoreError::NoHashUnits(Suite::Ctr256Sha2)));
+    assert_eq!(refused, Err(CoreError::NoUnits(Suite::Ctr256Sha2)));
     assert_eq!(core.device().log, []);
     core.install_inbound(&sa, &key(Suite::Gcm256))
         .expect("a row");
     let row = regs::IN_SAS + 0xfe * regs::ROW_STRIDE;
     assert!(core.device().log.contains(&(row, 0x1234_5ffe)));
+}
+
+#[test]
+fn a_core_without_gcm_gets_only_the_other_suites() {
+    let mut board = Board::new();
+    board.words.insert(regs::UNITS, 1);
+    let mut core = Core::open(board).expect("a core");
+    core.device().log.clear();
+    let sa = InboundSa::new(0x1234_5ffe, false, 77);
+    for suite in [Suite::Gcm256, Suite::Gcm128] {
+        let refused = core.install_inbound(&sa, &key(suite));
+        assert_eq!(refused, Err(CoreError::NoUnits(suite)));
+    }
+    assert_eq!(core.device().log, []);
+    core.install_inbound(&sa, &key(Suite::Ctr256Sha2))
+        .expect("a row");
+    assert!(!core.device().log.is_empty());
 }
 
 #[test]

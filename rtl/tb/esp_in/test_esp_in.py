@@ -8,6 +8,7 @@ from collections import Counter
 import bench
 import cocotb
 import core
+import pytest
 from cocotb.triggers import RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -416,5 +417,6 @@ def test_esp_in():
     bench.run("esp_in", {"MaxBytes": MAX_BYTES})
 
 
-def test_esp_in_with_hmac():
-    bench.run("esp_in", {"HmacUnits": 2, "Rows": 16}, COCOTB_TEST_FILTER="every_vector")
+@pytest.mark.parametrize("gcm", (1, 0))
+def test_esp_in_with_hmac(gcm):
+    bench.run("esp_in", {"HmacUnits": 2, "Gcm": gcm, "Rows": 16}, COCOTB_TEST_FILTER="every_vector")

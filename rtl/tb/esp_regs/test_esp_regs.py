@@ -43,9 +43,9 @@ async def begin(dut, pause=0.0, master=True):
 async def registers(dut):
     host = await begin(dut)
     assert await host.value(ADDRESS["id"]) == int.from_bytes(b"ESP1", "little")
-    assert await host.value(ADDRESS["version"]) == 2 << 16
+    assert await host.value(ADDRESS["version"]) == 2 << 16 | 1
     assert await host.value(ADDRESS["capabilities"]) == SAS << 16 | POLICIES
-    assert await host.value(ADDRESS["units"]) == int(dut.HmacUnits.value)
+    assert await host.value(ADDRESS["units"]) == int(dut.Gcm.value) << 8 | int(dut.HmacUnits.value)
     for value in (3, 1, 2, 0, 0xFFFFFFFF):
         assert await host.write(ADDRESS["control"], value)
         assert await host.value(ADDRESS["control"]) == value & 3
@@ -97,17 +97,16 @@ async def suites_without_units_are_refused(dut):
     host = await begin(dut)
     seen = []
     watcher = cocotb.start_soon(watch_bus(dut, seen))
+    there = [bool(dut.Gcm.value)] * 2 + [int(dut.HmacUnits.value) > 0] * 2
     for table in (table for table in MAP.tables if table.inst_name in ("out_sas", "in_sas")):
         flags = table.raw_absolute_address + 256 * 5 + 4
         for suite in range(4):
-            there = suite < 2 or int(dut.HmacUnits.value) > 0
-            assert await host.write(flags, suite << 1 | 1) == there
+            assert await host.write(flags, suite << 1 | 1) == there[suite]
             # A row that is not valid may say anything.
             assert await host.write(flags, suite << 1)
         # Bits alone mean nothing in other words.
         assert await host.write(flags + 4, 5)
-    refused = 0 if int(dut.HmacUnits.value) else 4
-    assert len(seen) == 2 * 9 - refused
+    assert len(seen) == 2 * (5 + sum(there))
     watcher.cancel()
 
 
@@ -131,8 +130,8 @@ async def tables_are_written_once_and_never_read(dut):
         word = source.choice([word for word in range(64) if mask >> word & 1])
         address = table.raw_absolute_address + 256 * row + 4 * word
         data = source.randrange(SAS if "snapshot" in table.inst_name else 1 << 32)
-        if table.inst_name in ("out_sas", "in_sas") and word == 1 and int(dut.HmacUnits.value) == 0:
-            data &= ~5
+        if table.inst_name in ("out_sas", "in_sas") and word == 1 and not (dut.HmacUnits.value if data & 4 else dut.Gcm.value):
+            data ^= 4
         assert await host.write(address, data)
         expected.append((generate.table_index(table) << 16 | row << 6 | word, data))
         assert await host.value(address) == 0
@@ -263,9 +262,9 @@ async def reset_in_the_middle(dut):
         assert await host.write(0x580000, 1)
 
 
-@pytest.mark.parametrize("units", (0, UNITS))
-def test_esp_regs(units):
-    bench.run("esp_regs", {"Policies": POLICIES, "Sas": SAS, "HmacUnits": units})
+@pytest.mark.parametrize("units,gcm", ((0, 1), (UNITS, 1), (UNITS, 0)))
+def test_esp_regs(units, gcm):
+    bench.run("esp_regs", {"Policies": POLICIES, "Sas": SAS, "HmacUnits": units, "Gcm": gcm})
 
 
 def test_generated_files():
