@@ -56,7 +56,8 @@ class Row:
         self.bytes += ask.bytes
         dscp = fields["dscp"]
         job = {
-            "suite": fields["suite"], "row": self.row, "generation": fields["generation"], "esn": fields["esn"], "spi": fields["spi"], "seq": self.sequence,
+            "suite": fields["suite"], "row": self.row, "generation": fields["generation"], "esn": fields["esn"],
+            "spi": fields["spi"], "seq": self.sequence,
             "iv": self.iv_base ^ self.sequence, "inner_bytes": ask.bytes, "inner_v6": ask.v6, "v6": v6, "udp": bool(ports),
             "dont_fragment": (ask.dont_fragment, 1, 0)[fields["df"]],
             "tos": (ask.tos & 0xFC if dscp is None else dscp << 2) | (0 if fields["ecn_clear"] else ask.tos & 3),
@@ -96,8 +97,9 @@ async def exchange(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
         row = source.randrange(ROWS)
         generation = known[row].fields["generation"] if row in known else 1
         asks.queue.append(SEAL_ASK.pack(
-            row=row, generation=generation ^ (source.random() < 0.1), v6=source.randrange(2), dont_fragment=source.randrange(2), tos=source.getrandbits(8),
-            flow_label=source.getrandbits(20), bytes=source.choice((20, source.randrange(20, 300), 65000))))  # fmt: skip
+            row=row, generation=generation ^ (source.random() < 0.1), v6=source.randrange(2),
+            dont_fragment=source.randrange(2), tos=source.getrandbits(8), flow_label=source.getrandbits(20),
+            bytes=source.choice((20, source.randrange(20, 300), 65000))))  # fmt: skip
     asked = [SEAL_ASK.unpack(number) for number in asks.queue]
     await until(dut.clk_i, lambda: len(answers.words) == count, 100 + 60 * count)
     await ClockCycles(dut.clk_i, 4)
