@@ -14,7 +14,7 @@ sections() {
 }
 
 ecp5 --top shell_esp_out --ripup --jobs 2
-ecp5 --top esp_in --grades 8 --aim 110 --set Entries=64 --set Rows=1024 --set PolicyPiece=4 --set RoundLatency=3 --set SboxKind=1 \
+ecp5 --top esp_in --grades 8 --aim 110 --seeds 2 --set Entries=64 --set Rows=1024 --set PolicyPiece=4 --set RoundLatency=3 --set SboxKind=1 \
   --set GhashStages=4 --set GhashLeaf=8
 ecp5 --top shell_esp_cipher --jobs 2
 sections aes 2/2/3/2 --jobs 2
