@@ -13,7 +13,9 @@ sections() {
     --set Hmacs="$hmacs" --set Rows=64 "$@"
 }
 
-ecp5 --top shell_esp_out --ripup --jobs 2
+ecp5 --top shell_esp_out --set PolicyPiece=4 --grades 8 --ripup --aim 152 --seeds 2
+ecp5 --top shell_esp_out --set PolicyPiece=4 --grades 6 --seeds 2
+ecp5 --top shell_esp_out --name esp_out-ctr --set HmacUnits=2 --set Gcm=0 --set PolicyPiece=4 --grades 8 --aim 100
 ecp5 --top esp_in --grades 8 --aim 110 --seeds 2 --set Entries=64 --set Rows=1024 --set PolicyPiece=4 --set RoundLatency=3 --set SboxKind=1 \
   --set GhashStages=4 --set GhashLeaf=8
 ecp5 --top shell_esp_cipher --jobs 2
