@@ -128,6 +128,7 @@ module frame_fifo #(
 
   // Reading: a register behind the memory's, so that its delay is not in the way.
   pointer_t end_q, left_q;
+  logic idle_q, final_q;  // left_q is 0, 1: in flags, for much waits for them
   logic fresh_q, get, move;
   logic [TagWidth-1:0] tag_q;
   logic stage_valid_q, stage_first_q, stage_last_q;
@@ -136,24 +137,30 @@ module frame_fifo #(
   logic out_valid_q, out_ready, out_first_q, out_last_q;
   logic [TagWidth-1:0] out_tag_q;
 
-  assign take_ready_o = left_q == '0;
+  assign take_ready_o = idle_q;
   assign taken        = take_valid_i && take_ready_o;
   assign move         = !out_valid_q || out_ready;
-  assign get          = left_q != '0 && (!stage_valid_q || move);
+  assign get          = !idle_q && (!stage_valid_q || move);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       read_q        <= '0;
       left_q        <= '0;
+      idle_q        <= 1'b1;
+      final_q       <= 1'b0;
       stage_valid_q <= 1'b0;
       out_valid_q   <= 1'b0;
     end else begin
       if (taken) begin
-        left_q <= take_beats_i;
-        read_q <= read_q + (take_beats_i == '0 ? frame_beats : take_first_i);
+        left_q  <= take_beats_i;
+        idle_q  <= take_beats_i == '0;
+        final_q <= take_beats_i == pointer_t'(1);
+        read_q  <= read_q + (take_beats_i == '0 ? frame_beats : take_first_i);
       end else if (get) begin
-        left_q <= left_q - 1'b1;
-        read_q <= left_q == pointer_t'(1) ? end_q : read_q + 1'b1;
+        left_q  <= left_q - 1'b1;
+        idle_q  <= final_q;
+        final_q <= left_q == pointer_t'(2);
+        read_q  <= final_q ? end_q : read_q + 1'b1;
       end
       stage_valid_q <= get || (stage_valid_q && !move);
       out_valid_q   <= stage_valid_q || (out_valid_q && !out_ready);
@@ -169,7 +176,7 @@ module frame_fifo #(
     if (get) begin
       stage_data_q  <= mem[read_q[AddrWidth-1:0]];
       stage_first_q <= fresh_q;
-      stage_last_q  <= left_q == pointer_t'(1);
+      stage_last_q  <= final_q;
       stage_tag_q   <= tag_q;
     end
     if (move) begin

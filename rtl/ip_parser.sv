@@ -52,6 +52,8 @@ module ip_parser (
     logic        fragment;        // and that one
     logic        later;           // as a fragment header: not the first fragment
     logic [13:0] behind;          // else: where it ends
+    logic        first;           // which is the next beat's first unit
+    logic        second;          // or its second one
     logic        bad;             // which is behind the packet's end
     logic        bad_fragment;    // as a fragment header
   } unit_t;
@@ -62,6 +64,8 @@ module ip_parser (
     logic        extension;
     logic        is_fragment;  // the next header
     logic [13:0] at;           // where that is; once found, the upper layer
+    logic        first;        // that is the next beat's first unit
+    logic        second;       // or its second one
     logic [3:0]  count;
     logic        found;
     logic        fragment;
@@ -69,25 +73,33 @@ module ip_parser (
     logic        bad;
   } walk_t;
 
-  function automatic unit_t decode(logic [28:0] word, logic [12:0] unit, logic [16:0] bytes);
+  // `second`: it is the second of its beat.
+  function automatic unit_t decode(logic [28:0] word, logic [11:0] index, logic second, logic [16:0] bytes);
+    logic [12:0] unit;
     unit_t u;
+    unit           = {index, second};
     u.next         = word[28:21];
     u.extension    = is_extension(word[28:21]);
     u.fragment     = word[28:21] == Fragment;
     u.later        = word[12:0] != '0;
     u.behind       = 14'(unit) + 14'd1 + 14'(word[20:13]);
+    u.first        = word[20:13] == (second ? 8'd0 : 8'd1);
+    u.second       = word[20:13] == (second ? 8'd1 : 8'd2);
     u.bad          = {u.behind, 3'b0} > bytes;
     u.bad_fragment = {1'b0, unit + 13'd1, 3'b0} > bytes;
     return u;
   endfunction
 
-  function automatic walk_t enter(walk_t was, unit_t u, logic [12:0] unit);
+  // What follows a fragment header begins with the next unit, `fragment_end`: that of this beat is entered at once.
+  function automatic walk_t enter(walk_t was, unit_t u, logic [13:0] fragment_end);
     walk_t now;
     now             = was;
     now.next        = u.next;
     now.extension   = u.extension;
     now.is_fragment = u.fragment;
-    now.at          = was.is_fragment ? 14'(unit) + 14'd1 : u.behind;
+    now.at          = was.is_fragment ? fragment_end : u.behind;
+    now.first       = was.is_fragment || u.first;
+    now.second      = !was.is_fragment && u.second;
     now.count       = was.count + 1'b1;
     now.found       = !u.extension || (was.is_fragment && u.later);
     now.fragment    = was.fragment || was.is_fragment;
@@ -98,6 +110,7 @@ module ip_parser (
 
   // First stage: what a beat is on its own.
   logic [IndexWidth-1:0] index_q, zero_index_q;
+  logic [IndexWidth:0] zero_next_q;  // the next beat's
   logic first_q;  // the next beat is a frame's first
   logic zero_valid_q, zero_first_q, zero_second_q, zero_third_q, zero_last_q;
   logic [DataWidth-1:0] zero_data_q;
@@ -131,11 +144,12 @@ module ip_parser (
     zero_third_q  <= index_q == IndexWidth'(2);
     zero_last_q   <= beat_i.last;
     zero_index_q  <= index_q;
+    zero_next_q   <= (IndexWidth + 1)'(index_q) + 1'b1;
     zero_data_q   <= beat_i.data;
     zero_bytes_q  <= 5'($countones(beat_i.keep));
     short_q       <= in_word[0][23:16] == '0;
     // Extension headers come in the third beat or later: head_q is this packet's by then.
-    for (int unsigned n = 0; n < 2; n++) units_q[n] <= decode(in_word[2*n][31:3], {index_q, 1'(n)}, head_q.bytes);
+    for (int unsigned n = 0; n < 2; n++) units_q[n] <= decode(in_word[2*n][31:3], index_q, 1'(n), head_q.bytes);
   end
 
   // Second stage: the fixed header, the walk, and which words belong to an IPv4 header.
@@ -144,20 +158,23 @@ module ip_parser (
     assign word[n] = word_of(zero_data_q, 2'(n));
   end
 
-  walk_t walk_q, walk_d, walk_middle;
+  // Whether the next header begins in a beat is known since the beat before.
+  walk_t walk_q, walk_d, walk_past, walk_middle;
   logic enters_first, enters_second;
-  logic [12:0] first_unit, second_unit;
   logic [16:0] total_q;  // bytes of the frame
-  assign first_unit    = {zero_index_q, 1'b0};
-  assign second_unit   = {zero_index_q, 1'b1};
-  assign enters_first  = !walk_q.found && walk_q.at == {1'b0, first_unit};
-  assign walk_middle   = enters_first ? enter(walk_q, units_q[0], first_unit) : walk_q;
+  assign enters_first  = !walk_q.found && walk_q.first;
+  assign walk_middle   = enters_first ? enter(walk_q, units_q[0], {1'b0, zero_index_q, 1'b1}) : walk_past;
   assign enters_second = enters_first ? !walk_middle.found && (walk_q.is_fragment || short_q)
-                                      : !walk_q.found && walk_q.at == {1'b0, second_unit};
+                                      : !walk_q.found && walk_q.second;
+  always_comb begin
+    walk_past        = walk_q;
+    walk_past.first  = walk_q.at == {zero_next_q, 1'b0};
+    walk_past.second = walk_q.at == {zero_next_q, 1'b1};
+  end
 
   always_comb begin
     head_d = head_q;
-    walk_d = enters_second ? enter(walk_middle, units_q[1], second_unit) : walk_middle;
+    walk_d = enters_second ? enter(walk_middle, units_q[1], {zero_next_q, 1'b0}) : walk_middle;
     if (zero_first_q) begin
       head_d.v4          = word[0][31:28] == 4'd4;
       head_d.v6          = word[0][31:28] == 4'd6;
