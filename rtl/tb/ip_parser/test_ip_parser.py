@@ -135,7 +135,7 @@ def packet(source):
         for _ in range(source.choice((0, 0, 1, 2, 3, 14, 15, 16))):
             kind = source.choice(EXTENSIONS)
             if kind is IPv6ExtHdrFragment:
-                whole /= kind(offset=source.choice((0, 0, 0, source.randrange(8192))), m=source.randrange(2))
+                whole /= kind(offset=source.choice((0, 0, 0, source.randrange(8192))), m=source.randrange(2), res1=source.choice((0, source.randrange(256))))
             elif kind is IPv6ExtHdrRouting:
                 whole /= kind(addresses=["2001:db8::1"] * source.randrange(3))
             else:
