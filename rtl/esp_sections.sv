@@ -160,8 +160,8 @@ module esp_sections
         6'd2: write_selector_q[95:64] <= cfg_data_i;
         6'd3: write_selector_q[103:96] <= cfg_data_i[7:0];
         default: write_entry_q <= '{
-            valid: cfg_data_i[12], action: action_e'(cfg_data_i[11:10]), row: cfg_data_i[9:0],
-            selector: write_selector_q
+            valid: cfg_data_i[12], action: action_e'(cfg_data_i[11:10]), generation: cfg_data_i[19:13],
+            row: cfg_data_i[9:0], selector: write_selector_q
         };
       endcase
     end
@@ -219,6 +219,7 @@ module esp_sections
 
   logic [Sads-1:0] request, grant, answer;
   logic [Sads-1:0][esp_pkg::RowWidth-1:0] request_row;
+  generation_t [Sads-1:0] request_generation;
   sa_t sa;
   logic [127:0] sa_words;
   sad_access #(
@@ -229,6 +230,7 @@ module esp_sections
     .rst_ni,
     .request_i  (request),
     .row_i      (request_row),
+    .generation_i(request_generation),
     .grant_o    (grant),
     .answer_o   (answer),
     .sa_o       (sa),
@@ -255,6 +257,7 @@ module esp_sections
       .m_user_o (sad_out_user[u]),
       .request_o(request[u]),
       .row_o    (request_row[u]),
+      .generation_o(request_generation[u]),
       .grant_i  (grant[u]),
       .answer_i (answer[u]),
       .sa_i     (sa),

@@ -6,13 +6,16 @@
 //
 // Words of a row, 32 bits, numbers as such, keys and states with their first byte in [31:24]:
 //   0      SPI
-//   1      [0] valid, [1] 256-bit key, [6:4] type of the cipher, [10:8] type of the HMAC; writing it commits nothing else
+//   1      [0] valid, [1] 256-bit key, [6:4] type of the cipher, [10:8] type of the HMAC, [18:12] generation; writing it commits
+//          nothing else
 //   2, 3   outer source, outer destination
 //   4-11   key, 12-16 inner HMAC state, 17-21 outer
 //   22     last sequence number that was used (0 for a new SA)
-// To change an SA, clear word 1 first and write it last. Any write to word 63 wipes the row.
+// To change an SA, clear word 1 first and write it last, with another generation: packets that the policy sent to the SA before
+// come later and get none. Any write to word 63 wipes the row.
 module sad_access
   import sections_pkg::*;
+  import esp_pkg::generation_t, esp_pkg::GenerationWidth;
 #(
   parameter  int unsigned Units = 4,
   parameter  int unsigned Rows  = 1024,  // a power of two
@@ -22,6 +25,7 @@ module sad_access
   input  logic                           rst_ni,
   input  logic [Units-1:0]               request_i,    // until granted, the row with it
   input  logic [Units-1:0][RowWidth-1:0] row_i,
+  input  generation_t [Units-1:0]        generation_i, // of the SA that is wanted there
   output logic [Units-1:0]               grant_o,
   output logic [Units-1:0]               answer_o,     // a beat of its answer; it must take it
   output sa_t                            sa_o,
@@ -67,22 +71,23 @@ module sad_access
   logic sad_ask_valid, sad_ask, put_valid_q, put_ready, sad_cfg_valid, sad_cfg;
   logic [UnitWidth-1:0] sad_unit;
   logic [RowWidth-1:0] sad_row, sad_cfg_row;
+  generation_t sad_generation;
   logic [5:0] sad_cfg_word;
   logic [31:0] sad_cfg_data;
   async_fifo #(
-    .Width(UnitWidth + RowWidth),
+    .Width(UnitWidth + RowWidth + GenerationWidth),
     .Depth(2 ** $clog2(Units > 4 ? Units : 4))
   ) u_ask (
     .put_clk_i  (clk_i),
     .put_rst_ni (rst_ni),
     .put_valid_i(|request_i),
     .put_ready_o(ask_ready),
-    .put_data_i ({index, row_i[index]}),
+    .put_data_i ({index, row_i[index], generation_i[index]}),
     .get_clk_i  (clk_sad_i),
     .get_rst_ni (rst_sad_ni),
     .get_valid_o(sad_ask_valid),
     .get_ready_i(sad_ask),
-    .get_data_o ({sad_unit, sad_row})
+    .get_data_o ({sad_unit, sad_row, sad_generation})
   );
   async_fifo #(
     .Width($bits(answer_t)),
@@ -124,6 +129,7 @@ module sad_access
   logic [AddrWidth-1:0] row_q;
   logic [IndexWidth-1:0] index_q;
   logic [UnitWidth-1:0] unit_q;
+  generation_t generation_q;
   logic all_q;  // rows are wiped
   logic write_q, move, wipe;
   logic [5:0] word_q;
@@ -169,7 +175,7 @@ module sad_access
     end
   end
   always_ff @(posedge clk_sad_i) begin
-    if (state_q == Idle) unit_q <= sad_unit;
+    if (state_q == Idle) {unit_q, generation_q} <= {sad_unit, sad_generation};
     word_q <= sad_cfg_word;
     data_q <= sad_cfg_data;
   end
@@ -222,11 +228,13 @@ module sad_access
     end
   end
 
-  // Without an HMAC it is no SA that may be used (RFC 8221, 4), nor with its numbers used up (RFC 4303, 3.3.3).
+  // Without an HMAC it is no SA that may be used (RFC 8221, 4), nor with its numbers used up (RFC 4303, 3.3.3). The request is
+  // still the same: more beats are read behind the first.
   (* no_rw_check *)
   logic [31:0] sequence_mem[Rows];
   logic take_number;
-  assign good          = held_q[1][0] && unit_e'(held_q[1][10:8]) != UnitPass && sequence_held_q != '1;
+  assign good          = held_q[1][0] && held_q[1][18:12] == generation_q && unit_e'(held_q[1][10:8]) != UnitPass &&
+      sequence_held_q != '1;
   assign sequence_next = sequence_held_q + 1'b1;
   assign take_number   = put_valid_q && put_first_q && put_ready && good_q;
   always_ff @(posedge clk_sad_i) begin

@@ -34,6 +34,7 @@ module section_policy
   policy_t policy;
   action_e action_q;
   row_t row_q;
+  generation_t generation_q;
   logic table_ready, table_done, get, put;
 
   assign s_ready_o = state_q == First || state_q == Second || (state_q == Stream && m_ready_i);
@@ -108,16 +109,14 @@ module section_policy
     folded_q <= fold(sum_q);
     sums_q   <= folded_q == 16'hffff;
     if (table_done) begin
-      action_q <= policy.valid ? policy.action : Discard;
-      row_q    <= policy.row;
+      action_q     <= policy.valid ? policy.action : Discard;
+      row_q        <= policy.row;
+      generation_q <= policy.generation;
     end
   end
 
   always_comb begin
-    m_user_o.port  = head_q.port;
-    m_user_o.row   = row_q;
-    m_user_o.bytes = head_q.bytes;
-    m_user_o.sad   = UnitNobody;
+    m_user_o = '{port: head_q.port, sad: UnitNobody, generation: generation_q, row: row_q, bytes: head_q.bytes};
     if (!malformed_q && sums_q) begin
       if (action_q == Protect) m_user_o.sad = UnitMain;
       if (action_q == Bypass) m_user_o.sad = UnitPass;

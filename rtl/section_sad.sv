@@ -2,22 +2,23 @@
 module section_sad
   import sections_pkg::*;
 (
-  input  logic                clk_i,
-  input  logic                rst_ni,
-  input  logic                s_valid_i,
-  output logic                s_ready_o,
-  input  esp_pkg::beat_t      s_beat_i,
-  input  policy_head_t        s_user_i,
-  output logic                m_valid_o,
-  input  logic                m_ready_i,
-  output esp_pkg::beat_t      m_beat_o,
-  output sad_head_t           m_user_o,
-  output logic                request_o,
-  output logic [RowWidth-1:0] row_o,
-  input  logic                grant_i,
-  input  logic                answer_i,   // SaBeats times
-  input  sa_t                 sa_i,
-  input  logic [127:0]        words_i
+  input  logic                 clk_i,
+  input  logic                 rst_ni,
+  input  logic                 s_valid_i,
+  output logic                 s_ready_o,
+  input  esp_pkg::beat_t       s_beat_i,
+  input  policy_head_t         s_user_i,
+  output logic                 m_valid_o,
+  input  logic                 m_ready_i,
+  output esp_pkg::beat_t       m_beat_o,
+  output sad_head_t            m_user_o,
+  output logic                 request_o,
+  output logic [RowWidth-1:0]  row_o,
+  output esp_pkg::generation_t generation_o,
+  input  logic                 grant_i,
+  input  logic                 answer_i,   // SaBeats times
+  input  sa_t                  sa_i,
+  input  logic [127:0]         words_i
 );
   typedef enum logic [1:0] {Ask, Wait, Front, Stream} state_e;
   state_e state_q;
@@ -43,13 +44,14 @@ module section_sad
     .count_o(unused_count)
   );
 
-  assign request_o   = state_q == Ask && s_valid_i;
-  assign row_o       = s_user_i.row;
-  assign words_ready = state_q == Front && m_ready_i;
-  assign m_valid_o   = state_q == Front ? words_valid : state_q == Stream && s_valid_i;
-  assign s_ready_o   = state_q == Stream && m_ready_i;
-  assign m_beat_o    = state_q == Front ? '{data: words, keep: '1, last: 1'b0} : s_beat_i;
-  assign m_user_o    = '{port: s_user_i.port, bytes: s_user_i.bytes, sa: sa_q};
+  assign request_o    = state_q == Ask && s_valid_i;
+  assign row_o        = s_user_i.row;
+  assign generation_o = s_user_i.generation;
+  assign words_ready  = state_q == Front && m_ready_i;
+  assign m_valid_o    = state_q == Front ? words_valid : state_q == Stream && s_valid_i;
+  assign s_ready_o    = state_q == Stream && m_ready_i;
+  assign m_beat_o     = state_q == Front ? '{data: words, keep: '1, last: 1'b0} : s_beat_i;
+  assign m_user_o     = '{port: s_user_i.port, bytes: s_user_i.bytes, sa: sa_q};
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin

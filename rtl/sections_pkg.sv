@@ -49,10 +49,11 @@ package sections_pkg;
 
   // As written on the wire: the first byte in the low bits. Numbers in the headers below have it in the high bits.
   typedef struct packed {
-    logic                valid;
-    esp_pkg::action_e    action;
-    logic [RowWidth-1:0] row;
-    selector_t           selector;
+    logic                 valid;
+    esp_pkg::action_e     action;
+    esp_pkg::generation_t generation;  // of the SA
+    logic [RowWidth-1:0]  row;
+    selector_t            selector;
   } policy_t;
 
   // To the policy section.
@@ -63,10 +64,11 @@ package sections_pkg;
 
   // To the SAD section.
   typedef struct packed {
-    port_t               port;
-    unit_e               sad;
-    logic [RowWidth-1:0] row;
-    logic [15:0]         bytes;
+    port_t                port;
+    unit_e                sad;
+    esp_pkg::generation_t generation;
+    logic [RowWidth-1:0]  row;
+    logic [15:0]          bytes;
   } policy_head_t;
 
   // What the SAD says of a packet's SA. What is wide of it goes in front of the packet in beats of its own, each of four
@@ -75,7 +77,7 @@ package sections_pkg;
   // StateBeats (the inner HMAC state, then the outer; half a beat is left) HMAC. Without a cipher there are no KeyBeats
   // behind the encapsulation; packets for UnitPass have none at all.
   typedef struct packed {
-    unit_e encap;   // UnitNobody: there is no such SA or its sequence numbers are used up
+    unit_e encap;   // UnitNobody: there is no such SA, the row has another one, or its sequence numbers are used up
     unit_e cipher;
     unit_e auth;
     logic  wide;    // 256-bit key

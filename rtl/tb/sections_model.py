@@ -79,13 +79,13 @@ class Policy:
     def __init__(self):
         self.used = {}
 
-    def entry(self, key, action, row=0):
+    def entry(self, key, action, row=0, generation=0):
         """The writes that enter one policy: (address, data)."""
         bucket = pearson(key)
         way = self.used.get(bucket, 0)
         assert way < 4, "the bucket is full"
         self.used[bucket] = way + 1
-        words = [*struct.unpack("<4I", key.ljust(16, b"\0")), 1 << 12 | action << 10 | row]
+        words = [*struct.unpack("<4I", key.ljust(16, b"\0")), generation << 13 | 1 << 12 | action << 10 | row]
         return [(POLICY_TABLE << 16 | bucket << 8 | way << 6 | word, data) for word, data in enumerate(words)]
 
 
@@ -122,13 +122,14 @@ class Sa:
     destination: str = "198.51.100.1"
     last_used: int = 0
     auth: int = MAIN
+    generation: int = 0
 
     def writes(self):
         states = state_words(*hmac_states(self.auth_key, sha1=True))
         addresses = [int(ipaddress.ip_address(a)) for a in (self.source, self.destination)]
         words = {0: self.spi, 2: addresses[0], 3: addresses[1], 22: self.last_used}
         words |= {4 + i: word for i, word in enumerate(key_words(self.key))} | {12 + i: word for i, word in enumerate(states)}
-        words[1] = 1 | (len(self.key) == 32) << 1 | self.cipher << 4 | self.auth << 8
+        words[1] = 1 | (len(self.key) == 32) << 1 | self.cipher << 4 | self.auth << 8 | self.generation << 12
         return [(SAD_TABLE << 16 | self.row << 6 | word, data) for word, data in words.items()]
 
     @property

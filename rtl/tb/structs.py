@@ -38,10 +38,12 @@ OPEN_JOB = Struct(sa=OPEN_SA.bits, spi=32, iv=64, tos=8, shift=2, bytes=16)
 OPENED = Struct(sa=OPEN_SA.bits, tos=8)
 
 FRAME_HEAD = Struct(port=4, bytes=16)
-POLICY_HEAD = Struct(port=4, sad=3, row=10, bytes=16)
+POLICY_HEAD = Struct(port=4, sad=3, generation=7, row=10, bytes=16)
 SA = Struct(encap=3, cipher=3, auth=3, wide=1)
 SAD_HEAD = Struct(port=4, bytes=16, sa=SA.bits)
 ENCAP_HEAD = Struct(port=4, cipher=3, auth=3, wide=1)
 CIPHER_HEAD = Struct(port=4, auth=3)
 AUTH_HEAD = Struct(port=4, lead=1)
-SECTION_POLICY = Struct(valid=1, action=2, row=10, destination_port=16, source_port=16, protocol=8, destination=32, source=32)
+SECTION_POLICY = Struct(
+    valid=1, action=2, generation=7, row=10, destination_port=16, source_port=16, protocol=8, destination=32, source=32,
+)  # fmt: skip

@@ -1,7 +1,8 @@
 // Drives esp_sections at the speed of compiled code, as the script on the standard input says:
-//   c ADDRESS DATA        writes the configuration (hexadecimal)
+//   c ADDRESS DATA        writes the configuration (hexadecimal); what was queued goes on meanwhile
 //   b PORT DATA KEEP LAST queues a beat for a port
-//   x CYCLES              runs that long, then resets; what was queued is forgotten
+//   r CYCLES              runs that long
+//   x CYCLES              the same, then resets; what was queued is forgotten
 //   g PACKETS CYCLES      runs until so many packets have left or been dropped, at most so long, and a little on
 // Arguments: share of idle cycles and of back-pressure in percent, seed, time of a SAD clock cycle in percent of a cycle.
 // Prints: i PORT FIRST LAST (a packet that went in, cycles of its first and last beat), o PORT FIRST LAST BYTES
@@ -79,6 +80,7 @@ static std::vector<bool> offering(PORTS), inside(PORTS), starting(PORTS, true);
 static std::vector<std::string> rest(PORTS);
 static std::vector<Pauses> idle, pressure;
 static uint64_t left_count;
+static bool flowing;  // a beat went in since the reset
 
 // Half a cycle of the core is 5000 ps; the SAD's edges fall in between.
 static void advance(uint64_t until) {
@@ -124,6 +126,7 @@ static void step() {
   for (unsigned p = 0; p < PORTS; p++) {
     if (offering[p] && get(top->s_axis_tready_o, p, 1)) {
       if (starting[p]) first_in[p] = cycle;
+      flowing = true;
       starting[p] = queues[p].front().last;
       if (starting[p]) printf("i %u %llu %llu\n", p, (unsigned long long)first_in[p], (unsigned long long)cycle);
       queues[p].pop_front();
@@ -165,6 +168,7 @@ static void reset() {
   for (int i = 0; i < 8; i++) edge();
   top->rst_ni = top->rst_sad_ni = 1;
   left_count = 0;
+  flowing = false;
 }
 
 int main(int argc, char **argv) {
@@ -191,7 +195,7 @@ int main(int argc, char **argv) {
       for (int i = 0; i < 100000; i++) {
         top->eval();
         bool taken = top->cfg_ready_o;
-        edge();
+        step();
         if (taken) break;
       }
       top->cfg_valid_i = 0;
@@ -203,11 +207,14 @@ int main(int argc, char **argv) {
         beat.data[i / 4] |= byte << 8 * (i & 3);
       }
       queues[a].push_back(beat);
+    } else if (sscanf(line, "r %llu", &n) == 1) {
+      while (n--) step();
     } else if (sscanf(line, "x %llu", &n) == 1) {
       while (n--) step();
       reset();
     } else if (sscanf(line, "g %llu %llu", &n, &most) == 2) {
-      for (int i = 0; i < 60; i++) edge();
+      // The SAD has its clock's time to take what was written before the first packet comes.
+      if (!flowing) for (int i = 0; i < 60; i++) edge();
       uint64_t end = cycle + most;
       while (left_count + dropped() < n && cycle < end) step();
       if (left_count + dropped() < n) printf("stuck\n");

@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 import sections_model as sections
-from sections_model import BYPASS, DES, DISCARD, MAIN, PASS, PRIORITY, PROTECT, Sa, packet
+from sections_model import BYPASS, DES, DISCARD, MAIN, PASS, PRIORITY, PROTECT, SAD_TABLE, Sa, packet
 
 PORTS = 2
 SHAPE = {
@@ -197,6 +197,31 @@ def after_last_reset(printed, traffic):
     """Lines of the last round: those from its first packet that went in."""
     starts = [n for n, line in enumerate(printed) if line[0] == "i"]
     return printed[starts[-traffic.offered] :]
+
+
+def test_an_sa_goes_with_packets_under_way(simulation):
+    """Software that gives a row to another SA before it takes the policy out: that one protects nothing of the former's."""
+    key = random.Random(8).randbytes
+    before = Sa(3, 0x1001, key(16), key(20), generation=5)
+    after = Sa(3, 0x2001, key(16), key(20), generation=6, destination="203.0.113.5")
+    old, new = ([packet(400, source=f"10.1.0.{n}", body=key(400)) for _ in range(40)] for n in (1, 2))
+    policy = sections.Policy()
+    script = sections.config([*before.writes(), *policy.entry(sections.selectors(old[0]), PROTECT, 3, 5)])
+    script += [line for frame in old for line in sections.beats(0, frame)] + ["r 500"]
+    script += sections.config([(SAD_TABLE << 16 | 3 << 6 | 1, 0), *after.writes(), *policy.entry(sections.selectors(new[0]), PROTECT, 3, 6)])
+    script += [line for frame in new for line in sections.beats(0, frame)] + [f"g {len(old) + len(new)} 30000"]
+    printed = simulation.run(script)
+    assert not [line for line in printed if line[0] not in "iod"]
+    expected = {before.spi: (before, old), after.spi: (after, new)}
+    for line in (line for line in printed if line[0] == "o"):
+        frame = bytes.fromhex(line[4])
+        sa, frames = expected[int.from_bytes(frame[20:24], "big")]
+        sequence, inner = sa.open(frame)
+        sa.last_used += 1
+        assert sequence == sa.last_used and inner == sections.forwarded(frames.pop(0))
+    counted = list(map(int, [line for line in printed if line[0] == "d"][-1][1:]))
+    assert 0 < before.last_used < 40 and after.last_used == 40
+    assert counted == [0, 0, len(old), 0]
 
 
 def test_scapy_opens_them(simulation):

@@ -8,17 +8,17 @@ import sections_model as model
 from cocotb.triggers import ReadOnly, RisingEdge
 
 
-async def write(dut, key, way, valid, action, row):
+async def write(dut, key, way, valid, action, row, generation=0):
     dut.write_i.value = 1
     dut.write_bucket_i.value = model.pearson(key)
     dut.write_way_i.value = way
-    dut.write_entry_i.value = valid << 116 | action << 114 | row << 104 | int.from_bytes(key, "little")
+    dut.write_entry_i.value = valid << 123 | action << 121 | generation << 114 | row << 104 | int.from_bytes(key, "little")
     await RisingEdge(dut.clk_i)
     dut.write_i.value = 0
 
 
 async def look_up(dut, key):
-    """(valid, action, row); counts the cycles too."""
+    """(valid, action, row, generation); counts the cycles too."""
     dut.selector_i.value = int.from_bytes(key, "little")
     dut.start_i.value = 1
     await ReadOnly()
@@ -34,7 +34,7 @@ async def look_up(dut, key):
             found = int(dut.policy_o.value)
             await RisingEdge(dut.clk_i)
             assert cycle == 20
-            return found >> 116, found >> 114 & 3, found >> 104 & 1023
+            return found >> 123, found >> 121 & 3, found >> 104 & 1023, found >> 114 & 127
         await RisingEdge(dut.clk_i)
     raise AssertionError("no answer")
 
@@ -55,7 +55,7 @@ async def finds_just_what_was_entered(dut):
         way = used.get(model.pearson(key), 0)
         if way < 4:
             used[model.pearson(key)] = way + 1
-            entries[key] = (1, source.randrange(3), source.randrange(1024))
+            entries[key] = (1, source.randrange(3), source.randrange(1024), source.randrange(128))
             await write(dut, key, way, *entries[key])
     assert max(used.values()) == 4
     for key, entry in source.sample(list(entries.items()), 60):

@@ -1,4 +1,5 @@
-"""sad_access: every unit is told its row, with sequence numbers in the order of the grants; units take turns; two clocks."""
+"""sad_access: every unit is told its row, with sequence numbers in the order of the grants, if it has the SA that it means;
+units take turns; two clocks."""
 
 import random
 from collections import deque
@@ -66,9 +67,12 @@ async def ask(dut, sas, count, idle, seed):
     for _ in range(60 * count + 400):
         for unit in range(UNITS):
             if wanted[unit] is None and not waiting[unit] and not next(pauses[unit]):
-                wanted[unit] = source.choice([*known, source.randrange(ROWS)])
+                row = source.choice([*known, source.randrange(ROWS)])
+                right = known[row].generation if row in known else 0
+                wanted[unit] = row, right ^ source.choice((0, 0, 0, 1 << source.randrange(7)))
         dut.request_i.value = sum((wanted[unit] is not None) << unit for unit in range(UNITS))
-        dut.row_i.value = sum((wanted[unit] or 0) << 10 * unit for unit in range(UNITS))
+        dut.row_i.value = sum((wanted[unit] or (0, 0))[0] << 10 * unit for unit in range(UNITS))
+        dut.generation_i.value = sum((wanted[unit] or (0, 0))[1] << 7 * unit for unit in range(UNITS))
         await ReadOnly()
         grant, told = int(dut.grant_o.value), int(dut.answer_o.value)
         assert grant.bit_count() <= 1 and told.bit_count() <= 1
@@ -87,8 +91,10 @@ async def ask(dut, sas, count, idle, seed):
         for unit in range(UNITS):
             if grant >> unit & 1:
                 assert wanted[unit] is not None
-                expected[unit].append(answer(known.get(wanted[unit])))
-                granted.append((unit, sum(row is not None for row in wanted)))
+                row, generation = wanted[unit]
+                ours = row in known and known[row].generation == generation
+                expected[unit].append(answer(known[row]) if ours else None)
+                granted.append(unit)
                 wanted[unit], waiting[unit] = None, True
         await RisingEdge(dut.clk_i)
         if answered >= count:
@@ -96,14 +102,14 @@ async def ask(dut, sas, count, idle, seed):
     assert answered >= count
     dut.request_i.value = 0
     await ClockCycles(dut.clk_i, 60)  # what was granted late is answered to nobody
-    return [unit for unit, _ in granted]
+    return granted
 
 
 def sas_of(source):
     key = source.randbytes
     return [
-        Sa(3, 0x1001, key(16), key(20), MAIN), Sa(7, 0x1002, key(32), key(20), PRIORITY, "192.0.2.9", "203.0.113.77"),
-        Sa(8, 0x1003, key(8), key(20), DES, last_used=0xFFFFFFF0), Sa(15, 0xFFFFFFFF, b"", key(20), PASS, last_used=77),
+        Sa(3, 0x1001, key(16), key(20), MAIN, generation=127), Sa(7, 0x1002, key(32), key(20), PRIORITY, "192.0.2.9", "203.0.113.77"),
+        Sa(8, 0x1003, key(8), key(20), DES, last_used=0xFFFFFFF0, generation=64), Sa(15, 0xFFFFFFFF, b"", key(20), PASS, last_used=77),
     ]  # fmt: skip
 
 

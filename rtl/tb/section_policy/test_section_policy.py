@@ -17,23 +17,23 @@ class Table:
     def __init__(self):
         self.places, self.entries = {}, {}
 
-    async def enter(self, dut, key, action, row):
+    async def enter(self, dut, key, action, row, generation):
         bucket = model.pearson(key)
         way = self.places[bucket] = self.places.get(bucket, -1) + 1
         assert way < 4
-        self.entries[key] = action, row
+        self.entries[key] = action, (row, generation)
         little = [int.from_bytes(key[at:end], "little") for at, end in ((0, 4), (4, 8), (8, 9), (9, 11), (11, 13))]
         fields = dict(zip(("source", "destination", "protocol", "source_port", "destination_port"), little))
         dut.write_bucket_i.value, dut.write_way_i.value = bucket, way
-        dut.write_entry_i.value = SECTION_POLICY.pack(valid=1, action=action, row=row, **fields)
+        dut.write_entry_i.value = SECTION_POLICY.pack(valid=1, action=action, generation=generation, row=row, **fields)
         dut.write_i.value = 1
         await RisingEdge(dut.clk_i)
         dut.write_i.value = 0
 
     def wants(self, frame):
-        """Type of unit and row; a malformed frame wants nobody."""
-        action, row = self.entries.get(model.selectors(frame), (model.DISCARD, 0))
-        return {model.PROTECT: model.MAIN, model.BYPASS: model.PASS}.get(action, NOBODY), row
+        """Type of unit, and the row with its generation; a malformed frame wants nobody."""
+        action, sa = self.entries.get(model.selectors(frame), (model.DISCARD, None))
+        return {model.PROTECT: model.MAIN, model.BYPASS: model.PASS}.get(action, NOBODY), sa
 
 
 def frame_of(flow, length, source, **other):
@@ -51,20 +51,20 @@ def make(source, table, length=None):
             frame = bytearray(frame_of(flow, length, source, ttl=1))
         frame[at] = value
     frame = bytes(frame)
-    unit, row = (NOBODY, None) if bad else table.wants(frame)
-    return frame, FRAME_HEAD.pack(port=port, bytes=length), (frame, (port, unit, row, length))
+    unit, sa = (NOBODY, None) if bad else table.wants(frame)
+    return frame, FRAME_HEAD.pack(port=port, bytes=length), (frame, (port, unit, sa, length))
 
 
 async def check(dut, packets, idle=0.0, back_pressure=0.0):
-    """The row of a frame that goes nowhere means nothing."""
+    """The SA of a frame that goes nowhere means nothing."""
     source, sink = section_unit.connect(dut, idle, back_pressure)
     for frame, user, _ in packets:
         source.queue.extend((beat, user) for beat in section_unit.beats(frame))
     await section_unit.until(dut.clk_i, lambda: len(sink.frames) == len(packets), 20000)
-    for (got, user), (_, _, (frame, (port, unit, row, length))) in zip(sink.frames, packets):
+    for (got, user), (_, _, (frame, (port, unit, sa, length))) in zip(sink.frames, packets):
         head = POLICY_HEAD.unpack(user)
         assert got == frame and (head.port, head.sad, head.bytes) == (port, unit, length), (frame.hex(), head, unit)
-        assert unit == NOBODY or head.row == row
+        assert unit == NOBODY or (head.row, head.generation) == sa
     source.stop()
     sink.stop()
 
@@ -78,7 +78,7 @@ async def filled(dut, source):
         for key in {model.selectors(frame_of(flow, 40, source)), model.selectors(frame_of(flow, 40, source, flags=7))}:
             if flow % 4 == 2:
                 key = key[:9] + bytes(4)
-            await table.enter(dut, key, source.randrange(3), source.getrandbits(10))
+            await table.enter(dut, key, source.randrange(3), source.getrandbits(10), source.getrandbits(7))
     return table
 
 

@@ -12,18 +12,18 @@ from structs import POLICY_HEAD, SA, SAD_HEAD
 BEATS = 6
 
 
-def sa(row):
-    """What the SAD has in a row: the header's fields, and the words for the beats in front."""
-    source = random.Random(row)
+def sa(row, generation):
+    """What the SAD answers: the header's fields, and the words for the beats in front."""
+    source = random.Random(row << 7 | generation)
     fields = {"encap": source.getrandbits(3), "cipher": source.getrandbits(3), "auth": source.getrandbits(3), "wide": source.getrandbits(1)}
     return SA.pack(**fields), front([source.getrandbits(32) for _ in range(4 * BEATS)])
 
 
 def make(source, length=None):
     length = length or source.choice((20, 24, source.randrange(20, 90), source.randrange(20, 400)))
-    row, port = source.getrandbits(10), source.getrandbits(4)
-    inner, (fields, words) = packet(length, body=source.randbytes(length)), sa(row)
-    user = POLICY_HEAD.pack(port=port, sad=source.getrandbits(3), row=row, bytes=length)
+    row, generation, port = source.getrandbits(10), source.getrandbits(7), source.getrandbits(4)
+    inner, (fields, words) = packet(length, body=source.randbytes(length)), sa(row, generation)
+    user = POLICY_HEAD.pack(port=port, sad=source.getrandbits(3), generation=generation, row=row, bytes=length)
     return inner, user, (words + inner, SAD_HEAD.pack(port=port, bytes=length, sa=fields))
 
 
@@ -34,13 +34,13 @@ async def sad(dut, source):
         await RisingEdge(dut.clk_i)
         if dut.rst_ni.value != 1 or dut.request_o.value != 1 or source.random() < 0.3:
             continue
-        row = int(dut.row_o.value)
+        asked = int(dut.row_o.value), int(dut.generation_o.value)
         dut.grant_i.value = 1
         await RisingEdge(dut.clk_i)
         # It was seen before the edge and is held until the grant.
-        assert dut.rst_ni.value != 1 or (dut.request_o.value == 1 and int(dut.row_o.value) == row)
+        assert dut.rst_ni.value != 1 or (dut.request_o.value == 1 and (int(dut.row_o.value), int(dut.generation_o.value)) == asked)
         dut.grant_i.value = 0
-        fields, words = sa(row)
+        fields, words = sa(*asked)
         for _ in range(source.choice((0, 1, 5, 30))):
             await RisingEdge(dut.clk_i)
         for at in range(0, len(words), 16):

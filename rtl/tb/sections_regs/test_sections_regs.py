@@ -30,7 +30,7 @@ async def begin(dut, pause=0.0, master=True):
 async def registers(dut):
     host = await begin(dut, 0.2)
     assert await host.value(ADDRESS["id"]) == int.from_bytes(b"SEC1", "little")
-    assert await host.value(ADDRESS["version"]) == 1 << 16
+    assert await host.value(ADDRESS["version"]) == 1 << 16 | 1
     assert await host.value(ADDRESS["capabilities"]) == 64 << 16 | 1 << 8 | 3
     assert await host.value(ADDRESS["units"]) == 0x09060504
     assert await host.value(ADDRESS["cipher_units"]) == 0x08020107
