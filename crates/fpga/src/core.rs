@@ -1,6 +1,7 @@
 //! The driver of the core.
 
 use esplanade_crypto::device_key::{DeviceKey, Suite};
+use esplanade_ipsec::DropReason;
 
 use crate::device::{BusError, Device};
 use crate::policy::{Action, Entry};
@@ -83,8 +84,10 @@ pub enum CoreError {
     NoRow(u32),
     #[error("the core was built without what {0:?} wants")]
     NoUnits(Suite),
-    #[error("the core gave a packet as sealed that its SA has not sealed")]
+    #[error("the core gave a packet as sealed that is no ESP packet")]
     NotSealed,
+    #[error("the core takes no packets any more")]
+    Stalled,
 }
 
 type Result<T> = std::result::Result<T, CoreError>;
@@ -101,39 +104,46 @@ pub struct Counters {
 /// The longest frame that goes into a lane; `MaxBytes` of `rtl/esp_core.sv`.
 pub const FRAME_MAX: usize = 2048;
 
-/// The reasons in the order of their counters; where the software path has the same, by its name.
-const REASONS: [&str; DROPS - 1] = [
-    "malformed",
-    "too-long",
-    "no-policy",
-    "policy-discard",
-    "fragment-refused",
-    "no-sa",
-    "sequence-exhausted",
-    "lifetime-expired",
-    "too-big",
-    "ttl",
-    "malformed-esp",
-    "replayed",
-    "authentication-failed",
-    "bad-padding",
-    "selector-mismatch",
-    "outer-mismatch",
-    "bad-next-header",
-    "dummy",
-    "malformed-inner",
-    "ecn-not-capable",
-    "not-protected",
-];
+/// Why a lane drops packets, in the order of its counters; where the software path has the same reason, by its name.
+pub fn reasons(lane: Lane) -> [&'static str; DROPS - 1] {
+    let (malformed, no_sa) = match lane {
+        Lane::Outbound => (DropReason::MalformedInner.name(), DropReason::NoSa),
+        Lane::Inbound => ("malformed-outer", DropReason::UnknownSpi),
+    };
+    [
+        malformed,
+        DropReason::TooLong.name(),
+        DropReason::NoPolicy.name(),
+        DropReason::PolicyDiscard.name(),
+        DropReason::FragmentRefused.name(),
+        no_sa.name(),
+        DropReason::SequenceExhausted.name(),
+        DropReason::LifetimeExpired.name(),
+        DropReason::TooBig.name(),
+        "ttl",
+        DropReason::MalformedEsp.name(),
+        DropReason::Replayed.name(),
+        DropReason::AuthenticationFailed.name(),
+        DropReason::BadPadding.name(),
+        DropReason::SelectorMismatch.name(),
+        "outer-mismatch",
+        DropReason::BadNextHeader.name(),
+        DropReason::Dummy.name(),
+        DropReason::MalformedInner.name(),
+        DropReason::EcnNotCapable.name(),
+        DropReason::NotProtected.name(),
+    ]
+}
 
 impl Counters {
     /// What was dropped, by the reasons' names.
-    pub fn reasons(&self) -> impl Iterator<Item = (&'static str, u32)> {
+    pub fn reasons(&self, lane: Lane) -> impl Iterator<Item = (&'static str, u32)> {
         let counts = self.drops.iter().skip(1).copied();
-        REASONS.into_iter().zip(counts)
+        reasons(lane).into_iter().zip(counts)
     }
 }
 
+/// Counters of drops, with the one of no reason.
 const DROPS: usize = (lane_counters::DROP_NOT_PROTECTED / 4) as usize + 1;
 
 /// What an SA has done.
@@ -190,7 +200,7 @@ pub struct Core<D> {
     policies: [Vec<(Entry, u32)>; 2],
     /// Of the SA that each row got last; 0 if none.
     generations: [Vec<u32>; 2],
-    cut: u64,
+    cut: [u64; 2],
 }
 
 impl<D: Device> Core<D> {
@@ -207,8 +217,8 @@ impl<D: Device> Core<D> {
             (capabilities & regs::CAPABILITIES_POLICIES_MASK) >> regs::CAPABILITIES_POLICIES_SHIFT;
         let sas = (capabilities & regs::CAPABILITIES_SAS_MASK) >> regs::CAPABILITIES_SAS_SHIFT;
         // Rows are found by low bits of a SPI.
-        if policies > regs::OUT_POLICIES_ROWS || sas > regs::OUT_SAS_ROWS || !sas.is_power_of_two()
-        {
+        let no_policies = policies == 0 || policies > regs::OUT_POLICIES_ROWS;
+        if no_policies || sas > regs::OUT_SAS_ROWS || !sas.is_power_of_two() {
             return Err(CoreError::Capabilities { policies, sas });
         }
         let units = device.read(regs::UNITS)?;
@@ -225,7 +235,7 @@ impl<D: Device> Core<D> {
             enabled: 0,
             policies: [Vec::new(), Vec::new()],
             generations: [vec![0; sas as usize], vec![0; sas as usize]],
-            cut: 0,
+            cut: [0; 2],
         };
         for [to, from] in [&mut core.outbound, &mut core.inbound] {
             to.start(&mut core.device)?;
@@ -265,9 +275,9 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Packets that were longer than a buffer, and dropped.
-    pub fn cut(&self) -> u64 {
-        self.cut
+    /// Packets from a lane that were longer than a buffer, and dropped.
+    pub fn cut(&self, lane: Lane) -> u64 {
+        self.cut[lane as usize]
     }
 
     /// Takes frames, or leaves them waiting.
@@ -289,9 +299,10 @@ impl<D: Device> Core<D> {
         Ok(self.device.write(options, u32::from(to_host))?)
     }
 
-    /// Replaces a lane's policies; the first one that matches decides. The lane stands still meanwhile, so that no packet
-    /// meets one half of each. Those that name an SA's row mean the SA that is there now: its packets find none after another
-    /// one was installed, until the policies are set again.
+    /// Replaces a lane's policies; the first one that matches decides. The lane takes no frames meanwhile, but packets that
+    /// it has taken look their policy up later: each meets the former policies, the new ones, or for a moment, where the two
+    /// match differently, one that leaves it to software or, inbound, drops it. Those that name an SA's row mean the SA that
+    /// is there now: its packets find none after another one was installed, until the policies are set again.
     pub fn set_policies(&mut self, lane: Lane, entries: &[Entry]) -> Result<()> {
         if entries.len() > self.policies_max {
             return Err(CoreError::Policies {
@@ -309,16 +320,43 @@ impl<D: Device> Core<D> {
         let was_on = self.enabled & lane.places().enable != 0;
         self.enable(lane, false)?;
         let former = std::mem::take(&mut self.policies[lane as usize]);
-        for (row, entry) in entries.iter().enumerate() {
-            if former.get(row) != Some(entry) {
-                self.write_policy(lane, row, *entry)?;
-            }
-        }
-        for row in entries.len()..former.len() {
-            self.clear_policy(lane, row)?;
-        }
+        self.replace_policies(lane, &former, &entries)?;
         self.policies[lane as usize] = entries;
         self.enable(lane, was_on)
+    }
+
+    /// A row is written at once. Rows in front that match as before are changed one by one, since a packet that matches one
+    /// of them matches no other. Where the tables begin to differ an entry for all packets comes first, behind which the
+    /// others change, and which goes last.
+    fn replace_policies(
+        &mut self,
+        lane: Lane,
+        former: &[(Entry, u32)],
+        entries: &[(Entry, u32)],
+    ) -> Result<()> {
+        let pairs = former.iter().zip(entries);
+        let alike = pairs.take_while(|((a, _), (b, _))| a.is_like(b)).count();
+        for row in (0..alike).filter(|row| former[*row] != entries[*row]) {
+            self.write_policy(lane, row, entries[row])?;
+        }
+        let end = former.len().max(entries.len());
+        if alike + 1 < end {
+            let all = match lane {
+                Lane::Outbound => Action::ToHost,
+                Lane::Inbound => Action::Discard,
+            };
+            self.write_policy(lane, alike, (Entry::any(all), 0))?;
+        }
+        for row in (alike..end).rev() {
+            match entries.get(row) {
+                Some(entry) if row == alike || former.get(row) != Some(entry) => {
+                    self.write_policy(lane, row, *entry)?;
+                }
+                Some(_) => {}
+                None => self.clear_policy(lane, row)?,
+            }
+        }
+        Ok(())
     }
 
     /// What the last [`Self::set_policies`] of the lane has put in.
@@ -505,6 +543,25 @@ impl<D: Device> Core<D> {
         Ok(status & lost != 0)
     }
 
+    /// How many frames the device has taken of those that it was given; none if it has taken all of them.
+    pub fn progress(&mut self) -> Result<Option<u32>> {
+        let mut taken = None;
+        let Self {
+            device,
+            outbound: [out, _],
+            inbound: [inbound, _],
+            ..
+        } = self;
+        for ring in [out, inbound] {
+            let of_ring = ring.progress(device)?;
+            taken = match (taken, of_ring) {
+                (Some(a), Some(b)) => Some(u32::wrapping_add(a, b)),
+                (a, b) => a.or(b),
+            };
+        }
+        Ok(taken)
+    }
+
     /// Gives a lane a packet. False if it cannot take it now.
     pub fn send(&mut self, lane: Lane, packet: &[u8]) -> Result<bool> {
         let [to, _] = match lane {
@@ -524,7 +581,7 @@ impl<D: Device> Core<D> {
             if !arrived.cut {
                 return Ok(Some(Facts::of_user(arrived.user)));
             }
-            self.cut += 1;
+            self.cut[lane as usize] += 1;
         }
         Ok(None)
     }

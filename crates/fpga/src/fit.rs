@@ -1,9 +1,10 @@
 //! Whether an SA of the software path fits the core, and what it is there.
 
 use esplanade_crypto::device_key::DeviceKey;
+use esplanade_ipsec::pmtu::V6_MIN;
 use esplanade_ipsec::sa::{DscpSet, Mode, OutboundSa, SaCommon, TfcPadding};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector};
-use esplanade_ipsec::tunnel::{DscpPolicy, FlowLabelPolicy, OUTER_TTL};
+use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy, OUTER_TTL};
 
 use crate::inline::Refused;
 use crate::sa::{self, Udp};
@@ -68,7 +69,7 @@ pub(crate) fn row_of(
         df: tunnel.df,
         ecn: tunnel.ecn,
         dscp,
-        path_mtu,
+        path_mtu: limit(sa, path_mtu),
         ttl: tunnel.ttl.map_or(OUTER_TTL, Into::into),
         copy_flow_label: tunnel.flow_label == FlowLabelPolicy::Copy,
         iv_base,
@@ -79,6 +80,18 @@ pub(crate) fn row_of(
         },
         ..sa::OutboundSa::new(common.spi, esn, path.local.ip(), path.remote.ip())
     })
+}
+
+/// How long the core's outer packets may be. There is no limit where all may be fragmented, and none below what an IPv6
+/// sender may send on every path (RFC 8200 §5): what is too long then is fragmented on its way out.
+fn limit(sa: &OutboundSa, path_mtu: Option<u16>) -> Option<u16> {
+    let path_mtu = path_mtu.filter(|_| sa.common.tunnel.df != DfPolicy::Clear)?;
+    let mut selectors = sa.common.selectors.as_slice().iter();
+    let least = match selectors.any(|selector| selector.local.first().is_ipv6()) {
+        true => sa.outer_len(V6_MIN.into()),
+        false => 0,
+    };
+    Some(path_mtu.max(least.try_into().unwrap_or(u16::MAX)))
 }
 
 /// Whether some packet is for both.

@@ -13,18 +13,20 @@ use std::sync::{Arc, Weak};
 
 use esplanade_crypto::device_key::{DeviceKey, Suite};
 use esplanade_crypto::random;
+use esplanade_ipsec::DropReason;
 use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaCommon, SaDirection};
-use esplanade_ipsec::spd::{self, PolicyId, Spd};
+use esplanade_ipsec::spd::{PolicyId, Spd};
 use esplanade_ipsec::tunnel::{self, OuterFacts, OuterMeta};
 use esplanade_ipsec::wire::esp;
 
 use crate::core::{Core, CoreError, Counters, Facts, Lane};
-use crate::device::Device;
+use crate::device::{BusError, Device};
 use crate::fit::{device_key, overlap, row_of};
-use crate::policy::{self, Action, Entry};
 use crate::sa;
+
+mod tables;
 
 /// What the SA wants that the core cannot do, or why there is no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +35,10 @@ pub enum Refused {
     Unsupported(&'static str),
     #[error("the FPGA core has no room for another SA")]
     Full,
+    #[error(
+        "its selectors and those of the policies in front take more than the FPGA core's {0} policy entries"
+    )]
+    Policies(usize),
     #[error("there is no randomness for IVs")]
     NoRandomness,
     #[error("sequence numbers of the SA were used before")]
@@ -57,6 +63,8 @@ struct Opening {
     sa: Weak<InboundSa>,
     spi: u32,
     group: u16,
+    /// There is no room for it any more.
+    ended: bool,
 }
 
 /// A packet that the core has protected; the ESP packet behind its outer headers.
@@ -79,8 +87,14 @@ pub enum Sent {
     Expired,
 }
 
-/// Whose packet came out of the inbound lane, and an event of that SA.
-pub type Opened = (Arc<InboundSa>, Option<Event>);
+/// What came out of the inbound lane.
+#[derive(Debug)]
+pub enum Opened {
+    /// A packet of this SA, and an event of that.
+    Packet(Arc<InboundSa>, Option<Event>),
+    /// Its SA ended meanwhile, or its lifetime.
+    Dropped(DropReason),
+}
 
 /// A core, with what is in it.
 #[derive(Debug)]
@@ -115,19 +129,22 @@ impl<D: Device> InLine<D> {
 
     /// Rows that hold an SA: sealing, opening.
     pub fn installed(&self) -> (usize, usize) {
-        (self.sealing.len(), self.opening.len())
+        let opening = self.opening.values().filter(|opening| !opening.ended);
+        (self.sealing.len(), opening.count())
     }
 
-    /// Puts both halves of a child SA into the core, or neither. Packets go through it from the next [`InLine::follow`] on.
+    /// Puts both halves of a child SA into the core, or neither. Packets go through it from the next [`InLine::follow`] on. The
+    /// SPD tells whether there is room, and may not have its policy yet.
     pub fn install(
         &mut self,
         outbound: &Arc<OutboundSa>,
         key_out: &[u8],
         inbound: &Arc<InboundSa>,
         key_in: &[u8],
+        spd: &Spd,
     ) -> Result<(), Refused> {
-        self.install_inbound(inbound, key_in)?;
-        let installed = self.install_outbound(outbound, key_out);
+        self.install_inbound(inbound, key_in, spd)?;
+        let installed = self.install_outbound(outbound, key_out, spd);
         if installed.is_err() {
             let row = self.core.inbound_row(inbound.common.spi);
             self.opening.remove(&row);
@@ -141,8 +158,10 @@ impl<D: Device> InLine<D> {
         &mut self,
         sa: &Arc<OutboundSa>,
         key_material: &[u8],
+        spd: &Spd,
     ) -> Result<(), Refused> {
         let key = self.key(&sa.common, key_material)?;
+        self.follow_sas()?;
         let mut base = [0; 8];
         random::fill(&mut base).map_err(|_| Refused::NoRandomness)?;
         let row = row_of(sa, u64::from_ne_bytes(base), None)?;
@@ -150,7 +169,7 @@ impl<D: Device> InLine<D> {
         let mut from_next = (0..rows).map(|at| (self.next_row + at) % rows);
         let free = from_next.find(|row| !self.sealing.contains_key(row));
         let place = free.ok_or(Refused::Full)?;
-        self.room_for(Lane::Outbound, &sa.common)?;
+        self.room_for(spd, Lane::Outbound, &sa.common)?;
         // From here on the software cannot seal with it.
         if !sa.sequence.give_away() {
             return Err(Refused::Used);
@@ -172,14 +191,16 @@ impl<D: Device> InLine<D> {
         &mut self,
         sa: &Arc<InboundSa>,
         key_material: &[u8],
+        spd: &Spd,
     ) -> Result<(), Refused> {
         let common = &sa.common;
         let key = self.key(common, key_material)?;
+        self.follow_sas()?;
         let place = self.core.inbound_row(common.spi);
         if self.opening.contains_key(&place) {
             return Err(Refused::Full);
         }
-        self.room_for(Lane::Inbound, common)?;
+        self.room_for(spd, Lane::Inbound, common)?;
         if self.overlaps_another(common) {
             return Err(Refused::Unsupported(
                 "selectors that overlap those of another policy",
@@ -196,23 +217,10 @@ impl<D: Device> InLine<D> {
             sa: Arc::downgrade(sa),
             spi: common.spi,
             group,
+            ended: false,
         };
         self.opening.insert(place, opening);
         Ok(())
-    }
-
-    /// Whether the policies would still fit, were the SA's selectors among them.
-    fn room_for(&self, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
-        let selectors = common.selectors.as_slice().iter();
-        let new = selectors
-            .flat_map(|s| policy::protecting(lane, s, 0))
-            .filter(|entry| !self.core.policies(lane).any(|other| other.is_like(entry)));
-        let wanted = self.core.policies(lane).count() + new.count();
-        let room = self.core.policies_max();
-        match wanted <= room {
-            true => Ok(()),
-            false => Err(CoreError::Policies { wanted, room }.into()),
-        }
     }
 
     /// The first entry that matches decides whose SAs may carry an inner packet.
@@ -261,135 +269,6 @@ impl<D: Device> InLine<D> {
         }
     }
 
-    /// Brings the core's tables to what the software's say now. With an error every packet is discarded.
-    pub fn follow(&mut self, spd: &Spd) -> Result<(), CoreError> {
-        let result = self.follow_sas().and_then(|()| {
-            let outbound = self.outbound_entries(spd);
-            let inbound = self.inbound_entries(spd);
-            self.core.set_policies(Lane::Outbound, &outbound)?;
-            self.core.set_policies(Lane::Inbound, &inbound)
-        });
-        if result.is_err() {
-            for lane in [Lane::Outbound, Lane::Inbound] {
-                self.core.set_policies(lane, &[])?;
-            }
-        }
-        result
-    }
-
-    /// Takes out SAs that are gone, and follows peers that have moved.
-    fn follow_sas(&mut self) -> Result<(), CoreError> {
-        let gone = |strong: usize| strong == 0;
-        let old = self
-            .sealing
-            .iter()
-            .filter(|(_, s)| gone(s.sa.strong_count()));
-        let old: Vec<u32> = old.map(|(row, _)| *row).collect();
-        for row in old {
-            self.core.remove(Lane::Outbound, row)?;
-            self.sealing.remove(&row);
-        }
-        let old = self
-            .opening
-            .iter()
-            .filter(|(_, o)| gone(o.sa.strong_count()));
-        let old: Vec<u32> = old.map(|(row, _)| *row).collect();
-        for row in old {
-            self.core.remove(Lane::Inbound, row)?;
-            self.opening.remove(&row);
-        }
-        let used: Vec<u16> = self.opening.values().map(|opening| opening.group).collect();
-        self.groups.retain(|_, group| used.contains(group));
-        for (place, sealing) in &mut self.sealing {
-            let Some(sa) = sealing.sa.upgrade() else {
-                continue;
-            };
-            if let Ok(row) = row_of(&sa, sealing.row.iv_base, sealing.path_mtu)
-                && row != sealing.row
-            {
-                self.core.change_outbound(*place, &row, sealing.suite)?;
-                sealing.row = row;
-            }
-        }
-        Ok(())
-    }
-
-    /// Of the common interface. What is for no SA in the core goes to software: its policies may protect, ask for an SA,
-    /// let out or drop.
-    fn outbound_entries(&self, spd: &Spd) -> Vec<Entry> {
-        let mut found = Vec::new();
-        let mut needed = 0;
-        for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
-            let row = match &entry.action {
-                spd::Action::Protect(policy) => {
-                    policy.outbound_sa().and_then(|sa| self.row_of(&sa))
-                }
-                spd::Action::Discard | spd::Action::Bypass => None,
-            };
-            let action = row.map_or(Action::ToHost, Action::Protect);
-            let selectors = entry.selectors.as_slice().iter();
-            found.extend(selectors.flat_map(|selector| policy::entries(selector, action)));
-            if row.is_some() {
-                needed = found.len();
-            }
-        }
-        // What is behind the last SA says no more than this.
-        found.truncate(needed);
-        found.push(Entry::any(Action::ToHost));
-        found
-    }
-
-    fn row_of(&self, sa: &Arc<OutboundSa>) -> Option<u16> {
-        let is_it = |sealing: &Sealing| std::ptr::eq(sealing.sa.as_ptr(), Arc::as_ptr(sa));
-        let found = self.sealing.iter().find(|(_, sealing)| is_it(sealing));
-        found.and_then(|(row, _)| u16::try_from(*row).ok())
-    }
-
-    /// What each group's SAs were negotiated for, and what the policies in front of them discard (RFC 4301 §5.2).
-    fn inbound_entries(&self, spd: &Spd) -> Vec<Entry> {
-        let mut found: Vec<Entry> = Vec::new();
-        let mut needed = 0;
-        let add = |entries: Vec<Entry>, found: &mut Vec<Entry>| {
-            for entry in entries {
-                if !found.contains(&entry) {
-                    found.push(entry);
-                }
-            }
-        };
-        for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
-            match &entry.action {
-                spd::Action::Bypass => {}
-                spd::Action::Discard => {
-                    let discard = entry.selectors.as_slice().iter();
-                    let discard = discard.flat_map(|s| policy::entries(s, Action::Discard));
-                    add(discard.map(|e| e.tunnelled(true)).collect(), &mut found);
-                }
-                spd::Action::Protect(policy) => {
-                    add(self.carried(|id| id == policy.id), &mut found);
-                    needed = found.len();
-                }
-            }
-        }
-        found.truncate(needed);
-        // Packets in flight on SAs whose policy is gone.
-        add(self.carried(|_| true), &mut found);
-        found
-    }
-
-    /// What SAs of these policies may carry.
-    fn carried(&self, of: impl Fn(PolicyId) -> bool) -> Vec<Entry> {
-        let openings = self.opening.values();
-        let live = openings.filter_map(|opening| Some((opening.sa.upgrade()?, opening.group)));
-        let chosen = live.filter(|(sa, _)| of(sa.common.policy));
-        chosen
-            .flat_map(|(sa, group)| {
-                let selectors = sa.common.selectors.as_slice().iter();
-                let entries = selectors.flat_map(|s| policy::protecting(Lane::Inbound, s, group));
-                entries.collect::<Vec<_>>()
-            })
-            .collect()
-    }
-
     /// Gives the outbound lane a clear packet. False if it cannot take it now.
     pub fn send(&mut self, packet: &[u8]) -> Result<bool, CoreError> {
         self.core.send(Lane::Outbound, packet)
@@ -426,7 +305,9 @@ impl<D: Device> InLine<D> {
             return Ok(Some((Sent::Expired, None)));
         };
         let udp = sealing.is_some_and(|sealing| sealing.row.udp.is_some());
-        let sealed = sealed(frame, sa, udp).ok_or(CoreError::NotSealed)?;
+        let Some(sealed) = sealed(frame, sa, udp)? else {
+            return Ok(Some((Sent::Expired, None)));
+        };
         let len = frame.len().saturating_sub(sealed.header_len);
         let common = &sealed.sa.common;
         let admission = common.lifetime.admit(1, len as u64, now_ms);
@@ -438,26 +319,76 @@ impl<D: Device> InLine<D> {
         }))
     }
 
-    /// The next clear packet from the inbound lane, in `packet`; its SA, and an event of that.
+    /// The next clear packet from the inbound lane, in `packet`.
     pub fn opened(
         &mut self,
         packet: &mut Vec<u8>,
         now_ms: u64,
     ) -> Result<Option<Opened>, CoreError> {
-        while let Some(facts) = self.core.receive(Lane::Inbound, packet)? {
-            let opening = facts.sa.and_then(|row| self.opening.get(&u32::from(row)));
-            // What did not come through an SA that still counts is not delivered.
-            let Some(sa) = opening.and_then(|opening| opening.sa.upgrade()) else {
+        let Some(facts) = self.core.receive(Lane::Inbound, packet)? else {
+            return Ok(None);
+        };
+        let opening = facts.sa.and_then(|row| self.opening.get(&u32::from(row)));
+        let opening = opening.filter(|opening| !opening.ended && !facts.to_host);
+        // What did not come through an SA that still counts is not delivered.
+        let Some(sa) = opening.and_then(|opening| opening.sa.upgrade()) else {
+            return Ok(Some(Opened::Dropped(DropReason::UnknownSpi)));
+        };
+        if sa.common.lifetime.expired(now_ms) {
+            return Ok(Some(Opened::Dropped(DropReason::LifetimeExpired)));
+        }
+        let due = sa.common.lifetime.count(1, packet.len() as u64, now_ms);
+        let event = due.map(|due| lifetime(SaDirection::Inbound, &sa.common, due));
+        Ok(Some(Opened::Packet(sa, event)))
+    }
+
+    /// How many frames the device has taken of those that it was given; none if it has taken all of them.
+    pub fn progress(&mut self) -> Result<Option<u32>, CoreError> {
+        self.core.progress()
+    }
+
+    /// Packets from a lane that were longer than a buffer, and dropped.
+    pub fn cut(&self, lane: Lane) -> u64 {
+        self.core.cut(lane)
+    }
+
+    /// Turns the lanes off and takes the keys out, as far as the device does what it is told.
+    pub fn wipe(&mut self) {
+        let sealing = self.sealing.keys().map(|row| (Lane::Outbound, *row));
+        let opening = self.opening.keys().map(|row| (Lane::Inbound, *row));
+        let rows: Vec<_> = sealing.chain(opening).collect();
+        for lane in [Lane::Outbound, Lane::Inbound] {
+            let _ = self.core.enable(lane, false);
+        }
+        for (lane, row) in rows {
+            // A device that does not answer makes each of them wait.
+            if let Err(CoreError::Bus(BusError::Silent(_))) = self.core.remove(lane, row) {
+                return;
+            }
+        }
+    }
+
+    /// Where the core had no room for its events: those of SAs whose sequence numbers come to their end, from their rows.
+    pub fn missed(&mut self) -> Result<Vec<Event>, CoreError> {
+        let mut missed = Vec::new();
+        if !self.core.events_lost()? {
+            return Ok(missed);
+        }
+        for (row, sealing) in &self.sealing {
+            let used = self.core.snapshot(Lane::Outbound, *row)?.sequence;
+            let Some(sa) = sealing.sa.upgrade() else {
                 continue;
             };
-            if facts.to_host || sa.common.lifetime.expired(now_ms) {
-                continue;
+            let due = match used {
+                _ if !sealing.row.esn && used >= SEQUENCE_LAST => LifetimeEvent::Hard,
+                _ if used >= sealing.row.sequence_soft => LifetimeEvent::Soft,
+                _ => continue,
+            };
+            if let Some(due) = sa.common.lifetime.raise(due) {
+                missed.push(lifetime(SaDirection::Outbound, &sa.common, due));
             }
-            let due = sa.common.lifetime.count(1, packet.len() as u64, now_ms);
-            let event = due.map(|due| lifetime(SaDirection::Inbound, &sa.common, due));
-            return Ok(Some((sa, event)));
         }
-        Ok(None)
+        Ok(missed)
     }
 
     /// What is to be told where the core is lost: its SAs carry nothing any more.
@@ -506,6 +437,9 @@ impl<D: Device> InLine<D> {
     }
 }
 
+/// Of 32-bit sequence numbers.
+const SEQUENCE_LAST: u64 = u32::MAX as u64;
+
 fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> Event {
     Event::Lifetime {
         direction,
@@ -515,27 +449,32 @@ fn lifetime(direction: SaDirection, common: &SaCommon, event: LifetimeEvent) -> 
     }
 }
 
-/// None if it is not what the SA makes: it would be somebody's clear packet.
-fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Option<Sealed> {
-    let udp_len = if udp { 8 } else { 0 };
-    let (ip_len, tos, dont_fragment) = match *frame {
-        [first, tos, _, _, _, _, fragment, ..] if first >> 4 == 4 => {
-            (20, tos, fragment & 0x40 != 0)
+/// None if it is not of this SA but of one that the row had before. Whatever is no ESP would be somebody's clear packet.
+fn sealed(frame: &[u8], sa: Arc<OutboundSa>, udp: bool) -> Result<Option<Sealed>, CoreError> {
+    const UDP: u8 = 17;
+    let (ip_len, protocol, tos, dont_fragment) = match *frame {
+        [first, tos, _, _, _, _, fragment, _, _, protocol, ..] if first >> 4 == 4 => {
+            (20, protocol, tos, fragment & 0x40 != 0)
         }
-        [first, second, ..] if first >> 4 == 6 => (40, first << 4 | second >> 4, true),
-        _ => return None,
+        [first, second, _, _, _, _, protocol, ..] if first >> 4 == 6 => {
+            (40, protocol, first << 4 | second >> 4, true)
+        }
+        _ => return Err(CoreError::NotSealed),
     };
-    let header_len = ip_len + udp_len;
+    if protocol != UDP && protocol != esp::PROTOCOL {
+        return Err(CoreError::NotSealed);
+    }
+    let header_len = ip_len + if udp { 8 } else { 0 };
     let transform = sa.common.transform();
-    let spi: [u8; 4] = *frame.get(header_len..)?.first_chunk()?;
     let least = header_len + esp::HEADER_LEN + transform.iv_len() + transform.icv_len();
-    let is_it = spi == sa.common.spi.to_be_bytes() && frame.len() > least;
-    is_it.then_some(Sealed {
+    let spi = frame.get(header_len..).and_then(|rest| rest.first_chunk());
+    let is_it = spi == Some(&sa.common.spi.to_be_bytes()) && frame.len() > least;
+    Ok((is_it && (protocol == UDP) == udp).then_some(Sealed {
         sa,
         header_len,
         tos,
         dont_fragment,
-    })
+    }))
 }
 
 /// With the headers that a socket has taken off. The core looks at the port and the TOS, and not at where it is sent to.
@@ -566,17 +505,6 @@ fn framed(esp: &[u8], facts: &OuterFacts) -> Option<Vec<u8>> {
 /// Keys do not stay in a device that nobody drives.
 impl<D: Device> Drop for InLine<D> {
     fn drop(&mut self) {
-        let sealing = self.sealing.keys().map(|row| (Lane::Outbound, *row));
-        let opening = self.opening.keys().map(|row| (Lane::Inbound, *row));
-        let rows: Vec<_> = sealing.chain(opening).collect();
-        for lane in [Lane::Outbound, Lane::Inbound] {
-            let _ = self.core.enable(lane, false);
-        }
-        for (lane, row) in rows {
-            // A device that does not answer cannot be asked again.
-            if self.core.remove(lane, row).is_err() {
-                return;
-            }
-        }
+        self.wipe();
     }
 }

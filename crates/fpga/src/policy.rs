@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector};
 
-use crate::core::Lane;
 use crate::regs::policy_entry as word;
 
 const KEY_WORDS: usize = word::CARE_WORDS;
@@ -90,8 +89,9 @@ const PACKET: usize = word::PACKET as usize / 4;
 const REMOTE: usize = word::REMOTE as usize / 4;
 const LOCAL: usize = word::LOCAL as usize / 4;
 
-/// The entries that together match what the selector matches. Ranges become prefixes, so that there may be many.
-pub fn entries(selector: &Selector, action: Action) -> Vec<Entry> {
+/// The entries that together match what the selector matches; none if that takes more than `most`. Ranges become prefixes,
+/// and each of one dimension stands with each of the others, so that it may take millions.
+pub fn entries(selector: &Selector, action: Action, most: usize) -> Option<Vec<Entry>> {
     let mut base = Entry::any(action);
     let v6 = selector.local.first().is_ipv6();
     base.set(PACKET, word::PACKET_IPV6, v6);
@@ -110,44 +110,51 @@ pub fn entries(selector: &Selector, action: Action) -> Vec<Entry> {
             .any(|side| matches!(side, PortRange::Range(..)))
         {
             // Ports are seen or not: nothing matches both.
-            return Vec::new();
+            return Some(Vec::new());
         }
         base.set(PACKET, word::PACKET_PORTS_KNOWN, false);
     } else if sides != [PortRange::Any; 2] {
         base.set(PACKET, word::PACKET_PORTS_KNOWN, true);
     }
-    let mut entries = vec![base];
-    for (ports, shift) in [
-        (selector.local_ports, word::PORTS_LOCAL_SHIFT),
-        (selector.remote_ports, word::PORTS_REMOTE_SHIFT),
-    ] {
-        if let PortRange::Range(first, last) = ports {
-            let prefixes = prefixes(first.into(), last.into(), 16);
-            entries = crossed(&entries, &prefixes, |entry, prefix| {
-                let (mask, value) = (prefix.mask as u32, prefix.value as u32);
-                entry.compare(PORTS, mask << shift, value << shift);
-            });
-        }
+    let port_prefixes = |range| match range {
+        PortRange::Range(first, last) => prefixes(first.into(), last.into(), 16),
+        PortRange::Any | PortRange::Opaque => Vec::new(),
+    };
+    let ports = [
+        (port_prefixes(selector.local_ports), word::PORTS_LOCAL_SHIFT),
+        (
+            port_prefixes(selector.remote_ports),
+            word::PORTS_REMOTE_SHIFT,
+        ),
+    ];
+    let addresses = [
+        (address_prefixes(&selector.local), LOCAL),
+        (address_prefixes(&selector.remote), REMOTE),
+    ];
+    let counts = (ports.iter().map(|(found, _)| found.len().max(1)))
+        .chain(addresses.iter().map(|(found, _)| found.len()));
+    if counts.fold(1, usize::saturating_mul) > most {
+        return None;
     }
-    for (range, first) in [(&selector.local, LOCAL), (&selector.remote, REMOTE)] {
-        let prefixes = address_prefixes(range);
-        entries = crossed(&entries, &prefixes, |entry, prefix| {
-            entry.address(first, prefix);
+    let mut entries = vec![base];
+    for (prefixes, shift) in ports.iter().filter(|(prefixes, _)| !prefixes.is_empty()) {
+        entries = crossed(&entries, prefixes, |entry, prefix| {
+            let (mask, value) = (prefix.mask as u32, prefix.value as u32);
+            entry.compare(PORTS, mask << shift, value << shift);
         });
     }
-    entries
+    for (prefixes, first) in &addresses {
+        entries = crossed(&entries, prefixes, |entry, prefix| {
+            entry.address(*first, prefix);
+        });
+    }
+    Some(entries)
 }
 
-/// As [`entries`], for packets of a lane: inbound only those that came through an SA.
-pub fn protecting(lane: Lane, selector: &Selector, sa: u16) -> Vec<Entry> {
-    let entries = entries(selector, Action::Protect(sa));
-    match lane {
-        Lane::Outbound => entries,
-        Lane::Inbound => entries
-            .into_iter()
-            .map(|entry| entry.tunnelled(true))
-            .collect(),
-    }
+/// As [`entries`], for packets that came through an SA.
+pub fn tunnelled(selector: &Selector, action: Action, most: usize) -> Option<Vec<Entry>> {
+    let found = entries(selector, action, most)?.into_iter();
+    Some(found.map(|entry| entry.tunnelled(true)).collect())
 }
 
 fn crossed(
@@ -303,7 +310,7 @@ mod tests {
     }
 
     fn check(selector: &Selector) {
-        let entries = entries(selector, Action::Bypass);
+        let entries = entries(selector, Action::Bypass, usize::MAX).expect("any number");
         for v6 in [false, true] {
             for (local, remote) in [(3, 8), (6, 8), (7, 8), (2, 8), (4, 9)] {
                 for protocol in [None, Some(0), Some(6), Some(17)] {
@@ -328,11 +335,28 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_too_many_entries_is_not_made() {
+        let range = |v6| AddressRange::new(address(v6, 1), address(v6, 254)).expect("in order");
+        let ports = PortRange::Range(1, u16::MAX - 1);
+        for v6 in [false, true] {
+            let mut selector = Selector::between(range(v6), range(v6));
+            let all = entries(&selector, Action::Discard, 14 * 14).expect("just enough");
+            assert_eq!(all.len(), 14 * 14);
+            assert_eq!(entries(&selector, Action::Discard, 14 * 14 - 1), None);
+            // 30 prefixes of ports each.
+            (selector.local_ports, selector.remote_ports) = (ports, ports);
+            let most = 30 * 30 * 14 * 14;
+            assert_eq!(entries(&selector, Action::Discard, most - 1), None);
+            assert!(tunnelled(&selector, Action::Discard, most).is_some());
+        }
+    }
+
+    #[test]
     fn inbound_entries_are_for_what_an_sa_carried() {
         let range = |low| AddressRange::host(address(false, low));
         let selector = Selector::between(range(1), range(2));
-        let out = protecting(Lane::Outbound, &selector, 9);
-        let inbound = protecting(Lane::Inbound, &selector, 9);
+        let out = entries(&selector, Action::Protect(9), 1).expect("one");
+        let inbound = tunnelled(&selector, Action::Protect(9), 1).expect("one");
         assert_eq!((out.len(), inbound.len()), (1, 1));
         let flow = Flow::new(address(false, 1), address(false, 2), 1, None);
         let mut plain = key(&flow);

@@ -370,7 +370,7 @@ pub const OUT_KEYS_ROWS: u32 = 1024;
 pub const IN_KEYS: u32 = 0x5c0000;
 /// Rows that can be addressed; [`CAPABILITIES`] tells how many there are.
 pub const IN_KEYS_ROWS: u32 = 1024;
-/// Keys; the row is that of the SA. Offsets of its words.
+/// Keys; the row is that of the SA. The first byte of a key, block or state is in the highest byte of its first word. Offsets of its words.
 pub mod key_row {
     /// AES key; one of 128 bits takes four words.
     pub const AES: u32 = 0x0;

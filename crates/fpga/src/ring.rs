@@ -142,6 +142,14 @@ impl Ring {
         Ok(true)
     }
 
+    /// Towards the device: how many packets it has taken; none if no other is there for it.
+    pub fn progress<D: Device>(&mut self, device: &mut D) -> Result<Option<u32>, BusError> {
+        if self.tail != self.head {
+            self.head = device.read(self.port.register(HEAD))?;
+        }
+        Ok((self.tail != self.head).then_some(self.head))
+    }
+
     /// Gives the device every buffer that it does not have.
     pub fn fill<D: Device>(&mut self, device: &mut D) -> Result<(), BusError> {
         while self.tail.wrapping_sub(self.head) < ENTRIES {

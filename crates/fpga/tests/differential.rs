@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{LEFT, ONE, RIGHT, Tunnel, address, inner, ipv4, ipv6, selectors};
 use esplanade_crypto::device_key::{DeviceKey, Suite};
-use esplanade_fpga::core::{Core, Counters, Lane};
+use esplanade_fpga::core::{Core, Counters, Lane, reasons};
 use esplanade_fpga::policy::{self, Action};
 use esplanade_fpga::sa::{self, Udp};
 use esplanade_fpga::simulated::Simulated;
@@ -159,7 +159,7 @@ fn protect(core: &mut Core<Simulated>) {
     let set = selectors(LEFT, RIGHT);
     let entries = set.as_slice().iter();
     let entries: Vec<_> = entries
-        .flat_map(|selector| policy::protecting(Lane::Outbound, selector, ROW))
+        .flat_map(|selector| policy::entries(selector, Action::Protect(ROW), 64).expect("few"))
         .collect();
     core.set_policies(Lane::Outbound, &entries).expect("room");
     core.enable(Lane::Outbound, true).expect("enabled");
@@ -176,7 +176,7 @@ fn install_inbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite, to
     let set = selectors(RIGHT, LEFT);
     let entries = set.as_slice().iter();
     let entries: Vec<_> = entries
-        .flat_map(|selector| policy::protecting(Lane::Inbound, selector, 9))
+        .flat_map(|selector| policy::tunnelled(selector, Action::Protect(9), 64).expect("few"))
         .collect();
     core.set_policies(Lane::Inbound, &entries).expect("room");
     core.enable(Lane::Inbound, true).expect("enabled");
@@ -293,19 +293,14 @@ fn drops(tunnel: &Tunnel) -> Vec<(DropReason, u64)> {
 
 /// The core's number of a reason, as `drop_e` in `rtl/esp_pkg.sv` has it.
 fn number(reason: DropReason) -> usize {
-    match reason {
-        DropReason::MalformedEsp => 11,
-        DropReason::UnknownSpi => 6,
-        DropReason::Replayed | DropReason::BeforeWindow => 12,
-        DropReason::AuthenticationFailed => 13,
-        DropReason::BadPadding => 14,
-        DropReason::SelectorMismatch => 15,
-        DropReason::BadNextHeader => 17,
-        DropReason::Dummy => 18,
-        DropReason::MalformedInner => 19,
-        DropReason::EcnNotCapable => 20,
-        other => panic!("the core has no {other}"),
-    }
+    // The core has one window, and does not tell which end of it was missed.
+    let reason = match reason {
+        DropReason::BeforeWindow => DropReason::Replayed,
+        other => other,
+    };
+    let names = reasons(Lane::Inbound);
+    let at = names.iter().position(|name| *name == reason.name());
+    1 + at.unwrap_or_else(|| panic!("the core has no {reason}"))
 }
 
 /// The reason for which the core has dropped one packet since.
@@ -449,7 +444,7 @@ fn policies_decide_alike() {
             Some(Action::Bypass) => (Action::Bypass, esplanade_ipsec::spd::Action::Bypass),
             Some(_) => (Action::Discard, esplanade_ipsec::spd::Action::Discard),
         };
-        entries.extend(policy::entries(&selector, in_core));
+        entries.extend(policy::entries(&selector, in_core, 64).expect("few"));
         software.push(Entry::new(set, in_software));
     }
     core.set_policies(Lane::Outbound, &entries).expect("room");

@@ -338,7 +338,7 @@ fn a_core_of_impossible_size_is_refused() {
 }
 
 #[test]
-fn policies_change_while_their_lane_stands_still() {
+fn policies_change_row_by_row_and_meet_no_packet_half() {
     let mut core = core();
     core.enable(Lane::Inbound, true).expect("enabled");
     core.enable(Lane::Outbound, true).expect("enabled");
@@ -376,7 +376,19 @@ fn policies_change_while_their_lane_stands_still() {
     core.device().log.clear();
     core.set_policies(Lane::Outbound, &changed[..1])
         .expect("room");
-    assert_eq!(commits(&mut core), [(1, 0), (2, 0)]);
+    // First one for all packets where the tables differ, which goes last.
+    assert_eq!(commits(&mut core), [(1, 1), (2, 0), (1, 0)]);
+    core.device().log.clear();
+    let in_front = [Entry::any(Action::Discard).tunnelled(true), changed[0]];
+    core.set_policies(Lane::Outbound, &in_front).expect("room");
+    assert_eq!(commits(&mut core), [(0, 1), (1, 1), (0, 1)]);
+    let result = regs::OUT_POLICIES + regs::policy_entry::RESULT;
+    let written = core.device().wrote(result, result + 4);
+    assert_eq!(
+        written,
+        [(result, 3), (result, 0)],
+        "to the host, then the new one"
+    );
     core.device().log.clear();
     let many = vec![Entry::any(Action::Discard); POLICIES as usize + 1];
     let refused = core.set_policies(Lane::Outbound, &many);
@@ -465,7 +477,7 @@ fn what_is_longer_than_a_buffer_is_dropped() {
             .expect("it answers")
             .is_some()
     );
-    assert_eq!((packet, core.cut()), (vec![8; 20], 1));
+    assert_eq!((packet, core.cut(Lane::Inbound)), (vec![8; 20], 1));
 }
 
 #[test]

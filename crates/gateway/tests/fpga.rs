@@ -12,7 +12,7 @@ use esplanade_crypto::Transform;
 use esplanade_fpga::device::BusError;
 use esplanade_fpga::memory::Memory;
 use esplanade_fpga::simulated::Simulated;
-use esplanade_fpga::{Device, simulated};
+use esplanade_fpga::{Device, ring, simulated};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::{DropReason, Event};
 
@@ -59,6 +59,34 @@ impl Device for Breaking {
     fn write(&mut self, address: u32, value: u32) -> Result<(), BusError> {
         match BROKEN.load(Ordering::Relaxed) {
             true => Err(BusError::Silent(address)),
+            false => self.0.write(address, value),
+        }
+    }
+
+    fn memory(&self) -> Memory {
+        self.0.memory()
+    }
+
+    fn work(&mut self) {
+        self.0.work();
+    }
+}
+
+/// A core that answers, but takes no frames any more.
+#[derive(Debug)]
+struct Stalling(Simulated);
+
+static STALLED: AtomicBool = AtomicBool::new(false);
+
+impl Device for Stalling {
+    fn read(&mut self, address: u32) -> Result<u32, BusError> {
+        self.0.read(address)
+    }
+
+    fn write(&mut self, address: u32, value: u32) -> Result<(), BusError> {
+        let given = ring::Port::ALL.map(|port| port.register(ring::TAIL));
+        match given.contains(&address) && STALLED.load(Ordering::Relaxed) {
+            true => Ok(()),
             false => self.0.write(address, value),
         }
     }
@@ -196,6 +224,38 @@ fn a_core_that_fails_lets_nothing_out() {
             .failed
             .is_some_and(|why| why.contains("answer"))
     );
+    let event = site.events.blocking_recv().expect("the SA ends");
+    let hard = LifetimeEvent::Hard;
+    assert!(matches!(event, Event::Lifetime { event, .. } if event == hard));
+}
+
+#[test]
+fn a_core_that_stalls_is_given_up() {
+    if !permitted("fpga_stalls") {
+        return;
+    }
+    let mut pair = pair(true, false, || {
+        Box::new(Stalling(
+            Simulated::new().expect("it is part of this build"),
+        ))
+    });
+    let [left, right] = sockets(&pair, INNER_V4.map(IpAddr::V4));
+    left.send(b"before").expect("it leaves");
+    let mut buffer = [0; 100];
+    assert_eq!(right.recv(&mut buffer).expect("it arrives"), 6);
+    STALLED.store(true, Ordering::Relaxed);
+    left.send(b"after").expect("it leaves");
+    let site = &mut pair.sites[0];
+    let core = site.workers[0].core.as_ref().expect("a core");
+    let end = Instant::now() + Duration::from_secs(60);
+    let failed = loop {
+        if let Some(why) = core.report().failed {
+            break why;
+        }
+        assert!(Instant::now() < end, "it is not noticed");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(failed.contains("takes no packets"), "{failed}");
     let event = site.events.blocking_recv().expect("the SA ends");
     let hard = LifetimeEvent::Hard;
     assert!(matches!(event, Event::Lifetime { event, .. } if event == hard));

@@ -5,13 +5,16 @@ use super::pins::{Beat, Inputs, Outputs, Pins};
 use crate::device::{BusError, Device};
 use crate::dma::Dma;
 use crate::memory::Memory;
+use crate::regs::{self, lane_counters};
 use crate::ring::{self, MEMORY_LEN, Port};
 
 const RESET_CYCLES: u32 = 8;
 /// A register access takes a few cycles; one that finds a table at work, or all of them being wiped, takes longer.
 const ACCESS_CYCLES_MAX: u32 = 100_000;
-/// Without a beat for so long the core has nothing left to do: a long packet takes less time to hash.
+/// Without a beat for so long the core has nothing left to do, or drops what it has: a long packet takes less time to hash.
 const QUIET_CYCLES: u32 = 1_500;
+/// How often it may be quiet while there are packets inside: all that its buffers hold are hashed in less.
+const QUIET_MAX: u32 = 12;
 /// At most so long in one call.
 const WORK_CYCLES_MAX: u32 = 200_000;
 const BEAT_LEN: usize = 16;
@@ -31,6 +34,9 @@ struct Streams {
     sent: usize,
     /// The packet that is coming out.
     coming: Vec<u8>,
+    /// Packets that have gone in, and those that the core has counted when they were last compared.
+    entered: u32,
+    counted: u32,
 }
 
 /// The simulated core as a device.
@@ -88,6 +94,7 @@ impl Simulated {
             let input = &self.inputs.streams[lane];
             if input.valid & outputs.stream_ready[lane] == 1 {
                 streams.sent += input.keep.count_ones() as usize;
+                streams.entered = streams.entered.wrapping_add(input.last.into());
                 self.quiet = 0;
             }
             let output = &outputs.streams[lane];
@@ -111,6 +118,25 @@ impl Simulated {
             streams.sent < streams.sending.len() || self.dma.is_ready(to)
         };
         self.quiet < QUIET_CYCLES || self.streams.iter().zip(PORTS).any(inwards)
+    }
+
+    /// Whether a lane has packets that have neither left it nor been dropped: each is counted once.
+    fn holds_packets(&mut self) -> bool {
+        let mut holds = false;
+        for (lane, counters) in [regs::OUT_COUNTERS, regs::IN_COUNTERS]
+            .into_iter()
+            .enumerate()
+        {
+            if self.streams[lane].entered == self.streams[lane].counted {
+                continue;
+            }
+            let words = (lane_counters::PACKETS..=lane_counters::DROP_NOT_PROTECTED).step_by(4);
+            let counts = words.map(|word| self.read(counters + word).unwrap_or(0));
+            let counted = counts.fold(0, u32::wrapping_add);
+            self.streams[lane].counted = counted;
+            holds |= self.streams[lane].entered != counted;
+        }
+        holds
     }
 }
 
@@ -197,14 +223,19 @@ impl Device for Simulated {
         self.dma.memory()
     }
 
-    /// Runs until nothing has moved for a while.
+    /// Runs until nothing is left inside.
     fn work(&mut self) {
         self.quiet = 0;
+        let mut left = QUIET_MAX;
         for _ in 0..WORK_CYCLES_MAX {
             self.cycle();
-            if !self.has_work() {
+            if self.has_work() {
+                continue;
+            }
+            if left == 0 || !self.holds_packets() {
                 return;
             }
+            (left, self.quiet) = (left - 1, 0);
         }
     }
 }

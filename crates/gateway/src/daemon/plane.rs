@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use esplanade_crypto::CpuEngine;
 use esplanade_fpga::simulated::Simulated;
-use esplanade_fpga::{Device, InLine};
+use esplanade_fpga::{Device, InLine, Lane};
 use esplanade_ike::EspSpiAllocator;
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event, WalkCounters};
@@ -310,18 +310,25 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
     message
 }
 
-/// Packets and bytes that left each lane, and what was dropped there. What went back to the host is counted as dropped too.
+/// Packets and bytes that left each lane, for the host too, and what was dropped there.
 fn core_counters(report: &CoreReport) -> Message {
     let mut message = Message::new();
-    for (lane, counters) in ["outbound", "inbound"].iter().zip(&report.counters) {
+    for (lane, counters) in [Lane::Outbound, Lane::Inbound]
+        .into_iter()
+        .zip(&report.counters)
+    {
         let mut section = Message::new();
         section
             .set("packets", counters.packets)
             .set("bytes", counters.bytes);
-        for (reason, count) in counters.reasons().filter(|(_, count)| *count > 0) {
+        for (reason, count) in counters.reasons(lane).filter(|(_, count)| *count > 0) {
             section.set(reason, count);
         }
-        message.section(lane, section);
+        let name = match lane {
+            Lane::Outbound => "outbound",
+            Lane::Inbound => "inbound",
+        };
+        message.section(name, section);
     }
     message
 }

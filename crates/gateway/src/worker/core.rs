@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use esplanade_fpga::core::{Counters, FRAME_MAX};
-use esplanade_fpga::inline::{Refused, Sealed, Sent};
+use esplanade_fpga::inline::{Opened, Refused, Sealed, Sent};
 use esplanade_fpga::{CoreError, Device, InLine, Lane};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::tunnel::OuterFacts;
-use esplanade_ipsec::{Database, Event, WalkCounters};
+use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 use zeroize::Zeroizing;
 
 use super::Stop;
@@ -20,6 +20,9 @@ pub type AnyCore = InLine<Box<dyn Device>>;
 
 /// How often the core is told of what changes without the control thread: narrow paths, SAs that nobody has any more.
 const FOLLOW_MS: u64 = 500;
+
+/// A core that has taken none of its frames for so long is given up.
+const STALLED_MS: u64 = 5_000;
 
 type Job = Box<dyn FnOnce(&mut Driver) + Send>;
 
@@ -99,10 +102,12 @@ pub(super) struct Driver {
     pub events: Vec<Event>,
     frame: Vec<u8>,
     failed: Option<CoreError>,
-    /// Why the tables could not follow, which is said once.
-    lagging: Option<CoreError>,
-    /// Packets were given to it since it was last let work.
+    /// It has packets to work on.
     busy: bool,
+    /// Frames wait for it: how many it had taken, and since when it has taken no more.
+    waits: Option<(u32, u64)>,
+    /// Frames that were too long, counted so far: outbound, inbound.
+    cut: [u64; 2],
     followed_ms: u64,
     now_ms: u64,
 }
@@ -130,8 +135,9 @@ impl Driver {
             events: Vec::new(),
             frame: Vec::new(),
             failed: None,
-            lagging: None,
             busy: false,
+            waits: None,
+            cut: [0; 2],
             followed_ms: 0,
             now_ms: 0,
         };
@@ -156,7 +162,29 @@ impl Driver {
         self.now_ms = now_ms;
         if now_ms.saturating_sub(self.followed_ms) >= FOLLOW_MS {
             self.follow();
+            if self.works()
+                && let Err(error) = self.watch()
+            {
+                self.fail(error);
+            }
         }
+    }
+
+    /// Looks for what the core does not say by itself.
+    fn watch(&mut self) -> Result<(), CoreError> {
+        self.events.extend(self.core.missed()?);
+        let taken = self.core.progress()?;
+        self.waits = match (taken, self.waits) {
+            (None, _) => None,
+            (Some(taken), Some((last, since_ms))) if taken == last => {
+                if self.now_ms.saturating_sub(since_ms) >= STALLED_MS {
+                    return Err(CoreError::Stalled);
+                }
+                Some((last, since_ms))
+            }
+            (Some(taken), _) => Some((taken, self.now_ms)),
+        };
+        Ok(())
     }
 
     /// Whether packets are to go to it.
@@ -177,8 +205,17 @@ impl Driver {
         tracing::error!("the FPGA core is given up and its SAs carry nothing any more: {error}");
         self.failed = Some(error);
         self.events.extend(self.core.lost());
+        self.core.wipe();
+        // They were counted as having left.
+        for (walk, lost) in [
+            (&self.outbound, self.sealed.len()),
+            (&self.inbound, self.opened.len()),
+        ] {
+            walk.drops.add(DropReason::EngineFailed, lost as u64);
+        }
         self.sealed.clear();
         self.opened.clear();
+        self.busy = false;
     }
 
     fn install(
@@ -189,7 +226,8 @@ impl Driver {
         if let Some(error) = self.failed {
             return Err(format!("it has failed: {error}"));
         }
-        let installed = self.core.install(outbound, key_out, inbound, key_in);
+        let spd = self.database.spd();
+        let installed = self.core.install(outbound, key_out, inbound, key_in, &spd);
         installed.map_err(|refused| {
             if let Refused::Core(error @ (CoreError::Bus(_) | CoreError::NotSealed)) = refused {
                 self.fail(error);
@@ -205,17 +243,17 @@ impl Driver {
         }
         let (paths, now_ms) = (&self.paths, self.now_ms);
         self.core.set_path_mtus(|remote| paths.mtu(remote, now_ms));
-        let lagging = match self.core.follow(&self.database.spd()) {
-            Ok(()) => None,
-            Err(error @ CoreError::Policies { .. }) => Some(error),
-            Err(error) => return self.fail(error),
-        };
-        if lagging != self.lagging
-            && let Some(error) = lagging
-        {
-            tracing::error!("the FPGA core discards everything: {error}");
+        match self.core.follow(&self.database.spd()) {
+            Ok(ended) if ended.is_empty() => {}
+            Ok(ended) => {
+                tracing::warn!(
+                    sas = ended.len(),
+                    "the FPGA core has no room for the policies in front of SAs, which end"
+                );
+                self.events.extend(ended);
+            }
+            Err(error) => self.fail(error),
         }
-        self.lagging = lagging;
     }
 
     fn report(&mut self) -> CoreReport {
@@ -297,11 +335,17 @@ impl Driver {
         if !self.busy || !self.works() {
             return;
         }
-        self.busy = false;
         self.core.work();
-        if let Err(error) = self.take() {
-            self.fail(error);
+        let left = self.take().and_then(|()| self.core.progress());
+        match left {
+            Ok(left) => self.busy = left.is_some(),
+            Err(error) => self.fail(error),
         }
+    }
+
+    /// Whether it has packets to work on, or has done some that nobody has taken.
+    pub fn is_busy(&self) -> bool {
+        self.busy || !(self.opened.is_empty() && self.returned.is_empty() && self.sealed.is_empty())
     }
 
     fn take(&mut self) -> Result<(), CoreError> {
@@ -322,15 +366,18 @@ impl Driver {
                     self.outbound.bytes_in.fetch_sub(bytes, Ordering::Relaxed);
                     self.returned.push(frame);
                 }
-                Sent::Expired => self
-                    .outbound
-                    .drops
-                    .add(esplanade_ipsec::DropReason::LifetimeExpired, 1),
+                Sent::Expired => self.outbound.drops.add(DropReason::LifetimeExpired, 1),
             }
         }
-        while let Some((_, event)) = self.core.opened(&mut self.frame, self.now_ms)? {
-            self.events.extend(event);
+        while let Some(opened) = self.core.opened(&mut self.frame, self.now_ms)? {
             let packet = std::mem::take(&mut self.frame);
+            match opened {
+                Opened::Packet(_, event) => self.events.extend(event),
+                Opened::Dropped(reason) => {
+                    self.inbound.drops.add(reason, 1);
+                    continue;
+                }
+            }
             self.inbound.packets_out.fetch_add(1, Ordering::Relaxed);
             let bytes = packet.len() as u64;
             self.inbound.bytes_out.fetch_add(bytes, Ordering::Relaxed);
@@ -338,6 +385,16 @@ impl Driver {
         }
         while let Some(event) = self.core.next_event()? {
             self.events.push(event);
+        }
+        let walks = [&self.outbound, &self.inbound];
+        for ((lane, walk), counted) in [Lane::Outbound, Lane::Inbound]
+            .into_iter()
+            .zip(walks)
+            .zip(&mut self.cut)
+        {
+            let cut = self.core.cut(lane);
+            let new = cut - std::mem::replace(counted, cut);
+            walk.drops.add(DropReason::TooLong, new);
         }
         Ok(())
     }

@@ -236,6 +236,7 @@ impl Run {
                     return;
                 }
             }
+            self.go_on_with_core();
             self.report_events();
             if self.now_ms != last_ms {
                 self.keep_time();
@@ -248,6 +249,9 @@ impl Run {
         if !self.events.is_empty() {
             // Events that found the control thread's queue full are tried again soon.
             return 10;
+        }
+        if self.core.as_ref().is_some_and(Driver::is_busy) {
+            return 1;
         }
         let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
         dummy.map_or(IDLE_MS, |due| {

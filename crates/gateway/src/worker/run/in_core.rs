@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use esplanade_ipsec::outbound::{Segments as Cut, Train};
+use esplanade_ipsec::pmtu::V6_MIN;
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::OuterMeta;
-use esplanade_ipsec::wire::{IpView, esp};
+use esplanade_ipsec::wire::{IpVersion, IpView, esp};
 use esplanade_ipsec::{DropReason, mss};
 
 use super::outward::Sending;
@@ -76,7 +77,13 @@ impl Run {
     ) {
         let remote = sa.common.path().remote.ip();
         let path_mtu = self.sockets.paths.mtu(remote, self.now_ms);
-        let limit = path_mtu.map_or(FRAME_MAX, |mtu| sa.inner_mtu(mtu.into()).min(FRAME_MAX));
+        let least = match view.version {
+            IpVersion::V4 => 0,
+            IpVersion::V6 => V6_MIN.into(),
+        };
+        let limit = path_mtu.map_or(FRAME_MAX, |mtu| {
+            sa.inner_mtu(mtu.into()).max(least).min(FRAME_MAX)
+        });
         if self.core_leads() && cut.segment_len.max(cut.last_len) > limit {
             return self.too_big(sa, cut, (packet, view), limit);
         }
@@ -129,6 +136,16 @@ impl Run {
             self.queue(&mut sending, &train);
         }
         self.flush(&mut sending);
+    }
+
+    /// Lets the core go on with what it has not finished, and takes what it has done meanwhile.
+    pub(super) fn go_on_with_core(&mut self) {
+        if self.core.as_ref().is_some_and(Driver::is_busy) {
+            self.open_in_core();
+            self.port = 0;
+            let spd = self.database.spd();
+            self.finish_core(&spd);
+        }
     }
 
     /// After a burst: nothing of it is left in the core, or of what the core gave back.

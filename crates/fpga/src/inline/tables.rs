@@ -1,0 +1,289 @@
+//! What the core's policy tables hold, made of the SPD and of the SAs in the core.
+//!
+//! Ranges of addresses and ports become prefixes, of which there may be more than a table has room for. What stands in front
+//! of an SA and is for software, or a discard, must be there too: where it does not fit, the SAs behind it end, and those that
+//! replace them find no room.
+
+use std::sync::Arc;
+
+use esplanade_ipsec::event::Event;
+use esplanade_ipsec::lifetime::LifetimeEvent;
+use esplanade_ipsec::sa::{OutboundSa, SaCommon, SaDirection};
+use esplanade_ipsec::selector::Selector;
+use esplanade_ipsec::spd::{self, Spd};
+
+use super::{InLine, Opening, Refused, lifetime};
+use crate::core::{CoreError, Lane};
+use crate::device::Device;
+use crate::fit::row_of;
+use crate::policy::{self, Action, Entry};
+
+/// A table that is being made.
+struct Table {
+    entries: Vec<Entry>,
+    room: usize,
+    /// Something did not fit, so that nothing may stand behind it.
+    full: bool,
+}
+
+impl Table {
+    fn new(room: usize) -> Self {
+        Self {
+            entries: Vec::new(),
+            room,
+            full: false,
+        }
+    }
+
+    /// Adds all that the selectors match. Entries that are there already decide as before.
+    fn add(&mut self, selectors: &[Selector], lane: Lane, action: Action) {
+        for selector in selectors {
+            let entries = match (self.full, lane) {
+                (true, _) => return,
+                (false, Lane::Outbound) => policy::entries(selector, action, self.room),
+                // What the inbound lane decides about came through an SA.
+                (false, Lane::Inbound) => policy::tunnelled(selector, action, self.room),
+            };
+            for entry in entries.iter().flatten() {
+                if !self.entries.iter().any(|other| other.is_like(entry)) {
+                    self.entries.push(*entry);
+                }
+            }
+            self.full = entries.is_none() || self.entries.len() > self.room;
+        }
+    }
+}
+
+/// An SA for which a table has no room; none is the one that is not yet in the core.
+type NoRoom = Option<u32>;
+
+/// An SA that is to come into the core, and its policy's place in the SPD, which may not have it yet.
+type Coming<'a> = Option<&'a SaCommon>;
+
+impl<D: Device> InLine<D> {
+    /// Brings the core's tables to what the software's say now. The events are of SAs that end because the policies in front
+    /// of them take more entries than there are. With an error every packet is discarded.
+    pub fn follow(&mut self, spd: &Spd) -> Result<Vec<Event>, CoreError> {
+        let result = self.try_follow(spd);
+        if result.is_err() {
+            for lane in [Lane::Outbound, Lane::Inbound] {
+                self.core.set_policies(lane, &[])?;
+            }
+        }
+        result
+    }
+
+    fn try_follow(&mut self, spd: &Spd) -> Result<Vec<Event>, CoreError> {
+        self.follow_sas()?;
+        let mut events = Vec::new();
+        // Each round takes an SA out.
+        let outbound = loop {
+            match self.outbound_entries(spd, None) {
+                Ok(entries) => break entries,
+                Err(row) => events.extend(self.end_outbound(row.ok_or_else(|| self.no_room())?)?),
+            }
+        };
+        let inbound = loop {
+            match self.inbound_entries(spd, None) {
+                Ok(entries) => break entries,
+                Err(row) => events.extend(self.end_inbound(row.ok_or_else(|| self.no_room())?)?),
+            }
+        };
+        self.core.set_policies(Lane::Outbound, &outbound)?;
+        self.core.set_policies(Lane::Inbound, &inbound)?;
+        Ok(events)
+    }
+
+    fn no_room(&self) -> CoreError {
+        let room = self.core.policies_max();
+        CoreError::Policies {
+            wanted: room + 1,
+            room,
+        }
+    }
+
+    /// Whether the tables would still have room, were the SA in the core.
+    pub(super) fn room_for(&self, spd: &Spd, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
+        let made = match lane {
+            Lane::Outbound => self.outbound_entries(spd, Some(common)),
+            Lane::Inbound => self.inbound_entries(spd, Some(common)),
+        };
+        made.map(drop)
+            .map_err(|_| Refused::Policies(self.core.policies_max()))
+    }
+
+    /// Takes out SAs that are gone, and follows peers that have moved.
+    pub(super) fn follow_sas(&mut self) -> Result<(), CoreError> {
+        let old = (self.sealing.iter()).filter(|(_, s)| s.sa.strong_count() == 0);
+        let old: Vec<u32> = old.map(|(row, _)| *row).collect();
+        for row in old {
+            self.core.remove(Lane::Outbound, row)?;
+            self.sealing.remove(&row);
+        }
+        let old = (self.opening.iter()).filter(|(_, o)| o.sa.strong_count() == 0);
+        let old: Vec<u32> = old.map(|(row, _)| *row).collect();
+        for row in old {
+            self.core.remove(Lane::Inbound, row)?;
+            self.opening.remove(&row);
+        }
+        let used: Vec<u16> = self.opening.values().map(|opening| opening.group).collect();
+        self.groups.retain(|_, group| used.contains(group));
+        for (place, sealing) in &mut self.sealing {
+            let Some(sa) = sealing.sa.upgrade() else {
+                continue;
+            };
+            if let Ok(row) = row_of(&sa, sealing.row.iv_base, sealing.path_mtu)
+                && row != sealing.row
+            {
+                self.core.change_outbound(*place, &row, sealing.suite)?;
+                sealing.row = row;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an SA out for which there is no room. Its sequence numbers are nowhere any more, so nothing seals with it.
+    fn end_outbound(&mut self, row: u32) -> Result<Option<Event>, CoreError> {
+        let Some(sealing) = self.sealing.remove(&row) else {
+            return Ok(None);
+        };
+        self.core.remove(Lane::Outbound, row)?;
+        let sa = sealing.sa.upgrade();
+        Ok(sa.map(|sa| lifetime(SaDirection::Outbound, &sa.common, LifetimeEvent::Hard)))
+    }
+
+    /// The same. Its packets stay the core's, which has no such SA: the software's window has not seen what the core's has.
+    fn end_inbound(&mut self, row: u32) -> Result<Option<Event>, CoreError> {
+        let Some(opening) = self.opening.get_mut(&row) else {
+            return Ok(None);
+        };
+        opening.ended = true;
+        let sa = opening.sa.upgrade();
+        self.core.remove(Lane::Inbound, row)?;
+        Ok(sa.map(|sa| lifetime(SaDirection::Inbound, &sa.common, LifetimeEvent::Hard)))
+    }
+
+    /// Of the common interface. What is for no SA in the core goes to software: its policies may protect, ask for an SA,
+    /// let out or drop.
+    fn outbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
+        const ELSEWHERE: u16 = 0;
+        let any = Entry::any(Action::ToHost);
+        let mut table = Table::new(self.core.policies_max().saturating_sub(1));
+        let (mut needed, mut coming) = (0, coming);
+        for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
+            let row = match &entry.action {
+                spd::Action::Protect(policy) => {
+                    policy.outbound_sa().and_then(|sa| self.row_of(&sa))
+                }
+                spd::Action::Discard | spd::Action::Bypass => None,
+            };
+            let action = row.map_or(Action::ToHost, Action::Protect);
+            table.add(entry.selectors.as_slice(), Lane::Outbound, action);
+            let new = coming.take_if(|new| is_for(entry, new));
+            if let Some(new) = new {
+                table.add(new.selectors.as_slice(), Lane::Outbound, action);
+            }
+            if table.full && (row.is_some() || new.is_some()) {
+                return Err(row.map(u32::from));
+            }
+            if row.is_some() || new.is_some() {
+                needed = table.entries.len();
+            }
+        }
+        if let Some(new) = coming {
+            let action = Action::Protect(ELSEWHERE);
+            table.add(new.selectors.as_slice(), Lane::Outbound, action);
+            return if table.full {
+                Err(None)
+            } else {
+                Ok(table.entries)
+            };
+        }
+        // What is behind the last SA says no more than this.
+        table.entries.truncate(needed);
+        table.entries.push(any);
+        Ok(table.entries)
+    }
+
+    fn row_of(&self, sa: &Arc<OutboundSa>) -> Option<u16> {
+        let is_it = |sa_there: &std::sync::Weak<OutboundSa>| {
+            std::ptr::eq(sa_there.as_ptr(), Arc::as_ptr(sa))
+        };
+        let found = (self.sealing.iter()).find(|(_, sealing)| is_it(&sealing.sa));
+        found.and_then(|(row, _)| u16::try_from(*row).ok())
+    }
+
+    /// What each group's SAs were negotiated for, and what the policies in front of them discard (RFC 4301 §5.2).
+    fn inbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
+        const ELSEWHERE: u16 = 0;
+        let mut table = Table::new(self.core.policies_max());
+        let (mut needed, mut coming) = (0, coming);
+        for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
+            match &entry.action {
+                spd::Action::Bypass => {}
+                spd::Action::Discard => {
+                    table.add(entry.selectors.as_slice(), Lane::Inbound, Action::Discard);
+                }
+                spd::Action::Protect(policy) => {
+                    let mut carries = false;
+                    for (row, opening) in &self.opening {
+                        carries |= carry(&mut table, *row, opening, |sa| sa.policy == policy.id)?;
+                    }
+                    if let Some(new) = coming.take_if(|new| is_for(entry, new)) {
+                        let action = Action::Protect(ELSEWHERE);
+                        table.add(new.selectors.as_slice(), Lane::Inbound, action);
+                        carries = true;
+                    }
+                    if carries && table.full {
+                        return Err(None);
+                    }
+                    if carries {
+                        needed = table.entries.len();
+                    }
+                }
+            }
+        }
+        if let Some(new) = coming {
+            let action = Action::Protect(ELSEWHERE);
+            table.add(new.selectors.as_slice(), Lane::Inbound, action);
+            return if table.full {
+                Err(None)
+            } else {
+                Ok(table.entries)
+            };
+        }
+        table.entries.truncate(needed);
+        table.full = false;
+        // Packets in flight on SAs whose policy is gone.
+        for (row, opening) in &self.opening {
+            carry(&mut table, *row, opening, |_| true)?;
+        }
+        Ok(table.entries)
+    }
+}
+
+fn is_for(entry: &spd::Entry, sa: &SaCommon) -> bool {
+    matches!(&entry.action, spd::Action::Protect(policy) if policy.id == sa.policy)
+}
+
+/// Adds what an SA of the core may carry, if it is one of these.
+fn carry(
+    table: &mut Table,
+    row: u32,
+    opening: &Opening,
+    of: impl Fn(&SaCommon) -> bool,
+) -> Result<bool, NoRoom> {
+    let sa = opening
+        .sa
+        .upgrade()
+        .filter(|sa| !opening.ended && of(&sa.common));
+    let Some(sa) = sa else {
+        return Ok(false);
+    };
+    let action = Action::Protect(opening.group);
+    table.add(sa.common.selectors.as_slice(), Lane::Inbound, action);
+    match table.full {
+        true => Err(Some(row)),
+        false => Ok(true),
+    }
+}
