@@ -621,4 +621,8 @@ module esp_cipher
       else $error("the body's length is not the command's");
     end
   end
+
+  if (2 ** $clog2(Rows) != Rows || Rows > 1024) begin : g_rows
+    $error("Rows must be a power of two, at most 1024");
+  end
 endmodule

@@ -14,7 +14,8 @@ module esp_in #(
   parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
-  parameter int unsigned OutDepth  = 256,   // beats behind the cipher
+  // Beats behind the cipher; there is a frame buffer besides.
+  parameter int unsigned OutDepth  = Beats / 2,
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
   // Of the cipher; what synthesis takes is in syn/.
   parameter int unsigned RoundLatency = 2,
@@ -797,4 +798,9 @@ module esp_in #(
   assign event_valid_o = sa_event_valid;
   assign event_o       = EventHard;
   assign event_row_o   = sa_event_row;
+
+  // A packet's tag comes before its body leaves.
+  if ((MaxBytes + 20) / 16 > OutDepth - 64) begin : g_too_shallow
+    $error("OutDepth must be 64 beats more than a packet of MaxBytes takes");
+  end
 endmodule

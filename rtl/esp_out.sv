@@ -12,7 +12,7 @@ module esp_out #(
   parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of the frame buffer
-  parameter int unsigned OutDepth  = 512,   // beats behind the cipher
+  parameter int unsigned OutDepth  = Beats, // behind the cipher
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
   // Of the cipher; what synthesis takes is in syn/.
   parameter int unsigned RoundLatency = 2,
@@ -520,5 +520,10 @@ module esp_out #(
   always_ff @(posedge clk_i) begin
     event_o     <= sa_event_valid ? sa_event : EventNoSa;
     event_row_o <= result.target;
+  end
+
+  // A packet's tag comes before its body leaves.
+  if ((MaxBytes + 20) / 16 > OutDepth - 64) begin : g_too_shallow
+    $error("OutDepth must be 64 beats more than a packet of MaxBytes takes");
   end
 endmodule

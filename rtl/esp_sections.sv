@@ -532,4 +532,8 @@ module esp_sections
 
   logic unused;
   assign unused = &{dropped[0], unused_taken, unused_exit_sent, unused_exit_unit, sad_user[Sads]};
+
+  if (Ports > 16) begin : g_ports
+    $error("there are at most 16 ports");
+  end
 endmodule

@@ -206,4 +206,8 @@ module frame_fifo #(
     assign valid_o   = out_valid_q;
     assign {data_o, first_o, last_o, tag_o} = {out_data_q, out_first_q, out_last_q, out_tag_q};
   end
+
+  if (2 ** AddrWidth != Beats || (MaxBytes + 15) / 16 >= Beats) begin : g_too_small
+    $error("Beats must be a power of two and more than a frame of MaxBytes takes");
+  end
 endmodule

@@ -251,4 +251,8 @@ module sad_access
 
   logic unused;
   assign unused = &{sad_row, sad_cfg_row};
+
+  if (2 ** AddrWidth != Rows || Rows > 1024) begin : g_rows
+    $error("Rows must be a power of two, at most 1024");
+  end
 endmodule

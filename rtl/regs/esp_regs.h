@@ -207,7 +207,7 @@
 #define ESP_INBOUND_SA_SEQUENCE_LOW 0x10u
 #define ESP_INBOUND_SA_SEQUENCE_HIGH 0x14u
 
-/* Keys; the row is that of the SA. */
+/* Keys; the row is that of the SA. The first byte of a key, block or state is in the highest byte of its first word. */
 #define ESP_OUT_KEYS(row) (0x580000u + 0x100u * (row))
 #define ESP_OUT_KEYS_ROWS 1024
 #define ESP_IN_KEYS(row) (0x5c0000u + 0x100u * (row))

@@ -47,7 +47,7 @@
 #define SECTIONS_DROP_COUNTERS_SA 0x08u
 #define SECTIONS_DROP_COUNTERS_UNIT 0x0cu
 
-/* Exact matches. The row is {bucket, way}: the Pearson hash of the 13 bytes of selectors, and one of four entries there. No match is Discard. */
+/* Exact matches. The row is {bucket, way}: the Pearson hash of the 13 bytes of selectors, from 0, and one of four entries there. No match is Discard. The hash's table is 0 to 255 shuffled: for i from 255 down to 1, x = 1103515245 x + 12345 mod 2^32 (x is 1 before), then i changes places with (x >> 16) mod (i + 1). */
 #define SECTIONS_POLICIES(row) (0x680000u + 0x100u * (row))
 #define SECTIONS_POLICIES_ROWS 1024
 #define SECTIONS_POLICY_ENTRY_SELECTORS 0x00u
@@ -62,7 +62,7 @@
 #define SECTIONS_POLICY_ENTRY_COMMIT_GENERATION_SHIFT 13
 #define SECTIONS_POLICY_ENTRY_COMMIT_GENERATION_MASK 0x000fe000u
 
-/* SAs that policies name by their row, with their keys. */
+/* SAs that policies name by their row, with their keys. The first byte of a key or state is in the highest byte of its first word. */
 #define SECTIONS_SAS(row) (0x6c0000u + 0x100u * (row))
 #define SECTIONS_SAS_ROWS 1024
 #define SECTIONS_OUTBOUND_SA_SPI 0x00u
