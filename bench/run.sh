@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every measurement with a record: the packet path, its ciphers and IKE handshakes in process, then tunnels side by side.
+# The measurements of the machine: the packet path, its ciphers and IKE handshakes in process, then tunnels side by side. The RTL's cycles
+# and clocks are bench/zynq.py's, bench/sections.py's and make rtl's.
 # Arguments go to tunnel.py.
 set -eu
 cd "$(dirname "$0")/.."

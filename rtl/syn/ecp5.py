@@ -202,7 +202,7 @@ def main():
     parser.add_argument("--placer", default="static", choices=("static", "heap"), help="nextpnr's; static gives the lane shorter wires")
     parser.add_argument("--ripup", action="store_true", help="route slow nets again, up to fifty times: the first time takes as long as all before")
     parser.add_argument("--aim", type=int, metavar="MHZ", help="what is far below 100 (grade 6) or 160 (grade 8) routes sooner with a lower one")
-    parser.add_argument("--jobs", type=int, default=1, help="places and routes at a time, of more than a gigabyte each")
+    parser.add_argument("--jobs", type=int, default=1, help="places and routes at a time, of two gigabytes each")
     parser.add_argument("--synthesis-only", action="store_true")
     parser.add_argument("--no-record", action="store_true")
     options = parser.parse_args()
