@@ -13,7 +13,7 @@ from cocotb.triggers import RisingEdge
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from lane import Lane
-from scapy.layers.inet import IP, UDP
+from scapy.layers.inet import IP, UDP, IPOption_NOP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrHopByHop
 from scapy.packet import Raw
 from streams import until, wrong_keep
@@ -101,7 +101,7 @@ class Peer:
         esp = header + iv + AESGCM(self.key[: self.cut]).encrypt(self.key[self.cut :] + iv, body, aad)
         return self.wrap(esp)
 
-    def wrap(self, esp, options=b"", extension=False, **fields):
+    def wrap(self, esp, extension=False, **fields):
         upper = UDP(sport=1024, dport=4500) / Raw(esp) if self.udp else Raw(esp)
         protocol = 17 if self.udp else 50
         if ":" in self.ends[0]:
@@ -262,7 +262,7 @@ async def headers_of_every_length(dut):
                 plain = peer.seal(packet, sequence)
                 at = (20 if plain[0] >> 4 == 4 else 40) + 8 * peer.udp
                 if plain[0] >> 4 == 4:
-                    frame = peer.wrap(plain[at:], options=[("NOP",)] * 4 * words)
+                    frame = peer.wrap(plain[at:], options=[IPOption_NOP()] * 4 * words)
                 else:
                     frame = peer.wrap(plain[at:], extension=bool(words))
                 lane.source.frame(frame)
