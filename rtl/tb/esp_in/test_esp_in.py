@@ -19,11 +19,11 @@ from scapy.packet import Raw
 from streams import until, wrong_keep
 
 MALFORMED, TOO_LONG, NO_POLICY, POLICY, FRAGMENT, NO_SA, SHORT, REPLAY, ICV = 1, 2, 3, 4, 5, 6, 11, 12, 13
-NOT_PROTECTED = 21
+ECN_LOST, NOT_PROTECTED = 20, 21
 # The names of the vectors, which are the Rust path's.
 REASONS = {"malformed-esp": SHORT, "unknown-spi": NO_SA, "replayed": REPLAY, "before-window": REPLAY,
            "authentication-failed": ICV, "bad-padding": 14, "selector-mismatch": 15, "bad-next-header": 17, "dummy": 18,
-           "malformed-inner": 19, "ecn-not-capable": 20}
+           "malformed-inner": 19, "ecn-not-capable": ECN_LOST}
 GCM = {"esp-aes-gcm-16-256": core.GCM256, "esp-aes-gcm-16-128": core.GCM128}
 CTR = {"esp-aes-ctr-256-hmac-sha2-256-128": core.CTR256}
 GROUP = 77
@@ -80,8 +80,9 @@ V4, V6 = ("198.51.100.2", "192.0.2.1"), ("2001:db8:ffff::2", "2001:db8:ffff::1")
 class Peer:
     """What the other end of an SA sends."""
 
-    def __init__(self, spi, ends, suite=core.GCM256, esn=False, udp=False, top=0, group=GROUP):
+    def __init__(self, spi, ends, suite=core.GCM256, esn=False, udp=False, top=0, group=GROUP, dscp=False):
         self.spi, self.ends, self.suite, self.esn, self.udp, self.top, self.group = spi, ends, suite, esn, udp, top, group
+        self.dscp = dscp
         length = 32 if suite == core.GCM256 else 16
         self.key = random.Random(spi).randbytes(length + 4)
         self.cut = length
@@ -89,9 +90,9 @@ class Peer:
     async def install(self, lane):
         await lane.config("key").key(self.spi % 1024, self.suite, self.key)
         await lane.config("sa").sa_in(self.spi % 1024, spi=self.spi, suite=self.suite, esn=self.esn, group=self.group,
-                                      top=self.top)
+                                      top=self.top, dscp_from_outer=self.dscp)
 
-    def seal(self, inner, sequence, iv=None, padding=0):
+    def seal(self, inner, sequence, iv=None, padding=0, tos=0):
         """`padding`: how many bytes more than needed, a multiple of 4."""
         length = -(len(inner) + 2) % 4 + padding
         body = inner + bytes(range(1, length + 1)) + bytes([length, 4 if inner[0] >> 4 == 4 else 41])
@@ -99,18 +100,18 @@ class Peer:
         iv = struct.pack(">Q", sequence if iv is None else iv)
         aad = struct.pack(">IQ", self.spi, sequence) if self.esn else header
         esp = header + iv + AESGCM(self.key[: self.cut]).encrypt(self.key[self.cut :] + iv, body, aad)
-        return self.wrap(esp)
+        return self.wrap(esp, tos=tos)
 
-    def wrap(self, esp, extension=False, **fields):
+    def wrap(self, esp, extension=False, tos=0, **fields):
         upper = UDP(sport=1024, dport=4500) / Raw(esp) if self.udp else Raw(esp)
         protocol = 17 if self.udp else 50
         if ":" in self.ends[0]:
-            whole = IPv6(src=self.ends[0], dst=self.ends[1], hlim=64, nh=protocol)
+            whole = IPv6(src=self.ends[0], dst=self.ends[1], hlim=64, nh=protocol, tc=tos)
             if extension:
                 whole.nh = 0
                 whole /= IPv6ExtHdrHopByHop(nh=protocol)
             return bytes(whole / upper)
-        return bytes(IP(src=self.ends[0], dst=self.ends[1], proto=protocol, **fields) / upper)
+        return bytes(IP(src=self.ends[0], dst=self.ends[1], proto=protocol, tos=tos, **fields) / upper)
 
     @property
     def user(self):
@@ -302,6 +303,37 @@ async def too_little_or_too_much(dut):
         lane.source.frame(peer.seal(packet, 1))
     await settle(lane, 2)
     assert lane.frames == [(packet, peer.user) for peer, packet in zip(peers, packets)]
+    lane.stop()
+
+
+# Inner ECN, outer ECN, what the packet leaves with (RFC 6040, 4.2, figure 4); 1 is ECT(1), None is dropped.
+ECN = {0: {0: 0, 1: 0, 2: 0, 3: None}, 2: {0: 2, 1: 1, 2: 2, 3: 3}, 1: {0: 1, 1: 1, 2: 1, 3: 3}, 3: {0: 3, 1: 3, 2: 3, 3: 3}}
+
+
+@cocotb.test()
+async def ecn_and_dscp_of_both_headers(dut):
+    await bench.start(dut)
+    lane, source = Lane(dut), random.Random(12)
+    await selectors(lane, SITES)
+    kinds = [(ends, dscp) for ends in (V4, V6) for dscp in (False, True)]
+    peers = [Peer(1024 * n + n, ends, dscp=dscp) for n, (ends, dscp) in enumerate(kinds, 1)]
+    expected, drops = [], Counter()
+    for peer in peers:
+        await peer.install(lane)
+        cases = [(v6, inside, outside) for v6 in (False, True) for inside in range(4) for outside in range(4)]
+        for sequence, (v6, inside, outside) in enumerate(cases, 1):
+            packet = IPv6(src="2001:db8:2::7", dst="2001:db8:1::9") if v6 else IP(src="10.2.0.7", dst="10.1.0.9")
+            packet /= UDP(sport=source.getrandbits(16), dport=53) / Raw(source.randbytes(30))
+            field, tos, outer_tos = "tc" if v6 else "tos", source.randrange(64) << 2 | inside, source.randrange(64) << 2 | outside
+            packet.setfieldval(field, tos)
+            lane.source.frame(peer.seal(bytes(packet), sequence, tos=outer_tos))
+            if ECN[inside][outside] is None:
+                drops[ECN_LOST] += 1
+            else:
+                packet.setfieldval(field, (outer_tos if peer.dscp else tos) & 0xFC | ECN[inside][outside])
+                expected.append((bytes(packet), peer.user))
+    await settle(lane, 32 * len(peers), 60000)
+    assert lane.frames == expected and lane.drops == drops
     lane.stop()
 
 
