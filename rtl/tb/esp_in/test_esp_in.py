@@ -53,7 +53,8 @@ async def every_vector(dut):
         await selectors(lane, vectors["selectors"]["tunnel"])
         spi = int(vectors["spi"], 16)
         for case in vectors["cases"]:
-            if case["mode"] != "tunnel":
+            # Of transport mode's what is dropped before the core could know the mode.
+            if case["mode"] != "tunnel" and (not case["drop"] or case["drop"] == "selector-mismatch"):
                 continue
             lane.drops.clear()
             lane.sink.taken.clear()
@@ -68,8 +69,7 @@ async def every_vector(dut):
             else:
                 assert lane.frames == [(bytes.fromhex(case["delivered"]), 1 << 6 | (spi % 1024) << 7)], case["name"]
                 seen["delivered"] += 1
-    # That file has part of the invalid ones in transport mode.
-    assert set(seen) == {"delivered", *REASONS} or int(dut.HmacUnits.value) and len(seen) == 8
+    assert set(seen) == {"delivered", *REASONS}
     dut._log.info(f"vectors: {dict(seen)}")
     lane.stop()
 
