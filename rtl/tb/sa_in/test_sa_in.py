@@ -32,7 +32,7 @@ class Row:
         )
 
     def infer(self, low):
-        """RFC 4303, A2.2, with its names; None is below zero."""
+        """RFC 4303, A2.2, with its names; None is below zero or beyond 64 bits."""
         if not self.esn:
             return low
         th, tl = self.top >> 32, self.top & 0xFFFFFFFF
@@ -41,7 +41,7 @@ class Row:
             high = th if low >= bottom else th + 1
         else:
             high = th - 1 if low >= bottom else th
-        return None if high < 0 else high << 32 | low
+        return high << 32 | low if 0 <= high < 1 << 32 else None
 
     def fresh(self, number):
         return number > 0 and (self.no_check or number > self.top or (self.top - number < WINDOW and number not in self.seen))
@@ -130,7 +130,8 @@ async def one_by_one(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
             late.append((row, sequence))
         while late and source.random() < 0.6:
             row, sequence = late.popleft()
-            length = source.randrange(20, 1500)
+            left = row.byte_limit - row.bytes
+            length = left if 0 < left < 1500 and source.random() < 0.5 else source.randrange(20, 1500)  # up to the limit, or anyhow
             if source.random() < 0.2:
                 # Of an SA that had the row before: nothing changes.
                 assert await commit(dut, row, sequence, length, row.generation ^ 1 << source.randrange(7)) == (None, False)
@@ -160,6 +161,29 @@ async def random_rows(dut):
         for row in range(ROWS):
             await core.Config(dut).write(row, 1, 0)
     assert seen == {0, NO_SA, LIFETIME, SHORT, REPLAY}, seen
+
+
+@cocotb.test()
+async def numbers_at_the_edges(dut):
+    """Windows at zero, at 2^32 and at the end of all numbers; what is asked for lies at their edges, or half a circle away."""
+    await begin(dut)
+    asks = Source(dut.clk_i, dut.valid_i, dut.ready_o, dut.ask_i)
+    answers = Sink(dut.clk_i, dut.valid_o, dut.ready_i, [dut.refused_o, dut.sa_o])
+    row, circle = Row(3, random.Random(1)), 1 << 32
+    row.esn, row.no_check, row.byte_limit = True, False, core.ALL_ONES
+    near = (0, 1, 5, 62, 63, 64)
+    tops = {at + n for at in (0, circle) for n in near} | {at - n for at in (circle, core.ALL_ONES) for n in near[1:]}
+    for top in sorted(tops | {core.ALL_ONES, core.ALL_ONES - circle}):
+        row.top, row.seen = top, {top}
+        await install(dut, [row])
+        lows = [(top + n) % circle for n in (*range(-66, 67), circle // 2 - 1, circle // 2)]
+        asks.queue.extend(OPEN_ASK.pack(spi=row.spi, seq_lo=low) for low in lows)
+        await until(dut.clk_i, lambda: len(answers.words) == len(lows), 20 * len(lows))
+        for low in lows:
+            refused, sa = answers.words.popleft()
+            want, sequence = row.look(low)
+            assert refused == want, (top, low, refused, want)
+            assert refused or OPEN_SA.unpack(sa).seq == sequence
 
 
 async def rewrite(dut, rows, seed):
