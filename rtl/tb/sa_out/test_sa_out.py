@@ -5,7 +5,7 @@ import random
 import bench
 import cocotb
 import core
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge, Timer
 from streams import Sink, Source, until
 from structs import SEAL_ASK, SEAL_JOB
 
@@ -79,7 +79,7 @@ async def install(dut, rows):
         await config.sa_out(row.row, **row.fields)
 
 
-async def exchange(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
+async def exchange(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1, asked=range(ROWS)):
     """Asks for rows that are there and for others; returns how often each answer came."""
     source, events, seen = random.Random(seed), [], {}
     asks = Source(dut.clk_i, dut.valid_i, dut.ready_o, dut.ask_i, bench.pauses(idle, seed))
@@ -94,17 +94,17 @@ async def exchange(dut, rows, count, idle=0.0, back_pressure=0.0, seed=1):
     watching = cocotb.start_soon(watch())
     known = {row.row: row for row in rows}
     for _ in range(count):
-        row = source.randrange(ROWS)
+        row = source.choice(asked)
         generation = known[row].fields["generation"] if row in known else 1
         asks.queue.append(SEAL_ASK.pack(
             row=row, generation=generation ^ (source.random() < 0.1), v6=source.randrange(2),
             dont_fragment=source.randrange(2), tos=source.getrandbits(8), flow_label=source.getrandbits(20),
             bytes=source.choice((20, source.randrange(20, 300), 65000))))  # fmt: skip
-    asked = [SEAL_ASK.unpack(number) for number in asks.queue]
+    questions = [SEAL_ASK.unpack(number) for number in asks.queue]
     await until(dut.clk_i, lambda: len(answers.words) == count, 100 + 60 * count)
     await ClockCycles(dut.clk_i, 4)
     wanted_events, identification = [], None
-    for ask, (refused, job) in zip(asked, answers.words):
+    for ask, (refused, job) in zip(questions, answers.words):
         want, fields, event = known[ask.row].answer(ask) if ask.row in known else (NO_SA, None, None)
         assert refused == want, (ask, refused, want)
         seen[refused] = seen.get(refused, 0) + 1
@@ -141,6 +141,78 @@ async def random_rows(dut):
         for row in range(ROWS):
             await core.Config(dut).write(row, 1, 0)
     assert set(seen) == {0, NO_SA, SEQUENCE_END, LIFETIME, TOO_BIG}, seen
+
+
+async def rewrite(dut, rows, seed):
+    """Other rows, as the host writes them, all the time."""
+    source, config = random.Random(seed), core.Config(dut)
+    while True:
+        row = Row(source.choice(rows), source)
+        words = core.sa_out_words(**row.fields)
+        for word, data in ((1, 0), (20, 7), (21, 0), (22, 9), (23, 0), (0, words[0]), *enumerate(words[2:], 2), (1, words[1])):
+            await ClockCycles(dut.clk_i, source.choice((1, 2, 3, 7)))
+            await config.write(row.row, word, data)
+
+
+@cocotb.test()
+async def rows_are_written_meanwhile(dut):
+    await begin(dut)
+    source = random.Random(8)
+    rows = [Row(row, source) for row in range(0, ROWS, 2)]
+    await install(dut, rows)
+    writer = cocotb.start_soon(rewrite(dut, range(1, ROWS, 2), 9))
+    for seed in range(3):
+        await exchange(dut, rows, 150, 0.1, 0.1, seed, range(0, ROWS, 2))
+        for row in rows:
+            assert await core.snapshot(dut, row.row) == row.bytes << 64 | row.sequence
+    writer.cancel()
+
+
+async def answered(dut, row, held):
+    """Asks for a row; the answer is taken after some cycles and comes back."""
+    dut.ask_i.value = SEAL_ASK.pack(row=row.row, generation=row.fields["generation"], bytes=20)
+    dut.valid_i.value = 1
+    await RisingEdge(dut.clk_i)
+    dut.valid_i.value = 0
+    while dut.valid_o.value == 0:
+        await RisingEdge(dut.clk_i)
+    await ClockCycles(dut.clk_i, held)
+    dut.ready_i.value = 1
+    await RisingEdge(dut.clk_i)
+    dut.ready_i.value = 0
+    return int(dut.refused_o.value), SEAL_JOB.unpack(int(dut.job_o.value))
+
+
+@cocotb.test()
+async def the_next_sa_of_a_row(dut):
+    """Whenever its words come while a packet of the one before is answered: its numbers are its own."""
+    await begin(dut)
+    for cycle in range(14):
+        for held in (1, 6):
+            former, latter = (Row(3, random.Random(2 * cycle + n)) for n in range(2))
+            await install(dut, [former])
+            answering = cocotb.start_soon(answered(dut, former, held))
+            for _ in range(cycle):
+                await RisingEdge(dut.clk_i)
+            await install(dut, [latter])
+            refused, job = await answering
+            # The row is read two cycles after the question was taken; before, it is no SA already.
+            assert refused == (NO_SA if cycle < 2 else 0)
+            assert refused or (job.spi, job.seq) == (former.fields["spi"], former.sequence + 1)
+            assert await core.snapshot(dut, 3) == latter.sequence
+
+
+@cocotb.test()
+async def no_identification_is_zero(dut):
+    """Packets that another router cuts up are told apart by it (RFC 6864); zero is left out when it begins anew."""
+    await begin(dut)
+    await core.Config(dut).sa_out(3, spi=1, local="192.0.2.1", remote="198.51.100.2")
+    dut.ask_i.value, dut.valid_i.value, dut.ready_i.value = SEAL_ASK.pack(row=3, generation=1, bytes=20), 1, 1
+    await Timer(65500 * 8 * 10, "ns")
+    answers = Sink(dut.clk_i, dut.valid_o, dut.ready_i, dut.job_o)
+    await until(dut.clk_i, lambda: len(answers.words) == 80, 1000)
+    seen = [SEAL_JOB.unpack(job).identification for job in answers.words]
+    assert seen == [(seen[0] + n - 1) % 65535 + 1 for n in range(80)] and 1 in seen
 
 
 @cocotb.test()
