@@ -26,6 +26,9 @@ def body(source):
         padding[source.choice((0, length - 1, source.randrange(length)))] ^= 1 << source.randrange(8)
     elif kind < 0.4:
         payload = payload[:-1] + b"\0" if payload else payload
+    elif kind < 0.45:
+        # What is before the padding goes on in the same way.
+        payload = bytes(n + 1 & 255 for n in range(-len(payload) - 4 * source.randrange(300), 0))
     claimed = source.randrange(256) if kind > 0.9 else length
     return payload + bytes(padding) + bytes([claimed, source.choice((4, 41, 59, source.randrange(256)))])
 

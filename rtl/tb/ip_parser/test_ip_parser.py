@@ -126,7 +126,9 @@ def packet(source):
     if source.random() < 0.5:
         options = [IPOption_NOP()] * source.choice((0, 0, 0, 4, 12, 40))
         frag = source.choice((0, 0, 0, source.randrange(0x2000)))
-        whole = IP(tos=source.randrange(256), options=options,
+        # Mostly the right one; its header's sum is right in any case.
+        length = source.randrange(80) if source.random() < 0.1 else None
+        whole = IP(len=length, tos=source.randrange(256), options=options,
                    id=source.randrange(65536), ttl=source.randrange(256), frag=frag, flags=source.randrange(4))
         whole.src, whole.dst = (".".join(str(b) for b in source.randbytes(4)) for _ in range(2))
         frame = bytes(whole / upper() / payload)
