@@ -43,7 +43,7 @@ def frame_of(flow, length, source, **other):
 
 def make(source, table, length=None):
     flow, port = source.randrange(FLOWS + 2), source.getrandbits(4)
-    length = length or source.choice((20, 24, 31, 32, 33, source.randrange(24, 200)))
+    length = length or source.choice((20, 22, 23, 24, 31, 32, 33, source.randrange(24, 200)))
     frame, bad = bytearray(frame_of(flow, length, source, flags=source.choice((0, 0, 0x4000, 0x2000, 0x0007)))), source.random() < 0.2
     if bad:
         at, value = source.choice(((0, 0x65), (0, 0x46), (3, frame[3] ^ 1), (8, 1), (10, frame[10] ^ 4)))
