@@ -1,5 +1,6 @@
 """esp_cipher against the cryptography package and hmac: sealing and opening, keys that change with every packet."""
 
+import json
 import random
 
 import bench
@@ -68,6 +69,38 @@ async def packets_follow_each_other(dut):
     for _ in range(60):
         harness.send(cipher_keys.packet(source, rows))
     await harness.check()
+    harness.stop()
+
+
+def published():
+    """(packet, ciphertext and ICV): draft-mcgrew-gcm-test-01, and of Wycheproof's what a packet could be."""
+    sizes = {36: core.GCM256, 20: core.GCM128}  # of key and salt
+    for case in json.loads((bench.VECTORS / "esp" / "gcm-mcgrew.json").read_text())["cases"]:
+        secret, iv, plain, output = (bytes.fromhex(case[name]) for name in ("key", "iv", "input", "output"))
+        if len(secret) in sizes and len(plain) % 4 == 0:
+            numbers = int(case["spi"], 16), int(case["sequence"], 16), case["esn"]
+            yield cipher_keys.Packet(3, sizes[len(secret)], secret, iv, *numbers, plain), output
+    for case in json.loads((bench.VECTORS / "primitives" / "wycheproof-aes-gcm.json").read_text())["cases"]:
+        secret, iv, aad, plain, output, icv = (bytes.fromhex(case[name]) for name in ("key", "iv", "aad", "input", "output", "icv"))
+        secret += iv[:-8]
+        if len(iv) == 12 and len(secret) in sizes and len(aad) == 8 and plain and len(plain) % 4 == 0 and len(icv) == 16:
+            numbers = int.from_bytes(aad[:4]), int.from_bytes(aad[4:]), False
+            yield cipher_keys.Packet(3, sizes[len(secret)], secret, iv[-8:], *numbers, plain), output + icv
+
+
+@cocotb.test()
+async def published_vectors(dut):
+    if int(dut.Gcm.value) == 0:
+        return
+    await bench.start(dut)
+    harness, count = Harness(dut), 0
+    for packet, output in published():
+        assert packet.sealed + packet.icv == output
+        await install(dut, {packet.row: (packet.suite, packet.material)})
+        harness.send(packet)
+        await harness.check()
+        count += 1
+    dut._log.info(f"vectors: {count}")
     harness.stop()
 
 
