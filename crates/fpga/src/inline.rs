@@ -169,6 +169,9 @@ impl<D: Device> InLine<D> {
         let mut from_next = (0..rows).map(|at| (self.next_row + at) % rows);
         let free = from_next.find(|row| !self.sealing.contains_key(row));
         let place = free.ok_or(Refused::Full)?;
+        if Self::is_by_dscp(spd, sa.common.policy) {
+            return Err(Refused::Unsupported("SAs for certain DSCPs"));
+        }
         self.room_for(spd, Lane::Outbound, &sa.common)?;
         // From here on the software cannot seal with it.
         if !sa.sequence.give_away() {

@@ -15,7 +15,7 @@ use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine, regs};
 use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
-use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaDirection};
+use esplanade_ipsec::sa::{DscpSet, InboundSa, OutboundSa, SaDirection};
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
@@ -247,6 +247,39 @@ fn a_good_packet_behind_bad_ones_comes_at_once() {
             assert_eq!(core.progress(), Ok(None));
         }
     }
+}
+
+/// For each packet the software chooses among such SAs, of which the core knows nothing.
+#[test]
+fn an_sa_beside_one_for_certain_dscps_is_not_the_cores() {
+    let Some(mut core) = core("dscps") else {
+        return;
+    };
+    let (tunnel, key) = tunnel(SUITE);
+    let transform = tunnel.outbound_sa.common.transform();
+    let spd = Spd::new(vec![protect(&tunnel)]);
+    core.install_outbound(&tunnel.outbound_sa, &key, &spd)
+        .expect("room");
+    assert_eq!(core.follow(&spd), Ok(Vec::new()));
+    let mut for_voice = parameters(transform, true, 0x5000_0001, &key);
+    for_voice.dscp = DscpSet::EMPTY.with(46);
+    let for_voice = OutboundSa::new(for_voice).expect("sound");
+    tunnel.policy.install(Arc::new(for_voice));
+    let ended = core.follow(&spd).expect("it answers");
+    assert!(matches!(
+        ended[..],
+        [Event::Lifetime {
+            direction: SaDirection::Outbound,
+            event: LifetimeEvent::Hard,
+            ..
+        }]
+    ));
+    let next = OutboundSa::new(parameters(transform, true, 0x5000_0002, &key)).expect("sound");
+    let refused = core.install_outbound(&Arc::new(next), &key, &spd);
+    assert!(
+        matches!(refused, Err(Refused::Unsupported(_))),
+        "{refused:?}"
+    );
 }
 
 /// Where all other rows are taken a row is given on at once.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
-use esplanade_ipsec::sa::{OutboundSa, SaCommon, SaDirection};
+use esplanade_ipsec::sa::{DscpSet, OutboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::selector::Selector;
-use esplanade_ipsec::spd::{self, Spd};
+use esplanade_ipsec::spd::{self, Policy, PolicyId, Spd};
 
 use super::{InLine, Opening, Refused, lifetime};
 use crate::core::{CoreError, Lane};
@@ -54,7 +54,7 @@ impl Table {
     }
 }
 
-/// An SA for which a table has no room; none is the one that is not yet in the core.
+/// An SA that cannot be in a table; none is the one that is not yet in the core.
 type NoRoom = Option<u32>;
 
 /// An SA that is to come into the core, and its policy's place in the SPD, which may not have it yet.
@@ -62,7 +62,8 @@ type Coming<'a> = Option<&'a SaCommon>;
 
 impl<D: Device> InLine<D> {
     /// Brings the core's tables to what the software's say now. The events are of SAs that end because the policies in front
-    /// of them take more entries than there are. With an error every packet is discarded.
+    /// of them take more entries than there are, or because others of their policy are for certain DSCPs. With an error every
+    /// packet is discarded.
     pub fn follow(&mut self, spd: &Spd) -> Result<Vec<Event>, CoreError> {
         let result = self.try_follow(spd);
         if result.is_err() {
@@ -142,7 +143,7 @@ impl<D: Device> InLine<D> {
         Ok(())
     }
 
-    /// Takes an SA out for which there is no room. Its sequence numbers are nowhere any more, so nothing seals with it.
+    /// Takes an SA out. Its sequence numbers are nowhere any more, so nothing seals with it.
     fn end_outbound(&mut self, row: u32) -> Result<Option<Event>, CoreError> {
         let Some(sealing) = self.sealing.remove(&row) else {
             return Ok(None);
@@ -172,9 +173,7 @@ impl<D: Device> InLine<D> {
         let (mut needed, mut coming) = (0, coming);
         for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
             let row = match &entry.action {
-                spd::Action::Protect(policy) => {
-                    policy.outbound_sa().and_then(|sa| self.row_of(&sa))
-                }
+                spd::Action::Protect(policy) => self.row_for(policy)?,
                 spd::Action::Discard | spd::Action::Bypass => None,
             };
             let action = row.map_or(Action::ToHost, Action::Protect);
@@ -203,6 +202,32 @@ impl<D: Device> InLine<D> {
         table.entries.truncate(needed);
         table.entries.push(any);
         Ok(table.entries)
+    }
+
+    /// The row of a policy's SA. One that is for certain DSCPs is the software's, which then chooses for each packet: another
+    /// SA of that policy cannot be the core's.
+    fn row_for(&self, policy: &Policy) -> Result<Option<u16>, NoRoom> {
+        let Some(newest) = policy.outbound_sa() else {
+            return Ok(None);
+        };
+        let all = policy.outbound_sas();
+        if newest.common.dscp != DscpSet::ALL
+            && let Some(row) = all.iter().find_map(|sa| self.row_of(sa))
+        {
+            return Err(Some(row.into()));
+        }
+        Ok(self.row_of(&newest))
+    }
+
+    /// Whether a policy has SAs for certain DSCPs.
+    pub(super) fn is_by_dscp(spd: &Spd, id: PolicyId) -> bool {
+        spd.entries().iter().any(|entry| match &entry.action {
+            spd::Action::Protect(policy) if policy.id == id => {
+                let mut sas = policy.outbound_sas().into_iter();
+                sas.any(|sa| sa.common.dscp != DscpSet::ALL)
+            }
+            _ => false,
+        })
     }
 
     fn row_of(&self, sa: &Arc<OutboundSa>) -> Option<u16> {

@@ -248,7 +248,7 @@ impl Driver {
             Ok(ended) => {
                 tracing::warn!(
                     sas = ended.len(),
-                    "the FPGA core has no room for the policies in front of SAs, which end"
+                    "SAs leave the FPGA core and end: it has no room for the policies in front, or others are for certain DSCPs"
                 );
                 self.events.extend(ended);
             }
