@@ -14,8 +14,7 @@ module esp_in #(
   parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
   parameter int unsigned MaxBytes  = 2048,  // of a frame
   parameter int unsigned Beats     = 512,   // of each frame buffer
-  // Beats behind the cipher; there is a frame buffer besides.
-  parameter int unsigned OutDepth  = Beats / 2,
+  parameter int unsigned OutDepth  = Beats / 2, // behind the cipher, and before another frame buffer
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
   // Of the cipher; what synthesis takes is in syn/.
   parameter int unsigned RoundLatency = 2,

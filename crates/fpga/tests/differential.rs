@@ -3,6 +3,7 @@
 
 #[path = "../../ipsec/tests/common/mod.rs"]
 mod common;
+mod device;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,13 +25,7 @@ use esplanade_ipsec::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPo
 const ROW: u16 = 700;
 
 fn core(test: &str) -> Option<Core<Simulated>> {
-    match Simulated::new() {
-        Ok(device) => Some(Core::open(device).expect("a core")),
-        Err(why) => {
-            println!("SKIP fpga_{test}: {why}");
-            None
-        }
-    }
+    device::simulated(test).map(|device| Core::open(device).expect("a core"))
 }
 
 /// Numbers that are the same in every run.

@@ -2,6 +2,7 @@
 
 #[path = "../../ipsec/tests/common/mod.rs"]
 mod common;
+mod device;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,13 +19,7 @@ use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Spd};
 
 fn core(test: &str) -> Option<InLine<Simulated>> {
-    match Simulated::new() {
-        Ok(device) => Some(InLine::new(device).expect("a core")),
-        Err(why) => {
-            println!("SKIP fpga_{test}: {why}");
-            None
-        }
-    }
+    device::simulated(test).map(|device| InLine::new(device).expect("a core"))
 }
 
 fn transform(suite: Suite) -> Transform {

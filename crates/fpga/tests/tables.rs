@@ -2,6 +2,7 @@
 
 #[path = "../../ipsec/tests/common/mod.rs"]
 mod common;
+mod device;
 
 use std::sync::Arc;
 
@@ -22,13 +23,7 @@ use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 const SUITE: Suite = Suite::Gcm256;
 
 fn core(test: &str) -> Option<InLine<Simulated>> {
-    match Simulated::new() {
-        Ok(device) => Some(InLine::new(device).expect("a core")),
-        Err(why) => {
-            println!("SKIP fpga_{test}: {why}");
-            None
-        }
-    }
+    device::simulated(test).map(|device| InLine::new(device).expect("a core"))
 }
 
 fn tunnel(suite: Suite) -> (Tunnel, Vec<u8>) {

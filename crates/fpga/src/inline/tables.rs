@@ -52,12 +52,24 @@ impl Table {
             self.full = entries.is_none() || self.entries.len() > self.room;
         }
     }
+
+    /// Adds what an SA that is not yet in the core would bring.
+    fn add_coming(mut self, sa: &SaCommon, lane: Lane) -> Result<Vec<Entry>, NoRoom> {
+        self.add(sa.selectors.as_slice(), lane, ELSEWHERE);
+        match self.full {
+            true => Err(None),
+            false => Ok(self.entries),
+        }
+    }
 }
+
+/// For an SA that has no row or group yet.
+const ELSEWHERE: Action = Action::Protect(0);
 
 /// An SA that cannot be in a table; none is the one that is not yet in the core.
 type NoRoom = Option<u32>;
 
-/// An SA that is to come into the core, and its policy's place in the SPD, which may not have it yet.
+/// An SA that is to come into the core; the SPD may not have its policy yet.
 type Coming<'a> = Option<&'a SaCommon>;
 
 impl<D: Device> InLine<D> {
@@ -81,26 +93,21 @@ impl<D: Device> InLine<D> {
         let outbound = loop {
             match self.outbound_entries(spd, None) {
                 Ok(entries) => break entries,
-                Err(row) => events.extend(self.end_outbound(row.ok_or_else(|| self.no_room())?)?),
+                Err(Some(row)) => events.extend(self.end_outbound(row)?),
+                // None is coming.
+                Err(None) => break Vec::new(),
             }
         };
         let inbound = loop {
             match self.inbound_entries(spd, None) {
                 Ok(entries) => break entries,
-                Err(row) => events.extend(self.end_inbound(row.ok_or_else(|| self.no_room())?)?),
+                Err(Some(row)) => events.extend(self.end_inbound(row)?),
+                Err(None) => break Vec::new(),
             }
         };
         self.core.set_policies(Lane::Outbound, &outbound)?;
         self.core.set_policies(Lane::Inbound, &inbound)?;
         Ok(events)
-    }
-
-    fn no_room(&self) -> CoreError {
-        let room = self.core.policies_max();
-        CoreError::Policies {
-            wanted: room + 1,
-            room,
-        }
     }
 
     /// Whether the tables would still have room, were the SA in the core.
@@ -167,8 +174,6 @@ impl<D: Device> InLine<D> {
     /// Of the common interface. What is for no SA in the core goes to software: its policies may protect, ask for an SA,
     /// let out or drop.
     fn outbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
-        const ELSEWHERE: u16 = 0;
-        let any = Entry::any(Action::ToHost);
         let mut table = Table::new(self.core.policies_max().saturating_sub(1));
         let (mut needed, mut coming) = (0, coming);
         for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
@@ -182,41 +187,35 @@ impl<D: Device> InLine<D> {
             if let Some(new) = new {
                 table.add(new.selectors.as_slice(), Lane::Outbound, action);
             }
-            if table.full && (row.is_some() || new.is_some()) {
-                return Err(row.map(u32::from));
-            }
             if row.is_some() || new.is_some() {
+                if table.full {
+                    return Err(row.map(u32::from));
+                }
                 needed = table.entries.len();
             }
         }
         if let Some(new) = coming {
-            let action = Action::Protect(ELSEWHERE);
-            table.add(new.selectors.as_slice(), Lane::Outbound, action);
-            return if table.full {
-                Err(None)
-            } else {
-                Ok(table.entries)
-            };
+            return table.add_coming(new, Lane::Outbound);
         }
         // What is behind the last SA says no more than this.
         table.entries.truncate(needed);
-        table.entries.push(any);
+        table.entries.push(Entry::any(Action::ToHost));
         Ok(table.entries)
     }
 
     /// The row of a policy's SA. One that is for certain DSCPs is the software's, which then chooses for each packet: another
     /// SA of that policy cannot be the core's.
     fn row_for(&self, policy: &Policy) -> Result<Option<u16>, NoRoom> {
-        let Some(newest) = policy.outbound_sa() else {
+        let all = policy.outbound_sas();
+        let Some(newest) = all.first() else {
             return Ok(None);
         };
-        let all = policy.outbound_sas();
         if newest.common.dscp != DscpSet::ALL
             && let Some(row) = all.iter().find_map(|sa| self.row_of(sa))
         {
             return Err(Some(row.into()));
         }
-        Ok(self.row_of(&newest))
+        Ok(self.row_of(newest))
     }
 
     /// Whether a policy has SAs for certain DSCPs.
@@ -231,16 +230,13 @@ impl<D: Device> InLine<D> {
     }
 
     fn row_of(&self, sa: &Arc<OutboundSa>) -> Option<u16> {
-        let is_it = |sa_there: &std::sync::Weak<OutboundSa>| {
-            std::ptr::eq(sa_there.as_ptr(), Arc::as_ptr(sa))
-        };
-        let found = (self.sealing.iter()).find(|(_, sealing)| is_it(&sealing.sa));
+        let mut rows = self.sealing.iter();
+        let found = rows.find(|(_, sealing)| std::ptr::eq(sealing.sa.as_ptr(), Arc::as_ptr(sa)));
         found.and_then(|(row, _)| u16::try_from(*row).ok())
     }
 
     /// What each group's SAs were negotiated for, and what the policies in front of them discard (RFC 4301 §5.2).
     fn inbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
-        const ELSEWHERE: u16 = 0;
         let mut table = Table::new(self.core.policies_max());
         let (mut needed, mut coming) = (0, coming);
         for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
@@ -255,27 +251,20 @@ impl<D: Device> InLine<D> {
                         carries |= carry(&mut table, *row, opening, |sa| sa.policy == policy.id)?;
                     }
                     if let Some(new) = coming.take_if(|new| is_for(entry, new)) {
-                        let action = Action::Protect(ELSEWHERE);
-                        table.add(new.selectors.as_slice(), Lane::Inbound, action);
+                        table.add(new.selectors.as_slice(), Lane::Inbound, ELSEWHERE);
                         carries = true;
                     }
-                    if carries && table.full {
-                        return Err(None);
-                    }
                     if carries {
+                        if table.full {
+                            return Err(None);
+                        }
                         needed = table.entries.len();
                     }
                 }
             }
         }
         if let Some(new) = coming {
-            let action = Action::Protect(ELSEWHERE);
-            table.add(new.selectors.as_slice(), Lane::Inbound, action);
-            return if table.full {
-                Err(None)
-            } else {
-                Ok(table.entries)
-            };
+            return table.add_coming(new, Lane::Inbound);
         }
         table.entries.truncate(needed);
         table.full = false;

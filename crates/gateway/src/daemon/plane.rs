@@ -313,10 +313,8 @@ fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
 /// Packets and bytes that left each lane, for the host too, and what was dropped there.
 fn core_counters(report: &CoreReport) -> Message {
     let mut message = Message::new();
-    for (lane, counters) in [Lane::Outbound, Lane::Inbound]
-        .into_iter()
-        .zip(&report.counters)
-    {
+    let lanes = [(Lane::Outbound, "outbound"), (Lane::Inbound, "inbound")];
+    for ((lane, name), counters) in lanes.into_iter().zip(&report.counters) {
         let mut section = Message::new();
         section
             .set("packets", counters.packets)
@@ -324,10 +322,6 @@ fn core_counters(report: &CoreReport) -> Message {
         for (reason, count) in counters.reasons(lane).filter(|(_, count)| *count > 0) {
             section.set(reason, count);
         }
-        let name = match lane {
-            Lane::Outbound => "outbound",
-            Lane::Inbound => "inbound",
-        };
         message.section(name, section);
     }
     message
