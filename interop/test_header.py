@@ -55,7 +55,7 @@ def outer_headers(topology, folder, toses, *, version: int = 4) -> list[tuple[in
     host = topology.b.host4 if version == 4 else topology.b.host6
     listener = Listener(topology.host_b, host, PORT)
     inject(topology.host_a, packets(topology, version, toses))
-    received = [payload[0] for payload in listener.stop()]
+    received = [payload[0] for payload in listener.stop(len(toses))]
     assert sorted(received) == sorted(toses), "all arrive"
     # Higher classes go first.
     return sorted(outer_fields(packet.frame) for packet in esp_packets(wire.stop()))

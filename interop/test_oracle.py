@@ -106,7 +106,7 @@ def test_scapy_opens_and_seals(suite, esn, outer, encap, live):
     texts = [bytes([length % 251]) * length for length in (1, 2, 3, 13, 14, 15, 16, 17, 300, 1200)]
     first = tunnel.next_sequence
     tunnel.send(*(tunnel.seal(text, first + number) for number, text in enumerate(texts)))
-    assert listener.stop() == texts
+    assert sorted(listener.stop(len(texts))) == sorted(texts)
 
 
 def changed(data: bytes, place: int) -> bytes:
@@ -241,4 +241,4 @@ def test_scapy_and_strongswan_agree(topology, daemon, folder, needs_capture):
     listener = Listener(topology.host_b, topology.b.host4, PORT)
     sealed = tunnel.seal(b"from scapy", tunnel.next_sequence)
     tunnel.send(sealed, sealed, changed(tunnel.seal(b"forged", tunnel.next_sequence + 1), 30))
-    assert listener.stop() == [b"from scapy"]
+    assert listener.stop(1) == [b"from scapy"]

@@ -31,7 +31,12 @@ stage() {
   elif [ "$rc" != 0 ] && [ "$f" = 0 ]; then
     failed=$((failed + 1))
   fi
-  [ "$rc" = 0 ] || failures+=("$name (log: $log)")
+  [ "$rc" = 0 ] || failures+=("$name (log: $log)"$'\n'"$(reasons "$log")")
+}
+
+# What failed and why, out of a log: shown again at the end, where nobody has to look for it.
+reasons() {
+  sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aE '^(FAILED|ERROR|E  ) |^error|panicked at|\.\.\. FAILED$' | tail -n 40 | sed 's/^/  /'
 }
 
 # Sums the closing lines of cargo test and pytest in a log: "passed failed".

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +32,28 @@ class Listener:
     def __init__(self, space: Namespace, address: str, port: int = 40200):
         self._process = agent(space, "listen", address, port)
         assert self._process.popen.stdout.readline() == b"ready\n"
+        self._received: list[bytes] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def stop(self) -> list[bytes]:
+    def _read(self) -> None:
+        for line in self._process.popen.stdout:
+            self._received.append(bytes.fromhex(line.decode()))
+
+    def stop(self, expected: int = 0) -> list[bytes]:
+        """What came: those that are expected may take ten seconds on a busy machine, any other half of one.
+
+        The kernel may change their order where a process moves from core to core.
+        """
+        deadline = time.monotonic() + 10
+        while len(self._received) < expected and time.monotonic() < deadline:
+            time.sleep(0.05)
         time.sleep(0.5)
-        self._process.send_signal(signal.SIGINT)
-        return [bytes.fromhex(line) for line in finish(self._process).split()]
+        self._process.stop(signal.SIGINT)
+        self._reader.join(5)
+        if self._process.returncode != 0:
+            raise HarnessError(f"the listener ended with {self._process.returncode}")
+        return self._received
 
 
 def inject(space: Namespace, packets: list[bytes]) -> None:
