@@ -17,26 +17,31 @@ module replay_window #(
   output logic [Window-1:0] seen_o
 );
   localparam int unsigned IndexWidth = $clog2(Window);
-  logic newer_q, far_q, zero_q;
-  logic [IndexWidth-1:0] distance_q;
-  logic [Width:0] ahead;
-  logic [Width-1:0] distance;
+  logic newer_q, ahead_far_q, behind_far_q, far, zero_q;
+  logic [IndexWidth-1:0] ahead_q, behind_q, distance;
+  logic [Width:0] behind;
+  logic [Width-1:0] ahead;
 
-  assign ahead    = {1'b0, top_i} - {1'b0, number_i};  // negative: the number is ahead of the top
-  assign distance = ahead[Width] ? number_i - top_i : ahead[Width-1:0];
+  // Both distances, so that none waits for the other's sign.
+  assign behind = {1'b0, top_i} - {1'b0, number_i};  // negative: the number is ahead of the top
+  assign ahead  = number_i - top_i;
 
   logic [Window-1:0] bit_of;
-  assign bit_of = Window'(1) << distance_q;
+  assign distance = newer_q ? ahead_q : behind_q;
+  assign far      = newer_q ? ahead_far_q : behind_far_q;
+  assign bit_of   = Window'(1) << distance;
 
   always_ff @(posedge clk_i) begin
-    newer_q    <= ahead[Width];
-    distance_q <= distance[IndexWidth-1:0];
-    far_q      <= distance >= Width'(Window);
-    zero_q     <= number_i == '0;
+    newer_q      <= behind[Width];
+    ahead_q      <= ahead[IndexWidth-1:0];
+    behind_q     <= behind[IndexWidth-1:0];
+    ahead_far_q  <= |ahead[Width-1:IndexWidth];
+    behind_far_q <= |behind[Width-1:IndexWidth];
+    zero_q       <= number_i == '0;
 
-    fresh_o <= !zero_q && (newer_q || off_i || (!far_q && (seen_i & bit_of) == '0));
+    fresh_o <= !zero_q && (newer_q || off_i || (!far && (seen_i & bit_of) == '0));
     top_o   <= newer_q ? number_i : top_i;
-    if (newer_q) seen_o <= far_q ? Window'(1) : (seen_i << distance_q) | Window'(1);
-    else seen_o <= far_q ? seen_i : seen_i | bit_of;
+    if (newer_q) seen_o <= far ? Window'(1) : (seen_i << distance) | Window'(1);
+    else seen_o <= far ? seen_i : seen_i | bit_of;
   end
 endmodule
