@@ -25,7 +25,8 @@ GCM, CTR = 0, 2  # esp_pkg::suite_e
 NAMES = {GCM: "AES-256-GCM-16", CTR: "AES-256-CTR + HMAC-SHA-256"}
 PAPER_MHZ = {GCM: 185, CTR: 150}
 FULL = 8  # the units with which CTR stands in the paper's tables
-UNITS = {"esp_out": (FULL, 4, 2, 1), "esp_in": (FULL, 4)}
+UNITS = (FULL, 4, 2, 1)
+LANES = ("esp_out", "esp_in")
 # As the outbound lane is placed and routed; the multiplier's leaf changes no cycle.
 SYNTHESISED = {name: clocks.shell("esp_out")[name] for name in ("RoundLatency", "SboxKind", "GhashStages")}
 
@@ -131,12 +132,12 @@ def at_our_clock(record: dict) -> None:
     """Adds the newest clocks: for GCM of lanes without hash units, for CTR of those with the most units that were placed and routed."""
     record["clocks"] = []
     intervals = {(r["module"], r["units"], r["bytes"], r["udp"]): r["interval"] for r in record["units"]}
-    for lane in UNITS:
+    for lane in LANES:
         for suite in (GCM, CTR):
             units, routed = 0, clocks.routed(lane, HmacUnits=0)
             if suite == CTR:
                 measured = [units for module, units, *_ in intervals if module == lane]
-                units, routed = next(((n, found) for n in UNITS[lane] if n in measured and (found := clocks.routed(lane, HmacUnits=n))), (FULL, {}))
+                units, routed = next(((n, found) for n in UNITS if n in measured and (found := clocks.routed(lane, HmacUnits=n))), (FULL, {}))
             what = f"The clock of {lane} with {units} hash units"
             record["clocks"].append(f"{what}: {clocks.described(routed)}." if routed else f"{what}: no record of place and route.")
             for row in record["rows"]:
@@ -183,7 +184,7 @@ PARTS_HEAD = (
 def parts_lines() -> list[list[str]]:
     """Tables 2 to 4: the parts alone, then the lanes, whose rates are in the tables 5 to 8."""
     wanted = [("2", part.name, str(part.mhz), f"{part.slices} slices", f"{part.gbit_s:g}", part.module, part) for part in PARTS]
-    wanted += [("3, 4", f"the core: {lane}, AES-GCM only", "150, 185", "41455 LUT", "", lane, None) for lane in UNITS]
+    wanted += [("3, 4", f"the core: {lane}, AES-GCM only", "150, 185", "41455 LUT", "", lane, None) for lane in LANES]
     lines = []
     for *paper, module, part in wanted:
         record = clocks.synthesised(module)
@@ -235,7 +236,7 @@ def plot(rows: list[dict], path: Path) -> None:
             if (paper.suite, paper.bytes, paper.udp) == (CTR, size, udp):
                 axis.axhline(paper.gbit_s, color=f"C{colour}", linestyle=":", linewidth=1)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(sorted(UNITS["esp_out"]), map(str, sorted(UNITS["esp_out"])))
+    axis.set_xticks(sorted(UNITS), map(str, sorted(UNITS)))
     axis.set_xlabel("SHA-256 units")
     axis.set_ylabel("Gbit/s at the paper's 150 MHz (dotted: the paper)")
     axis.grid(alpha=0.3)
@@ -275,7 +276,7 @@ def main() -> None:
     begun = commit()
     wanted = [int(units) for units in arguments.units.split(",")] if arguments.units else None
     with ThreadPoolExecutor() as lanes:
-        measured = sum(lanes.map(lambda lane: measure_lane(lane, wanted or UNITS[lane]), UNITS), [])
+        measured = sum(lanes.map(lambda lane: measure_lane(lane, wanted or UNITS), LANES), [])
     record = {
         "what": "The ESP core's lanes in simulation: rows of packets, and packets alone", "date": datetime.date.today().isoformat(),
         "commit": begun, "command": " ".join(["bench/zynq.py", *sys.argv[1:]]), "notes": NOTES,
