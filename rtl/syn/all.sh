@@ -16,8 +16,9 @@ sections() {
 ecp5 --top shell_esp_out --set PolicyPiece=4 --grades 8 --aim 152 --seeds 1,2
 ecp5 --top shell_esp_out --set PolicyPiece=4 --grades 6 --seeds 2
 ecp5 --top shell_esp_out --name esp_out-ctr --set HmacUnits=2 --set Gcm=0 --set PolicyPiece=4 --grades 8 --aim 100
-ecp5 --top esp_in --grades 8 --aim 110 --seeds 2 --set Entries=64 --set Rows=1024 --set PolicyPiece=4 --set RoundLatency=3 --set SboxKind=1 \
-  --set GhashStages=4 --set GhashLeaf=8
+inbound="--top esp_in --grades 8 --set Entries=64 --set Rows=1024 --set PolicyPiece=4 --set RoundLatency=3 --set SboxKind=1"
+ecp5 $inbound --aim 140 --seeds 2 --set GhashStages=4 --set GhashLeaf=8
+ecp5 $inbound --name esp_in-ctr --aim 100 --set HmacUnits=2 --set Gcm=0
 ecp5 --top shell_esp_cipher --jobs 2
 sections aes 2/2/3/2 --grades 8
 for units in 4/4/6/4 8/8/12/8; do sections aes $units --synthesis-only; done
