@@ -69,7 +69,8 @@ def assert_carried(gateway):
 
 @pytest.mark.parametrize("ends, esp", [
     (WITH_PEER[0], "aes256gcm16"), (WITH_PEER[0], "aes128gcm16"), (WITH_PEER[0], "aes256ctr-sha256"),
-    (WITH_PEER[0], "aes128ctr-sha256"), (WITH_PEER[1], "aes256gcm16"), (WITH_PEER[1], "aes256ctr-sha256")], ids=lambda value: value if isinstance(value, str) else ids(value))
+    (WITH_PEER[0], "aes128ctr-sha256"), (WITH_PEER[1], "aes256gcm16"),
+    (WITH_PEER[1], "aes256ctr-sha256")], ids=lambda value: value if isinstance(value, str) else ids(value))
 def test_the_core_carries_a_tunnel(ends, esp, topology, daemon):
     """strongSwan at the other end: IKE, keys through registers, pings and files; then new keys. ESP is in UDP, as
     strongSwan's user-space ESP wants it."""

@@ -3,9 +3,12 @@
 The source address may be anybody's: raw sockets take our header as it is.
 """
 
+import os
 import socket
 import sys
 
+# On one core: where the sender moves to another, the kernel may let a later packet overtake.
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 for line in sys.stdin:
     packet = bytes.fromhex(line)
     if packet[0] >> 4 == 4:

@@ -41,10 +41,7 @@ class Listener:
             self._received.append(bytes.fromhex(line.decode()))
 
     def stop(self, expected: int = 0) -> list[bytes]:
-        """What came: those that are expected may take ten seconds on a busy machine, any other half of one.
-
-        The kernel may change their order where a process moves from core to core.
-        """
+        """What came: those that are expected may take ten seconds on a busy machine, any other half of one."""
         deadline = time.monotonic() + 10
         while len(self._received) < expected and time.monotonic() < deadline:
             time.sleep(0.05)
