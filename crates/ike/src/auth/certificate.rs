@@ -121,14 +121,7 @@ impl Certificate {
         match identity {
             Identity::Dn(name) if *name == self.subject => true,
             Identity::Any | Identity::KeyId(_) => false,
-            _ => self
-                .alternative_names
-                .iter()
-                .any(|name| match (name, identity) {
-                    (Identity::Fqdn(a), Identity::Fqdn(b))
-                    | (Identity::Email(a), Identity::Email(b)) => a.eq_ignore_ascii_case(b),
-                    (a, b) => a == b,
-                }),
+            _ => self.alternative_names.contains(identity),
         }
     }
 

@@ -1,15 +1,26 @@
 //! Identities, as configured and as the ID payload carries them (RFC 7296 section 3.5).
 
+use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::Name;
+use super::name::CanonicalName;
 use crate::wire::{Id, IdType};
 
 /// Who a party says it is. In a configuration it may be a pattern: [`Identity::Any`], a
 /// leading "*" in a name or address ("*.example.org", "*@example.org"), or "*" as a value in a
 /// distinguished name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// The spelling stays as it was written, for the ID payload and for people. Equality, hashing and
+/// [`Identity::accepts`] see the canonical form alone:
+/// - domain names in ASCII lower case (RFC 4343), without the dot of the root at the end;
+/// - email addresses in ASCII lower case. RFC 5321 section 2.4 leaves the case of the part before
+///   the @ to its host, but no mail system has two users who differ in nothing else;
+/// - distinguished names by RFC 5280 section 7.1, see [`Name`];
+/// - addresses and key IDs as they are.
+#[derive(Clone, Debug)]
 pub enum Identity {
     Any,
     Ip(IpAddr),
@@ -17,6 +28,38 @@ pub enum Identity {
     Email(String),
     Dn(Name),
     KeyId(Vec<u8>),
+}
+
+/// The form in which identities are compared and hashed.
+#[derive(PartialEq, Eq, Hash)]
+enum Canonical<'a> {
+    Any,
+    Ip(IpAddr),
+    Fqdn(Cow<'a, str>),
+    Email(Cow<'a, str>),
+    Dn(&'a CanonicalName),
+    KeyId(&'a [u8]),
+}
+
+fn lower(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical() == other.canonical()
+    }
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical().hash(state);
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +73,20 @@ pub enum IdentityError {
 }
 
 impl Identity {
+    fn canonical(&self) -> Canonical<'_> {
+        match self {
+            Self::Any => Canonical::Any,
+            Self::Ip(ip) => Canonical::Ip(*ip),
+            Self::Fqdn(name) => {
+                let relative = name.strip_suffix('.').filter(|rest| !rest.is_empty());
+                Canonical::Fqdn(lower(relative.unwrap_or(name)))
+            }
+            Self::Email(address) => Canonical::Email(lower(address)),
+            Self::Dn(name) => Canonical::Dn(name.canonical()),
+            Self::KeyId(key) => Canonical::KeyId(key),
+        }
+    }
+
     /// Reads an ID payload.
     pub fn from_payload(id: &Id) -> Result<Self, IdentityError> {
         let malformed = || IdentityError::Malformed(id.kind);
@@ -69,13 +126,12 @@ impl Identity {
 
     /// Whether `self`, as configured, allows the identity that a peer presents.
     pub fn accepts(&self, presented: &Self) -> bool {
-        match (self, presented) {
-            (_, Self::Any) => false,
-            (Self::Any, _) => true,
-            (Self::Fqdn(pattern), Self::Fqdn(name)) | (Self::Email(pattern), Self::Email(name)) => {
-                text_matches(pattern, name)
-            }
-            (Self::Dn(pattern), Self::Dn(name)) => pattern.matches(name),
+        match (self.canonical(), presented.canonical()) {
+            (_, Canonical::Any) => false,
+            (Canonical::Any, _) => true,
+            (Canonical::Fqdn(pattern), Canonical::Fqdn(name))
+            | (Canonical::Email(pattern), Canonical::Email(name)) => text_matches(&pattern, &name),
+            (Canonical::Dn(pattern), Canonical::Dn(name)) => pattern.matches(name),
             (ours, theirs) => ours == theirs,
         }
     }
@@ -94,13 +150,8 @@ impl Identity {
 fn text_matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('*') {
         // At least one character stands for the star.
-        Some(suffix) => {
-            name.len() > suffix.len()
-                && name
-                    .get(name.len() - suffix.len()..)
-                    .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
-        }
-        None => pattern.eq_ignore_ascii_case(name),
+        Some(suffix) => name.len() > suffix.len() && name.ends_with(suffix),
+        None => pattern == name,
     }
 }
 
@@ -221,4 +272,80 @@ fn ambiguous_name(name: &str) -> bool {
 
 fn ambiguous_address(address: &str) -> bool {
     address.parse::<Identity>() != Ok(Identity::Email(address.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_identity_are_equal_and_hash_alike() {
+        for (same, others) in [
+            (
+                vec![
+                    "gw.example",
+                    "GW.Example",
+                    "gw.example.",
+                    "fqdn:GW.EXAMPLE.",
+                ],
+                vec!["gw.example..", "email:gw.example", "keyid:gw.example"],
+            ),
+            (
+                vec!["Carol@Example.org", "carol@example.org"],
+                vec!["carol@example.org.", "fqdn:carol@example.org"],
+            ),
+            (
+                vec!["O=Example  Org, CN=\" Moon\"", "O=example org, CN=moon"],
+                vec!["CN=moon, O=example org", "O=exampleorg, CN=moon"],
+            ),
+            (vec!["keyid:abc", "@#616263"], vec!["keyid:ABC"]),
+            (vec!["2001:db8::1", "2001:DB8:0::1"], vec!["2001:db8::2"]),
+            (
+                vec!["192.0.2.1"],
+                vec!["::ffff:192.0.2.1", "fqdn:192.0.2.1"],
+            ),
+        ] {
+            let read = |text: &&str| text.parse::<Identity>().unwrap();
+            let same: Vec<_> = same.iter().map(read).collect();
+            for one in &same {
+                assert_eq!(*one, same[0]);
+                assert!(one.accepts(&same[0]) && same[0].accepts(one), "{one}");
+            }
+            let mut set: HashSet<_> = same.iter().cloned().collect();
+            assert_eq!(set.len(), 1, "{same:?}");
+            for other in others.iter().map(read) {
+                assert!(!same[0].accepts(&other), "{other}");
+                assert!(set.insert(other));
+            }
+        }
+    }
+
+    #[test]
+    fn the_spelling_of_a_pattern_does_not_count() {
+        let accepts = |pattern: &str, id: &str| {
+            let pattern: Identity = pattern.parse().unwrap();
+            pattern.accepts(&id.parse().unwrap())
+        };
+        assert!(accepts("*.Example", "gw.example."));
+        assert!(accepts("*.example.", "GW.EXAMPLE"));
+        assert!(!accepts("*.example", ".example"));
+        assert!(accepts("*@Example.org", "Carol@example.ORG"));
+        assert!(accepts("O=example, CN=*", "O=Example, CN=Moon"));
+        assert!(!accepts("O=example, CN=*", "O=Example, OU=Moon"));
+    }
+
+    #[test]
+    fn the_attributes_of_an_rdn_are_a_set() {
+        // SET OF sorts by encoding: the shorter value first, and its string type before that.
+        let name = |first: &[u8], second: &[u8]| {
+            let set = [&[0x31, (first.len() + second.len()) as u8], first, second].concat();
+            Name::from_der(&[&[0x30, set.len() as u8], &set[..]].concat()).unwrap()
+        };
+        let cn: &[u8] = &[0x30, 8, 6, 3, 0x55, 4, 3, 0x0c, 1, b'a'];
+        let ou: &[u8] = &[0x30, 8, 6, 3, 0x55, 4, 11, 0x0c, 1, b'b'];
+        let longer_cn: &[u8] = &[0x30, 9, 6, 3, 0x55, 4, 3, 0x0c, 2, b'A', b' '];
+        assert_eq!(name(cn, ou), name(ou, longer_cn));
+    }
 }

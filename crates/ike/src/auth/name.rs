@@ -39,19 +39,82 @@ const EMAIL: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9
 const DOMAIN_COMPONENT: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25");
 
-/// A distinguished name in DER. Equality compares the attribute values as text, without regard to
-/// case, string type and repeated spaces (RFC 5280 section 7.1, simplified).
+/// A distinguished name in DER, compared by RFC 5280 section 7.1: attribute values as text, without
+/// regard to case, string type and repeated spaces. Unicode is lowered and not normalised.
 #[derive(Clone)]
 pub struct Name {
     der: Vec<u8>,
     rdns: RdnSequence,
+    canonical: CanonicalName,
+}
+
+/// The form in which names are compared: attributes of one RDN, which are a set, are sorted.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct CanonicalName(Vec<Vec<(ObjectIdentifier, Value)>>);
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Value {
+    Text(String),
+    /// The DER of a value that is no text.
+    Other(Vec<u8>),
+}
+
+impl CanonicalName {
+    fn new(rdns: &RdnSequence) -> Self {
+        let rdn = |rdn: &RelativeDistinguishedName| {
+            let mut attributes: Vec<_> = (rdn.0.iter())
+                .map(|attribute| (attribute.oid, Value::new(&attribute.value)))
+                .collect();
+            attributes.sort_unstable();
+            attributes
+        };
+        Self(rdns.0.iter().map(rdn).collect())
+    }
+
+    fn attributes(&self) -> impl Iterator<Item = &(ObjectIdentifier, Value)> {
+        self.0.iter().flatten()
+    }
+
+    /// As `==`, but an attribute of `self` whose value is "*" matches any value.
+    pub(super) fn matches(&self, other: &Self) -> bool {
+        let same_shape = self.0.iter().map(Vec::len).eq(other.0.iter().map(Vec::len));
+        same_shape
+            && (self.attributes().zip(other.attributes())).all(|(pattern, actual)| {
+                pattern.0 == actual.0 && (pattern.1.is_wildcard() || pattern.1 == actual.1)
+            })
+    }
+}
+
+impl Value {
+    fn new(value: &Any) -> Self {
+        match text(value) {
+            Some(text) => Self::Text(folded(&text)),
+            None => Self::Other(value.to_der().unwrap_or_default()),
+        }
+    }
+
+    fn is_wildcard(&self) -> bool {
+        matches!(self, Self::Text(text) if text == "*")
+    }
 }
 
 impl Name {
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let rdns = RdnSequence::from_der(der).ok()?;
-        let der = der.to_vec();
-        Some(Self { der, rdns })
+        Some(Self::new(der.to_vec(), rdns))
+    }
+
+    fn new(der: Vec<u8>, rdns: RdnSequence) -> Self {
+        let canonical = CanonicalName::new(&rdns);
+        Self {
+            der,
+            rdns,
+            canonical,
+        }
+    }
+
+    pub(super) fn canonical(&self) -> &CanonicalName {
+        &self.canonical
     }
 
     pub fn der(&self) -> &[u8] {
@@ -74,7 +137,7 @@ impl Name {
             rdns.0.push(RelativeDistinguishedName(set));
         }
         let der = rdns.to_der().ok()?;
-        Some(Self { der, rdns })
+        Some(Self::new(der, rdns))
     }
 
     fn attributes(&self) -> impl Iterator<Item = &AttributeTypeAndValue> {
@@ -83,42 +146,14 @@ impl Name {
 
     /// Whether an attribute's value is "*".
     pub fn has_wildcard(&self) -> bool {
-        self.attributes()
-            .any(|attribute| text(&attribute.value).as_deref() == Some("*"))
-    }
-
-    /// As `==`, but an attribute of `self` whose value is "*" matches any value.
-    pub fn matches(&self, other: &Self) -> bool {
-        let same_shape = self.rdns.0.len() == other.rdns.0.len()
-            && self
-                .rdns
-                .0
-                .iter()
-                .zip(&other.rdns.0)
-                .all(|(a, b)| a.0.len() == b.0.len());
-        same_shape
-            && self
-                .attributes()
-                .zip(other.attributes())
-                .all(|(pattern, actual)| {
-                    pattern.oid == actual.oid
-                        && (text(&pattern.value).as_deref() == Some("*")
-                            || values_equal(&pattern.value, &actual.value))
-                })
+        let mut attributes = self.canonical.attributes();
+        attributes.any(|(_, value)| value.is_wildcard())
     }
 }
 
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
-        self.der == other.der
-            || (self.rdns.0.len() == other.rdns.0.len()
-                && self.rdns.0.iter().zip(&other.rdns.0).all(|(a, b)| {
-                    a.0.len() == b.0.len()
-                        && a.0
-                            .iter()
-                            .zip(b.0.iter())
-                            .all(|(a, b)| a.oid == b.oid && values_equal(&a.value, &b.value))
-                }))
+        self.canonical == other.canonical
     }
 }
 
@@ -221,13 +256,6 @@ fn text(value: &Any) -> Option<String> {
             .ok()
         }
         _ => None,
-    }
-}
-
-fn values_equal(a: &Any, b: &Any) -> bool {
-    match (text(a), text(b)) {
-        (Some(a), Some(b)) => folded(&a) == folded(&b),
-        _ => a == b,
     }
 }
 

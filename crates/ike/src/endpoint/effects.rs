@@ -139,7 +139,7 @@ impl Endpoint {
         if role.is_initiator() {
             self.attempts.remove(&name);
         }
-        let Some(peer) = self.table.peer_of(id).map(str::to_owned) else {
+        let Some(peer) = self.table.peer_of(id).cloned() else {
             return;
         };
         for other in self.table.of_peer(&peer) {

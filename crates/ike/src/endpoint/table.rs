@@ -1,11 +1,13 @@
 //! The IKE SAs and the ways to find them.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::event::{ChildSaId, Event, IkeSaId};
-use crate::sa::{IkeSa, Phase, peer_key};
+use crate::sa::{IkeSa, PeerKey, Phase};
 
 /// No timer fires sooner than this after the call that armed it.
 const TIMER_MIN: Duration = Duration::from_millis(1);
@@ -18,8 +20,8 @@ pub(super) struct Table {
     /// Responder SAs by where IKE_SA_INIT came from and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
     by_connection: HashMap<String, Vec<IkeSaId>>,
-    /// Established SAs by [`peer_key`].
-    peers: HashMap<String, Vec<IkeSaId>>,
+    /// Established SAs.
+    peers: HashMap<PeerKey, Vec<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
     /// By [`subscriber`].
     half_open: HashMap<IpAddr, usize>,
@@ -35,11 +37,15 @@ struct Slot {
     init: Option<(SocketAddr, u64)>,
     half_open: Option<IpAddr>,
     connection: String,
-    peer: Option<String>,
+    peer: Option<PeerKey>,
     timer: Option<Instant>,
 }
 
-fn unlist(lists: &mut HashMap<String, Vec<IkeSaId>>, key: &str, id: IkeSaId) {
+fn unlist<K, Q>(lists: &mut HashMap<K, Vec<IkeSaId>>, key: &Q, id: IkeSaId)
+where
+    K: Borrow<Q> + Hash + Eq,
+    Q: Hash + Eq + ?Sized,
+{
     if let Some(list) = lists.get_mut(key) {
         list.retain(|listed| *listed != id);
         if list.is_empty() {
@@ -76,7 +82,7 @@ impl Table {
         &self.by_spi
     }
 
-    pub(super) fn peers(&self) -> &HashMap<String, Vec<IkeSaId>> {
+    pub(super) fn peers(&self) -> &HashMap<PeerKey, Vec<IkeSaId>> {
         &self.peers
     }
 
@@ -104,12 +110,12 @@ impl Table {
         self.by_connection.get(name).cloned().unwrap_or_default()
     }
 
-    pub(super) fn of_peer(&self, key: &str) -> Vec<IkeSaId> {
+    pub(super) fn of_peer(&self, key: &PeerKey) -> Vec<IkeSaId> {
         self.peers.get(key).cloned().unwrap_or_default()
     }
 
-    pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&str> {
-        self.slots.get(&id)?.peer.as_deref()
+    pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&PeerKey> {
+        self.slots.get(&id)?.peer.as_ref()
     }
 
     pub(super) fn ike_sa_of(&self, child: ChildSaId) -> Option<IkeSaId> {
@@ -195,18 +201,18 @@ impl Table {
         let peer = sa
             .established()
             .filter(|_| !sa.parked)
-            .map(|state| peer_key(&sa.connection, &state.local_id, &state.remote_id));
-        if slot.peer != peer {
+            .map(|state| &state.peer);
+        if slot.peer.as_ref() != peer {
             if let Some(key) = &slot.peer {
                 unlist(&mut self.peers, key, id);
             }
-            if let Some(key) = &peer {
+            if let Some(key) = peer {
                 self.peers.entry(key.clone()).or_default().push(id);
             }
-            slot.peer = peer;
+            slot.peer = peer.cloned();
         }
         if slot.connection != sa.connection.name {
-            unlist(&mut self.by_connection, &slot.connection, id);
+            unlist(&mut self.by_connection, slot.connection.as_str(), id);
             slot.connection.clone_from(&sa.connection.name);
             self.by_connection
                 .entry(slot.connection.clone())
@@ -218,7 +224,7 @@ impl Table {
         }
         if matches!(sa.phase, Phase::Closed) {
             self.by_spi.remove(&slot.spi);
-            unlist(&mut self.by_connection, &slot.connection, id);
+            unlist(&mut self.by_connection, slot.connection.as_str(), id);
             if let Some(key) = slot.init {
                 self.by_init.remove(&key);
             }

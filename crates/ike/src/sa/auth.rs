@@ -7,9 +7,10 @@ use super::credentials::Peer;
 use super::established::Task;
 use super::init::{InitAnswered, InitDone};
 use super::{
-    Channel, Context, Effect, Established, IkeSa, Phase, Received, Wanted, credentials, notify,
+    Channel, Context, Effect, Established, IkeSa, PeerKey, Phase, Received, Wanted, credentials,
+    notify,
 };
-use crate::config::{Connection, Identity, RemoteAuth, RemoteMethod, Unique};
+use crate::config::{Connection, Identity, RemoteMethod, Unique};
 use crate::event::{ChildFailure, DownReason, Event, IkeSaUp};
 use crate::negotiate;
 use crate::status::Refusal;
@@ -89,17 +90,6 @@ impl InitDone {
             responder: &self.nonce_r,
         }
     }
-}
-
-/// The key of the table of peers; different identities have different texts. An identity that was proved in another
-/// way may be another peer's word for itself, so it does not speak for the SAs of this one.
-pub(crate) fn peer_key(connection: &Connection, local: &Identity, remote: &Identity) -> String {
-    let RemoteAuth { id, method } = &connection.remote;
-    let method = match method {
-        RemoteMethod::Psk => "psk",
-        RemoteMethod::Certificate { .. } => "certificate",
-    };
-    format!("{local}\0{remote}\0{id}\0{method}")
 }
 
 impl IkeSa {
@@ -195,7 +185,7 @@ impl IkeSa {
         payloads.extend(certs.into_iter().map(Payload::Cert));
         let known = ctx
             .peers
-            .contains_key(&peer_key(connection, local_id, &remote_id));
+            .contains_key(&PeerKey::new(connection, local_id, &remote_id));
         if !known && connection.unique != Unique::Never {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
         }
@@ -485,7 +475,7 @@ impl IkeSa {
         let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
         let others = ctx
             .peers
-            .get(&peer_key(connection, &local_id, &remote_id))
+            .get(&PeerKey::new(connection, &local_id, &remote_id))
             .map_or(0, Vec::len);
         if others >= ctx.config.limits.ike_sas_per_peer_max {
             let why = "the peer has too many IKE SAs".to_owned();

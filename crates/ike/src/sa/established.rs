@@ -7,7 +7,8 @@ use super::create_child::PendingChild;
 use super::informational::fatal_notify;
 use super::rekey_ike::PendingRekey;
 use super::{
-    Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, Wanted, deadline, delete_ike,
+    Channel, ChildSa, ChildState, Context, Effect, IkeSa, PeerKey, Phase, Wanted, deadline,
+    delete_ike,
 };
 use crate::config::{Connection, Identity};
 use crate::event::{ChildFailure, ChildSaId, DownReason, Event};
@@ -23,6 +24,7 @@ pub(crate) struct Established {
     pub(crate) channel: Channel,
     pub(crate) local_id: Identity,
     pub(crate) remote_id: Identity,
+    pub(crate) peer: PeerKey,
     pub(crate) children: Vec<ChildSa>,
     pub(crate) tasks: VecDeque<Queued>,
     pub(crate) exchange: Option<Exchange>,
@@ -128,6 +130,7 @@ impl Established {
         let limited = !connection.rekey_time.is_zero();
         Self {
             channel,
+            peer: PeerKey::new(connection, &local_id, &remote_id),
             local_id,
             remote_id,
             children: Vec::new(),

@@ -13,6 +13,7 @@ mod credentials;
 mod established;
 mod informational;
 mod init;
+mod peer;
 mod rekey_child;
 mod rekey_ike;
 
@@ -21,11 +22,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-pub(crate) use auth::{connection_matches, peer_key};
+pub(crate) use auth::connection_matches;
 pub(crate) use child::{ChildSa, ChildState, Wanted};
 pub(crate) use established::{Established, Queued, Task};
 pub(crate) use informational::delete_ike;
 pub(crate) use init::{InitRequest, respond_init};
+pub(crate) use peer::PeerKey;
 pub(crate) use rekey_ike::Leave;
 
 use crate::config::{Config, Connection};
@@ -56,8 +58,8 @@ pub(crate) struct Context<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) last_id: &'a mut u64,
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
-    /// Established IKE SAs by [`peer_key`].
-    pub(crate) peers: &'a HashMap<String, Vec<IkeSaId>>,
+    /// Established IKE SAs by peer.
+    pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
     pub(crate) effects: &'a mut Vec<Effect>,
 }
 

@@ -19,6 +19,8 @@ pub struct Script {
     pub remote: SocketAddr,
     pub spi_i: u64,
     pub spi_r: u64,
+    /// Who it says it is.
+    pub id: Id,
     key_pair: KeyPair,
     nonce: Vec<u8>,
     request: Vec<u8>,
@@ -48,6 +50,7 @@ impl Script {
             remote: format!("{B}:500").parse().unwrap(),
             spi_i: SPI,
             spi_r: 0,
+            id: Id::new(IdType::FQDN, b"a.example".to_vec()),
             key_pair: KeyPair::generate(Group::Curve25519).unwrap(),
             nonce: vec![0x17; 32],
             request: Vec::new(),
@@ -187,7 +190,7 @@ impl Script {
 
     pub fn auth_payloads(&self, psk: &[u8]) -> Vec<Payload> {
         let session = self.session.as_ref().unwrap();
-        let id = Id::new(IdType::FQDN, b"a.example".to_vec());
+        let id = self.id.clone();
         let octets =
             session
                 .keys
