@@ -1,5 +1,7 @@
 //! Configurations as administrators write them, and what they get wrong.
 
+#[path = "config/misread.rs"]
+mod misread;
 #[path = "config/options.rs"]
 mod options;
 

@@ -123,8 +123,6 @@ pub struct Connection {
     pub rand_time: Duration,
     /// Silence of the peer after which its liveness is checked. Zero: never.
     pub dpd_delay: Duration,
-    /// Parsed; address changes are not acted on.
-    pub mobike: bool,
     pub unique: Unique,
     /// Attempts to establish the IKE SA; zero: without end.
     pub keyingtries: u32,

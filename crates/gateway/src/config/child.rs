@@ -1,5 +1,7 @@
 //! One section of `children`: selectors, lifetimes, actions; and the policy that comes from it.
 
+use std::collections::HashSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use esplanade_ike::config::{
@@ -17,8 +19,8 @@ use super::selector::{selector, specificity};
 use super::source::Location;
 use super::tree::Node;
 use super::value::{
-    Bad, Parsed, bytes, count, given, number, place, read, read_list, report, switch, time, unused,
-    word,
+    Bad, Parsed, bytes, count, given, number, place, read, read_list, report, subnet, switch, time,
+    unused, warn_of_host_bits, word,
 };
 use super::{header, proposal, schema};
 
@@ -118,6 +120,7 @@ pub(super) fn child(
         at: node.name.at,
     };
     check_mode(node, &policy, d);
+    check_sides(node, &policy, d);
     // Reading them also checks them, whatever the mode.
     let child = Child {
         name,
@@ -435,9 +438,36 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
 }
 
 fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
+    warn_of_host_bits(node, key, d);
     read_list(node, key, d, selector)
         .filter(|list| !list.is_empty())
         .unwrap_or_else(|| vec![Selector::DYNAMIC])
+}
+
+/// A network cannot be at both ends; everything can, where routes decide.
+fn check_sides(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+    let range = |selector: &Selector| match selector.addresses {
+        SelectorAddresses::Range(from, to) if !is_everything(from, to) => Some((from, to)),
+        _ => None,
+    };
+    let local: HashSet<_> = policy.local_ts.iter().filter_map(range).collect();
+    let mut remote = policy.remote_ts.iter().filter_map(range);
+    if policy.action == PolicyAction::Protect
+        && let Some((from, to)) = remote.find(|range| local.contains(range))
+    {
+        let what = format!("`remote_ts`: {from}-{to} is on both sides");
+        let help =
+            "packets within that network would be led into the tunnel; `local_ts` is this side's";
+        d.push(
+            Diagnostic::warning(what)
+                .at(place(node, "remote_ts"))
+                .help(help),
+        );
+    }
+}
+
+fn is_everything(from: IpAddr, to: IpAddr) -> bool {
+    from.is_unspecified() && subnet(from, 0).1 == to
 }
 
 fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {

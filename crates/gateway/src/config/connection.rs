@@ -19,14 +19,15 @@ use super::interface::{self, IfIds};
 use super::tree::Node;
 use super::value::{
     Bad, Parsed, address_match, given, number, parts, place, read, read_list, report, switch, time,
-    word,
+    warn_of_host_bits, word,
 };
 use super::{proposal, schema};
 
 /// What connections are read with.
 pub(super) struct Context<'a> {
     pub gateway: &'a GatewayConfig,
-    pub secrets: &'a [Secret],
+    /// None: some are refused, so that it is not known whether one is missing.
+    pub secrets: Option<&'a [Secret]>,
     pub store: Store,
     pub diagnostics: &'a mut Diagnostics,
 }
@@ -41,6 +42,9 @@ pub(super) fn connection(
     let name = node.name.value.clone();
     let remote_addrs =
         read_list(node, "remote_addrs", context.diagnostics, address_match).unwrap_or_default();
+    for key in ["local_addrs", "remote_addrs"] {
+        warn_of_host_bits(node, key, context.diagnostics);
+    }
     let reachable = remote_addrs
         .iter()
         .any(|address| matches!(address, AddressMatch::Host(_)));
@@ -97,11 +101,11 @@ pub(super) fn connection(
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
     let proposals = read_list(node, "proposals", d, proposal::ike).map(|lists| lists.concat());
     let dpd_delay = read(node, "dpd_delay", d, time);
-    let mobike = read(node, "mobike", d, switch);
     let unique = read(node, "unique", d, unique);
     let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
+    warn_of_one_identity(node, &local, &remote, context.diagnostics);
     let connection = Connection {
         name,
         local_addrs,
@@ -116,7 +120,6 @@ pub(super) fn connection(
         over_time: lifetime.over,
         rand_time: lifetime.rand,
         dpd_delay: dpd_delay.unwrap_or_default(),
-        mobike: mobike.unwrap_or(false),
         unique: unique.unwrap_or_default(),
         keyingtries: keyingtries.unwrap_or(1),
         retransmission: context.gateway.retransmission,
@@ -216,6 +219,17 @@ fn keyingtries(text: &str) -> Parsed<u32> {
     }
 }
 
+fn warn_of_one_identity(node: &Node, local: &LocalAuth, remote: &RemoteAuth, d: &mut Diagnostics) {
+    if local.id == remote.id && local.id != Identity::Any {
+        let what = format!(
+            "connection {} has one identity at both ends",
+            quoted(&node.name.value)
+        );
+        let help = "give each gateway an `id` of its own";
+        d.push(Diagnostic::warning(what).at(node.name.at).help(help));
+    }
+}
+
 /// Keys that are taken but do less than they do in strongSwan.
 fn notes(node: &Node, d: &mut Diagnostics) {
     let mut note = |key: &str, what: String, help: &str| {
@@ -223,20 +237,19 @@ fn notes(node: &Node, d: &mut Diagnostics) {
             d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
         }
     };
-    if given(node, "mobike").is_some_and(|entry| switch(&entry.value.value).unwrap_or(false)) {
-        let what =
-            "`mobike`: changes of the peer's address are not followed by MOBIKE yet".to_owned();
-        note(
-            "mobike",
-            what,
-            "nothing else changes; `mobike = no` says so",
-        );
-    }
     note(
         "dpd_timeout",
         "`dpd_timeout` has no effect with IKEv2".to_owned(),
         "remove it; retransmissions decide when a peer is dead",
     );
+    // strongSwan's default is yes, so files with it are common.
+    if read(node, "mobike", d, switch) == Some(true)
+        && let Some(entry) = given(node, "mobike")
+    {
+        let what = "`mobike`: changes of the peer's address are not followed by MOBIKE yet";
+        let help = "nothing else changes; `mobike = no` says so";
+        d.push(Diagnostic::warning(what).at(entry.value.at).help(help));
+    }
     if let Some(sent) = read(node, "send_certreq", d, switch)
         && !sent
         && let Some(entry) = given(node, "send_certreq")
@@ -478,9 +491,13 @@ fn check_secret(node: &Node, local: &LocalAuth, remote: &RemoteAuth, context: &m
             || remote.id.precision() < 2
             || owned(&remote.id)
             || local.id == Identity::Any
-            || owned(&local.id)
+            // A key that names others beside us is only for those.
+            || secret.owners.iter().all(|owner| *owner == local.id)
     };
-    if !context.secrets.iter().any(fits) {
+    if context
+        .secrets
+        .is_some_and(|secrets| !secrets.iter().any(fits))
+    {
         let what = format!(
             "no secret belongs to connection {}",
             quoted(&node.name.value)

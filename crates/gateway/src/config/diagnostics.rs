@@ -63,7 +63,8 @@ impl Diagnostic {
 pub struct Diagnostics {
     pub(super) sources: Sources,
     list: Vec<Diagnostic>,
-    left_out: usize,
+    errors_left_out: usize,
+    warnings_left_out: usize,
 }
 
 impl Diagnostics {
@@ -73,7 +74,10 @@ impl Diagnostics {
             return;
         }
         if self.list.len() == COLLECTED_MAX {
-            self.left_out += 1;
+            match diagnostic.severity {
+                Severity::Error => self.errors_left_out += 1,
+                Severity::Warning => self.warnings_left_out += 1,
+            }
             return;
         }
         self.list.push(diagnostic);
@@ -98,7 +102,7 @@ impl Diagnostics {
             .iter()
             .filter(|diagnostic| diagnostic.severity == Severity::Error)
             .count()
-            + self.left_out
+            + self.errors_left_out
     }
 
     pub fn warnings(&self) -> usize {
@@ -106,6 +110,7 @@ impl Diagnostics {
             .iter()
             .filter(|diagnostic| diagnostic.severity == Severity::Warning)
             .count()
+            + self.warnings_left_out
     }
 
     /// The findings as text, each with its place, its source line and what to do.
@@ -115,8 +120,9 @@ impl Diagnostics {
             // Writing to a String does not fail.
             let _ = self.render_one(&mut out, diagnostic, colour);
         }
-        if self.left_out > 0 {
-            let _ = writeln!(out, "... and {} more", self.left_out);
+        let left_out = self.errors_left_out + self.warnings_left_out;
+        if left_out > 0 {
+            let _ = writeln!(out, "... and {left_out} more");
         }
         out
     }

@@ -259,8 +259,8 @@ fn socket(text: &str) -> Parsed<PathBuf> {
 fn log_level(text: &str) -> Parsed<String> {
     match crate::log::check_filter(text) {
         Ok(()) => Ok(text.to_owned()),
-        Err(_) => Err(Bad::new(
-            format!("{} is not a log filter", quoted(text)),
+        Err(refused) => Err(Bad::new(
+            refused.to_string(),
             "write error, warn, info, debug or trace, also for single parts: `info,esplanade_ike=debug`",
         )),
     }

@@ -13,6 +13,7 @@ mod header;
 mod identity;
 mod include;
 mod interface;
+mod lexer;
 mod proposal;
 pub mod schema;
 mod secret;
@@ -115,7 +116,7 @@ fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loade
     let store = credentials::Store::new(base, secrets.private);
     let mut context = connection::Context {
         gateway: &gateway,
-        secrets: &secrets.psk,
+        secrets: (!secrets.incomplete).then_some(&secrets.psk),
         store,
         diagnostics: d,
     };

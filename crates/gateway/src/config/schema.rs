@@ -339,7 +339,7 @@ pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mu
                 .iter()
                 .chain(schema.section_prefixes)
                 .copied();
-            let help = match nearest(name, known) {
+            let help = match nearest(name, known.clone()).or_else(|| begins_alike(name, known)) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None if schema.keys.contains(&name) => {
                     format!("`{name}` is a key: write `{name} = …`")
@@ -350,6 +350,16 @@ pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mu
         };
         push(Diagnostic::error(what).at(section.name.at).help(help));
     }
+}
+
+/// The section that begins as `name` does for the most part: `childs` is meant to be `children`.
+fn begins_alike(name: &str, mut known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    const ALIKE_MIN: usize = 4;
+    known.find(|known| {
+        let same = name.chars().zip(known.chars()).take_while(|(a, b)| a == b);
+        let alike = same.count();
+        alike >= ALIKE_MIN && alike * 3 >= name.chars().count() * 2
+    })
 }
 
 fn keys_of(schema: &Schema) -> impl Iterator<Item = &'static str> {
@@ -367,6 +377,19 @@ fn is_section(name: &str, schema: &Schema) -> bool {
             .section_prefixes
             .iter()
             .any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether some section has the key `name`, or strongSwan's has.
+pub(super) fn is_key_anywhere(name: &str) -> bool {
+    let numbered = |prefix: &&str| {
+        name.strip_prefix(*prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    ALL.iter().any(|(_, schema)| {
+        schema.keys.contains(&name)
+            || schema.later.iter().any(|(later, _)| *later == name)
+            || schema.key_prefixes.iter().any(numbered)
+    })
 }
 
 /// The kind of section that does have `key`.

@@ -15,10 +15,15 @@ use super::source::Spanned;
 use super::tree::Node;
 use super::value::{finding, given};
 
+/// Shorter pre-shared keys are warned about.
+const SECRET_BYTES_MIN: usize = 16;
+
 /// What the section gives.
 #[derive(Debug, Default)]
 pub(super) struct Secrets {
     pub psk: Vec<Secret>,
+    /// A pre-shared key is refused; what it would have been for is not known.
+    pub incomplete: bool,
     /// Files of private keys, and the folders in which strongSwan has that kind.
     pub private: Vec<(&'static str, Spanned<PathBuf>)>,
 }
@@ -30,7 +35,10 @@ pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
         let name = section.name.value.as_str();
         if name.starts_with("ike") {
             schema::check(section, &schema::SECRET_IKE, true, diagnostics);
-            secrets.psk.extend(ike(section, diagnostics));
+            match ike(section, diagnostics) {
+                Some(secret) => secrets.psk.push(secret),
+                None => secrets.incomplete = true,
+            }
         } else if let Some(folder) = ["private", "rsa", "ecdsa", "pkcs8"]
             .into_iter()
             .find(|kind| name.starts_with(kind))
@@ -95,6 +103,13 @@ fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
     warn_if_readable(&entry.value, diagnostics);
     match decode(&entry.value.value) {
         Some(key) if !key.is_empty() => {
+            if key.len() < SECRET_BYTES_MIN {
+                let what = format!("`secret`: it is shorter than {SECRET_BYTES_MIN} bytes");
+                let help = "take 32 random characters: whoever answers in the peer's place can try guesses \
+                            without asking anybody (RFC 7296 section 2.15)";
+                let warning = Diagnostic::warning(what).at(entry.value.at).help(help);
+                diagnostics.push(warning.hide_source());
+            }
             if everybody {
                 owners.clear();
             }

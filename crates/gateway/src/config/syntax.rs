@@ -15,6 +15,8 @@ use zeroize::Zeroizing;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::include;
+use super::lexer::{Lexer, is_name, opens_section};
+use super::schema;
 use super::source::{Location, Spanned};
 use super::tree::{Entry, Node};
 
@@ -149,14 +151,7 @@ impl Reader<'_> {
         into: &mut Node,
         sections: &mut Vec<String>,
     ) {
-        let lexer = Lexer {
-            text,
-            file,
-            at: 0,
-            line: 1,
-            line_start: 0,
-            column: 1,
-        };
+        let lexer = Lexer::new(text, file);
         let mut parser = Parser {
             reader: self,
             lexer,
@@ -167,104 +162,6 @@ impl Reader<'_> {
         parser.base = parser.sections.len();
         parser.lexer.skip_byte_order_mark();
         parser.statements(into);
-    }
-}
-
-/// A position in one file.
-struct Lexer<'a> {
-    text: &'a str,
-    file: u32,
-    at: usize,
-    line: u32,
-    line_start: usize,
-    /// From 1, in characters.
-    column: u32,
-}
-
-impl<'a> Lexer<'a> {
-    fn skip_byte_order_mark(&mut self) {
-        if self.text.starts_with('\u{feff}') {
-            self.at = '\u{feff}'.len_utf8();
-            self.line_start = self.at;
-        }
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.text.get(self.at..)?.chars().next()
-    }
-
-    fn bump(&mut self) -> Option<char> {
-        let c = self.peek()?;
-        self.at += c.len_utf8();
-        if c == '\n' {
-            self.line += 1;
-            self.line_start = self.at;
-            self.column = 1;
-        } else {
-            self.column += 1;
-        }
-        Some(c)
-    }
-
-    fn take_while(&mut self, accept: impl Fn(char) -> bool) -> &'a str {
-        let start = self.at;
-        while self.peek().is_some_and(&accept) {
-            self.bump();
-        }
-        &self.text[start..self.at]
-    }
-
-    fn skip_blanks(&mut self) {
-        self.take_while(|c| matches!(c, ' ' | '\t' | '\r'));
-    }
-
-    fn skip_comment(&mut self) {
-        if self.peek() == Some('#') {
-            self.take_while(|c| c != '\n');
-        }
-    }
-
-    /// Blanks, line ends and comments.
-    fn skip_space(&mut self) {
-        loop {
-            self.take_while(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
-            if self.peek() != Some('#') {
-                return;
-            }
-            self.skip_comment();
-        }
-    }
-
-    /// The next `len` bytes.
-    fn here(&self, len: usize) -> Location {
-        Location {
-            file: self.file,
-            line: self.line,
-            column: self.column,
-            start: self.at as u32,
-            len: len as u32,
-            joins_lines: false,
-        }
-    }
-
-    fn name(&mut self) -> Spanned<String> {
-        let mut at = self.here(0);
-        let name = self.take_while(is_name);
-        at.len = name.len() as u32;
-        Spanned {
-            value: name.to_owned(),
-            at,
-        }
-    }
-
-    /// Whether the current line, up to `end`, shows that a value (perhaps a secret) has begun.
-    fn after_value(&self, end: usize) -> bool {
-        const LOOK_BACK_MAX: usize = 4096;
-        if end.saturating_sub(self.line_start) > LOOK_BACK_MAX {
-            return true;
-        }
-        let head = self.text.get(self.line_start..end).unwrap_or_default();
-        head.contains('=') || head.contains('"') || head.to_ascii_lowercase().contains("secret")
     }
 }
 
@@ -315,19 +212,17 @@ impl Parser<'_, '_, '_> {
         }
         if self.lexer.peek() == Some('=') {
             self.lexer.bump();
-            let value = self.value();
-            if !value.value.is_empty() && !block.insert(name.value.clone()) {
-                let what = format!(
-                    "{} is set twice in this section; the later value counts",
-                    quoted(&name.value)
-                );
-                self.error(
-                    Diagnostic::warning(what)
-                        .at(at)
-                        .help("remove one of the two"),
-                );
+            self.lexer.skip_blanks();
+            if self.lexer.opens_section() {
+                let what = format!("{} is a section, not a value", quoted(&name.value));
+                let help = "write `name { … }`, without the equals sign";
+                self.error(Diagnostic::error(what).at(at).help(help));
+                self.lexer.bump();
+                self.section(name, Vec::new(), into);
+                return;
             }
-            into.set(Entry { key: name, value });
+            let value = self.value(&name.value);
+            self.set(Entry { key: name, value }, into, block);
             return;
         }
         let quotable =
@@ -351,6 +246,44 @@ impl Parser<'_, '_, '_> {
         } else {
             diagnostic.hide_source()
         });
+    }
+
+    fn set(
+        &mut self,
+        entry: Entry,
+        into: &mut Node,
+        block: &mut std::collections::HashSet<String>,
+    ) {
+        let Spanned { value: name, at } = entry.key.clone();
+        let text = entry.value.value.clone();
+        let given = !text.is_empty();
+        let replaced = into.set(entry);
+        if given && !block.insert(name.clone()) {
+            let what = format!(
+                "{} is set twice in this section; the later value counts",
+                quoted(&name)
+            );
+            self.error(
+                Diagnostic::warning(what)
+                    .at(at)
+                    .help("remove one of the two"),
+            );
+            return;
+        }
+        // Another file may override this one; twice in one file is more likely a copy that was not renamed.
+        if let Some(old) = replaced
+            && old.key.at.file == at.file
+            && !old.value.value.is_empty()
+            && old.value.value != text
+        {
+            let what = format!(
+                "{} is set in line {} already, in a section of the same name; the later value counts",
+                quoted(&name),
+                old.key.at.line
+            );
+            let help = "rename one of the two sections, or remove one of the two values";
+            self.error(Diagnostic::warning(what).at(at).help(help));
+        }
     }
 
     fn section(
@@ -424,69 +357,160 @@ impl Parser<'_, '_, '_> {
     }
 
     /// Words and quoted strings up to the end of the line, joined by single spaces.
-    fn value(&mut self) -> Spanned<Zeroizing<String>> {
+    fn value(&mut self, key: &str) -> Spanned<Zeroizing<String>> {
         self.lexer.skip_blanks();
         let mut value = Zeroizing::new(String::new());
         let mut at = self.lexer.here(0);
         let start = self.lexer.at;
-        let mut first = true;
         let mut end = start;
         let mut one_line = true;
+        let mut odd = Odd::default();
         loop {
+            let before = self.lexer.at;
             self.lexer.skip_blanks();
+            let first = self.lexer.at == start;
+            let gap = &self.lexer.text[before..self.lexer.at];
             match self.lexer.peek() {
-                None | Some('\n' | '#' | '}') => break,
-                Some('"') => {
-                    if !first {
-                        value.push(' ');
-                    }
-                    let line = self.lexer.line;
-                    at.joins_lines |= self.string(&mut value);
-                    one_line &= line == self.lexer.line;
+                None | Some('\n' | '}') => break,
+                Some('#') => {
+                    odd.comment = gap.is_empty() && !first;
+                    break;
                 }
-                Some(_) => {
+                Some(_) if !first && self.next_statement() => {
+                    let len = value.trim_end_matches(';').len();
+                    value.truncate(len);
+                    break;
+                }
+                Some(c) => {
                     if !first {
+                        odd.joined |= gap != " ";
                         value.push(' ');
                     }
-                    value.push_str(
-                        self.lexer.take_while(|c| {
+                    if c == '"' {
+                        let line = self.lexer.line;
+                        let string = self.string(&mut value);
+                        at.joins_lines |= string.joins_lines;
+                        odd.lines |= string.lines;
+                        odd.escape |= string.escape;
+                        one_line &= line == self.lexer.line;
+                    } else {
+                        value.push_str(self.lexer.take_while(|c| {
                             !matches!(c, '#' | '}' | '"' | '\r' | '\n' | '\t' | ' ')
-                        }),
-                    );
+                        }));
+                    }
                 }
             }
-            first = false;
             if one_line {
                 end = self.lexer.at;
             }
         }
         at.len = (end - start) as u32;
+        self.tell_odd(&odd, key, at);
         Spanned { value, at }
     }
 
-    /// Whether it joins lines.
-    fn string(&mut self, into: &mut String) -> bool {
+    /// Whether what stands behind a value is no part of it, but the next setting or section: the grammar wants a
+    /// line break there, and the value would swallow it.
+    fn next_statement(&mut self) -> bool {
+        let rest = &self.lexer.text[self.lexer.at..];
+        let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
+        let then = rest[name.len()..].trim_start_matches([' ', '\t']);
+        // Distinguished names have equals signs too, behind commas; no attribute is called like a key.
+        let in_list = self.lexer.text[..self.lexer.at]
+            .trim_end()
+            .ends_with([',', '/', '+']);
+        let setting = then.starts_with('=') && !in_list && schema::is_key_anywhere(name);
+        let section = !name.is_empty() && opens_section(then);
+        if !setting && !section {
+            return false;
+        }
+        let at = self.lexer.here(name.len());
+        let (what, help) = match setting {
+            true => (
+                format!("two settings on one line: {} begins another", quoted(name)),
+                "end each setting with a line break or `}`; a value that holds this needs quotes",
+            ),
+            false => (
+                "a section begins behind a value on one line".to_owned(),
+                "end each setting with a line break or `}`; a value that holds `{` needs quotes",
+            ),
+        };
+        self.error(Diagnostic::error(what).at(at).help(help));
+        true
+    }
+
+    /// Values that are read otherwise than they look. Whoever writes a secret or an identity so gets another one than
+    /// meant, and learns it only from a peer that refuses it.
+    fn tell_odd(&mut self, odd: &Odd, key: &str, at: Location) {
+        let secret = key == "secret" || self.in_secrets();
+        let decisive = secret || key.starts_with("id");
+        let mut tell = |what: String, help: &str| {
+            let diagnostic = match decisive {
+                true => Diagnostic::error(what),
+                false => Diagnostic::warning(what),
+            };
+            let diagnostic = diagnostic.at(at).help(help);
+            self.error(match secret {
+                true => diagnostic.hide_source(),
+                false => diagnostic,
+            });
+        };
+        let key = quoted(key);
+        if odd.comment {
+            tell(
+                format!("{key}: `#` begins a comment, so the value ends in front of it"),
+                "put the value into quotes if `#` belongs to it, else a blank in front of `#`",
+            );
+        }
+        if odd.escape {
+            tell(
+                format!("{key}: a backslash in quotes is not kept"),
+                "write `\\\\` for a backslash",
+            );
+        }
+        if secret && odd.joined {
+            tell(
+                format!("{key}: its parts are joined by single spaces"),
+                "put the whole value into one pair of quotes",
+            );
+        }
+        if secret && odd.lines {
+            tell(
+                format!("{key}: the quoted string has a line break in it"),
+                "close the quote on its line; write `\\n` if a line break belongs to it",
+            );
+        }
+    }
+
+    /// A quoted string; what it holds is added to `into`.
+    fn string(&mut self, into: &mut String) -> Quoted {
         let at = self.lexer.here(1);
-        let mut joins_lines = false;
+        let mut read = Quoted::default();
         self.lexer.bump();
         loop {
             match self.lexer.bump() {
-                Some('"') => return joins_lines,
+                Some('"') => return read,
                 Some('\r') => {}
                 Some('\\') => match self.lexer.bump() {
                     Some('n') => into.push('\n'),
                     Some('r') => into.push('\r'),
                     Some('t') => into.push('\t'),
                     // An escaped line end joins the lines.
-                    Some('\n') => joins_lines = true,
+                    Some('\n') => read.joins_lines = true,
                     Some('\r') if self.lexer.peek() == Some('\n') => {
                         self.lexer.bump();
-                        joins_lines = true;
+                        read.joins_lines = true;
                     }
-                    Some(c) => into.push(c),
+                    Some(c) => {
+                        read.escape |= c.is_alphanumeric();
+                        into.push(c);
+                    }
                     None => {}
                 },
-                Some(c) => into.push(c),
+                Some(c) => {
+                    read.lines |= c == '\n';
+                    into.push(c);
+                }
                 None => break,
             }
         }
@@ -497,13 +521,14 @@ impl Parser<'_, '_, '_> {
                 .help(help)
                 .hide_source(),
         );
-        joins_lines
+        read.lines = false;
+        read
     }
 
     fn include(&mut self, at: Location, into: &mut Node) {
         let mut pattern = Zeroizing::new(String::new());
         if self.lexer.peek() == Some('"') {
-            if self.string(&mut pattern) {
+            if self.string(&mut pattern).joins_lines {
                 let help = "perhaps a quote in front of it is never closed";
                 self.error(
                     Diagnostic::error("the name of a file goes on one line")
@@ -593,7 +618,7 @@ impl Parser<'_, '_, '_> {
             }
             '=' => {
                 self.lexer.bump();
-                let _ = self.value();
+                let _ = self.value("");
             }
             _ => {
                 self.lexer.bump();
@@ -617,10 +642,24 @@ impl Parser<'_, '_, '_> {
     }
 }
 
-/// Letters of section names, keys and paths of references.
-fn is_name(c: char) -> bool {
-    !matches!(
-        c,
-        '#' | '{' | '}' | '=' | '"' | ':' | ',' | '\r' | '\n' | '\t' | ' '
-    )
+/// What a quoted string was made of.
+#[derive(Default)]
+struct Quoted {
+    /// A backslash at the end of a line joined it with the next.
+    joins_lines: bool,
+    /// A line break stood in it.
+    lines: bool,
+    /// A letter or digit that lost its backslash.
+    escape: bool,
+}
+
+/// What makes a value other than it looks.
+#[derive(Default)]
+struct Odd {
+    /// A comment begins right behind it.
+    comment: bool,
+    /// Its parts are not one space apart.
+    joined: bool,
+    lines: bool,
+    escape: bool,
 }

@@ -307,6 +307,31 @@ pub(super) fn address_range(text: &str) -> Option<Parsed<(IpAddr, IpAddr)>> {
     })
 }
 
+/// Warns of subnets that are written with the address of a host in them.
+pub(super) fn warn_of_host_bits(node: &Node, key: &str, diagnostics: &mut Diagnostics) {
+    let Some(entry) = given(node, key) else {
+        return;
+    };
+    for part in entry.value.value.split(',').map(str::trim) {
+        let written = part.split('[').next().unwrap_or_default().trim_end();
+        let Some((base, bits)) = written.split_once('/') else {
+            continue;
+        };
+        let (Ok(base), Some(Ok((from, to)))) = (base.parse::<IpAddr>(), address_range(written))
+        else {
+            continue;
+        };
+        if base != from {
+            let what = format!(
+                "`{key}`: {} stands for all of {from} to {to}",
+                quoted(written)
+            );
+            let help = format!("write `{from}/{bits}`, or `{base}` for that one address");
+            diagnostics.push(Diagnostic::warning(what).at(entry.value.at).help(help));
+        }
+    }
+}
+
 /// First and last address of a subnet.
 pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
     match base {

@@ -124,7 +124,6 @@ pub fn connection(
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,
         dpd_delay: Duration::ZERO,
-        mobike: false,
         unique: Unique::No,
         keyingtries: 1,
         retransmission: Retransmission::default(),
