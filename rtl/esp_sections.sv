@@ -25,7 +25,10 @@ module esp_sections
   parameter int unsigned InDepth      = 128,  // beats in front of a switch
   parameter int unsigned ExitDepth    = 256,  // in front of the last: longer than a packet
   parameter int unsigned UnitDepth    = 128,  // in front of slow units: a packet, so that it does not hold the switch
-  parameter int unsigned InFrames     = 8  // packets there
+  parameter int unsigned InFrames     = 8,  // packets there
+  // Beats behind an exit. What finds them taken is dropped, so that no port waits for another one. 0: an exit that stands
+  // still stops the sections, which loses nothing where there is one port.
+  parameter int unsigned ExitQueue    = Ports > 1 ? 512 : 0
 ) (
   input  logic                       clk_i,
   input  logic                       rst_ni,
@@ -46,11 +49,12 @@ module esp_sections
   output logic [Ports-1:0][15:0]     m_axis_tkeep_o,
   output logic [Ports-1:0]           m_axis_tlast_o,
   // Packets dropped: malformed or too long; without a policy, by policy, no sound IPv4; without an SA; for want of a
-  // unit of the type that the SA names.
+  // unit of the type that the SA names; at an exit that stands still.
   output logic [31:0]                dropped_frame_o,
   output logic [31:0]                dropped_policy_o,
   output logic [31:0]                dropped_sa_o,
-  output logic [31:0]                dropped_unit_o
+  output logic [31:0]                dropped_unit_o,
+  output logic [31:0]                dropped_exit_o
 );
   import esp_pkg::*;
   localparam int unsigned TypeWidth = $clog2(Types);
@@ -498,8 +502,12 @@ module esp_sections
     .sent_ready_i  (1'b1),
     .dropped_o     (dropped[5])
   );
+  // 2048 bytes, outer header, SPI and number, IV, padding, trailer and ICV.
+  localparam int unsigned BeatsMax = (2048 + 20 + 8 + 16 + 15 + 2 + 12 + 15) / 16;
+  logic [Ports-1:0] exit_dropped;
   for (genvar p = 0; p < Ports; p++) begin : gen_exit
-    beat_t beat;
+    logic valid, ready;
+    beat_t beat, left;
     section_exit u_exit (
       .clk_i,
       .rst_ni,
@@ -507,13 +515,34 @@ module esp_sections
       .s_ready_o(exit_ready[p]),
       .s_beat_i (exit_beat[p]),
       .s_user_i (exit_user[p]),
-      .m_valid_o(m_axis_tvalid_o[p]),
-      .m_ready_i(m_axis_tready_i[p]),
+      .m_valid_o(valid),
+      .m_ready_i(ready),
       .m_beat_o (beat)
     );
+    if (ExitQueue > 0) begin : gen_queue
+      section_queue #(
+        .Depth   (ExitQueue),
+        .MaxBeats(BeatsMax)
+      ) u_queue (
+        .clk_i,
+        .rst_ni,
+        .s_valid_i(valid),
+        .s_beat_i (beat),
+        .m_valid_o(m_axis_tvalid_o[p]),
+        .m_ready_i(m_axis_tready_i[p]),
+        .m_beat_o (left),
+        .dropped_o(exit_dropped[p])
+      );
+      assign ready = 1'b1;
+    end else begin : gen_direct
+      assign m_axis_tvalid_o[p] = valid;
+      assign ready              = m_axis_tready_i[p];
+      assign left               = beat;
+      assign exit_dropped[p]    = 1'b0;
+    end
     assign exit_beat[p] = to_beat(exit_word[p]);
     assign exit_type[p] = PortTypeWidth'(p);
-    assign {m_axis_tdata_o[p], m_axis_tkeep_o[p], m_axis_tlast_o[p]} = beat;
+    assign {m_axis_tdata_o[p], m_axis_tkeep_o[p], m_axis_tlast_o[p]} = left;
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -522,11 +551,13 @@ module esp_sections
       dropped_policy_o <= '0;
       dropped_sa_o     <= '0;
       dropped_unit_o   <= '0;
+      dropped_exit_o   <= '0;
     end else begin
       dropped_frame_o  <= dropped_frame_o + 32'($countones(in_bad));
       dropped_policy_o <= dropped_policy_o + 32'(dropped[1]);
       dropped_sa_o     <= dropped_sa_o + 32'(dropped[2]);
       dropped_unit_o   <= dropped_unit_o + 32'($countones(dropped[5:3]));
+      dropped_exit_o   <= dropped_exit_o + 32'($countones(exit_dropped));
     end
   end
 

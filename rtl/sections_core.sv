@@ -46,7 +46,7 @@ module sections_core #(
 );
   logic cfg_valid, cfg_ready, enable;
   logic [19:0] cfg_addr;
-  logic [31:0] cfg_data, dropped_frame, dropped_policy, dropped_sa, dropped_unit;
+  logic [31:0] cfg_data, dropped_frame, dropped_policy, dropped_sa, dropped_unit, dropped_exit;
   logic [Ports-1:0] ready;
   assign s_axis_tready_o = ready & {Ports{enable}};
 
@@ -81,7 +81,8 @@ module sections_core #(
     .dropped_frame_i (dropped_frame),
     .dropped_policy_i(dropped_policy),
     .dropped_sa_i    (dropped_sa),
-    .dropped_unit_i  (dropped_unit)
+    .dropped_unit_i  (dropped_unit),
+    .dropped_exit_i  (dropped_exit)
   );
 
   esp_sections #(
@@ -109,6 +110,7 @@ module sections_core #(
     .dropped_frame_o (dropped_frame),
     .dropped_policy_o(dropped_policy),
     .dropped_sa_o    (dropped_sa),
-    .dropped_unit_o  (dropped_unit)
+    .dropped_unit_o  (dropped_unit),
+    .dropped_exit_o  (dropped_exit)
   );
 endmodule

@@ -140,7 +140,7 @@ module sections_regmap
     register_read_known = 1'b1;
     unique case (read_address_q)
       IdAddress: register_word = 32'h31434553;
-      VersionAddress: register_word = {16'h1, 16'h1};
+      VersionAddress: register_word = {16'h1, 16'h2};
       CapabilitiesAddress: register_word = {capabilities_i.sas, 7'h0, capabilities_i.triple_des, capabilities_i.ports};
       ControlAddress: register_word = {31'h0, control_enable_q};
       UnitsAddress: register_word = {units_i.hmac, units_i.encapsulation, units_i.sad, units_i.policy};

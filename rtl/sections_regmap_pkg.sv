@@ -10,7 +10,7 @@ package sections_regmap_pkg;
 
   // Memory that is read by address: first byte of each group, and which of its words there are.
   localparam logic [22:0] DroppedAddress = 23'h000100;
-  localparam logic [63:0] DroppedWords = 64'h000000000000000f;
+  localparam logic [63:0] DroppedWords = 64'h000000000000001f;
 
   // Tables behind the configuration bus: number, rows, which words a row has.
   localparam logic [3:0] PoliciesTable = 4'd10;

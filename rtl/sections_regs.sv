@@ -44,7 +44,8 @@ module sections_regs
   input  logic [31:0] dropped_frame_i,
   input  logic [31:0] dropped_policy_i,
   input  logic [31:0] dropped_sa_i,
-  input  logic [31:0] dropped_unit_i
+  input  logic [31:0] dropped_unit_i,
+  input  logic [31:0] dropped_exit_i
 );
   control_out_t control;
   logic counter_read;
@@ -54,11 +55,12 @@ module sections_regs
   assign enable_o = control.enable;
 
   always_ff @(posedge clk_i) begin
-    unique case (counter_address[1:0])
-      2'd0: counter_q <= dropped_frame_i;
-      2'd1: counter_q <= dropped_policy_i;
-      2'd2: counter_q <= dropped_sa_i;
-      default: counter_q <= dropped_unit_i;
+    unique case (counter_address[2:0])
+      3'd0: counter_q <= dropped_frame_i;
+      3'd1: counter_q <= dropped_policy_i;
+      3'd2: counter_q <= dropped_sa_i;
+      3'd3: counter_q <= dropped_unit_i;
+      default: counter_q <= dropped_exit_i;
     endcase
   end
 
@@ -98,5 +100,5 @@ module sections_regs
   );
 
   logic unused;
-  assign unused = &{counter_read, counter_address[20:2]};
+  assign unused = &{counter_read, counter_address[20:3]};
 endmodule

@@ -6,7 +6,7 @@
 #define SECTIONS_ID 0x000000u
 #define SECTIONS_ID_VALUE 0x31434553u
 #define SECTIONS_VERSION 0x000004u
-#define SECTIONS_VERSION_VALUE 0x00010001u
+#define SECTIONS_VERSION_VALUE 0x00010002u
 #define SECTIONS_VERSION_MINOR_SHIFT 0
 #define SECTIONS_VERSION_MINOR_MASK 0x0000ffffu
 #define SECTIONS_VERSION_MAJOR_SHIFT 16
@@ -46,6 +46,7 @@
 #define SECTIONS_DROP_COUNTERS_POLICY 0x04u
 #define SECTIONS_DROP_COUNTERS_SA 0x08u
 #define SECTIONS_DROP_COUNTERS_UNIT 0x0cu
+#define SECTIONS_DROP_COUNTERS_EXIT 0x10u
 
 /* Exact matches. The row is {bucket, way}: the Pearson hash of the 13 bytes of selectors, from 0, and one of four entries there. No match is Discard. The hash's table is 0 to 255 shuffled: for i from 255 down to 1, x = 1103515245 x + 12345 mod 2^32 (x is 1 before), then i changes places with (x >> 16) mod (i + 1). */
 #define SECTIONS_POLICIES(row) (0x680000u + 0x100u * (row))

@@ -1,12 +1,13 @@
 // Drives esp_sections at the speed of compiled code, as the script on the standard input says:
 //   c ADDRESS DATA        writes the configuration (hexadecimal); what was queued goes on meanwhile
 //   b PORT DATA KEEP LAST queues a beat for a port
+//   p PORT PERCENT        another share of back-pressure for one port; 100: it takes nothing
 //   r CYCLES              runs that long
 //   x CYCLES              the same, then resets; what was queued is forgotten
 //   g PACKETS CYCLES      runs until so many packets have left or been dropped, at most so long, and a little on
 // Arguments: share of idle cycles and of back-pressure in percent, seed, time of a SAD clock cycle in percent of a cycle.
 // Prints: i PORT FIRST LAST (a packet that went in, cycles of its first and last beat), o PORT FIRST LAST BYTES
-// (one that came out), d FRAME POLICY SA UNIT (the counters of drops), stuck.
+// (one that came out), d FRAME POLICY SA UNIT EXIT (the counters of drops), stuck.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -105,7 +106,7 @@ static void edge() {
 }
 
 static uint64_t dropped() {
-  return uint64_t(top->dropped_frame_o) + top->dropped_policy_o + top->dropped_sa_o + top->dropped_unit_o;
+  return uint64_t(top->dropped_frame_o) + top->dropped_policy_o + top->dropped_sa_o + top->dropped_unit_o + top->dropped_exit_o;
 }
 
 static void step() {
@@ -207,6 +208,8 @@ int main(int argc, char **argv) {
         beat.data[i / 4] |= byte << 8 * (i & 3);
       }
       queues[a].push_back(beat);
+    } else if (sscanf(line, "p %u %u", &a, &b) == 2) {
+      pressure[a].share = b;
     } else if (sscanf(line, "r %llu", &n) == 1) {
       while (n--) step();
     } else if (sscanf(line, "x %llu", &n) == 1) {
@@ -219,7 +222,7 @@ int main(int argc, char **argv) {
       while (left_count + dropped() < n && cycle < end) step();
       if (left_count + dropped() < n) printf("stuck\n");
       for (int i = 0; i < 100; i++) step();
-      printf("d %u %u %u %u\n", top->dropped_frame_o, top->dropped_policy_o, top->dropped_sa_o, top->dropped_unit_o);
+      printf("d %u %u %u %u %u\n", top->dropped_frame_o, top->dropped_policy_o, top->dropped_sa_o, top->dropped_unit_o, top->dropped_exit_o);
     }
   }
   top->final();

@@ -12,7 +12,7 @@ from sections_model import DISCARD, PROTECT, Sa, packet
 from streams import FrameSink, Joined, Source, beats, until
 
 _, MAP, ADDRESS = load_map("sections")
-DROPS = ("frame", "policy", "sa", "unit")
+DROPS = ("frame", "policy", "sa", "unit", "exit")
 
 
 class Beats:
@@ -84,8 +84,8 @@ async def set_up_by_registers(dut):
     source.queue.extend(list(beats(frames[0]))[1:])
     source.queue.extend(beats(frames[0]))
     await ClockCycles(dut.clk_i, 1000)
-    counted = [await host.value(ADDRESS["dropped"] + 4 * n) for n in range(4)]
-    assert dict(zip(DROPS, counted)) == {"frame": 1, "policy": 10, "sa": 11, "unit": 0}
+    counted = [await host.value(ADDRESS["dropped"] + 4 * n) for n in range(len(DROPS))]
+    assert dict(zip(DROPS, counted)) == {"frame": 1, "policy": 10, "sa": 11, "unit": 0, "exit": 0}
     assert len(sink.frames) == 20
 
 

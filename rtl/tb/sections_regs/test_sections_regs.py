@@ -12,7 +12,7 @@ SHAPE = {
     "Ports": 3, "Policies": 4, "Sads": 5, "Encaps": 6, "Aes": 7, "AesPriority": 1, "Des": 2, "TripleDes": 1, "Hmacs": 9, "HmacPriority": 8, "Rows": 64,
 }  # fmt: skip
 generate, MAP, ADDRESS = load_map("sections")
-DROPS = ("frame", "policy", "sa", "unit")
+DROPS = ("frame", "policy", "sa", "unit", "exit")
 POLICIES, SAS = (table.raw_absolute_address for table in MAP.tables)
 
 
@@ -30,14 +30,14 @@ async def begin(dut, pause=0.0, master=True):
 async def registers(dut):
     host = await begin(dut, 0.2)
     assert await host.value(ADDRESS["id"]) == int.from_bytes(b"SEC1", "little")
-    assert await host.value(ADDRESS["version"]) == 1 << 16 | 1
+    assert await host.value(ADDRESS["version"]) == 1 << 16 | 2
     assert await host.value(ADDRESS["capabilities"]) == 64 << 16 | 1 << 8 | 3
     assert await host.value(ADDRESS["units"]) == 0x09060504
     assert await host.value(ADDRESS["cipher_units"]) == 0x08020107
     for value in (1, 0, 0xFFFFFFFF, 0xFFFFFFFE):
         assert await host.write(ADDRESS["control"], value)
         assert await host.value(ADDRESS["control"]) == dut.enable_o.value == value & 1
-    for number in range(4):
+    for number in range(len(DROPS)):
         assert await host.value(ADDRESS["dropped"] + 4 * number) == 0x01010101 * (number + 1)
 
 
@@ -47,7 +47,7 @@ async def what_is_not_there_is_refused(dut):
     seen = []
     watcher = cocotb.start_soon(watch_bus(dut, seen))
     source = random.Random(5)
-    readable = {node.absolute_address for node in MAP.registers} | {ADDRESS["dropped"] + 4 * n for n in range(4)}
+    readable = {node.absolute_address for node in MAP.registers} | {ADDRESS["dropped"] + 4 * n for n in range(len(DROPS))}
     for address in (*range(0, 0x40, 4), *range(0xF0, 0x120, 4), *(source.randrange(1 << 20) & ~3 for _ in range(40))):
         assert (await host.read(address))[1] == (address in readable), f"{address:#x}"
         if address != ADDRESS["control"]:
