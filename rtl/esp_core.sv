@@ -9,7 +9,7 @@ module esp_core
   parameter int unsigned Rows      = 1024,  // of each SAD, at most 1024
   parameter int unsigned HmacUnits = 0,     // of each lane; 0: AES-GCM only
   parameter bit          Gcm       = 1'b1,  // 0: AES-CTR with HMAC only
-  parameter int unsigned MaxBytes  = 2048,  // of a frame
+  parameter int unsigned MaxBytes  = 2048,  // of a clear packet
   parameter int unsigned Beats     = 512,   // of each frame buffer
   parameter int unsigned PolicyPiece = 9,   // bits: 9 for block RAM, 4 for LUTs
   // Of the ciphers; what synthesis takes is in syn/.
@@ -225,12 +225,15 @@ module esp_core
     .event_row_o(out_event_row)
   );
 
+  // What the other end makes of a clear packet must go in: outer headers, SPI and number, IV, padding, trailer and ICV
+  // take 85 bytes at most. Peers may pad more.
+  localparam int unsigned SealedBytes = MaxBytes + 128;
   esp_in #(
     .Entries(Entries),
     .Rows(Rows),
     .HmacUnits(HmacUnits),
     .Gcm(Gcm),
-    .MaxBytes(MaxBytes),
+    .MaxBytes(SealedBytes),
     .Beats(Beats),
     .PolicyPiece(PolicyPiece),
     .RoundLatency(RoundLatency),

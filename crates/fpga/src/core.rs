@@ -101,7 +101,7 @@ pub struct Counters {
     pub drops: [u32; DROPS],
 }
 
-/// The longest frame that goes into a lane; `MaxBytes` of `rtl/esp_core.sv`.
+/// The longest packet that goes into the outbound lane; `MaxBytes` of `rtl/esp_core.sv`. The inbound lane takes 128 bytes more.
 pub const FRAME_MAX: usize = 2048;
 
 /// Why a lane drops packets, in the order of its counters; where the software path has the same reason, by its name.

@@ -21,7 +21,8 @@ OUT_CONTROL, IN_CONTROL, OUT_POLICY, IN_POLICY, OUT_SA, IN_SA, OUT_KEY, IN_KEY, 
 MALFORMED, TOO_LONG, NO_POLICY, POLICY, FRAGMENT, NO_SA, SHORT, REPLAY, ICV = 1, 2, 3, 4, 5, 6, 11, 12, 13
 NOT_PROTECTED = 21
 REASONS = 22
-MAX_BYTES = 2048
+MAX_BYTES = 2048  # of a clear packet
+MAX_SEALED = MAX_BYTES + 128
 
 
 _, MAP, ADDRESS = load_map("esp")
@@ -122,8 +123,8 @@ async def one_lane_opens_what_the_other_seals(dut):
     for row in range(1, count + 1):
         for at, (local, remote) in enumerate(SITES):
             await registers.policy(at, core.entry(local, remote), core.PROTECT, row, table=OUT_POLICY)
-        for _ in range(6):
-            packet = inner(source, source.choice((28, 64, 300, 1400)))
+        for length in (*source.choices((28, 64, 300, 1400), k=5), MAX_BYTES):
+            packet = inner(source, length)
             protected.frame(packet)
             sent.append((packet, row))
         await until(dut.clk_i, lambda: len(sealed.frames) == len(sent), 5000)
@@ -224,7 +225,7 @@ async def outbound(dut, lanes, counts, source, packets):
     """Packets of which some may not leave; returns those that did, and as what."""
     begun, passed = len(lanes.sealed.frames), []
     for _ in range(packets):
-        packet, kind = inner(source, source.choice((28, 64, 300, 1400))), source.random()
+        packet, kind = inner(source, source.choice((28, 64, 300, 1400, MAX_BYTES))), source.random()
         if kind < 0.6:
             lanes.protected.frame(packet)
             passed.append(packet)
@@ -263,7 +264,7 @@ async def inbound(dut, lanes, counts, source, arriving):
             network.queue.extend(wrong_keep(frame, source))
             counts.reasons[MALFORMED] += 1
         elif kind < 0.4:
-            network.frame(frame.ljust(MAX_BYTES + source.choice((1, source.randrange(2, 200))), b"\0"))
+            network.frame(frame.ljust(MAX_SEALED + source.choice((1, source.randrange(2, 200))), b"\0"))
             counts.reasons[TOO_LONG] += 1
         elif kind < 0.5:
             network.frame(source.choice((frame[:-1], bytes([0x50]) + frame[1:], b"\x45", bytes(70))))
