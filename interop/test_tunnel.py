@@ -162,6 +162,24 @@ def test_two_workers(topology, daemon):
 
 
 @pytest.mark.esplanade_only
+@pytest.mark.parametrize("inner", [4, 6], ids=["inner-v4", "inner-v6"])
+def test_a_route_of_the_senders(inner, topology, daemon):
+    """Super-segments with a source route or a routing header: their checksums are those of the last destination."""
+    establish(daemon, esplanade_pair, pair(topology, inner=inner))
+    for space in (topology.host_a, topology.host_b, topology.gw_a, topology.gw_b):
+        space.run(["sh", "-c", "for f in /proc/sys/net/ipv6/conf/*/seg6_enabled "
+                               "/proc/sys/net/ipv4/conf/*/accept_source_route; do echo 1 > $f; done"])
+    via = topology.b.host(inner)
+    last = via.rpartition(":" if inner == 6 else ".")[0] + (":77" if inner == 6 else ".77")
+    topology.host_b.run(["ip", "address", "add", f"{last}/{64 if inner == 6 else 24}", "dev", "lan",
+                         *(["nodad"] if inner == 6 else [])])
+    transfer(topology.host_a, topology.host_b, last, size=1_000_000, via=via)
+    errors = topology.host_b.run(["sh", "-c", "grep '^Tcp:' /proc/net/snmp"]).stdout.split("\n")
+    names, values = errors[0].split(), errors[1].split()
+    assert dict(zip(names, values))["InCsumErrors"] == "0"
+
+
+@pytest.mark.esplanade_only
 @pytest.mark.parametrize("ends", [ENDS[0], ENDS[2]], ids=ids)
 def test_started_by_traffic(ends, topology, daemon):
     """start_action = trap: the first packet brings the tunnel up."""

@@ -57,9 +57,22 @@ def internet_checksum(data):
     return (~total & 0xFFFF).to_bytes(2, "big")
 
 
-def send(address, port, size):
+def connect(address, port, via):
+    """`via`: by that address first, in a segment routing header (RFC 8754) or a loose source route (RFC 791)."""
+    connection = socket.socket(family(address), socket.SOCK_STREAM)
+    connection.settimeout(10)
+    if via and ":" in address:
+        segments = b"".join(socket.inet_pton(socket.AF_INET6, hop) for hop in (address, via))
+        connection.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RTHDR, bytes([0, 4, 4, 1, 1, 0, 0, 0]) + segments)
+    elif via:
+        connection.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, bytes([1, 131, 7, 4]) + socket.inet_aton(via))
+    connection.connect((address, int(port)))
+    return connection
+
+
+def send(address, port, size, via=None):
     digest, left = hashlib.sha256(), int(size)
-    with socket.create_connection((address, int(port)), timeout=10) as connection:
+    with connect(address, port, via) as connection:
         while left:
             block = os.urandom(min(left, 65536))
             digest.update(block)

@@ -78,11 +78,12 @@ def finish(process: Process, timeout: float = 30) -> str:
     return out.decode()
 
 
-def transfer(sender: Namespace, receiver: Namespace, address: str, *, size: int = 2_000_000, port: int = 40000) -> None:
-    """A file of random bytes over TCP; both ends must have seen the same SHA-256."""
+def transfer(sender: Namespace, receiver: Namespace, address: str, *, size: int = 2_000_000, port: int = 40000,
+             via: str | None = None) -> None:
+    """A file of random bytes over TCP, also routed by the sender; both ends must have seen the same SHA-256."""
     server = agent(receiver, "receive", address, port)
     assert server.popen.stdout.readline() == b"ready\n"
-    client = agent(sender, "send", address, port, size)
+    client = agent(sender, "send", address, port, size, *([via] if via else []))
     try:
         sent = finish(client).split()
         got = finish(server).split()

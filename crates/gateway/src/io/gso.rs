@@ -1,7 +1,7 @@
 //! Splits what one TUN read gave (a TCP or UDP super-segment, or one packet with an unfinished checksum) into complete
 //! packets, each written once, straight into the place where it will be sealed.
 
-use super::checksum::{copy_and_sum, fold, length_term, pseudo_header, sum};
+use super::checksum::{copy_and_sum, fold, length_term, sum};
 use super::virtio::{GsoKind, VnetHeader};
 
 const TCP: u8 = 6;
@@ -55,7 +55,8 @@ struct Split {
     headers: usize,
     segment: usize,
     count: usize,
-    /// Sum over the pseudo-header without its length.
+    /// Sum over the pseudo-header without its length, which the kernel knows better than the headers say: it holds the
+    /// final destination of a source route or routing header (RFC 8200 §8.1), and a home address (RFC 6275 §11.3.1).
     pseudo: u64,
     sequence: u32,
     identification: u16,
@@ -140,23 +141,22 @@ impl Split {
             _ => return Err(GsoError::Protocol),
         };
         let tcp = kind != GsoKind::UdpL4;
-        let (protocol, addresses) = if v4 {
+        let protocol = if v4 {
             let ihl = usize::from(packet[0] & 15) * 4;
             if packet.len() < IPV4_HEADER_MIN || ihl < IPV4_HEADER_MIN || ihl != transport {
                 return Err(GsoError::Truncated);
             }
-            (packet[9], &packet[12..20])
+            packet[9]
         } else {
             if packet.len() < IPV6_HEADER || transport < IPV6_HEADER {
                 return Err(GsoError::Truncated);
             }
             // With extension headers the last of the chain names the protocol; the kernel vouches for it.
-            let protocol = if transport == IPV6_HEADER {
+            if transport == IPV6_HEADER {
                 packet[6]
             } else {
                 expected(tcp)
-            };
-            (protocol, &packet[8..40])
+            }
         };
         let (field, minimum) = if tcp {
             (16, TCP_HEADER_MIN)
@@ -182,6 +182,14 @@ impl Split {
         if headers + segment > usize::from(u16::MAX) {
             return Err(GsoError::SegmentSize);
         }
+        let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+        let partial =
+            u16::from_ne_bytes([packet[transport + field], packet[transport + field + 1]]);
+        // As the kernel's own segmentation: TCP's length is the packet's, UDP's is its header's.
+        let length = match tcp {
+            true => packet.len() - transport,
+            false => usize::from(word(transport + 4)),
+        };
         let sequence = &packet[transport + 4..transport + 8];
         Ok(Self {
             tcp,
@@ -190,9 +198,9 @@ impl Split {
             headers,
             segment,
             count: (packet.len() - headers).div_ceil(segment),
-            pseudo: pseudo_header(addresses, protocol),
+            pseudo: u64::from(partial) + (0xffff - length_term(length)),
             sequence: u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]),
-            identification: u16::from_be_bytes([packet[4], packet[5]]),
+            identification: word(4),
         })
     }
 

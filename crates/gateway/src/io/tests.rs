@@ -288,6 +288,82 @@ fn flags_and_identification_follow_the_segments() {
     assert_eq!(identifications, [0xfffe, 0xffff, 0, 1, 2]);
 }
 
+/// `sample` with headers between IP and transport, for which the pseudo-header has other addresses than the IP header.
+fn routed(
+    sample: &Super,
+    between: &[u8],
+    source: &[u8],
+    destination: &[u8],
+) -> (VnetHeader, Vec<u8>, u16) {
+    let mut packet = sample.packet();
+    let at = sample.transport();
+    packet.splice(at..at, between.iter().copied());
+    let (length, transport) = (packet.len(), at + between.len());
+    if sample.v4 {
+        packet[0] += between.len() as u8 / 4;
+        packet[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+    } else {
+        packet[4..6].copy_from_slice(&((length - at) as u16).to_be_bytes());
+    }
+    let protocol = if sample.tcp { 6 } else { 17 };
+    let without_length = naive(&[source, destination, &[0, protocol]].concat(), 0);
+    let partial = naive(
+        &((length - transport) as u16).to_be_bytes(),
+        u32::from(without_length),
+    );
+    let mut header = sample.header();
+    let (_, field) = header.checksum.unwrap();
+    let place = transport + usize::from(field);
+    packet[place..place + 2].copy_from_slice(&partial.to_be_bytes());
+    header.checksum = Some((transport as u16, field));
+    (header, packet, without_length)
+}
+
+#[test]
+fn segments_on_a_route_are_summed_for_their_last_destination() {
+    let last4 = [192, 0, 2, 77];
+    let (last6, home) = ([0x20; 16], [0x3f; 16]);
+    // RFC 791: NOP and a loose or strict source route with one address still to come.
+    let source_route = |kind| [&[1, kind, 7, 4][..], &last4].concat();
+    for tcp in [true, false] {
+        let protocol = if tcp { 6 } else { 17 };
+        // RFC 8754 with one segment left, and RFC 6275's home address option.
+        let segment_routing = [&[protocol, 2, 4, 1, 0, 0, 0, 0][..], &last6].concat();
+        let home_address = [&[protocol, 2, 1, 2, 0, 0, 201, 16][..], &home].concat();
+        let v4 = sample(tcp, TCP_ACK);
+        let v6 = Super {
+            v4: false,
+            ..v4.clone()
+        };
+        let (v4_packet, v6_packet) = (v4.packet(), v6.packet());
+        let (source, destination) = (&v6_packet[8..24], &v6_packet[24..40]);
+        for (sample, next, between, source, destination) in [
+            (&v4, None, source_route(131), &v4_packet[12..16], &last4[..]),
+            (&v4, None, source_route(137), &v4_packet[12..16], &last4[..]),
+            (&v6, Some(43), segment_routing, source, &last6[..]),
+            (&v6, Some(60), home_address, &home[..], destination),
+        ] {
+            let (header, mut packet, without_length) =
+                routed(sample, &between, source, destination);
+            if let Some(next) = next {
+                packet[6] = next;
+            }
+            let transport = sample.transport() + between.len();
+            let segments = Segments::new(&header, &packet).unwrap();
+            assert_eq!(segments.count(), 5);
+            for index in 0..segments.count() {
+                let mut out = vec![0; segments.len(index)];
+                segments.write(index, &mut out);
+                assert_eq!(out[sample.transport()..transport], between);
+                let length = ((out.len() - transport) as u16).to_be_bytes();
+                let initial = naive(&length, u32::from(without_length));
+                assert_eq!(naive(&out[transport..], u32::from(initial)), 0xffff);
+                assert!(!sample.v4 || naive(&out[..transport], 0) == 0xffff);
+            }
+        }
+    }
+}
+
 #[test]
 fn an_unfinished_checksum_of_one_packet_is_completed() {
     for tcp in [true, false] {
