@@ -541,6 +541,18 @@ fn huge_inputs_are_bounded() {
 }
 
 #[test]
+fn no_more_selectors_than_a_message_can_count() {
+    let text = |count| {
+        let nets: Vec<_> = (0..count).map(|n| format!("10.{n}.0.0/16")).collect();
+        site("", &format!("local_ts = {}\n", nets.join(", ")))
+    };
+    let loaded = good(&text(255));
+    assert_eq!(loaded.ike.connections[0].children[0].local_ts.len(), 255);
+    let error = load_text(Path::new("test.conf"), &text(256)).unwrap_err();
+    assert!(error.render(false).contains("more than 255 selectors"));
+}
+
+#[test]
 fn many_connections_load() {
     let mut text = "defaults { local { auth = psk }\n remote { auth = psk }\n children { net { } } }\nconnections {\n".to_owned();
     for number in 0..10_000 {

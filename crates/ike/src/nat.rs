@@ -58,17 +58,20 @@ pub(crate) fn detect<'a>(
     remote: SocketAddr,
     forced: bool,
 ) -> Nat {
+    // Made once: a message has room for thousands of these notifies.
+    let of_remote = nat_detection_hash(spi_i, spi_r, remote);
+    let of_local = nat_detection_hash(spi_i, spi_r, local);
     let (mut sources, mut source_matches) = (false, false);
     let (mut destinations, mut destination_matches) = (false, false);
     for notify in notifies {
         match notify.kind {
             NotifyType::NAT_DETECTION_SOURCE_IP => {
                 sources = true;
-                source_matches |= notify.data == nat_detection_hash(spi_i, spi_r, remote);
+                source_matches |= notify.data == of_remote;
             }
             NotifyType::NAT_DETECTION_DESTINATION_IP => {
                 destinations = true;
-                destination_matches |= notify.data == nat_detection_hash(spi_i, spi_r, local);
+                destination_matches |= notify.data == of_local;
             }
             _ => {}
         }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use crate::config::{Selector, SelectorAddresses};
-use crate::wire::TrafficSelector;
+use crate::wire::{TRAFFIC_SELECTORS_MAX as SELECTORS_MAX, TrafficSelector};
 
-/// Selectors in one payload that we send; narrowing stops there.
-const SELECTORS_MAX: usize = 64;
+/// Pairs of a local and a remote selector that one child SA may have: each becomes an entry of the SPD.
+const PAIRS_MAX: usize = 1024;
 
 /// The configured selectors with `dynamic` replaced by the outer address of that side.
 pub(crate) fn resolve(selectors: &[Selector], outer: IpAddr) -> Vec<TrafficSelector> {
@@ -101,6 +101,17 @@ pub(crate) fn narrow(
     narrowed
 }
 
+/// Narrows further (section 2.9) until the child SA has no more than [`PAIRS_MAX`] pairs. The first selectors stay.
+pub(crate) fn bound_pairs(local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
+    let (short, long) = if local.len() < remote.len() {
+        (local, remote)
+    } else {
+        (remote, local)
+    };
+    short.truncate(PAIRS_MAX.isqrt());
+    long.truncate(PAIRS_MAX / short.len().max(1));
+}
+
 /// Proposes `specific` before the selectors that contain it (section 2.9); nothing if none does.
 pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficSelector) {
     if selectors.first() != Some(&specific) && selectors.iter().any(|own| contains(own, &specific))
@@ -184,5 +195,26 @@ mod tests {
         let mut full = vec![wide; SELECTORS_MAX];
         put_first(&mut full, packet);
         assert_eq!((full.len(), full[0]), (SELECTORS_MAX, packet));
+    }
+
+    #[test]
+    fn a_child_keeps_a_bounded_number_of_pairs() {
+        let hosts = |count: u8| -> Vec<_> {
+            let host = |last| ts(&format!("10.0.0.{last}"), &format!("10.0.0.{last}"));
+            (0..count).map(host).collect()
+        };
+        for (local, remote, kept) in [
+            (255, 1, (255, 1)),
+            (255, 4, (255, 4)),
+            (255, 5, (204, 5)),
+            (5, 255, (5, 204)),
+            (255, 255, (32, 32)),
+        ] {
+            let (mut local, mut remote) = (hosts(local), hosts(remote));
+            let first = (local[0], remote[0]);
+            bound_pairs(&mut local, &mut remote);
+            assert_eq!((local.len(), remote.len()), kept);
+            assert_eq!((local[0], remote[0]), first);
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use esplanade_ike::config::{
     Action, Child, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
 };
+use esplanade_ike::wire::TRAFFIC_SELECTORS_MAX;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::replay::WINDOW_MAX;
 use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
@@ -439,9 +440,18 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
 
 fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
     warn_of_host_bits(node, key, d);
-    read_list(node, key, d, selector)
-        .filter(|list| !list.is_empty())
-        .unwrap_or_else(|| vec![Selector::DYNAMIC])
+    let list = read_list(node, key, d, selector).unwrap_or_default();
+    if list.len() > TRAFFIC_SELECTORS_MAX {
+        let bad = Bad::new(
+            format!("more than {TRAFFIC_SELECTORS_MAX} selectors do not fit a message of IKEv2"),
+            "write wider ones, or several children",
+        );
+        report(key, bad, place(node, key), d);
+    }
+    if list.is_empty() {
+        return vec![Selector::DYNAMIC];
+    }
+    list
 }
 
 /// A network cannot be at both ends; everything can, where routes decide.

@@ -710,8 +710,9 @@ impl IkeSa {
                 own_local = ts::of_host(&own_local, local);
                 own_remote = ts::of_host(&own_remote, remote);
             }
-            let local_ts = ts::narrow(theirs.ts_r, &own_local);
-            let remote_ts = ts::narrow(theirs.ts_i, &own_remote);
+            let mut local_ts = ts::narrow(theirs.ts_r, &own_local);
+            let mut remote_ts = ts::narrow(theirs.ts_i, &own_remote);
+            ts::bound_pairs(&mut local_ts, &mut remote_ts);
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
             }

@@ -1,9 +1,9 @@
 //! The payloads that are a few fields and a run of bytes (RFC 7296 sections 3.4 to 3.12, 3.14, 3.15).
 
-use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
+use super::reader::{self, DecodeError, EncodeError, Reader};
 use super::{
-    ATTRIBUTES_MAX, AuthMethod, CertEncoding, ConfigurationType, DELETE_SPIS_MAX, HashAlgorithm,
-    IdType, NONCE_LEN_MAX, NONCE_LEN_MIN, NotifyType, PayloadType, ProtocolId,
+    AuthMethod, CertEncoding, ConfigurationType, HashAlgorithm, IdType, NONCE_LEN_MAX,
+    NONCE_LEN_MIN, NotifyType, PayloadType, ProtocolId,
 };
 
 const CA_HASH_LEN: usize = 20;
@@ -266,11 +266,6 @@ pub(super) fn decode_delete(mut reader: Reader<'_>) -> Result<Delete, DecodeErro
     if protocol == ProtocolId::IKE && count != 0 {
         return Err(reader.invalid("an IKE SA is deleted without an SPI"));
     }
-    if count > DELETE_SPIS_MAX {
-        return Err(reader.error(Problem::TooMany {
-            limit: DELETE_SPIS_MAX,
-        }));
-    }
     let mut spis = Vec::with_capacity(count.min(reader.left() / 4));
     for _ in 0..count {
         spis.push(reader.u32()?);
@@ -281,12 +276,6 @@ pub(super) fn decode_delete(mut reader: Reader<'_>) -> Result<Delete, DecodeErro
 
 pub(super) fn encode_delete(delete: &Delete, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let place = "delete";
-    if delete.spis.len() > DELETE_SPIS_MAX {
-        return Err(EncodeError {
-            place,
-            problem: "too many SPIs",
-        });
-    }
     if delete.protocol == ProtocolId::IKE && !delete.spis.is_empty() {
         return Err(EncodeError {
             place,
@@ -315,11 +304,6 @@ pub(super) fn decode_configuration(mut reader: Reader<'_>) -> Result<Configurati
     let _reserved = reader.take(3)?;
     let mut attributes = Vec::new();
     while !reader.is_empty() {
-        if attributes.len() == ATTRIBUTES_MAX {
-            return Err(reader.error(Problem::TooMany {
-                limit: ATTRIBUTES_MAX,
-            }));
-        }
         // The top bit is reserved and ignored (section 3.15.1).
         let attribute = reader.u16()? & 0x7fff;
         let length = reader.u16()?;
@@ -333,12 +317,6 @@ pub(super) fn encode_configuration(
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     let place = "configuration";
-    if configuration.attributes.len() > ATTRIBUTES_MAX {
-        return Err(EncodeError {
-            place,
-            problem: "too many attributes",
-        });
-    }
     out.extend_from_slice(&[configuration.kind.0, 0, 0, 0]);
     for (attribute, value) in &configuration.attributes {
         let length = u16::try_from(value.len()).map_err(|_| EncodeError {

@@ -6,10 +6,10 @@
 //!   needs the datagram itself, and made by [`crate::suite::Sealer::seal`].
 //! - [`decode_chain`] and [`encode_chain`] handle payloads alone.
 //!
-//! Bytes here exclude the non-ESP marker of UDP encapsulation. Everything decoded is bounded by
-//! the constants below, and a [`DecodeError`] says what is wrong where and which notification
-//! answers it ([`DecodeError::notification`]). Payload order is kept and is not checked: section 2.5
-//! asks to accept any order, and to ignore unknown payloads that are not critical.
+//! Bytes here exclude the non-ESP marker of UDP encapsulation. The fields of a message are the only limits of
+//! what is decoded: work and memory grow with the datagram's length and with nothing else. A [`DecodeError`]
+//! says what is wrong where and which notification answers it ([`DecodeError::notification`]). Payload order is
+//! kept and is not checked: section 2.5 asks to accept any order, and to ignore unknown payloads that are not critical.
 
 mod body;
 mod codes;
@@ -34,12 +34,10 @@ pub use ts::TrafficSelector;
 
 /// The largest IKE message: what a UDP datagram over IPv4 can carry.
 pub const MESSAGE_LEN_MAX: usize = 65_507;
-pub const PAYLOADS_MAX: usize = 64;
-pub const PROPOSALS_MAX: usize = 64;
-pub const TRANSFORMS_MAX: usize = 128;
-pub const TRAFFIC_SELECTORS_MAX: usize = 128;
-pub const DELETE_SPIS_MAX: usize = 1024;
-pub const ATTRIBUTES_MAX: usize = 64;
+/// Proposals are numbered from 1 in one byte (section 3.3.1). What follows the last number is ignored.
+pub const PROPOSALS_MAX: usize = 255;
+/// Traffic selectors are counted in one byte (section 3.13).
+pub const TRAFFIC_SELECTORS_MAX: usize = 255;
 /// RFC 7296 section 3.9.
 pub const NONCE_LEN_MIN: usize = 16;
 pub const NONCE_LEN_MAX: usize = 256;

@@ -3,8 +3,8 @@
 use super::body;
 use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
 use super::{
-    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify, PAYLOADS_MAX,
-    PayloadType, Proposal, TrafficSelector, sa, ts,
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify, PayloadType,
+    Proposal, TrafficSelector, sa, ts,
 };
 
 const GENERIC_HEADER_LEN: usize = 4;
@@ -133,11 +133,6 @@ pub(super) fn decode_from(
     let mut payloads = Vec::new();
     let mut kind = first;
     while kind != PayloadType::NONE {
-        if payloads.len() == PAYLOADS_MAX {
-            return Err(reader.error(Problem::TooMany {
-                limit: PAYLOADS_MAX,
-            }));
-        }
         let next = PayloadType(reader.u8()?);
         let critical = reader.u8()? & CRITICAL != 0;
         let stated = reader.u16()?.into();
@@ -162,12 +157,6 @@ pub(super) fn decode_from(
 
 /// Appends the payloads and returns the type of the first (`NONE` if there is none).
 pub fn encode_chain(payloads: &[Payload], out: &mut Vec<u8>) -> Result<PayloadType, EncodeError> {
-    if payloads.len() > PAYLOADS_MAX {
-        return Err(EncodeError {
-            place: "message",
-            problem: "too many payloads",
-        });
-    }
     for (index, payload) in payloads.iter().enumerate() {
         let next = payloads.get(index + 1).map(Payload::kind);
         let next = match (payload, next) {

@@ -2,20 +2,20 @@
 
 use esplanade_crypto::iana::Encryption;
 
-use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
-use super::{PROPOSALS_MAX, ProtocolId, TRANSFORMS_MAX, TransformType};
+use super::reader::{self, DecodeError, EncodeError, Reader};
+use super::{PROPOSALS_MAX, ProtocolId, TransformType};
 
 const MORE_PROPOSALS: u8 = 2;
 const MORE_TRANSFORMS: u8 = 3;
 const ATTRIBUTE_KEY_LENGTH: u16 = 14;
 const ATTRIBUTE_SHORT: u16 = 0x8000;
-const SPI_LEN_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     pub number: u8,
     pub protocol: ProtocolId,
-    /// Empty in IKE_SA_INIT, 8 bytes to rekey an IKE SA, 4 for ESP and AH.
+    /// Empty in IKE_SA_INIT, 8 bytes to rekey an IKE SA, 4 for ESP and AH. Of another length in a proposal that
+    /// cannot be chosen.
     pub spi: Vec<u8>,
     pub transforms: Vec<Transform>,
 }
@@ -81,16 +81,14 @@ pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<Proposal>, DecodeErro
     let mut proposals = Vec::new();
     let mut more = true;
     while more {
-        if proposals.len() == PROPOSALS_MAX {
-            return Err(reader.error(Problem::TooMany {
-                limit: PROPOSALS_MAX,
-            }));
-        }
         more = more_follows(&mut reader, MORE_PROPOSALS)?;
         let _reserved = reader.u8()?;
         let stated = reader.u16()?.into();
         let body = reader.sub(stated, 4, "proposal")?;
-        proposals.push(decode_proposal(body)?);
+        let proposal = decode_proposal(body)?;
+        if proposals.len() < PROPOSALS_MAX {
+            proposals.push(proposal);
+        }
     }
     reader.finish()?;
     Ok(proposals)
@@ -109,14 +107,6 @@ fn decode_proposal(mut reader: Reader<'_>) -> Result<Proposal, DecodeError> {
     let protocol = ProtocolId(reader.u8()?);
     let spi_len = usize::from(reader.u8()?);
     let count = usize::from(reader.u8()?);
-    if spi_len > SPI_LEN_MAX {
-        return Err(reader.invalid("SPI longer than 8 bytes"));
-    }
-    if count > TRANSFORMS_MAX {
-        return Err(reader.error(Problem::TooMany {
-            limit: TRANSFORMS_MAX,
-        }));
-    }
     let spi = reader.take(spi_len)?.to_vec();
     let mut transforms = Vec::with_capacity(count);
     for index in 0..count {
@@ -179,18 +169,6 @@ pub(crate) fn encode(proposals: &[Proposal], out: &mut Vec<u8>) -> Result<(), En
 
 fn encode_proposal(proposal: &Proposal, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let place = "proposal";
-    if proposal.spi.len() > SPI_LEN_MAX {
-        return Err(EncodeError {
-            place,
-            problem: "SPI longer than 8 bytes",
-        });
-    }
-    if proposal.transforms.len() > TRANSFORMS_MAX {
-        return Err(EncodeError {
-            place,
-            problem: "too many transforms",
-        });
-    }
     out.extend_from_slice(&[
         proposal.number,
         proposal.protocol.0,

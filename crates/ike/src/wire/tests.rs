@@ -405,30 +405,85 @@ fn transform_counts_and_markers_must_agree() {
     refuse(2, &[last, last].concat());
     refuse(0, &last);
     refuse(3, &[more, last].concat());
-    assert!(matches!(
-        refuse(129, &last).problem,
-        Problem::TooMany { limit: 128 }
-    ));
+}
+
+fn many_transforms(count: usize) -> Vec<Transform> {
+    let ids = (0..count).map(|id| u16::try_from(id).unwrap());
+    ids.map(|id| Transform::new(TransformType::ENCRYPTION, id))
+        .collect()
+}
+
+fn many_proposals(count: usize, transforms: &[Transform]) -> Vec<Proposal> {
+    let numbers = (1..=count).map(|number| u8::try_from(number).unwrap());
+    numbers
+        .map(|number| Proposal {
+            number,
+            protocol: ProtocolId::IKE,
+            spi: Vec::new(),
+            transforms: transforms.to_vec(),
+        })
+        .collect()
 }
 
 #[test]
-fn counts_are_bounded() {
-    let vendor = vec![Payload::Vendor(Vec::new()); PAYLOADS_MAX];
-    let mut bytes = encode(vendor);
-    assert!(Message::decode(&bytes).is_ok());
-    let last = bytes.len() - 4;
-    bytes[last] = PayloadType::VENDOR.0;
-    bytes.extend_from_slice(&[0, 0, 0, 4]);
-    let len = u32::try_from(bytes.len()).unwrap();
-    bytes[24..28].copy_from_slice(&len.to_be_bytes());
-    let error = Message::decode(&bytes).unwrap_err();
-    assert_eq!(error.problem, Problem::TooMany { limit: 64 });
+fn what_the_fields_can_count_is_decoded() {
+    let spis = (1..=16_000).collect();
+    let attribute = |kind| (kind, Vec::new());
+    for payload in [
+        Payload::Sa(many_proposals(1, &many_transforms(255))),
+        Payload::Sa(many_proposals(PROPOSALS_MAX, &many_transforms(20))),
+        Payload::TsI(vec![selector(); TRAFFIC_SELECTORS_MAX]),
+        Payload::Delete(Delete {
+            protocol: ProtocolId::ESP,
+            spis,
+        }),
+        Payload::Configuration(Configuration {
+            kind: ConfigurationType(1),
+            attributes: (0..16_000).map(attribute).collect(),
+        }),
+    ] {
+        let message = Message::decode(&encode(vec![payload.clone()])).unwrap();
+        assert_eq!(message.payloads, [payload]);
+    }
+    let vendor = vec![Payload::Vendor(Vec::new()); 16_000];
+    assert_eq!(
+        Message::decode(&encode(vendor.clone())).unwrap().payloads,
+        vendor
+    );
+    let error = Message::decode(&vec![0; MESSAGE_LEN_MAX + 1]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "message: more than 64 (at byte 284)",
+        "header: more than 65507 (at byte 0)",
         "an error says what and where"
     );
-    assert!(Message::decode(&vec![0; MESSAGE_LEN_MAX + 1]).is_err());
+}
+
+#[test]
+fn proposals_after_the_last_number_are_ignored() {
+    let last = [0, 0, 0, 8, 1, 1, 0, 0];
+    let more = [2, 0, 0, 8, 1, 1, 0, 0];
+    let bodies = [more.repeat(PROPOSALS_MAX + 40), last.to_vec()].concat();
+    let len = u16::try_from(4 + bodies.len()).unwrap().to_be_bytes();
+    let bytes = [&[0, 0, len[0], len[1]], bodies.as_slice()].concat();
+    let chain = decode_chain(PayloadType::SA, &bytes).unwrap();
+    let [Payload::Sa(proposals)] = chain.as_slice() else {
+        panic!("{chain:?}");
+    };
+    assert_eq!(proposals.len(), PROPOSALS_MAX);
+    let cut = bytes.len() - 1;
+    assert!(
+        decode_chain(PayloadType::SA, &bytes[..cut]).is_err(),
+        "they must be well-formed"
+    );
+}
+
+#[test]
+fn an_spi_of_any_length_is_read() {
+    let mut proposal = many_proposals(1, &many_transforms(1));
+    proposal[0].spi = vec![7; 255];
+    let payload = Payload::Sa(proposal);
+    let message = Message::decode(&encode(vec![payload.clone()])).unwrap();
+    assert_eq!(message.payloads, [payload]);
 }
 
 #[test]

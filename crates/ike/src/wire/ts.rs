@@ -2,8 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::TRAFFIC_SELECTORS_MAX;
-use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
+use super::reader::{self, DecodeError, EncodeError, Reader};
 
 const TS_IPV4_ADDR_RANGE: u8 = 7;
 const TS_IPV6_ADDR_RANGE: u8 = 8;
@@ -55,11 +54,6 @@ pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<TrafficSelector>, Dec
     if count == 0 {
         return Err(reader.invalid("no traffic selector"));
     }
-    if count > TRAFFIC_SELECTORS_MAX {
-        return Err(reader.error(Problem::TooMany {
-            limit: TRAFFIC_SELECTORS_MAX,
-        }));
-    }
     let mut selectors = Vec::with_capacity(count);
     for _ in 0..count {
         let kind = reader.u8()?;
@@ -101,10 +95,10 @@ pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<TrafficSelector>, Dec
 
 pub(crate) fn encode(selectors: &[TrafficSelector], out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let place = "traffic selector payload";
-    if selectors.is_empty() || selectors.len() > TRAFFIC_SELECTORS_MAX {
+    if selectors.is_empty() {
         return Err(EncodeError {
             place,
-            problem: "no traffic selector, or too many",
+            problem: "no traffic selector",
         });
     }
     let count = reader::byte(selectors.len(), place, "too many traffic selectors")?;
