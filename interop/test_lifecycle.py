@@ -229,3 +229,41 @@ def test_a_hard_limit_ends_an_sa(topology, daemon):
     wait_until("another SA", lambda: any(child["spi-in"] != first for child in a.installed()))
     wait_until("the first is gone", lambda: all(child["spi-in"] != first for child in a.installed()))
     assert "lifetime expired" in a.logs()
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("fixed", [False, True], ids=["any-address", "fixed-address"])
+def test_the_network_comes_after_the_gateway(fixed, topology, daemon):
+    """No address and no route at start, no traffic later: `start_action = start` brings the tunnel up all the same."""
+    settings = pair(topology, inner=4)
+    settings[0].child()["start_action"] = "start"
+    if not fixed:
+        del settings[0].connections["site"]["local_addrs"]
+    gateway = topology.gw_a
+    gateway.run(["ip", "-4", "addr", "flush", "dev", "wan"])
+    gateway.run(["ip", "link", "set", "wan", "down"])
+    a, b = start(daemon, ("esplanade", "esplanade"), settings)
+    wait_until("the reason in the log", lambda: "no route to the peer" in a.logs())
+    gateway.run(["ip", "addr", "add", topology.a.wan4 + "/24", "dev", "wan"])
+    gateway.run(["ip", "link", "set", "wan", "up"])
+    gateway.run(["ip", "route", "add", "default", "via", "172.16.1.1"])
+    a.wait_installed(timeout=30)
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+def test_down_ends_what_waits_and_holds_against_traffic(topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[0].child()["start_action"] = "start"
+    a, b = (daemon("esplanade", side, retransmit_timeout=0.2, retransmit_tries=1) for side in "ab")
+    a.start(settings[0])
+    wait_until("the first attempt has failed", lambda: "next attempt in" in a.logs())
+    a.down()
+    b.start(settings[1])
+    assert ping(topology.host_a, topology.b.host4, count=4, timeout=1) == 0
+    time.sleep(6)
+    a.command("reload")
+    assert not a.sas() and not b.sas()
+    a.up()
+    assert_ping(topology.host_a, topology.b.host4)

@@ -239,12 +239,12 @@ impl Run {
         let child = (parameter & 2 != 0).then_some("net");
         // A command that finds nothing to do is refused; that is not of interest here.
         match choice % 6 {
-            0 => drop(endpoint.initiate(now, "site", child, None)),
+            0 => drop(endpoint.initiate(now, "site", child)),
             1 => drop(endpoint.rekey(now, "site", child)),
             2 => drop(endpoint.terminate(now, "site", child)),
             3 => drop(endpoint.terminate_all(now)),
             4 => endpoint.start(now),
-            _ => drop(endpoint.initiate(now, "site", Some("other"), None)),
+            _ => drop(endpoint.initiate(now, "site", Some("other"))),
         }
         self.pair.flush();
     }

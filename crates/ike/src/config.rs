@@ -103,10 +103,10 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub name: String,
-    /// Own addresses; the first [`AddressMatch::Host`] is the source when initiating. Empty: any.
+    /// Own addresses; the first [`AddressMatch::Host`] that there is, is the source when initiating. Empty: any.
     pub local_addrs: Vec<AddressMatch>,
-    /// Addresses of the peer; the first [`AddressMatch::Host`] is the destination when initiating.
-    /// Empty: any.
+    /// Addresses of the peer; the first [`AddressMatch::Host`] to which there is a way is the destination when
+    /// initiating. Empty: any.
     pub remote_addrs: Vec<AddressMatch>,
     /// Own UDP port when initiating: [`Ports::ike`] or [`Ports::nat_t`]. None: [`Ports::ike`].
     pub local_port: Option<u16>,

@@ -245,6 +245,8 @@ pub enum DownReason {
     PeerDeleted,
     #[error("the peer does not answer")]
     Timeout,
+    #[error("there is no route to the peer, or no local address for it")]
+    NoRoute,
     #[error("replaced by a rekey")]
     Rekeyed,
     #[error("no traffic for as long as `inactivity` allows")]

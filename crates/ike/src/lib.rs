@@ -16,7 +16,7 @@ mod window;
 pub mod wire;
 
 pub use config::Config;
-pub use endpoint::{CommandError, Endpoint, EspSpiAllocator, Random, SystemRandom};
+pub use endpoint::{CommandError, Endpoint, EspSpiAllocator, Random, Routes, SystemRandom};
 pub use event::{
     ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event,
     IkeSaId, IkeSaUp, KeyLog, Transmit,

@@ -276,10 +276,7 @@ fn an_initiator_that_wants_eap_is_not_authenticated() {
 #[test]
 fn a_forged_refusal_is_forgotten_when_the_responder_answers_otherwise() {
     let mut pair = Pair::with(|_, _| {});
-    pair.a
-        .endpoint
-        .initiate(pair.now, "site", None, None)
-        .unwrap();
+    pair.a.endpoint.initiate(pair.now, "site", None).unwrap();
     let (local, remote) = (format!("{A}:500"), format!("{B}:500"));
     let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
     let request = pair.a.endpoint.poll_transmit().unwrap();

@@ -57,9 +57,7 @@ fn every_kind_of_key() {
             } else {
                 &mut pair.b
             };
-            side.endpoint
-                .initiate(pair.now, "site", None, None)
-                .unwrap();
+            side.endpoint.initiate(pair.now, "site", None).unwrap();
             pair.flush();
             pair.run(Duration::from_secs(1));
             pair.assert_agreed(1, 1);
@@ -82,7 +80,7 @@ fn a_stranger_is_refused_by_either_role() {
     second
         .b
         .endpoint
-        .initiate(second.now, "site", None, None)
+        .initiate(second.now, "site", None)
         .unwrap();
     second.flush();
     second.run(Duration::from_secs(1));

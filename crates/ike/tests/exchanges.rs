@@ -239,10 +239,7 @@ fn several_children_share_an_ike_sa() {
     pair.flush();
     pair.run(SECOND);
     pair.assert_agreed(1, 1);
-    pair.a
-        .endpoint
-        .initiate(pair.now, "site", None, None)
-        .unwrap();
+    pair.a.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.flush();
     pair.run(SECOND);
     pair.assert_agreed(1, 2);
@@ -470,10 +467,7 @@ fn both_initiate_at_once() {
             a.unique = unique;
             b.unique = unique;
         });
-        pair.b
-            .endpoint
-            .initiate(pair.now, "site", None, None)
-            .unwrap();
+        pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
         pair.initiate();
         pair.run(60 * SECOND);
         pair.assert_same();

@@ -125,10 +125,7 @@ fn a_declined_transport_mode_is_deleted_by_who_asked() {
     pair.assert_agreed(1, 0);
 
     // The other way round there is no mode that both accept.
-    pair.b
-        .endpoint
-        .initiate(pair.now, "site", None, None)
-        .unwrap();
+    pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.flush();
     pair.run(SECOND);
     assert_eq!(failures(&pair.b), [&ChildFailure::NoProposalChosen]);
@@ -315,9 +312,7 @@ fn demand(port: u16) -> Demand {
 fn ask_for(pair: &mut Pair, port: u16) {
     let demand = demand(port);
     let endpoint = &mut pair.a.endpoint;
-    endpoint
-        .acquire(pair.now, "site", "net", None, &demand)
-        .unwrap();
+    endpoint.acquire(pair.now, "site", "net", &demand).unwrap();
     pair.flush();
     pair.run(SECOND);
 }
@@ -347,7 +342,7 @@ fn the_packet_that_asks_comes_first() {
     let asked = demand(1111);
     pair.a
         .endpoint
-        .acquire(pair.now, "site", "net", None, &asked)
+        .acquire(pair.now, "site", "net", &asked)
         .unwrap();
     pair.flush();
     pair.run(SECOND);
@@ -392,7 +387,7 @@ fn flows_of_one_child_have_an_sa_each() {
     assert!(
         pair.a
             .endpoint
-            .initiate(pair.now, "site", Some("net"), None)
+            .initiate(pair.now, "site", Some("net"))
             .is_err(),
         "without a packet there are no selectors"
     );
@@ -465,7 +460,7 @@ fn who_moves_gets_no_other_hosts_traffic() {
         let start = |pair: &mut Pair, child| {
             pair.a
                 .endpoint
-                .initiate(pair.now, "site", Some(child), None)
+                .initiate(pair.now, "site", Some(child))
                 .unwrap();
             pair.flush();
             pair.run(SECOND);

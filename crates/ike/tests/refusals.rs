@@ -503,10 +503,7 @@ fn two_gateways_with_the_same_configuration_end_clearly() {
         b.remote.id = a.remote.id.clone();
         b.children = a.children.clone();
     });
-    pair.b
-        .endpoint
-        .initiate(pair.now, "site", None, None)
-        .unwrap();
+    pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
     pair.initiate();
     pair.run(10 * SECOND);
     for side in [&pair.a, &pair.b] {

@@ -98,7 +98,7 @@ fn operate(pair: &mut Pair, rng: &mut Rng, configs: &(Connection, Connection)) {
     let side = if on_a { &mut pair.a } else { &mut pair.b };
     let what = [None, Some("net"), Some("two")][rng.below(3) as usize];
     match rng.below(12) {
-        0..=2 => drop(side.endpoint.initiate(now, "site", what, None)),
+        0..=2 => drop(side.endpoint.initiate(now, "site", what)),
         3..=4 => drop(side.endpoint.rekey(now, "site", Some("net"))),
         5..=6 => drop(side.endpoint.rekey(now, "site", None)),
         7 => drop(side.endpoint.terminate(now, "site", what)),
@@ -139,15 +139,9 @@ fn storm(seed: u64) {
     };
     let all: (Config, Config) = (config(configs.0.clone()), config(configs.1.clone()));
     let mut pair = Pair::new(all.0, all.1, conditions, seed);
-    pair.a
-        .endpoint
-        .initiate(pair.now, "site", None, None)
-        .unwrap();
+    pair.a.endpoint.initiate(pair.now, "site", None).unwrap();
     if rng.chance(0.3) {
-        pair.b
-            .endpoint
-            .initiate(pair.now, "site", None, None)
-            .unwrap();
+        pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
     }
     pair.flush();
     for _ in 0..4 + rng.below(6) {

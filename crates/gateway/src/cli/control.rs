@@ -51,7 +51,12 @@ pub(super) fn up(control: &Control, name: &str) -> Result<(), Failure> {
 
 pub(super) fn down(control: &Control, name: &str) -> Result<(), Failure> {
     let mut client = connect(control)?;
-    for target in active(&mut client, name)? {
+    let targets = match active(&mut client, name) {
+        Ok(targets) => targets,
+        // What is not up may be on its way, or wait for its next attempt.
+        Err(none) => configured(&mut client, name).map_err(|_| none)?,
+    };
+    for target in targets {
         let mut message = target.message();
         message.set("timeout", control.timeout * 1000);
         command(&mut client, "terminate", message)?;

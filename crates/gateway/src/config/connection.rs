@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use esplanade_ike::auth::{Authorities, Identity};
 use esplanade_ike::config::{
-    AddressMatch, Connection, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod, Secret,
-    Unique,
+    Action, AddressMatch, Connection, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
+    Secret, StartAction, Unique,
 };
 
 use super::child::{self, Parent, Policy};
@@ -105,6 +105,11 @@ pub(super) fn connection(
     let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
+    // What is to be up is tried until it is.
+    let restarts = children.iter().any(|child| {
+        child.start_action == StartAction::Start
+            || [child.dpd_action, child.close_action].contains(&Action::Start)
+    });
     warn_of_one_identity(node, &local, &remote, context.diagnostics);
     let connection = Connection {
         name,
@@ -121,7 +126,7 @@ pub(super) fn connection(
         rand_time: lifetime.rand,
         dpd_delay: dpd_delay.unwrap_or_default(),
         unique: unique.unwrap_or_default(),
-        keyingtries: keyingtries.unwrap_or(1),
+        keyingtries: keyingtries.unwrap_or(if restarts { 0 } else { 1 }),
         retransmission: context.gateway.retransmission,
         local,
         remote,

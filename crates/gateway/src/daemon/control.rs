@@ -1,9 +1,12 @@
 //! The commands of the control socket. Names and keys are vici's, so that stock `swanctl` works; `reload`,
 //! `get-counters` and `explain` are ours.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esplanade_ike::CommandError;
+use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 
@@ -235,10 +238,9 @@ impl Daemon {
             let name = target.child.or(target.ike).unwrap_or_default();
             return request.fail(format!("no connection or child is called {name:?}"));
         };
-        let local = self.local_hint(&connection);
         if let Err(error) = self
             .endpoint
-            .initiate(now, &connection, target.child.as_deref(), local)
+            .initiate(now, &connection, target.child.as_deref())
         {
             return request.fail(error);
         }
@@ -258,18 +260,23 @@ impl Daemon {
             return request.fail("terminate needs the name or the id of an SA");
         }
         let (ike_sas, children) = self.select(&target);
+        let mut attempts = 0;
         let mut result = Ok(());
-        if target.wants_children() {
+        if target.ike_id.is_none() && target.child_id.is_none() {
+            // By name: that also ends the attempts to establish it.
+            for connection in self.connections_of(&target) {
+                let child = target.child.as_deref();
+                attempts += self
+                    .endpoint
+                    .terminate(now, &connection, child)
+                    .unwrap_or(0);
+            }
+        } else if target.wants_children() {
             for child in &children {
                 result = result.and(self.endpoint.terminate_child_sa(now, *child));
             }
         } else {
-            // By name where there is one: that also stops the attempts to connect again.
-            let whole = target.ike.as_ref().filter(|_| target.ike_id.is_none());
-            if let Some(name) = whole {
-                let _ = self.endpoint.terminate(now, name, None);
-            }
-            for ike_sa in ike_sas.iter().filter(|_| whole.is_none()) {
+            for ike_sa in &ike_sas {
                 result = result.and(self.endpoint.terminate_ike_sa(now, *ike_sa));
             }
         }
@@ -281,7 +288,7 @@ impl Daemon {
         } else {
             ike_sas.len()
         };
-        if matches == 0 {
+        if matches == 0 && attempts == 0 {
             return request.fail("no SA matches");
         }
         let ike_sas = if target.wants_children() {
@@ -360,15 +367,29 @@ impl Daemon {
     }
 
     fn connection_of_child(&self, child: &str) -> Option<String> {
-        let has = |connection: &&std::sync::Arc<esplanade_ike::config::Connection>| {
-            connection.children.iter().any(|known| known.name == child)
-        };
-        self.loaded
-            .ike
-            .connections
+        let connections = &self.loaded.ike.connections;
+        let has = |connection: &&Arc<Connection>| has_child(connection, child);
+        connections
             .iter()
             .find(has)
             .map(|connection| connection.name.clone())
+    }
+
+    /// The connections that a target names: configured ones, and those that only live on in their SAs.
+    fn connections_of(&self, target: &Target) -> BTreeSet<String> {
+        let configured = self.loaded.ike.connections.iter().filter(|connection| {
+            let child = target.child.as_deref();
+            child.is_none_or(|child| has_child(connection, child))
+        });
+        let mut names: BTreeSet<_> = configured.map(|one| one.name.clone()).collect();
+        names.extend(
+            self.endpoint
+                .status()
+                .into_iter()
+                .filter_map(|sa| sa.connection),
+        );
+        names.retain(|name| target.ike.as_ref().is_none_or(|wanted| wanted == name));
+        names
     }
 
     fn wait(&mut self, request: Request, now: Instant, goal: Goal) {
@@ -468,6 +489,10 @@ impl Daemon {
             }
         }
     }
+}
+
+fn has_child(connection: &Connection, child: &str) -> bool {
+    connection.children.iter().any(|known| known.name == child)
 }
 
 fn version() -> Message {

@@ -133,6 +133,7 @@ impl Daemon {
         let endpoint = Endpoint::new(
             loaded.ike.clone(),
             plane.spi_allocator(),
+            plane.routes(),
             Box::new(SystemRandom),
             started,
         );
@@ -160,7 +161,7 @@ impl Daemon {
                 daemon.plane.source_for(remote)
             }));
         daemon.endpoint.set_wall_clock(started, SystemTime::now());
-        daemon.start_connections(started);
+        daemon.endpoint.start(started);
         Ok((
             daemon,
             Inputs {
@@ -286,13 +287,10 @@ impl Daemon {
                 };
                 let connection = connection.to_owned();
                 let children: Vec<_> = children.into_iter().map(str::to_owned).collect();
-                let local = self.local_hint(&connection);
                 let mut refused = None;
                 for child in children {
                     tracing::trace!(connection, child, "traffic asks for an SA");
-                    let result = self
-                        .endpoint
-                        .acquire(now, &connection, &child, local, &demand);
+                    let result = self.endpoint.acquire(now, &connection, &child, &demand);
                     refused = refused.or(result.err().map(|error| (child, error)));
                 }
                 // Traffic asks again and again; the log has the first refusal.
@@ -464,7 +462,7 @@ impl Daemon {
                 child = sa.name,
                 "cannot install the child SA: {error}"
             );
-            let _ = self.endpoint.terminate_child_sa(now, sa.child);
+            let _ = self.endpoint.reject_child_sa(now, sa.child);
             return;
         }
         if let Some(keys) = &mut self.keys {
@@ -497,32 +495,6 @@ impl Daemon {
         self.events.emit(event, message);
     }
 
-    /// Where packets to the connection's peer leave from, if the configuration does not say.
-    fn local_hint(&self, connection: &str) -> Option<std::net::SocketAddr> {
-        let connection = self
-            .loaded
-            .ike
-            .connections
-            .iter()
-            .find(|known| known.name == connection)?;
-        policies::local_address(connection, self.loaded.gateway.ports, |remote| {
-            self.plane.source_for(remote)
-        })
-    }
-
-    /// Establishes what has `start_action = start`.
-    fn start_connections(&mut self, now: Instant) {
-        for (connection, child) in policies::to_start(&self.loaded) {
-            let local = self.local_hint(&connection);
-            let result = self
-                .endpoint
-                .initiate(now, &connection, Some(&child), local);
-            if let Err(error) = result {
-                tracing::warn!(connection, child, "cannot start: {error}");
-            }
-        }
-    }
-
     /// Reads the configuration again. With errors, everything stays as it is.
     fn reload(&mut self, now: Instant) -> Result<Diff, Failure> {
         let mut loaded = config::load(&self.options.config).map_err(|diagnostics| {
@@ -543,7 +515,7 @@ impl Daemon {
         }
         // A removed or changed connection is taken down under the configuration that it was made with.
         for name in diff.removed.iter().chain(&diff.changed) {
-            let _ = self.endpoint.terminate(now, name, None);
+            self.endpoint.withdraw(now, name, None);
         }
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
@@ -552,7 +524,7 @@ impl Daemon {
                 self.plane.source_for(remote)
             }));
         self.refused.clear();
-        self.start_connections(now);
+        self.endpoint.start(now);
         tracing::info!(added = ?diff.added, changed = ?diff.changed, removed = ?diff.removed, "configuration reloaded");
         Ok(diff)
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use esplanade_crypto::CpuEngine;
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine, Lane};
-use esplanade_ike::EspSpiAllocator;
+use esplanade_ike::{EspSpiAllocator, Routes};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
@@ -177,17 +177,11 @@ impl Plane {
 
     /// The address that packets to `remote` leave from.
     pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
-        let domain = if remote.is_ipv4() {
-            Domain::IPV4
-        } else {
-            Domain::IPV6
-        };
-        let socket = Socket::new(domain, Type::DGRAM, None).ok()?;
-        // The mark leads around our own routes into the TUN.
-        socket.set_mark(self.mark).ok()?;
-        socket.connect(&SocketAddr::new(remote, 9).into()).ok()?;
-        let local = socket.local_addr().ok()?.as_socket()?.ip();
-        (!local.is_unspecified()).then_some(local)
+        KernelRoutes { mark: self.mark }.source(remote, None)
+    }
+
+    pub fn routes(&self) -> Box<dyn Routes> {
+        Box::new(KernelRoutes { mark: self.mark })
     }
 
     /// What packets to `remote` may be long at most.
@@ -429,5 +423,29 @@ impl EspSpiAllocator for SadSpis {
 
     fn release(&mut self, spi: u32) {
         self.0.sad().remove(spi);
+    }
+}
+
+/// The kernel's routes, as they are for what we send ourselves.
+#[derive(Debug)]
+struct KernelRoutes {
+    /// Leads around our own routes into the TUN.
+    mark: u32,
+}
+
+impl Routes for KernelRoutes {
+    fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
+        let domain = match remote {
+            IpAddr::V4(_) => Domain::IPV4,
+            IpAddr::V6(_) => Domain::IPV6,
+        };
+        let socket = Socket::new(domain, Type::DGRAM, None).ok()?;
+        socket.set_mark(self.mark).ok()?;
+        if let Some(local) = local {
+            socket.bind(&SocketAddr::new(local, 0).into()).ok()?;
+        }
+        socket.connect(&SocketAddr::new(remote, 9).into()).ok()?;
+        let local = socket.local_addr().ok()?.as_socket()?.ip();
+        (!local.is_unspecified()).then_some(local)
     }
 }

@@ -1,12 +1,9 @@
 //! From the configuration to what the SPD is filled with.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use esplanade_ike::config::{
-    AddressMatch, Connection, Mode, Ports, Selector, SelectorAddresses, StartAction,
-};
+use esplanade_ike::config::{AddressMatch, Mode, Selector, SelectorAddresses, StartAction};
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 
@@ -96,37 +93,6 @@ fn family<'a>(
         },
         _ => (&policy.child, DscpSet::ALL),
     }
-}
-
-/// Connection and child of everything with `start_action = start`.
-pub(super) fn to_start(loaded: &Loaded) -> Vec<(String, String)> {
-    let children = |connection: &Arc<Connection>| {
-        let name = connection.name.clone();
-        let starts = connection
-            .children
-            .iter()
-            .filter(|child| child.start_action == StartAction::Start);
-        starts
-            .map(|child| (name.clone(), child.name.clone()))
-            .collect::<Vec<_>>()
-    };
-    loaded.ike.connections.iter().flat_map(children).collect()
-}
-
-/// The address and port that a connection without a fixed local address initiates from.
-pub(super) fn local_address(
-    connection: &Connection,
-    ports: Ports,
-    source: impl Fn(IpAddr) -> Option<IpAddr>,
-) -> Option<SocketAddr> {
-    if host(&connection.local_addrs).is_some() {
-        return None;
-    }
-    let local = source(host(&connection.remote_addrs)?)?;
-    Some(SocketAddr::new(
-        local,
-        connection.local_port.unwrap_or(ports.ike),
-    ))
 }
 
 /// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts, both of which are known.

@@ -180,3 +180,20 @@ fn contradictions_are_refused() {
     assert!(rendered.contains("AH cannot be encapsulated"), "{rendered}");
     good(&site("", "ah_proposals = sha256\n mode = transport"));
 }
+
+#[test]
+fn what_is_to_be_up_is_tried_without_end() {
+    let tries =
+        |keys: &str, child_keys: &str| good(&site(keys, child_keys)).ike.connections[0].keyingtries;
+    assert_eq!(tries("", ""), 1);
+    assert_eq!(tries("", "start_action = trap"), 1);
+    for action in [
+        "start_action = start",
+        "start_action = trap|start",
+        "dpd_action = start",
+        "close_action = start",
+    ] {
+        assert_eq!(tries("", action), 0, "{action}");
+        assert_eq!(tries("keyingtries = 2", action), 2, "{action}");
+    }
+}

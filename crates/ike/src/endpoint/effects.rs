@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use crate::config::Unique;
 use crate::event::{DownReason, Event, IkeSaId};
-use crate::sa::{ChildSa, Context, Effect, IkeSa, Leave, Phase, Queued, Task, Wanted, delete_ike};
+use crate::sa::{ChildSa, Context, Effect, IkeSa, Leave, Phase, Queued, Task, delete_ike};
 
 /// Two IKE SAs that were established within this time in both directions crossed each other.
 const CROSSING: Duration = Duration::from_secs(30);
-/// Pause before what has ended is established again.
-const AGAIN: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     /// Carries out what the IKE SAs have asked for, and what follows from that.
@@ -20,6 +18,7 @@ impl Endpoint {
                 self.apply(now, effect);
             }
         }
+        self.look_for_missing(now);
     }
 
     fn apply(&mut self, now: Instant, effect: Effect) {
@@ -40,64 +39,16 @@ impl Endpoint {
                 initial_contact,
             } => self.established(now, ike_sa, initial_contact),
             Effect::ConnectFailed { connection, reason } => {
-                let jitter = self.jitter();
-                let retry_in = match reason {
-                    DownReason::Terminated => None,
-                    _ => {
-                        self.attempts
-                            .failed(now, &connection.name, connection.keyingtries, jitter)
-                    }
-                };
-                self.events.push_back(Event::ConnectFailed {
-                    connection: connection.name.clone(),
-                    reason,
-                    retry_in,
-                });
+                self.connect_failed(now, &connection, reason);
             }
-            Effect::Reinitiate {
-                connection,
-                children,
-                local,
-            } => {
-                let known = self
-                    .config
-                    .connections
-                    .iter()
-                    .any(|known| known.name == connection.name);
-                if known {
-                    let at = now + AGAIN + AGAIN.mul_f64(self.jitter());
-                    self.attempts.later(at, &connection.name, children, local);
-                }
-            }
+            Effect::Undone { connection, child } => self.goals.undone(&connection, &child),
         }
     }
 
-    fn jitter(&mut self) -> f64 {
+    pub(super) fn jitter(&mut self) -> f64 {
         let mut byte = [0];
         self.random.fill(&mut byte);
         f64::from(byte[0]) / 255.0
-    }
-
-    pub(super) fn retry_due(&mut self, now: Instant) {
-        while let Some((name, children, local)) = self.attempts.take_due(now) {
-            let Ok(connection) = self.connection(&name) else {
-                self.attempts.remove(&name);
-                continue;
-            };
-            let wanted = connection
-                .children
-                .iter()
-                .filter(|child| children.contains(&child.name) && !child.from_packet)
-                .cloned()
-                .map(Wanted::from)
-                .collect();
-            let result = self.establish(now, &connection, wanted, Some(local));
-            let connecting = |id: &IkeSaId| self.table.get(*id).is_some_and(IkeSa::is_connecting);
-            if result.is_err() || !self.table.of_connection(&name).iter().any(connecting) {
-                // Carried by an IKE SA that is up already, or not possible any more.
-                self.attempts.remove(&name);
-            }
-        }
     }
 
     /// The children of `from` go to `to`, which takes its place.
@@ -130,15 +81,7 @@ impl Endpoint {
     /// Looks for other IKE SAs of the same peer (RFC 7296 section 2.4 for INITIAL_CONTACT).
     fn established(&mut self, now: Instant, id: IkeSaId, initial_contact: bool) {
         let Some(sa) = self.table.get(id) else { return };
-        let (role, spi, unique, name) = (
-            sa.role,
-            sa.spi_i,
-            sa.connection.unique,
-            sa.connection.name.clone(),
-        );
-        if role.is_initiator() {
-            self.attempts.remove(&name);
-        }
+        let (role, spi, unique) = (sa.role, sa.spi_i, sa.connection.unique);
         let Some(peer) = self.table.peer_of(id).cloned() else {
             return;
         };

@@ -1,22 +1,23 @@
 //! The endpoint: all IKE SAs of one gateway, driven by datagrams, time and commands.
 
-mod attempts;
+mod drive;
 mod effects;
+mod goals;
 mod receive;
 mod snapshot;
 mod table;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crate::config::{AddressMatch, Child, Config, Connection, Demand, StartAction};
+use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
 use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted};
 use crate::status::{Counters, IkeSaStatus};
-use attempts::Attempts;
+use goals::Goals;
 use receive::ErrorBudget;
 use table::Table;
 
@@ -27,6 +28,13 @@ pub trait EspSpiAllocator: Send {
     /// Gives back a SPI that was never installed. The SPI of an installed SA is the data plane's to free, after
     /// [`crate::Event::ChildSaDeleted`] and its linger.
     fn release(&mut self, spi: u32);
+}
+
+/// Finds the way to a peer.
+pub trait Routes: Send {
+    /// The address that packets to `remote` leave from: `local`, where it is given. None: there is no route, or `local` is
+    /// none of our addresses at this moment.
+    fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
 }
 
 /// Source of SPIs, nonces and jitter.
@@ -56,10 +64,14 @@ pub enum CommandError {
     NoSa,
     #[error("connection {0:?} has no single remote address to initiate to")]
     NoRemoteAddress(String),
-    #[error("connection {0:?} has no local address to initiate from")]
-    NoLocalAddress(String),
+    #[error(
+        "there is no route to the peer of connection {0:?}, or no local address to initiate from"
+    )]
+    NoRoute(String),
     #[error("limit of {0} reached")]
     Limit(&'static str),
+    #[error("child {0:?} is closed by command until `up` opens it")]
+    Closed(String),
     #[error("child {0:?} takes selectors from packets: only traffic can ask for it")]
     NeedsPacket(String),
 }
@@ -72,11 +84,12 @@ pub enum CommandError {
 pub struct Endpoint {
     config: Config,
     spis: Box<dyn EspSpiAllocator>,
+    routes: Box<dyn Routes>,
     random: Box<dyn Random>,
     /// The wall clock at one moment.
     wall_clock: (Instant, SystemTime),
     table: Table,
-    attempts: Attempts,
+    goals: Goals,
     cookies: Cookies,
     error_budget: ErrorBudget,
     events: VecDeque<Event>,
@@ -98,6 +111,7 @@ impl Endpoint {
     pub fn new(
         config: Config,
         spis: Box<dyn EspSpiAllocator>,
+        routes: Box<dyn Routes>,
         mut random: Box<dyn Random>,
         now: Instant,
     ) -> Self {
@@ -106,10 +120,11 @@ impl Endpoint {
             error_budget: ErrorBudget::default(),
             config,
             spis,
+            routes,
             random,
             wall_clock: (now, SystemTime::UNIX_EPOCH),
             table: Table::default(),
-            attempts: Attempts::default(),
+            goals: Goals::default(),
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -128,29 +143,7 @@ impl Endpoint {
     /// longer there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
-        let connections = &self.config.connections;
-        self.attempts
-            .retain(|name| connections.iter().any(|connection| connection.name == name));
-    }
-
-    /// Initiates every child with `start_action = start` that is neither up nor on its way.
-    pub fn start(&mut self, now: Instant) {
-        for connection in self.config.connections.clone() {
-            let wanted: Vec<_> = connection
-                .children
-                .iter()
-                .filter(|child| child.start_action == StartAction::Start && !child.from_packet)
-                .cloned()
-                .map(Wanted::from)
-                .collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            if let Err(error) = self.establish(now, &connection, wanted, None) {
-                tracing::warn!(connection = connection.name, %error, "cannot start");
-            }
-        }
-        self.settle(now);
+        self.goals.configure(&self.config);
     }
 
     /// Takes one UDP payload; `local.port()` tells whether it begins with the non-ESP marker.
@@ -170,7 +163,7 @@ impl Endpoint {
             self.with(now, id, |sa, ctx| sa.handle_timeout(ctx));
         }
         self.settle(now);
-        self.retry_due(now);
+        self.pursue(now);
         self.settle(now);
     }
 
@@ -183,102 +176,10 @@ impl Endpoint {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.table.next_timeout(), self.attempts.next_timeout()]
+        [self.table.next_timeout(), self.goals.next_timeout()]
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. What is up
-    /// or on its way is left alone. `local` is the source address where the configuration does not say.
-    pub fn initiate(
-        &mut self,
-        now: Instant,
-        connection: &str,
-        child: Option<&str>,
-        local: Option<SocketAddr>,
-    ) -> Result<(), CommandError> {
-        let connection = self.connection(connection)?;
-        let wanted = match child {
-            None => {
-                let children = connection.children.iter().cloned();
-                children.filter(|child| !child.from_packet).collect()
-            }
-            Some(name) => vec![find_child(&connection, name)?],
-        };
-        if let Some(child) = wanted.iter().find(|child| child.from_packet) {
-            return Err(CommandError::NeedsPacket(child.name.clone()));
-        }
-        let wanted = wanted.into_iter().map(Wanted::from).collect();
-        let result = self.establish(now, &connection, wanted, local);
-        self.settle(now);
-        result
-    }
-
-    /// A packet has met a policy without an SA for it: [`Endpoint::initiate`] of one child, with the packet's
-    /// selectors in front of the configured ones, or in their place where the child says so.
-    pub fn acquire(
-        &mut self,
-        now: Instant,
-        connection: &str,
-        child: &str,
-        local: Option<SocketAddr>,
-        demand: &Demand,
-    ) -> Result<(), CommandError> {
-        let connection = self.connection(connection)?;
-        let mut config = find_child(&connection, child)?;
-        if config.from_packet {
-            config = Arc::new(config.populated(demand));
-        }
-        let wanted = Wanted {
-            config,
-            packet: Some(demand.packet),
-        };
-        let result = self.establish(now, &connection, vec![wanted], local);
-        self.settle(now);
-        result
-    }
-
-    /// Deletes every IKE SA of the connection, or every SA of one of its children, and stops retrying.
-    /// Returns how many SAs it concerns.
-    pub fn terminate(
-        &mut self,
-        now: Instant,
-        connection: &str,
-        child: Option<&str>,
-    ) -> Result<usize, CommandError> {
-        let ids = self.table.of_connection(connection);
-        if ids.is_empty() {
-            self.connection(connection)?;
-        }
-        let mut concerned = 0;
-        match child {
-            None => {
-                concerned += usize::from(self.attempts.remove(connection));
-                for id in ids {
-                    concerned += usize::from(self.terminate_ike_sa(now, id).is_ok());
-                }
-            }
-            Some(name) => {
-                self.attempts.remove_child(connection, name);
-                for id in self.children_named(&ids, name) {
-                    concerned += usize::from(self.terminate_child_sa(now, id).is_ok());
-                }
-            }
-        }
-        self.settle(now);
-        Ok(concerned)
-    }
-
-    pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
-        let found = self.with(now, ike_sa, |sa, ctx| {
-            sa.terminate(ctx, DownReason::Terminated)
-        });
-        self.settle(now);
-        match found {
-            Some(true) => Ok(()),
-            Some(false) | None => Err(CommandError::NoSa),
-        }
     }
 
     /// A hard limit was reached in the data plane.
@@ -293,25 +194,6 @@ impl Endpoint {
         child: ChildSaId,
     ) -> Result<(), CommandError> {
         self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Inactive))
-    }
-
-    pub fn terminate_child_sa(
-        &mut self,
-        now: Instant,
-        child: ChildSaId,
-    ) -> Result<(), CommandError> {
-        self.child_task(now, child, |id| {
-            Task::DeleteChild(id, DownReason::Terminated)
-        })
-    }
-
-    /// Sends a delete for every IKE SA, for a graceful stop. Returns how many.
-    pub fn terminate_all(&mut self, now: Instant) -> usize {
-        self.attempts = Attempts::default();
-        let ids = self.table.ids();
-        ids.iter()
-            .filter(|id| self.terminate_ike_sa(now, **id).is_ok())
-            .count()
     }
 
     /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns how many.
@@ -443,87 +325,6 @@ impl Endpoint {
         queued.flatten().ok_or(CommandError::NoSa)
     }
 
-    /// Establishes those children that are neither up nor on their way.
-    fn establish(
-        &mut self,
-        now: Instant,
-        connection: &Arc<Connection>,
-        mut wanted: Vec<Wanted>,
-        local: Option<SocketAddr>,
-    ) -> Result<(), CommandError> {
-        let ids = self.table.of_connection(&connection.name);
-        wanted.retain(|child| {
-            !ids.iter()
-                .any(|id| self.table.get(*id).is_some_and(|sa| sa.has_child(child)))
-        });
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let usable = ids
-            .into_iter()
-            .find(|id| self.table.get(*id).is_some_and(IkeSa::takes_children));
-        if let Some(id) = usable {
-            let queued = self.with(now, id, |sa, ctx| {
-                wanted.iter().all(|child| sa.want_child(ctx, child))
-            });
-            return if queued == Some(true) {
-                Ok(())
-            } else {
-                Err(CommandError::Limit("queued tasks"))
-            };
-        }
-        if self.table.len() >= self.config.limits.ike_sas_max {
-            return Err(CommandError::Limit("IKE SAs"));
-        }
-        let (local, remote) = self.addresses(connection, local)?;
-        self.attempts.begin(
-            &connection.name,
-            // Traffic asks again for what takes its selectors from a packet.
-            (wanted.iter().map(|child| &child.config))
-                .filter(|child| !child.from_packet)
-                .map(|child| child.name.clone()),
-            local,
-        );
-        let connection = connection.clone();
-        let made = self.in_context(now, |ctx| {
-            IkeSa::connect(ctx, connection.clone(), local, remote, wanted)
-        });
-        match made {
-            Ok(sa) => self.insert(now, Box::new(sa), None),
-            Err(reason) => self
-                .effects
-                .push(Effect::ConnectFailed { connection, reason }),
-        }
-        Ok(())
-    }
-
-    fn addresses(
-        &self,
-        connection: &Connection,
-        local: Option<SocketAddr>,
-    ) -> Result<(SocketAddr, SocketAddr), CommandError> {
-        let host = |set: &[AddressMatch], like: Option<std::net::IpAddr>| {
-            set.iter().find_map(|address| match address {
-                AddressMatch::Host(host)
-                    if like.is_none_or(|like| like.is_ipv4() == host.is_ipv4()) =>
-                {
-                    Some(*host)
-                }
-                _ => None,
-            })
-        };
-        let remote = host(&connection.remote_addrs, local.map(|local| local.ip()))
-            .ok_or_else(|| CommandError::NoRemoteAddress(connection.name.clone()))?;
-        let port = connection.local_port.unwrap_or(self.config.ports.ike);
-        let own = host(&connection.local_addrs, Some(remote))
-            .or(local.map(|local| local.ip()))
-            .ok_or_else(|| CommandError::NoLocalAddress(connection.name.clone()))?;
-        Ok((
-            SocketAddr::new(own, port),
-            SocketAddr::new(remote, connection.remote_port),
-        ))
-    }
-
     /// Lends out everything but the table's SAs.
     fn in_context<R>(&mut self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
         let (at, wall_clock) = self.wall_clock;
@@ -565,6 +366,7 @@ impl Endpoint {
         });
         for event in self.events.iter().skip(before) {
             self.table.follow(event);
+            self.goals.follow(now, event);
         }
         self.table.put_back(now, sa, result.1);
         Some(result.0)

@@ -216,12 +216,5 @@ impl ChildSa {
             reason,
             then,
         }));
-        if then == Action::Start {
-            ctx.effects.push(super::Effect::Reinitiate {
-                connection: sa.connection.clone(),
-                children: vec![self.config.name.clone()],
-                local: sa.local,
-            });
-        }
     }
 }

@@ -396,6 +396,13 @@ impl IkeSa {
         });
     }
 
+    fn undone(&self, ctx: &mut Context<'_>, child: &str) {
+        ctx.effects.push(Effect::Undone {
+            connection: self.connection.name.clone(),
+            child: child.to_owned(),
+        });
+    }
+
     /// Forgets the children and what waits; gives the keys for a last word to the peer.
     pub(super) fn tear_down(
         &self,
@@ -404,7 +411,12 @@ impl IkeSa {
         reason: &DownReason,
     ) -> Channel {
         match state.exchange {
-            Some(Exchange::CreateChild(pending)) => pending.release(ctx),
+            Some(Exchange::CreateChild(pending)) => {
+                pending.release(ctx);
+                if pending.rekeys.is_none() {
+                    self.undone(ctx, &pending.config.name);
+                }
+            }
             Some(Exchange::Disown(spi)) => ctx.spis.release(spi),
             Some(Exchange::RekeyIke(pending)) => {
                 if let Some(rival) = pending.rival {
@@ -416,8 +428,10 @@ impl IkeSa {
             Some(Exchange::DeleteChild(..) | Exchange::Liveness) | None => {}
         }
         for queued in state.tasks {
-            if let Task::Disown(_, spi) = queued.task {
-                ctx.spis.release(spi);
+            match queued.task {
+                Task::Disown(_, spi) => ctx.spis.release(spi),
+                Task::CreateChild(wanted) => self.undone(ctx, &wanted.config.name),
+                _ => {}
             }
         }
         for child in state.children {

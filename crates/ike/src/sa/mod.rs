@@ -87,12 +87,8 @@ pub(crate) enum Effect {
         connection: Arc<Connection>,
         reason: DownReason,
     },
-    /// Children are wanted again.
-    Reinitiate {
-        connection: Arc<Connection>,
-        children: Vec<String>,
-        local: SocketAddr,
-    },
+    /// A child was on its way over an IKE SA that has ended.
+    Undone { connection: String, child: String },
 }
 
 impl Context<'_> {
@@ -288,10 +284,6 @@ impl IkeSa {
             self.phase,
             Phase::InitAnswered(_) | Phase::Gone { stranger: true, .. }
         )
-    }
-
-    pub(crate) fn is_connecting(&self) -> bool {
-        matches!(self.phase, Phase::InitSent(_) | Phase::AuthSent(_))
     }
 
     pub(crate) fn established(&self) -> Option<&Established> {

@@ -18,7 +18,7 @@ use esplanade_ike::config::{
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
     ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, Random,
-    Refusal, Transmit,
+    Refusal, Routes, Transmit,
 };
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
@@ -61,6 +61,17 @@ impl EspSpiAllocator for SharedSpis {
             self.0.lock().unwrap().used.remove(&spi),
             "released {spi:x} that was not reserved"
         );
+    }
+}
+
+/// The way to the peer: one can be taken away, with the address or without.
+#[derive(Clone)]
+pub struct SharedRoutes(pub Arc<Mutex<Option<IpAddr>>>);
+
+impl Routes for SharedRoutes {
+    fn source(&self, _remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
+        let own = *self.0.lock().unwrap();
+        own.filter(|own| local.is_none_or(|local| local == *own))
     }
 }
 
@@ -185,6 +196,7 @@ pub struct Side {
     pub address: IpAddr,
     pub endpoint: Endpoint,
     pub spis: SharedSpis,
+    pub routes: SharedRoutes,
     pub children: BTreeMap<ChildSaId, (Box<ChildSaInstalled>, Outbound)>,
     pub up: BTreeSet<IkeSaId>,
     /// Everything ever installed, for the comparison with the peer.
@@ -203,16 +215,20 @@ impl Side {
         let spis = SharedSpis::default();
         // Far apart, so that no SPI of one side is one of the other by chance.
         spis.0.lock().unwrap().next = (seed as u32) << 16;
+        let own: IpAddr = address.parse().unwrap();
+        let routes = SharedRoutes(Arc::new(Mutex::new(Some(own))));
         Self {
             name,
-            address: address.parse().unwrap(),
+            address: own,
             endpoint: Endpoint::new(
                 config,
                 Box::new(spis.clone()),
+                Box::new(routes.clone()),
                 Box::new(SeededRandom(Rng::new(seed ^ 0x5eed))),
                 now,
             ),
             spis,
+            routes,
             children: BTreeMap::new(),
             up: BTreeSet::new(),
             installed: Vec::new(),
@@ -367,10 +383,7 @@ impl Pair {
     }
 
     pub fn initiate(&mut self) {
-        self.a
-            .endpoint
-            .initiate(self.now, "site", None, None)
-            .unwrap();
+        self.a.endpoint.initiate(self.now, "site", None).unwrap();
         self.flush();
     }
 

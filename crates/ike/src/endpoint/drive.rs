@@ -1,0 +1,408 @@
+//! Commands, and what they and the configuration want: drives the children towards it, whatever happens to their SAs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::goals::Goals;
+use super::{CommandError, Endpoint, find_child};
+use crate::config::{AddressMatch, Child, Connection, Demand, StartAction};
+use crate::event::{ChildSaId, DownReason, Event, IkeSaId};
+use crate::sa::{Effect, IkeSa, Task, Wanted};
+
+impl Endpoint {
+    /// From now on every child with `start_action = start` is to be up, but those that a command has closed. What is
+    /// neither up nor on its way is tried at once.
+    pub fn start(&mut self, now: Instant) {
+        for connection in self.config.connections.clone() {
+            let starts = connection
+                .children
+                .iter()
+                .filter(|child| child.start_action == StartAction::Start && !child.from_packet);
+            for child in starts {
+                self.goals.want_always(&connection.name, &child.name);
+                if !self.is_there(&connection.name, &Wanted::from(child.clone())) {
+                    self.goals.hurry(now, &connection.name, &child.name);
+                }
+            }
+        }
+        self.pursue(now);
+        self.settle(now);
+    }
+
+    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. What is up
+    /// or on its way is left alone.
+    pub fn initiate(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: Option<&str>,
+    ) -> Result<(), CommandError> {
+        let connection = self.connection(connection)?;
+        let wanted = match child {
+            None => {
+                let children = connection.children.iter().cloned();
+                children.filter(|child| !child.from_packet).collect()
+            }
+            Some(name) => vec![find_child(&connection, name)?],
+        };
+        if let Some(child) = wanted.iter().find(|child| child.from_packet) {
+            return Err(CommandError::NeedsPacket(child.name.clone()));
+        }
+        for child in &wanted {
+            self.goals.reopen(&connection.name, &child.name);
+            if child.start_action == StartAction::Start {
+                self.goals.want_always(&connection.name, &child.name);
+            }
+        }
+        let names: Vec<_> = wanted.iter().map(|child| child.name.clone()).collect();
+        let wanted = wanted.into_iter().map(Wanted::from).collect();
+        let result = self.establish(now, &connection, wanted);
+        if let Err(error) = &result {
+            self.held_up(now, &connection, &names, error);
+        }
+        self.settle(now);
+        result
+    }
+
+    /// A packet has met a policy without an SA for it: [`Endpoint::initiate`] of one child, with the packet's
+    /// selectors in front of the configured ones, or in their place where the child says so.
+    pub fn acquire(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: &str,
+        demand: &Demand,
+    ) -> Result<(), CommandError> {
+        let connection = self.connection(connection)?;
+        let mut config = find_child(&connection, child)?;
+        // Traffic alone may ask for what has `start_action = trap`.
+        if config.start_action == StartAction::Start
+            && self.goals.is_closed(&connection.name, child)
+        {
+            return Err(CommandError::Closed(child.to_owned()));
+        }
+        if config.from_packet {
+            config = Arc::new(config.populated(demand));
+        }
+        let wanted = Wanted {
+            config,
+            packet: Some(demand.packet),
+        };
+        let result = self.establish(now, &connection, vec![wanted]);
+        self.settle(now);
+        result
+    }
+
+    /// Deletes every IKE SA of the connection, or every SA of one of its children. They stay down until a command, the
+    /// peer or traffic of a policy with `start_action = trap` asks for them. Returns how many SAs it concerns, or attempts
+    /// where there is no SA.
+    pub fn terminate(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        child: Option<&str>,
+    ) -> Result<usize, CommandError> {
+        let configured = self.connection(connection);
+        if self.table.of_connection(connection).is_empty() {
+            configured.as_ref().map_err(Clone::clone)?;
+        }
+        let mut attempts = 0;
+        for one in configured.iter().flat_map(|found| &found.children) {
+            if child.is_none_or(|name| one.name == name) {
+                attempts += usize::from(self.goals.close(connection, &one.name));
+            }
+        }
+        let concerned = self.end(now, connection, child);
+        self.settle(now);
+        Ok(if concerned == 0 { attempts } else { concerned })
+    }
+
+    /// Deletes what the configuration no longer says, or says otherwise: the IKE SAs of a connection, or the SAs of one of
+    /// its children. Nothing is remembered of what was wanted of them.
+    pub fn withdraw(&mut self, now: Instant, connection: &str, child: Option<&str>) {
+        self.goals.forget(connection, child);
+        self.end(now, connection, child);
+        self.settle(now);
+    }
+
+    fn end(&mut self, now: Instant, connection: &str, child: Option<&str>) -> usize {
+        let ids = self.table.of_connection(connection);
+        match child {
+            None => ids.iter().filter(|id| self.end_ike_sa(now, **id)).count(),
+            Some(name) => {
+                let children = self.children_named(&ids, name).into_iter();
+                children.filter(|id| self.end_child_sa(now, *id)).count()
+            }
+        }
+    }
+
+    fn end_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> bool {
+        let ended = self.with(now, ike_sa, |sa, ctx| {
+            sa.terminate(ctx, DownReason::Terminated)
+        });
+        ended == Some(true)
+    }
+
+    fn end_child_sa(&mut self, now: Instant, child: ChildSaId) -> bool {
+        self.child_task(now, child, |id| {
+            Task::DeleteChild(id, DownReason::Terminated)
+        })
+        .is_ok()
+    }
+
+    pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
+        let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
+        let connection = sa.connection.clone();
+        let children = connection.children.iter().cloned();
+        let here: Vec<_> = children
+            .filter(|child| sa.has_child(&Wanted::from(child.clone())))
+            .collect();
+        if !self.end_ike_sa(now, ike_sa) {
+            return Err(CommandError::NoSa);
+        }
+        for child in here {
+            self.close_goal(&connection, child);
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    pub fn terminate_child_sa(
+        &mut self,
+        now: Instant,
+        child: ChildSaId,
+    ) -> Result<(), CommandError> {
+        let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
+        let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
+        let connection = sa.connection.clone();
+        let ended = sa.established().and_then(|state| state.child(child));
+        let config = ended.map(|ended| ended.config.clone());
+        if !self.end_child_sa(now, child) {
+            return Err(CommandError::NoSa);
+        }
+        if let Some(config) = config {
+            self.close_goal(&connection, config);
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// One SA of the child has been closed by command. If that was the only one, the child is.
+    fn close_goal(&mut self, connection: &Connection, child: Arc<Child>) {
+        let name = child.name.clone();
+        if !self.is_there(&connection.name, &Wanted::from(child)) {
+            self.goals.close(&connection.name, &name);
+        }
+    }
+
+    /// The data plane cannot carry the SA.
+    pub fn reject_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
+        let reason = DownReason::Resources("the data plane does not take it");
+        self.child_task(now, child, |id| Task::DeleteChild(id, reason))
+    }
+
+    /// Sends a delete for every IKE SA, for a graceful stop. Returns how many.
+    pub fn terminate_all(&mut self, now: Instant) -> usize {
+        self.goals = Goals::default();
+        let ids = self.table.ids();
+        let ended = ids.iter().filter(|id| self.end_ike_sa(now, **id)).count();
+        self.settle(now);
+        ended
+    }
+
+    /// Establishes what is due.
+    pub(super) fn pursue(&mut self, now: Instant) {
+        while let Some((name, children)) = self.goals.take_due(now) {
+            let Ok(connection) = self.connection(&name) else {
+                self.goals.forget(&name, None);
+                continue;
+            };
+            let wanted = connection
+                .children
+                .iter()
+                .filter(|child| children.contains(&child.name) && !child.from_packet)
+                .cloned()
+                .map(Wanted::from)
+                .collect();
+            if let Err(error) = self.establish(now, &connection, wanted) {
+                self.held_up(now, &connection, &children, &error);
+            }
+        }
+    }
+
+    /// Nothing could be sent. That may change without anybody telling us.
+    fn held_up(
+        &mut self,
+        now: Instant,
+        connection: &Connection,
+        children: &[String],
+        error: &CommandError,
+    ) {
+        let jitter = self.jitter();
+        let name = &connection.name;
+        let (reason, retry_in) = match error {
+            CommandError::NoRoute(_) => {
+                let news = self.goals.unsent(now, name, children, jitter);
+                (DownReason::NoRoute, news)
+            }
+            CommandError::Limit(limit) => {
+                let news = self.goals.unsent(now, name, children, jitter);
+                (DownReason::Resources(limit), news)
+            }
+            _ => {
+                self.goals.impossible(name, children);
+                return;
+            }
+        };
+        if let Some(retry_in) = retry_in {
+            self.events.push_back(Event::ConnectFailed {
+                connection: name.clone(),
+                reason,
+                retry_in: Some(retry_in),
+            });
+        }
+    }
+
+    /// An attempt of ours to establish an IKE SA has failed.
+    pub(super) fn connect_failed(
+        &mut self,
+        now: Instant,
+        connection: &Arc<Connection>,
+        reason: DownReason,
+    ) {
+        let jitter = self.jitter();
+        let retry_in = match reason {
+            DownReason::Terminated => None,
+            _ => {
+                let mut children = self.goals.pursued(&connection.name);
+                children.retain(|child| !self.is_child_there(&connection.name, child));
+                let tries = connection.keyingtries;
+                self.goals
+                    .failed(now, &connection.name, &children, tries, jitter)
+            }
+        };
+        self.events.push_back(Event::ConnectFailed {
+            connection: connection.name.clone(),
+            reason,
+            retry_in,
+        });
+    }
+
+    /// Holds what is wanted of children that have ended, or were refused, against what is there.
+    pub(super) fn look_for_missing(&mut self, now: Instant) {
+        for (connection, child) in self.goals.take_ended() {
+            if !self.is_child_there(&connection, &child) {
+                let jitter = self.jitter();
+                self.goals.missing(now, &connection, &child, jitter);
+            }
+        }
+        for (name, child) in self.goals.take_refused() {
+            let Ok(connection) = self.connection(&name) else {
+                continue;
+            };
+            if !self.is_child_there(&name, &child) {
+                let (jitter, tries) = (self.jitter(), connection.keyingtries);
+                self.goals.failed(now, &name, &[child], tries, jitter);
+            }
+        }
+    }
+
+    fn is_child_there(&self, connection: &str, child: &str) -> bool {
+        let config = self.connection(connection);
+        let config = config.and_then(|connection| find_child(&connection, child));
+        config.is_ok_and(|config| self.is_there(connection, &Wanted::from(config)))
+    }
+
+    /// Whether the child is up or on its way.
+    fn is_there(&self, connection: &str, wanted: &Wanted) -> bool {
+        let ids = self.table.of_connection(connection);
+        let mut sas = ids.iter().filter_map(|id| self.table.get(*id));
+        sas.any(|sa| sa.has_child(wanted))
+    }
+
+    /// Establishes those children that are neither up nor on their way.
+    fn establish(
+        &mut self,
+        now: Instant,
+        connection: &Arc<Connection>,
+        mut wanted: Vec<Wanted>,
+    ) -> Result<(), CommandError> {
+        wanted.retain(|child| !self.is_there(&connection.name, child));
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        // Traffic asks again for what takes its selectors from a packet.
+        let lasting: Vec<_> = (wanted.iter().map(|child| &child.config))
+            .filter(|child| !child.from_packet)
+            .map(|child| child.name.clone())
+            .collect();
+        let ids = self.table.of_connection(&connection.name);
+        let usable = ids
+            .into_iter()
+            .find(|id| self.table.get(*id).is_some_and(IkeSa::takes_children));
+        if let Some(id) = usable {
+            let queued = self.with(now, id, |sa, ctx| {
+                wanted.iter().all(|child| sa.want_child(ctx, child))
+            });
+            if queued != Some(true) {
+                return Err(CommandError::Limit("queued tasks"));
+            }
+            for child in &lasting {
+                self.goals.want_once(&connection.name, child);
+            }
+            return Ok(());
+        }
+        if self.table.len() >= self.config.limits.ike_sas_max {
+            return Err(CommandError::Limit("IKE SAs"));
+        }
+        let (local, remote) = self.addresses(connection)?;
+        for child in &lasting {
+            self.goals.want_once(&connection.name, child);
+        }
+        let connection = connection.clone();
+        let made = self.in_context(now, |ctx| {
+            IkeSa::connect(ctx, connection.clone(), local, remote, wanted)
+        });
+        match made {
+            Ok(sa) => self.insert(now, Box::new(sa), None),
+            Err(reason) => self
+                .effects
+                .push(Effect::ConnectFailed { connection, reason }),
+        }
+        Ok(())
+    }
+
+    /// Where the connection is initiated from and to: the first pair of addresses between which there is a way now.
+    fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
+        let name = || connection.name.clone();
+        let hosts = |set: &[AddressMatch]| -> Vec<IpAddr> {
+            let host = |address: &AddressMatch| match address {
+                AddressMatch::Host(host) => Some(*host),
+                _ => None,
+            };
+            set.iter().filter_map(host).collect()
+        };
+        let remotes = hosts(&connection.remote_addrs);
+        if remotes.is_empty() {
+            return Err(CommandError::NoRemoteAddress(name()));
+        }
+        let locals = hosts(&connection.local_addrs);
+        let source = |remote: IpAddr| {
+            let alike = |local: &&IpAddr| local.is_ipv4() == remote.is_ipv4();
+            match locals.iter().any(|local| alike(&local)) {
+                true => (locals.iter().filter(alike))
+                    .find_map(|local| self.routes.source(remote, Some(*local))),
+                false => self.routes.source(remote, None),
+            }
+        };
+        let port = connection.local_port.unwrap_or(self.config.ports.ike);
+        remotes
+            .into_iter()
+            .find_map(|remote| {
+                let local = SocketAddr::new(source(remote)?, port);
+                Some((local, SocketAddr::new(remote, connection.remote_port)))
+            })
+            .ok_or_else(|| CommandError::NoRoute(name()))
+    }
+}

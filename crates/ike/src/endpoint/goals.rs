@@ -1,0 +1,356 @@
+//! What is wanted of every child, and when what is missing is tried again.
+//!
+//! Only what somebody wants has an entry: the configuration's children bound the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::config::{Action, Config, StartAction};
+use crate::event::{ChildSaDeleted, DownReason, Event};
+
+/// Pause before what has ended is established again; doubled for each time that it had not lasted.
+const AGAIN: Duration = Duration::from_millis(1500);
+/// Pause after an attempt that the peer has not let succeed; doubled for each.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// The same where nothing could be sent at all: to look again costs nothing.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(20);
+/// An SA that has lived for so long did not fail at once.
+const LASTING: Duration = Duration::from_secs(60);
+
+/// What the administrator wants of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Wish {
+    /// The peer and traffic decide.
+    #[default]
+    Open,
+    /// Up once: by command, by traffic, by `dpd_action` or `close_action`.
+    Once,
+    /// Up at all times: `start_action = start`.
+    Always,
+    /// Closed by command: neither the configuration nor traffic opens it.
+    Down,
+}
+
+/// One child that somebody wants something of.
+#[derive(Debug, Default)]
+struct Goal {
+    wish: Wish,
+    /// Not pursued, though wanted: the peer has closed it, or the attempts are used up.
+    rests: bool,
+    /// Attempts that the peer let fail, in a row.
+    failures: u32,
+    /// Attempts in a row for which there was no way to the peer.
+    unsent: u32,
+    /// How often in a row it has ended soon after it was up.
+    relapses: u32,
+    up_since: Option<Instant>,
+    next_at: Option<Instant>,
+}
+
+impl Goal {
+    fn is_pursued(&self) -> bool {
+        matches!(self.wish, Wish::Once | Wish::Always) && !self.rests
+    }
+
+    fn give_up(&mut self) {
+        self.failures = 0;
+        match self.wish {
+            Wish::Once => self.wish = Wish::Open,
+            _ => self.rests = true,
+        }
+    }
+}
+
+type Name = (String, String);
+
+#[derive(Debug, Default)]
+pub(super) struct Goals {
+    /// By connection and child.
+    goals: BTreeMap<Name, Goal>,
+    timers: BTreeSet<(Instant, Name)>,
+    /// What has ended since the last look.
+    ended: Vec<Name>,
+    /// What the peer, or our own configuration, did not let come up since.
+    refused: Vec<Name>,
+}
+
+fn name(connection: &str, child: &str) -> Name {
+    (connection.to_owned(), child.to_owned())
+}
+
+/// `first`, doubled `times`, within `max`, and a quarter more or less: gateways that lost the same peer at once do not come
+/// back at once.
+fn pause(first: Duration, times: u32, max: Duration, jitter: f64) -> Duration {
+    let doubled = first.saturating_mul(1 << times.min(16)).min(max);
+    doubled.mul_f64(0.75 + jitter / 2.0)
+}
+
+impl Goals {
+    /// The child is being established because the administrator, traffic or the configuration wants it.
+    pub(super) fn want_once(&mut self, connection: &str, child: &str) {
+        self.stop_timer(&name(connection, child));
+        let goal = self.goals.entry(name(connection, child)).or_default();
+        if goal.wish != Wish::Always {
+            goal.wish = Wish::Once;
+        }
+        (goal.rests, goal.unsent) = (false, 0);
+    }
+
+    /// The configuration wants the child, unless a command has closed it.
+    pub(super) fn want_always(&mut self, connection: &str, child: &str) {
+        let goal = self.goals.entry(name(connection, child)).or_default();
+        if goal.wish != Wish::Down {
+            goal.wish = Wish::Always;
+            (goal.rests, goal.failures, goal.unsent) = (false, 0, 0);
+        }
+    }
+
+    /// A command opens what a command has closed.
+    pub(super) fn reopen(&mut self, connection: &str, child: &str) {
+        let goal = self.goals.get_mut(&name(connection, child));
+        if let Some(goal) = goal.filter(|goal| goal.wish == Wish::Down) {
+            goal.wish = Wish::Open;
+        }
+    }
+
+    /// A command closes the child. False if nobody wanted it anyway.
+    pub(super) fn close(&mut self, connection: &str, child: &str) -> bool {
+        self.stop_timer(&name(connection, child));
+        let goal = self.goals.entry(name(connection, child)).or_default();
+        let wanted = matches!(goal.wish, Wish::Once | Wish::Always);
+        goal.wish = Wish::Down;
+        wanted
+    }
+
+    pub(super) fn is_closed(&self, connection: &str, child: &str) -> bool {
+        let goal = self.goals.get(&name(connection, child));
+        goal.is_some_and(|goal| goal.wish == Wish::Down)
+    }
+
+    /// Forgets what was wanted of the children of a connection, or of one of them.
+    pub(super) fn forget(&mut self, connection: &str, child: Option<&str>) {
+        let of = |of: &Name| of.0 == connection && child.is_none_or(|child| of.1 == child);
+        self.retain(|name| !of(name));
+    }
+
+    /// What is not configured any more is not wanted either.
+    pub(super) fn configure(&mut self, config: &Config) {
+        let find = |of: &Name| {
+            let mut connections = config.connections.iter();
+            let connection = connections.find(|connection| connection.name == of.0)?;
+            let mut children = connection.children.iter();
+            children.find(|child| child.name == of.1)
+        };
+        self.retain(|name| find(name).is_some());
+        for (name, goal) in &mut self.goals {
+            let starts = find(name).is_some_and(|child| child.start_action == StartAction::Start);
+            if goal.wish == Wish::Always && !starts {
+                goal.wish = Wish::Open;
+            }
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+        self.goals.retain(|name, _| keep(name));
+        self.timers.retain(|(_, name)| keep(name));
+    }
+
+    /// The children of the connection that are to be up.
+    pub(super) fn pursued(&self, connection: &str) -> Vec<String> {
+        let from = name(connection, "");
+        let goals = self.goals.range(from..);
+        goals
+            .take_while(|(name, _)| name.0 == connection)
+            .filter(|(_, goal)| goal.is_pursued())
+            .map(|(name, _)| name.1.clone())
+            .collect()
+    }
+
+    /// Follows what happens to children.
+    pub(super) fn follow(&mut self, now: Instant, event: &Event) {
+        match event {
+            Event::ChildSaInstalled(child) => self.installed(now, &child.connection, &child.name),
+            Event::ChildSaDeleted(deleted) => self.deleted(now, deleted),
+            Event::ChildFailed {
+                connection, child, ..
+            } => self.refused.push(name(connection, child)),
+            _ => {}
+        }
+    }
+
+    fn installed(&mut self, now: Instant, connection: &str, child: &str) {
+        self.stop_timer(&name(connection, child));
+        if let Some(goal) = self.goals.get_mut(&name(connection, child)) {
+            (goal.rests, goal.failures, goal.unsent) = (false, 0, 0);
+            goal.up_since.get_or_insert(now);
+            if goal.wish == Wish::Once {
+                goal.wish = Wish::Open;
+            }
+        }
+    }
+
+    fn deleted(&mut self, now: Instant, event: &ChildSaDeleted) {
+        if event.replaced {
+            return;
+        }
+        let name = name(&event.connection, &event.name);
+        if event.then == Action::Start {
+            self.goals.entry(name.clone()).or_default();
+        }
+        let Some(goal) = self.goals.get_mut(&name) else {
+            return;
+        };
+        let lasted = goal
+            .up_since
+            .take()
+            .is_none_or(|since| now.saturating_duration_since(since) >= LASTING);
+        goal.relapses = if lasted { 0 } else { goal.relapses + 1 };
+        match (event.then, &event.reason) {
+            (Action::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
+            (Action::Start, _) => goal.rests = false,
+            // The peer's administrator, or silence, has closed it in good order: `close_action` says what follows.
+            (_, DownReason::PeerDeleted | DownReason::Inactive) => goal.give_up(),
+            _ => {}
+        }
+        self.ended.push(name);
+    }
+
+    /// A child was on its way and is not any more, because its IKE SA has ended.
+    pub(super) fn undone(&mut self, connection: &str, child: &str) {
+        self.ended.push(name(connection, child));
+    }
+
+    /// Connections and children that have ended, of which the caller says which are missing.
+    pub(super) fn take_ended(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    pub(super) fn take_refused(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// The child is missing: if it is wanted, it is established soon.
+    pub(super) fn missing(&mut self, now: Instant, connection: &str, child: &str, jitter: f64) {
+        let name = name(connection, child);
+        let Some(goal) = self.goals.get(&name).filter(|goal| goal.is_pursued()) else {
+            return;
+        };
+        if goal.next_at.is_none() {
+            let wait = pause(AGAIN, goal.relapses.saturating_sub(1), PAUSE_MAX, jitter);
+            self.arm(name, now + wait);
+        }
+    }
+
+    /// Attempts to establish these children have failed at the peer. Gives the pause before the next attempt, if there is
+    /// one; `keyingtries` of zero is without end.
+    pub(super) fn failed(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        children: &[String],
+        keyingtries: u32,
+        jitter: f64,
+    ) -> Option<Duration> {
+        let mut again = Vec::new();
+        for child in children {
+            let name = name(connection, child);
+            let Some(goal) = self.goals.get_mut(&name).filter(|goal| goal.is_pursued()) else {
+                continue;
+            };
+            if goal.next_at.is_some() {
+                continue;
+            }
+            goal.failures = goal.failures.saturating_add(1);
+            goal.unsent = 0;
+            if keyingtries != 0 && goal.failures >= keyingtries {
+                goal.give_up();
+            } else {
+                again.push((name, goal.failures));
+            }
+        }
+        // One IKE SA is for all of them.
+        let failures = again.iter().map(|(_, failures)| *failures).min()?;
+        let wait = pause(AFTER_FAILURE, failures - 1, PAUSE_MAX, jitter);
+        for (name, _) in again {
+            self.arm(name, now + wait);
+        }
+        Some(wait)
+    }
+
+    /// There is no way to the peer at this moment, which is no attempt. Gives the pause before the next look, if it is news.
+    pub(super) fn unsent(
+        &mut self,
+        now: Instant,
+        connection: &str,
+        children: &[String],
+        jitter: f64,
+    ) -> Option<Duration> {
+        let mut news = None;
+        for child in children {
+            let name = name(connection, child);
+            self.stop_timer(&name);
+            let Some(goal) = self.goals.get_mut(&name).filter(|goal| goal.is_pursued()) else {
+                continue;
+            };
+            let wait = pause(LOOK_AGAIN, goal.unsent, LOOK_AGAIN_MAX, jitter);
+            news = news.or((goal.unsent == 0).then_some(wait));
+            goal.unsent = goal.unsent.saturating_add(1);
+            self.arm(name, now + wait);
+        }
+        news
+    }
+
+    /// What cannot be established under this configuration is not tried again.
+    pub(super) fn impossible(&mut self, connection: &str, children: &[String]) {
+        for child in children {
+            let name = name(connection, child);
+            self.stop_timer(&name);
+            if let Some(goal) = self.goals.get_mut(&name) {
+                goal.give_up();
+            }
+        }
+    }
+
+    /// What waits for its next attempt is tried at once.
+    pub(super) fn hurry(&mut self, now: Instant, connection: &str, child: &str) {
+        let name = name(connection, child);
+        if self.goals.get(&name).is_some_and(Goal::is_pursued) {
+            self.arm(name, now);
+        }
+    }
+
+    fn arm(&mut self, name: Name, at: Instant) {
+        self.stop_timer(&name);
+        if let Some(goal) = self.goals.get_mut(&name) {
+            goal.next_at = Some(at);
+            self.timers.insert((at, name));
+        }
+    }
+
+    fn stop_timer(&mut self, name: &Name) {
+        let goal = self.goals.get_mut(name);
+        if let Some(at) = goal.and_then(|goal| goal.next_at.take()) {
+            self.timers.remove(&(at, name.clone()));
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Takes a connection, and its children whose time has come.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
+        let (_, (connection, _)) = self.timers.first().filter(|(at, _)| *at <= now)?.clone();
+        let due: Vec<Name> = self
+            .timers
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .filter(|(_, name)| name.0 == connection)
+            .map(|(_, name)| name.clone())
+            .collect();
+        due.iter().for_each(|name| self.stop_timer(name));
+        Some((connection, due.into_iter().map(|name| name.1).collect()))
+    }
+}

@@ -1,0 +1,270 @@
+//! What is wanted of children and what becomes of it: late networks, silent and restarted peers, commands.
+
+mod common;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use common::*;
+use esplanade_ike::config::{Action, Child, Connection, StartAction};
+use esplanade_ike::{ChildFailure, CommandError, DownReason, Event};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn change(connection: &mut Connection, change: impl Fn(&mut Child)) {
+    for child in &mut connection.children {
+        let mut changed = (**child).clone();
+        change(&mut changed);
+        *child = changed.into();
+    }
+}
+
+/// A has `start_action = start`.
+fn starting(more: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
+    Pair::with(|a, b| {
+        change(a, |child| child.start_action = StartAction::Start);
+        more(a, b);
+    })
+}
+
+fn start(pair: &mut Pair) {
+    pair.a.endpoint.start(pair.now);
+    pair.flush();
+}
+
+fn failures(side: &Side) -> Vec<(&DownReason, Option<Duration>)> {
+    let failure = |event| match event {
+        &Event::ConnectFailed {
+            ref reason,
+            retry_in,
+            ..
+        } => Some((reason, retry_in)),
+        _ => None,
+    };
+    side.events.iter().filter_map(failure).collect()
+}
+
+fn own_address(side: &Side) -> Option<IpAddr> {
+    Some(side.address)
+}
+
+fn set_address(side: &Side, address: Option<IpAddr>) {
+    *side.routes.0.lock().unwrap() = address;
+}
+
+#[test]
+fn what_starts_waits_for_a_late_network() {
+    // An attempt that cannot be sent is none: the number of attempts does not matter.
+    for (tries, fixed) in [(1, false), (0, false), (3, true)] {
+        let mut pair = starting(|a, _| {
+            a.keyingtries = tries;
+            if !fixed {
+                a.local_addrs.clear();
+            }
+        });
+        let address = own_address(&pair.a);
+        set_address(&pair.a, None);
+        start(&mut pair);
+        pair.run(600 * SECOND);
+        assert!(pair.a.sent.is_empty());
+        let [(DownReason::NoRoute, Some(_))] = failures(&pair.a)[..] else {
+            panic!("told once: {:?}", failures(&pair.a))
+        };
+        set_address(&pair.a, address);
+        pair.run(30 * SECOND);
+        pair.assert_agreed(1, 1);
+        pair.assert_clean_end();
+    }
+}
+
+#[test]
+fn a_command_says_that_there_is_no_way() {
+    let mut pair = Pair::with(|_, _| {});
+    let address = own_address(&pair.a);
+    set_address(&pair.a, None);
+    let result = pair.a.endpoint.initiate(pair.now, "site", None);
+    assert_eq!(result, Err(CommandError::NoRoute("site".to_owned())));
+    set_address(&pair.a, address);
+    pair.run(600 * SECOND);
+    assert!(pair.a.sent.is_empty(), "nobody waits for it any more");
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+}
+
+#[test]
+fn each_attempt_leaves_from_the_address_of_its_time() {
+    let mut pair = starting(|a, _| {
+        a.local_addrs.clear();
+        a.keyingtries = 0;
+    });
+    // The address of the first attempt leads nowhere.
+    let old = "192.0.2.77".parse().unwrap();
+    set_address(&pair.a, Some(old));
+    let new = std::mem::replace(&mut pair.a.address, old);
+    pair.b.dead = true;
+    start(&mut pair);
+    pair.run(10 * SECOND);
+    assert!(!pair.a.sent.is_empty());
+    set_address(&pair.a, Some(new));
+    while failures(&pair.a).is_empty() {
+        pair.run(SECOND);
+    }
+    (pair.a.address, pair.b.dead) = (new, false);
+    pair.run(20 * SECOND);
+    pair.assert_agreed(1, 1);
+}
+
+#[test]
+fn what_starts_comes_back_after_a_failure() {
+    let mut pair = starting(|a, _| {
+        a.keyingtries = 0;
+        a.dpd_delay = 10 * SECOND;
+    });
+    pair.b.dead = true;
+    start(&mut pair);
+    pair.run(900 * SECOND);
+    assert!(failures(&pair.a).len() >= 3, "{:?}", failures(&pair.a));
+    pair.b.dead = false;
+    pair.run(400 * SECOND);
+    pair.assert_agreed(1, 1);
+    // It has no `dpd_action`, and is wanted all the same.
+    pair.b.dead = true;
+    pair.run(300 * SECOND);
+    assert!(pair.a.children.is_empty());
+    pair.b.dead = false;
+    pair.run(400 * SECOND);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn a_number_of_attempts_is_kept() {
+    let mut pair = starting(|a, _| a.keyingtries = 3);
+    pair.b.dead = true;
+    start(&mut pair);
+    pair.run(7200 * SECOND);
+    let tried: Vec<_> = (failures(&pair.a).iter())
+        .map(|(_, retry)| retry.is_some())
+        .collect();
+    assert_eq!(tried, [true, true, false]);
+    pair.b.dead = false;
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+}
+
+#[test]
+fn a_child_that_was_refused_is_tried_again() {
+    let two = |(a, b): (&str, &str)| child("two", a, b);
+    let nets = ("10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255");
+    let mut pair = starting(|a, b| {
+        a.keyingtries = 0;
+        let mut second = two(nets);
+        second.start_action = StartAction::Start;
+        a.children.push(second.into());
+        b.children.push(two(("10.9.0.0-10.9.0.255", nets.0)).into());
+    });
+    start(&mut pair);
+    pair.run(60 * SECOND);
+    let refused = |event: &&Event| matches!(event, Event::ChildFailed { reason: ChildFailure::TsUnacceptable, child, .. } if child == "two");
+    let times = pair.a.events.iter().filter(refused).count();
+    assert!((2..10).contains(&times), "with a growing pause: {times}");
+    pair.assert_agreed(1, 1);
+    // The other end is put right.
+    let (_, mut b) = default_configs();
+    b.children.push(two((nets.1, nets.0)).into());
+    pair.b.endpoint.withdraw(pair.now, "site", None);
+    pair.b.endpoint.set_config(config(b));
+    pair.flush();
+    pair.run(SECOND);
+    start(&mut pair);
+    pair.run(5 * SECOND);
+    pair.assert_agreed(1, 2);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn what_a_command_closes_stays_closed() {
+    let mut pair = starting(|a, _| {
+        a.keyingtries = 0;
+        a.dpd_delay = 10 * SECOND;
+        change(a, |child| {
+            (child.dpd_action, child.close_action) = (Action::Start, Action::Start);
+        });
+    });
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    for child in [Some("net"), None] {
+        assert_eq!(
+            pair.a.endpoint.terminate(pair.now, "site", child),
+            Ok(1),
+            "{child:?}"
+        );
+        pair.flush();
+        pair.run(60 * SECOND);
+        // A reload looks at what is to be up.
+        start(&mut pair);
+        pair.run(900 * SECOND);
+        assert!(pair.a.children.is_empty() && pair.b.children.is_empty());
+        pair.initiate();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+    }
+    // The peer's word counts again.
+    pair.b
+        .endpoint
+        .terminate(pair.now, "site", Some("net"))
+        .unwrap();
+    pair.flush();
+    pair.run(10 * SECOND);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn a_command_stops_what_waits_for_its_next_attempt() {
+    let mut pair = starting(|a, _| a.keyingtries = 0);
+    pair.b.dead = true;
+    start(&mut pair);
+    while failures(&pair.a).is_empty() {
+        pair.run(SECOND);
+    }
+    assert!(pair.a.endpoint.status().is_empty());
+    assert_eq!(pair.a.endpoint.terminate(pair.now, "site", None), Ok(1));
+    assert_eq!(pair.a.endpoint.terminate(pair.now, "site", None), Ok(0));
+    assert_eq!(pair.a.endpoint.poll_timeout(), None);
+}
+
+#[test]
+fn the_peer_may_close_what_starts_here() {
+    let mut pair = starting(|a, _| a.keyingtries = 0);
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(900 * SECOND);
+    assert!(pair.a.children.is_empty(), "`close_action` says so");
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+#[test]
+fn what_does_not_last_is_tried_more_and_more_seldom() {
+    let mut pair = starting(|a, _| {
+        a.keyingtries = 0;
+        change(a, |child| child.close_action = Action::Start);
+    });
+    start(&mut pair);
+    for _ in 0..3600 {
+        pair.run(SECOND);
+        // The peer throws it out again and again.
+        let _ = pair.b.endpoint.terminate(pair.now, "site", Some("net"));
+        pair.flush();
+    }
+    let times = pair.a.installed.len();
+    assert!((10..30).contains(&times), "{times} times in an hour");
+}
