@@ -34,6 +34,8 @@ class Esplanade(Control):
         self.config = folder / "esplanade.conf"
         self.keys: Path | None = folder / "keys" if export_keys else None
         self.wrapper: list[str] = []
+        # A descriptor in the log's place.
+        self.stderr: int | None = None
         self.gateway = {"socket": str(self.socket), "log_level": os.environ.get("ESPLANADE_LOG", "debug"),
                         "retransmit_timeout": f"{retransmit_timeout:g}s",
                         "retransmit_tries": retransmit_tries}
@@ -55,7 +57,7 @@ class Esplanade(Control):
         argv = [*self.wrapper, binary(), "run", "--config", self.config]
         if self.keys:
             argv += ["--export-keys", self.keys]
-        self._process = Process(self.space.wrap(argv), log=self.log)
+        self._process = Process(self.space.wrap(argv), log=self.log, stderr=self.stderr)
         return self._process
 
     def start(self, settings: Settings) -> None:

@@ -27,11 +27,13 @@ class Process:
     """A background process in its own session, so that its whole group can be ended."""
 
     def __init__(self, argv: Sequence[str], *, log: Path | None = None, env: dict[str, str] | None = None,
-                 stdin: int | None = subprocess.DEVNULL, stdout: int | None = None, cwd: Path | None = None):
+                 stdin: int | None = subprocess.DEVNULL, stdout: int | None = None, stderr: int | None = None,
+                 cwd: Path | None = None):
         self.argv = [str(a) for a in argv]
         self._log = open(log, "ab") if log else None
-        out = stdout if stdout is not None else (self._log or subprocess.DEVNULL)
-        self.popen = subprocess.Popen(self.argv, stdin=stdin, stdout=out, stderr=self._log or subprocess.DEVNULL,
+        rest = self._log or subprocess.DEVNULL
+        out, err = (rest if one is None else one for one in (stdout, stderr))
+        self.popen = subprocess.Popen(self.argv, stdin=stdin, stdout=out, stderr=err,
                                       env=None if env is None else {**os.environ, **env}, cwd=cwd,
                                       start_new_session=True)
 

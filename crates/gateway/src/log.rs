@@ -1,10 +1,34 @@
 //! Logging: one subscriber, text or JSON, on standard error.
+//!
+//! While the gateway runs, a thread of its own writes to standard error: what logs waits for nothing.
 
 mod filter;
 
-use std::io::IsTerminal;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::output::{Observer, Output, Report};
 
 pub use filter::Refused;
+
+/// How long the end of the program waits for the log to be written.
+const FLUSH: Duration = Duration::from_secs(1);
+
+static OUTPUT: OnceLock<Output> = OnceLock::new();
+
+thread_local! {
+    /// On the thread that writes: where an event goes that it logs itself.
+    static NOTE: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -16,6 +40,17 @@ pub enum Format {
     Json,
 }
 
+/// From now on a thread of its own writes to standard error, for all of this module. Panics become events.
+pub fn start() -> io::Result<()> {
+    // Not `Stderr`: its lock would be held while a write waits.
+    let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    if OUTPUT.get().is_none() {
+        let _ = OUTPUT.set(Output::start("log", sink, Losses)?);
+        std::panic::set_hook(Box::new(log_panic));
+    }
+    Ok(())
+}
+
 /// Installs the subscriber for the whole process. `filter` is a level (`info`) or a list of
 /// directives (`info,esplanade_ike=debug`).
 ///
@@ -24,7 +59,9 @@ pub fn init(format: Format, filter: &str) -> Result<(), Refused> {
     let filter = filter::parse(filter)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        // It would print to standard error by itself, and panic where that fails.
+        .log_internal_errors(false)
+        .with_writer(Events);
     // An embedding test may have installed its own subscriber; that one stays.
     let _ = match format {
         Format::Text => builder
@@ -42,4 +79,127 @@ pub fn init(format: Format, filter: &str) -> Result<(), Refused> {
 /// Whether [`init`] would take `filter`.
 pub fn check_filter(filter: &str) -> Result<(), Refused> {
     filter::parse(filter).map(drop)
+}
+
+/// Writes text as it is to standard error, in order with the log. Nobody hears of a failure: there is no place to tell.
+pub fn say(text: &str) {
+    put(text.as_bytes());
+}
+
+fn put(text: &[u8]) {
+    match OUTPUT.get() {
+        Some(output) => output.push(text.to_vec()),
+        None => drop(io::stderr().write_all(text)),
+    }
+}
+
+/// What became of the log so far.
+pub fn report() -> Report {
+    OUTPUT.get().map(Output::report).unwrap_or_default()
+}
+
+/// Waits for the log on drop: long enough for a reader that reads, and no longer.
+#[derive(Debug)]
+pub struct FlushAtEnd;
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        if let Some(output) = OUTPUT.get() {
+            output.flush(FLUSH);
+        }
+    }
+}
+
+/// Makes writers for the subscriber, which hands over each event with one call.
+#[derive(Debug)]
+struct Events;
+
+impl MakeWriter<'_> for Events {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        Self
+    }
+}
+
+impl Write for Events {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        // A thread that ends may have no notes any more, and still log.
+        let noted = NOTE.try_with(|note| match &mut *note.borrow_mut() {
+            Some(note) => {
+                note.extend_from_slice(text);
+                true
+            }
+            None => false,
+        });
+        if noted != Ok(true) {
+            put(text);
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Losses;
+
+impl Observer for Losses {
+    fn lost(&mut self, count: u64) -> Vec<u8> {
+        NOTE.set(Some(Vec::new()));
+        tracing::error!(
+            lost = count,
+            "log lines were lost: they came faster than they could be written"
+        );
+        // A log of audit events alone has to tell as well.
+        if NOTE.with_borrow(|note| note.as_ref().is_some_and(Vec::is_empty)) {
+            tracing::error!(target: "audit", lost = count, "log lines were lost");
+        }
+        NOTE.take().unwrap_or_default()
+    }
+}
+
+/// A panic is an event like others. The standard hook would write to standard error, and wait for it.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let message = panic.payload_as_str().unwrap_or("no message");
+    let place = panic.location().map(ToString::to_string);
+    let backtrace = Backtrace::capture();
+    let backtrace = match backtrace.status() {
+        BacktraceStatus::Captured => format!("\n{backtrace}"),
+        _ => String::new(),
+    };
+    tracing::error!(
+        thread = thread.name().unwrap_or("unnamed"),
+        place,
+        "panicked: {message}{backtrace}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_told_in_the_format_of_the_log_at_every_filter() {
+        for (filter, words) in [
+            ("info", "\"lost\":7"),
+            ("error", "\"lost\":7"),
+            ("off,audit=info", "\"target\":\"audit\""),
+        ] {
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(filter::parse(filter).unwrap())
+                .with_writer(Events)
+                .json()
+                .flatten_event(true)
+                .finish();
+            let text = tracing::subscriber::with_default(subscriber, || Losses.lost(7));
+            let text = String::from_utf8(text).unwrap();
+            assert!(text.contains(words), "{filter}: {text}");
+            assert_eq!(text.lines().count(), 1, "{filter}: {text}");
+        }
+        assert!(NOTE.with_borrow(Option::is_none));
+    }
 }

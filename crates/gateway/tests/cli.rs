@@ -2,9 +2,10 @@
 
 mod program;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use esplanade_crypto::Tier;
 use program::{esplanade, text};
@@ -62,6 +63,97 @@ fn usage_errors_are_two() {
         "esplanade=loud",
     ]);
     assert_eq!(code(&level), 2, "{}", text(&level.stderr));
+}
+
+/// The exit code, and what standard error said, with standard output or error where nothing can be written.
+fn into(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_esplanade"))
+        .args(arguments)
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap();
+    (output.status.code(), text(&output.stderr))
+}
+
+fn full() -> Stdio {
+    File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap()
+        .into()
+}
+
+/// A pipe whose reader is gone.
+fn closed() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_no_panic() {
+    let good = fixture("good/site-to-site.conf");
+    for arguments in [
+        &["man"][..],
+        &["completions", "bash"],
+        &["check", &good],
+        &["--help"],
+        &["run", "--help"],
+        &["--version"],
+    ] {
+        let (code, errors) = into(arguments, full(), Stdio::piped());
+        assert_eq!(code, Some(1), "{arguments:?}: {errors}");
+        assert!(
+            errors.contains("cannot write to standard output: No space left"),
+            "{arguments:?}: {errors}"
+        );
+        // `| head` has seen enough.
+        let (code, errors) = into(arguments, closed(), Stdio::piped());
+        assert_eq!(code, Some(0), "{arguments:?}: {errors}");
+        assert!(!errors.contains("error"), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn errors_that_cannot_be_written_still_have_their_code() {
+    let bad = fixture("bad/many.conf");
+    for (arguments, code) in [
+        (&["check", &bad][..], 3),
+        (&["run", "--config", &bad], 3),
+        (
+            &["explain", "--config", &bad, "icmp 10.0.0.1 to 10.0.0.2"],
+            3,
+        ),
+        (&["status", "--socket", "/nonexistent"], 4),
+        (&["fly"], 2),
+    ] {
+        for stderr in [full, closed] {
+            let ended = into(arguments, Stdio::null(), stderr());
+            assert_eq!(ended.0, Some(code), "{arguments:?}");
+        }
+    }
+}
+
+/// Nobody reads the pipe: what is left to say is given up, and the program ends.
+#[test]
+fn run_ends_beside_a_reader_that_sleeps() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let occupied = std::thread::spawn({
+        let mut writer = writer.try_clone().unwrap();
+        move || writer.write_all(&[0; 1 << 20])
+    });
+    let bad = fixture("bad/many.conf");
+    let (code, _) = into(
+        &["run", "--config", &bad],
+        Stdio::null(),
+        writer.try_clone().unwrap().into(),
+    );
+    assert_eq!(code, Some(3));
+    assert!(!occupied.is_finished(), "the pipe was full all the time");
+    drop(reader);
+    assert!(occupied.join().unwrap().is_err());
+    assert!(writer.write_all(b"x").is_err());
 }
 
 #[test]

@@ -8,10 +8,11 @@ use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 use super::{Failure, colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
 use crate::daemon::preview::{Planned, Why, preview};
+use crate::log;
 
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
     let loaded = load(file)?;
-    eprint!("{}", policy_warnings(&loaded).render(colour()));
+    log::say(&policy_warnings(&loaded).render(colour()));
     let connections = loaded.ike.connections.len();
     let policies = loaded.policies.len();
     let text = format!(

@@ -18,17 +18,25 @@ pub use failure::{Exit, Failure};
 pub use status::{human_bytes, human_duration, render_sa};
 
 use crate::config::{self, Loaded};
+use crate::io::signals::ignore_meaningless;
 use crate::{daemon, demo, log};
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
-    // Bad usage ends here with code 2, help and version with 0.
-    let cli = Cli::parse();
-    match dispatch(cli.command) {
+    let _flush = log::FlushAtEnd;
+    let done = match Cli::try_parse() {
+        Ok(cli) => dispatch(cli.command),
+        // Bad usage ends here with code 2, help and version with 0.
+        Err(error) => match written(error.print()) {
+            Err(failure) if !error.use_stderr() => Err(failure),
+            _ => return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),
+        },
+    };
+    match done {
         Ok(()) => Exit::Success.into(),
         Err(failure) => {
             if !failure.what.is_empty() {
-                eprintln!("{failure}");
+                log::say(&format!("{failure}\n"));
             }
             failure.exit.into()
         }
@@ -56,6 +64,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 }
 
 fn run(options: Run) -> Result<(), Failure> {
+    ignore_meaningless();
+    // From here on nothing waits for standard error, nor dies of it.
+    log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
     let loaded = load(&options.config)?;
     let filter = options
         .log_level
@@ -91,11 +102,11 @@ fn load(file: &Path) -> Result<Loaded, Failure> {
     let colour = colour();
     match config::load(file) {
         Ok(loaded) => {
-            eprint!("{}", loaded.warnings.render(colour));
+            log::say(&loaded.warnings.render(colour));
             Ok(loaded)
         }
         Err(diagnostics) => {
-            eprint!("{}", diagnostics.render(colour));
+            log::say(&diagnostics.render(colour));
             let errors = match diagnostics.errors() {
                 1 => "1 error".to_owned(),
                 count => format!("{count} errors"),
@@ -143,7 +154,11 @@ fn man(command: Option<&str>) -> Result<(), Failure> {
 /// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
 fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    written(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+fn written(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::runtime(
             format!("cannot write to standard output: {error}"),
         )),

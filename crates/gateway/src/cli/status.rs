@@ -77,7 +77,28 @@ pub fn render_counters(counters: &Message) -> String {
             let _ = writeln!(out, "{:<10}{}", "core", printable(&line));
         }
     }
+    for (what, section) in [("the log", "log"), ("the key export", "key-export")] {
+        if let Some(trouble) = counters.sub(section).and_then(output_trouble) {
+            let line = format!("{what} {trouble}");
+            let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
+        }
+    }
     out
+}
+
+/// What is wrong with the log or the key export; a few lines may wait at any time.
+fn output_trouble(output: &Message) -> Option<String> {
+    const WAITING_USUALLY: u64 = 64;
+    let number = |key: &str| output.text(key).and_then(|text| text.parse().ok());
+    let (lost, waiting) = (number("lost").unwrap_or(0), number("waiting").unwrap_or(0));
+    let error = output.text("error");
+    if lost == 0 && waiting <= WAITING_USUALLY && error.is_none() {
+        return None;
+    }
+    let error = error.map_or(String::new(), |error| {
+        format!(", cannot be written: {error}")
+    });
+    Some(format!("has lost {lost} lines, {waiting} wait{error}"))
 }
 
 /// What packets are sealed and opened with, from the answer to `stats`.

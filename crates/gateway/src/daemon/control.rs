@@ -11,6 +11,7 @@ use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 
 use super::{Daemon, report, tier};
+use crate::log;
 use crate::vici::Message;
 use crate::vici::server::Request;
 use crate::worker::CoreHandle;
@@ -174,6 +175,10 @@ impl Daemon {
         let mut message = Message::new();
         message.section("ike", control);
         self.plane.report(&mut message);
+        message.section("log", report::output(&log::report()));
+        if let Some(keys) = &self.keys {
+            message.section("key-export", report::output(&keys.report()));
+        }
         message
     }
 

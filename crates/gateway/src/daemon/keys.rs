@@ -14,49 +14,48 @@
 //! its profile folder.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_ike::event::EspSuite;
 use esplanade_ike::{ChildSaInstalled, KeyLog};
 use zeroize::Zeroizing;
 
-/// The open key file. A failed write (a full disk, say) is reported once and ends the export; traffic goes on.
+use crate::output::{Observer, Output, Report};
+use crate::private;
+
+/// How long the end of the gateway waits for the file to be written.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// The open key file. It is written by a thread of its own: where that fails (a full disk, say) traffic goes on.
 #[derive(Debug)]
 pub struct KeyFile {
-    path: PathBuf,
-    file: Option<File>,
+    output: Output,
 }
 
 impl KeyFile {
     /// Opens `path` for appending, readable by its owner alone.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)?;
-        // A file that was there already may be open to others.
-        if file.metadata()?.is_file() {
-            file.set_permissions(Permissions::from_mode(0o600))?;
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            file: Some(file),
-        })
+        let file = private::append(path)?;
+        let path = path.to_owned();
+        let output = Output::start("keys", file, Troubles { path })?;
+        Ok(Self { output })
     }
 
-    pub fn ike(&mut self, log: &KeyLog) {
+    pub fn report(&self) -> Report {
+        self.output.report()
+    }
+
+    pub fn ike(&self, log: &KeyLog) {
         if let Some(line) = log.wireshark_line() {
             self.line("ikev2_decryption_table:", line.expose());
         }
     }
 
-    pub fn esp(&mut self, sa: &ChildSaInstalled) {
+    pub fn esp(&self, sa: &ChildSaInstalled) {
         let (local, remote) = (sa.local.ip(), sa.remote.ip());
         for (source, destination, spi, key) in [
             (remote, local, sa.spi_in, sa.key_in.expose()),
@@ -72,16 +71,38 @@ impl KeyFile {
         }
     }
 
-    fn line(&mut self, table: &str, entry: impl AsRef<[u8]>) {
-        let Some(file) = &mut self.file else { return };
-        let line = Zeroizing::new([table.as_bytes(), entry.as_ref(), b"\n"].concat());
-        if let Err(error) = file.write_all(&line) {
-            tracing::error!(
-                "cannot write session keys to {}: {error}; the export stops here, the tunnels go on",
-                self.path.display()
-            );
-            self.file = None;
-        }
+    fn line(&self, table: &str, entry: impl AsRef<[u8]>) {
+        self.output
+            .push([table.as_bytes(), entry.as_ref(), b"\n"].concat());
+    }
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        self.output.flush(FLUSH);
+    }
+}
+
+#[derive(Debug)]
+struct Troubles {
+    path: PathBuf,
+}
+
+impl Observer for Troubles {
+    fn failing(&mut self, error: &io::Error) {
+        tracing::error!(
+            "cannot write session keys to {}: {error}; they wait, the tunnels go on",
+            self.path.display()
+        );
+    }
+
+    fn lost(&mut self, count: u64) -> Vec<u8> {
+        tracing::error!(
+            lost = count,
+            "session keys are missing in {}: it could not be written for too long",
+            self.path.display()
+        );
+        Vec::new()
     }
 }
 
@@ -172,29 +193,5 @@ fn integrity_name(integrity: Integrity) -> &'static str {
 fn hex(line: &mut String, bytes: &[u8]) {
     for byte in bytes {
         let _ = write!(line, "{byte:02x}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_else_reads_the_key_file() {
-        let path = std::env::temp_dir().join(format!("esplanade-keys-{}", std::process::id()));
-        std::fs::write(&path, "").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        KeyFile::open(&path).unwrap();
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(mode & 0o777, 0o600);
-    }
-
-    #[test]
-    fn a_full_disk_ends_the_export_and_nothing_else() {
-        let mut keys = KeyFile::open(Path::new("/dev/full")).unwrap();
-        keys.line("esp_sa:", "x");
-        assert!(keys.file.is_none());
-        keys.line("esp_sa:", "x");
     }
 }

@@ -12,6 +12,7 @@ mod plane;
 mod policies;
 pub mod preview;
 mod report;
+mod signals;
 mod tier;
 
 use std::collections::HashSet;
@@ -24,7 +25,6 @@ use esplanade_ike::{Endpoint, SystemRandom};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::cli::{Exit, Failure};
@@ -37,6 +37,7 @@ use control::Waiter;
 use join::{Activity, Join};
 use keys::KeyFile;
 use plane::{FromPlane, Plane};
+use signals::{Asked, Signals};
 
 /// How long a stop waits for peers to confirm that their SAs are gone.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -95,22 +96,12 @@ struct Daemon {
 struct Inputs {
     plane: FromPlane,
     requests: mpsc::Receiver<Request>,
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
+    signals: Signals,
 }
 
 impl Daemon {
     async fn start(mut loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
-        let watch = |kind, name: &str| {
-            signal(kind)
-                .map_err(|error| Failure::runtime(format!("cannot watch for {name}: {error}")))
-        };
-        let (terminate, interrupt) = (
-            watch(SignalKind::terminate(), "SIGTERM")?,
-            watch(SignalKind::interrupt(), "SIGINT")?,
-        );
-        let hangup = watch(SignalKind::hangup(), "SIGHUP")?;
+        let signals = Signals::watch()?;
         let keys = match &options.export_keys {
             None => None,
             Some(path) => Some(KeyFile::open(path).map_err(|error| {
@@ -122,7 +113,9 @@ impl Daemon {
                     exit,
                     format!("cannot open the key file {}: {error}", path.display()),
                 )
-                .help("name a file in a folder that exists and is writable")
+                .help(
+                    "name a file that does not exist yet, in a folder that exists and is writable",
+                )
             })?),
         };
         settle_ike(&mut loaded, keys.is_some());
@@ -167,9 +160,7 @@ impl Daemon {
             Inputs {
                 plane: from_plane,
                 requests,
-                terminate,
-                interrupt,
-                hangup,
+                signals,
             },
         ))
     }
@@ -198,12 +189,12 @@ impl Daemon {
                 Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
                 Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
                 () = tokio::time::sleep_until(deadline.into()) => {}
-                _ = inputs.hangup.recv() => match self.reload(Instant::now()) {
-                    Ok(_) => {}
-                    Err(error) => tracing::error!("the configuration was not reloaded: {error}"),
+                asked = inputs.signals.asked() => match asked {
+                    Asked::Stop => break Ok(()),
+                    Asked::Reload => if let Err(error) = self.reload(Instant::now()) {
+                        tracing::error!("the configuration was not reloaded: {error}");
+                    },
                 },
-                _ = inputs.terminate.recv() => break Ok(()),
-                _ = inputs.interrupt.recv() => break Ok(()),
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
@@ -448,7 +439,7 @@ impl Daemon {
             }
             Event::Message(trace) => trace_message(&trace),
             Event::KeyLog(log) => {
-                if let Some(keys) = &mut self.keys {
+                if let Some(keys) = &self.keys {
                     keys.ike(&log);
                 }
             }
@@ -465,7 +456,7 @@ impl Daemon {
             let _ = self.endpoint.reject_child_sa(now, sa.child);
             return;
         }
-        if let Some(keys) = &mut self.keys {
+        if let Some(keys) = &self.keys {
             keys.esp(sa);
         }
         tracing::info!(
@@ -541,9 +532,11 @@ impl Daemon {
             tokio::select! {
                 Some(datagram) = inputs.plane.ike.recv() => self.on_datagram(&datagram, Instant::now()),
                 () = tokio::time::sleep_until(wake.into()) => {}
-                // Asked a second time: at once.
-                _ = inputs.terminate.recv() => return,
-                _ = inputs.interrupt.recv() => return,
+                asked = inputs.signals.asked() => match asked {
+                    // Asked a second time: at once.
+                    Asked::Stop => return,
+                    Asked::Reload => {}
+                },
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;

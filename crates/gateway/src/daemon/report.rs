@@ -13,6 +13,7 @@ use esplanade_ike::wire::TrafficSelector;
 use super::join::{Carrier, Installed};
 use crate::config::{Policy, PolicyAction};
 use crate::net::prefixes_of_range;
+use crate::output;
 use crate::vici::Message;
 
 /// The IKE SA of a `list-sa` event; the caller adds the children.
@@ -237,6 +238,18 @@ pub fn policy(policy: &Policy) -> Message {
         .set("mode", kind)
         .list("local-ts", policy.local_ts.iter().map(selector))
         .list("remote-ts", policy.remote_ts.iter().map(selector));
+    message
+}
+
+/// Lines on their way to the log or a file.
+pub fn output(report: &output::Report) -> Message {
+    let mut message = Message::new();
+    message
+        .set("lost", report.lost)
+        .set("waiting", report.waiting);
+    if let Some(error) = &report.error {
+        message.set("error", error);
+    }
     message
 }
 

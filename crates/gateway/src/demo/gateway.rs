@@ -1,10 +1,9 @@
 //! The two gateways: their configurations, their processes and their control sockets.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use esplanade_crypto::random;
 use super::Error;
 use super::lab::{GATEWAY_A, GATEWAY_B, Namespace, SITE_A, SITE_B};
 use crate::io::ns;
+use crate::private;
 use crate::vici::Message;
 use crate::vici::client::Client;
 
@@ -145,12 +145,7 @@ pub fn random_psk() -> Result<String, Error> {
 
 /// Writes a file that only its owner can read.
 pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
+    private::create(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|source| Error::system(format!("cannot write {}", path.display()), source))
 }
@@ -181,12 +176,7 @@ impl Gateway {
         log_level: &str,
     ) -> Result<Self, Error> {
         let failed = |source| Error::system(format!("cannot start {}", side.name()), source);
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&files.log)
-            .map_err(failed)?;
+        let log = private::append(&files.log).map_err(failed)?;
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
             .args([

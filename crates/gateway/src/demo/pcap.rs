@@ -1,10 +1,11 @@
 //! Classic pcap files with microsecond time stamps.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::private;
 
 const SNAPLEN: u32 = 262_144;
 const LINKTYPE_ETHERNET: u32 = 1;
@@ -16,13 +17,7 @@ pub struct PcapWriter {
 
 impl PcapWriter {
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
-        let mut file = BufWriter::new(file);
+        let mut file = BufWriter::new(private::create(path)?);
         file.write_all(&0xa1b2_c3d4_u32.to_le_bytes())?;
         file.write_all(&2u16.to_le_bytes())?;
         file.write_all(&4u16.to_le_bytes())?;

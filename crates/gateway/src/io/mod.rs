@@ -12,6 +12,7 @@ pub mod icmp;
 pub mod netns;
 pub mod ns;
 pub mod raw;
+pub mod signals;
 pub mod sys;
 pub mod tun;
 pub mod udp;

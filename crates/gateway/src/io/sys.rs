@@ -130,6 +130,12 @@ impl AsFd for EventFd {
     }
 }
 
+/// The user that the process acts as.
+pub fn effective_uid() -> u32 {
+    // SAFETY: no arguments, and it does not fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Binds the calling thread to one processor.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
