@@ -222,7 +222,8 @@ fn the_gateway_section_is_read() {
         "gateway {\n listen = 192.0.2.1, 2001:db8::1\n port = 1500\n port_nat_t = 14500\n raw_esp = no\n \
          tun = vpn0\n mtu = 1380\n workers = 4\n flow_cache_size = 262144\n cpu_tier = aesni\n table = 220\n mark = 0x20\n socket = unix:///tmp/e.vici\n \
          log_level = info,esplanade_ike=debug\n nat_keepalive = 0\n retransmit_timeout = 2.5s\n retransmit_base = 1.5\n \
-         retransmit_tries = 3\n cookie_threshold = 5\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
+         retransmit_tries = 3\n cookie_threshold = 5\n half_open_max = 50\n half_open_per_source_max = 6\n \
+         half_open_per_network_max = 7\n half_open_timeout = 8\n mss_clamp = no\n reassemble = no\n icmp_unreachable = yes\n}\n",
     )
     .gateway;
     assert_eq!(gateway.listen.len(), 2);
@@ -236,6 +237,11 @@ fn the_gateway_section_is_read() {
     assert_eq!(gateway.cpu_tier, Some(Tier::AesNi));
     assert_eq!(gateway.socket, Path::new("/tmp/e.vici"));
     assert_eq!(gateway.retransmission.timeout.as_millis(), 2500);
+    let limits = gateway.limits;
+    assert_eq!((limits.cookie_threshold, limits.half_open_max), (5, 50));
+    assert_eq!(limits.half_open_per_source_max, 6);
+    assert_eq!(limits.half_open_per_network_max, 7);
+    assert_eq!(limits.half_open_timeout.as_secs(), 8);
     assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(good("").gateway.cpu_tier, None);

@@ -65,12 +65,16 @@ impl Default for Ports {
 }
 
 /// Bounds on what peers can make the endpoint hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Half-open responder SAs from which on a cookie is asked for (RFC 7296 section 2.6).
     pub cookie_threshold: usize,
+    /// Half-open responder SAs of all peers that no connection names by address, and once more of those that one does.
     pub half_open_max: usize,
+    /// Of one IPv4 address or one IPv6 /64.
     pub half_open_per_source_max: usize,
+    /// Of one IPv4 /24 or one IPv6 /48; a /56 may have half as many.
+    pub half_open_per_network_max: usize,
     /// Time within which a responder SA must be authenticated.
     pub half_open_timeout: Duration,
     pub ike_sas_max: usize,
@@ -89,6 +93,7 @@ impl Default for Limits {
             cookie_threshold: 30,
             half_open_max: 1000,
             half_open_per_source_max: 20,
+            half_open_per_network_max: 80,
             half_open_timeout: Duration::from_secs(30),
             ike_sas_max: 100_000,
             ike_sas_per_peer_max: 1000,

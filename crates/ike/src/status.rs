@@ -149,7 +149,10 @@ refusals! {
     CookieRequired = "cookie_required";
     CookieInvalid = "cookie_invalid";
     HalfOpenLimit = "half_open_limit";
+    /// The source, or the network that it is in, has its share of the half-open SAs.
     HalfOpenPerSource = "half_open_per_source";
+    /// Too many IKE SAs of the source were refused in IKE_AUTH.
+    RefusedPerSource = "refused_per_source";
     IkeSaLimit = "ike_sa_limit";
     /// No connection for this pair of addresses, or for these identities.
     NoConnection = "no_connection";
@@ -181,6 +184,8 @@ pub struct Counters {
     pub child_rekeys: u64,
     pub connect_failures: u64,
     pub peers_timed_out: u64,
+    /// Half-open SAs that gave their places to others.
+    pub half_open_dropped: u64,
 }
 
 impl Default for Counters {
@@ -196,6 +201,7 @@ impl Default for Counters {
             child_rekeys: 0,
             connect_failures: 0,
             peers_timed_out: 0,
+            half_open_dropped: 0,
         }
     }
 }

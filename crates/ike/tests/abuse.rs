@@ -51,37 +51,6 @@ fn authenticate(
 }
 
 #[test]
-fn refused_strangers_count_as_half_open_until_they_are_forgotten() {
-    let (mut side, now) = b_with(|_| {});
-    let mut failed = 0;
-    for attempt in 0..50 {
-        let mut script = Script::new();
-        script.spi_i = SPI + attempt;
-        let answer = init(&mut script, &mut side, now).unwrap();
-        if answer.notification(NotifyType::COOKIE).is_some() {
-            continue;
-        }
-        let payloads = script.auth_payloads(b"guess");
-        script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
-        failed += 1;
-    }
-    assert_eq!(failed, 10, "then a cookie is asked for");
-    assert_eq!(side.endpoint.half_open(), 10);
-    assert_eq!(
-        side.endpoint.terminate(now, "site", None),
-        Ok(0),
-        "there is nothing left to end"
-    );
-    let mut later = now;
-    while let Some(at) = side.endpoint.poll_timeout() {
-        later = at;
-        side.endpoint.handle_timeout(at);
-    }
-    assert!(later <= now + 60 * SECOND);
-    assert_eq!(side.endpoint.half_open(), 0);
-}
-
-#[test]
 fn an_ipv6_host_is_one_source_whatever_address_it_uses() {
     let (mut side, now) = b_with(|config| {
         change_connection(config, |connection| {

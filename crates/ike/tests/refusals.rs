@@ -237,17 +237,25 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     assert!(script.send(&mut side, now, &other).is_empty());
     cases.push((Refusal::MessageIdReuse, side));
 
-    let (mut side, now) = b_with(|c| {
-        c.limits.cookie_threshold = 0;
-        c.limits.half_open_per_source_max = 0;
-    });
+    let (mut side, now) = b_with(|c| c.limits.half_open_per_source_max = 0);
     let mut script = Script::new();
-    let mut payloads = script.init_payloads();
-    let answer = script.init(&mut side, now, payloads.clone()).unwrap();
-    let cookie = answer.notification(NotifyType::COOKIE).unwrap().clone();
-    payloads.insert(0, Payload::Notify(cookie));
+    let payloads = script.init_payloads();
     assert!(script.init(&mut side, now, payloads).is_none());
     cases.push((Refusal::HalfOpenPerSource, side));
+
+    let (mut side, now) = b_with(|c| c.limits.half_open_per_source_max = 1);
+    for guess in 0..=10 {
+        let mut script = Script::new();
+        script.spi_i += guess;
+        let payloads = script.init_payloads();
+        let answer = script.init(&mut side, now, payloads);
+        assert_eq!(answer.is_some(), guess < 10);
+        if answer.is_some() {
+            let payloads = script.auth_payloads(b"guess");
+            script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
+        }
+    }
+    cases.push((Refusal::RefusedPerSource, side));
 
     let mut pair = Pair::with(|_, b| b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]);
     pair.initiate();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use esplanade_crypto::Tier;
-use esplanade_ike::config::{Ports, Retransmission};
+use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
 use super::interface::{self, InterfaceConfig};
@@ -52,8 +52,7 @@ pub struct GatewayConfig {
     /// Zero: no keepalives.
     pub nat_keepalive: Duration,
     pub retransmission: Retransmission,
-    /// Half-open IKE SAs from which on cookies are asked for.
-    pub cookie_threshold: usize,
+    pub limits: Limits,
     /// Lower the segment size that TCP connections agree on to what the tunnels take.
     pub mss_clamp: bool,
     /// Put fragments together where a policy wants to see ports.
@@ -82,7 +81,7 @@ impl Default for GatewayConfig {
             log_level: "info".to_owned(),
             nat_keepalive: Duration::from_secs(20),
             retransmission: Retransmission::default(),
-            cookie_threshold: 30,
+            limits: Limits::default(),
             mss_clamp: true,
             reassemble: true,
             icmp_unreachable: false,
@@ -149,8 +148,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
             base: read(node, "retransmit_base", d, fraction(1.0, 4.0))
                 .unwrap_or(standard.retransmission.base),
         },
-        cookie_threshold: read(node, "cookie_threshold", d, count)
-            .map_or(standard.cookie_threshold, |n| n as usize),
+        limits: limits(node, d),
         mss_clamp: read(node, "mss_clamp", d, switch).unwrap_or(standard.mss_clamp),
         reassemble: read(node, "reassemble", d, switch).unwrap_or(standard.reassemble),
         icmp_unreachable: read(node, "icmp_unreachable", d, switch)
@@ -180,6 +178,29 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         super::value::report("port_nat_t", bad, entry.value.at, d);
     }
     gateway
+}
+
+fn limits(node: &Node, d: &mut Diagnostics) -> Limits {
+    let standard = Limits::default();
+    let mut most = |key: &str, standard: usize| {
+        read(node, key, d, |text| number(text, 1..=1_000_000)).map_or(standard, |n| n as usize)
+    };
+    Limits {
+        half_open_max: most("half_open_max", standard.half_open_max),
+        half_open_per_source_max: most(
+            "half_open_per_source_max",
+            standard.half_open_per_source_max,
+        ),
+        half_open_per_network_max: most(
+            "half_open_per_network_max",
+            standard.half_open_per_network_max,
+        ),
+        half_open_timeout: read(node, "half_open_timeout", d, fraction(1.0, 600.0))
+            .map_or(standard.half_open_timeout, Duration::from_secs_f64),
+        cookie_threshold: read(node, "cookie_threshold", d, count)
+            .map_or(standard.cookie_threshold, |n| n as usize),
+        ..standard
+    }
 }
 
 fn engine(text: &str) -> Parsed<EngineKind> {

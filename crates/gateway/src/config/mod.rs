@@ -26,7 +26,7 @@ mod value;
 use std::path::Path;
 use std::sync::Arc;
 
-use esplanade_ike::config::{Config, Limits};
+use esplanade_ike::config::Config;
 
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
@@ -122,10 +122,7 @@ fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loade
     };
     let mut ike = Config {
         ports: gateway.ports,
-        limits: Limits {
-            cookie_threshold: gateway.cookie_threshold,
-            ..Limits::default()
-        },
+        limits: gateway.limits,
         nat_keepalive: gateway.nat_keepalive,
         ..Config::default()
     };

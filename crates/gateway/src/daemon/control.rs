@@ -171,6 +171,7 @@ impl Daemon {
             .set("child-rekeys", ike.child_rekeys)
             .set("connect-failures", ike.connect_failures)
             .set("peers-timed-out", ike.peers_timed_out)
+            .set("half-open-dropped", ike.half_open_dropped)
             .section("refused", refused);
         let mut message = Message::new();
         message.section("ike", control);

@@ -18,6 +18,9 @@ impl Endpoint {
                 self.apply(now, effect);
             }
         }
+        while let Some(id) = self.table.half_open.superfluous(&self.config.limits) {
+            self.with(now, id, |sa, _| sa.forget());
+        }
         self.look_for_missing(now);
     }
 
@@ -134,10 +137,13 @@ impl IkeSa {
         }
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         if matches!(
             self.phase,
-            Phase::Rekeyed { .. } | Phase::Closing { .. } | Phase::Gone { .. }
+            Phase::InitAnswered(_)
+                | Phase::Rekeyed { .. }
+                | Phase::Closing { .. }
+                | Phase::Gone { .. }
         ) {
             self.phase = Phase::Closed;
         }

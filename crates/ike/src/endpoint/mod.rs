@@ -3,6 +3,7 @@
 mod drive;
 mod effects;
 mod goals;
+mod half_open;
 mod receive;
 mod snapshot;
 mod table;
@@ -18,6 +19,7 @@ use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
 use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted};
 use crate::status::{Counters, IkeSaStatus};
 use goals::Goals;
+use half_open::HalfOpen;
 use receive::ErrorBudget;
 use table::Table;
 
@@ -116,6 +118,7 @@ impl Endpoint {
         now: Instant,
     ) -> Self {
         let cookies = Cookies::new(now, &mut *random);
+        let table = Table::new(HalfOpen::new(&config));
         Self {
             error_budget: ErrorBudget::default(),
             config,
@@ -123,7 +126,7 @@ impl Endpoint {
             routes,
             random,
             wall_clock: (now, SystemTime::UNIX_EPOCH),
-            table: Table::default(),
+            table,
             goals: Goals::default(),
             cookies,
             events: VecDeque::new(),
@@ -144,6 +147,7 @@ impl Endpoint {
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
         self.goals.configure(&self.config);
+        self.table.half_open.configure(&self.config);
     }
 
     /// Takes one UDP payload; `local.port()` tells whether it begins with the non-ESP marker.
@@ -283,7 +287,7 @@ impl Endpoint {
 
     /// IKE SAs that the peer has begun and not yet authenticated.
     pub fn half_open(&self) -> usize {
-        self.table.half_open()
+        self.table.half_open.len()
     }
 
     fn connection(&self, name: &str) -> Result<Arc<Connection>, CommandError> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
+use super::half_open::Place;
 use crate::config::Connection;
 use crate::sa::{InitRequest, Received, connection_matches, respond_init};
 use crate::status::Refusal;
@@ -272,22 +273,16 @@ impl Endpoint {
     ) -> bool {
         let limits = self.config.limits;
         let source = received.remote.ip();
-        let (total, from_source) = (self.table.half_open(), self.table.half_open_from(source));
-        let refusal = if self.table.len() >= limits.ike_sas_max {
-            Some(Refusal::IkeSaLimit)
-        } else if total >= limits.half_open_max {
-            Some(Refusal::HalfOpenLimit)
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
+        if self.table.len() >= limits.ike_sas_max {
+            self.counters.refuse(Refusal::IkeSaLimit);
+            return false;
+        }
+        let place = self.table.half_open.place(now, source, &limits);
+        if let Place::None(refusal) = place {
             self.counters.refuse(refusal);
             return false;
         }
-        // Forged requests can fill the share of a source only up to half: the rest asks for a cookie.
-        if total < limits.cookie_threshold
-            && from_source < limits.half_open_per_source_max.div_ceil(2)
-        {
+        if self.table.half_open.takes_unproven(source, &limits) {
             return true;
         }
         let spi = received.header.initiator_spi;
@@ -300,9 +295,9 @@ impl Endpoint {
                 .verify(now, random, cookie, theirs.nonce, source, spi)
         });
         if valid == Some(true) {
-            if from_source >= limits.half_open_per_source_max {
-                self.counters.refuse(Refusal::HalfOpenPerSource);
-                return false;
+            if let Place::Instead(other) = place {
+                self.counters.half_open_dropped += 1;
+                self.with(now, other, |sa, _| sa.forget());
             }
             return true;
         }

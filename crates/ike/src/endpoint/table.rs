@@ -3,16 +3,16 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use super::half_open::{HalfOpen, Stage};
 use crate::event::{ChildSaId, Event, IkeSaId};
 use crate::sa::{IkeSa, PeerKey, Phase};
 
 /// No timer fires sooner than this after the call that armed it.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
-#[derive(Default)]
 pub(super) struct Table {
     slots: BTreeMap<IkeSaId, Slot>,
     /// By our own SPI.
@@ -23,9 +23,7 @@ pub(super) struct Table {
     /// Established SAs.
     peers: HashMap<PeerKey, Vec<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
-    /// By [`subscriber`].
-    half_open: HashMap<IpAddr, usize>,
-    half_open_total: usize,
+    pub(super) half_open: HalfOpen,
     timers: BTreeSet<(Instant, IkeSaId)>,
 }
 
@@ -35,7 +33,8 @@ struct Slot {
     sa: Option<Box<IkeSa>>,
     spi: u64,
     init: Option<(SocketAddr, u64)>,
-    half_open: Option<IpAddr>,
+    /// Not authenticated, and where it is from.
+    half_open: Option<(Stage, IpAddr)>,
     connection: String,
     peer: Option<PeerKey>,
     timer: Option<Instant>,
@@ -54,28 +53,31 @@ where
     }
 }
 
-/// Who shares a limit per source: an IPv6 host has a whole /64 to send from.
-fn subscriber(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (!0 << 64)).into(),
+/// What is held for somebody whom nobody has authenticated.
+fn stage(sa: &IkeSa) -> Option<Stage> {
+    match sa.phase {
+        Phase::InitAnswered(_) => Some(Stage::HalfOpen),
+        Phase::Gone { stranger: true, .. } => Some(Stage::Refused),
+        _ => None,
     }
 }
 
 impl Table {
+    pub(super) fn new(half_open: HalfOpen) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            by_spi: HashMap::new(),
+            by_init: HashMap::new(),
+            by_connection: HashMap::new(),
+            peers: HashMap::new(),
+            by_child: HashMap::new(),
+            half_open,
+            timers: BTreeSet::new(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len()
-    }
-
-    pub(super) fn half_open(&self) -> usize {
-        self.half_open_total
-    }
-
-    pub(super) fn half_open_from(&self, source: IpAddr) -> usize {
-        self.half_open
-            .get(&subscriber(source))
-            .copied()
-            .unwrap_or(0)
     }
 
     pub(super) fn by_spi(&self) -> &HashMap<u64, IkeSaId> {
@@ -181,21 +183,10 @@ impl Table {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        let half_open = sa.is_half_open().then(|| subscriber(sa.remote.ip()));
+        let half_open = stage(&sa).map(|stage| (stage, sa.remote.ip()));
         if slot.half_open != half_open {
-            if let Some(source) = slot.half_open {
-                self.half_open_total -= 1;
-                if let Some(count) = self.half_open.get_mut(&source) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.half_open.remove(&source);
-                    }
-                }
-            }
-            if let Some(source) = half_open {
-                self.half_open_total += 1;
-                *self.half_open.entry(source).or_default() += 1;
-            }
+            self.half_open
+                .note(now, id, sa.remote.ip(), half_open.map(|(stage, _)| stage));
             slot.half_open = half_open;
         }
         let peer = sa

@@ -1,0 +1,297 @@
+//! Half-open IKE SAs, and whose turn it is when places are few (RFC 8019 sections 4.1 and 4.2).
+//!
+//! Peers that are configured by address have places of their own. Everybody else shares the others, network by network.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use crate::config::{AddressMatch, Config, Limits};
+use crate::event::IkeSaId;
+use crate::status::Refusal;
+
+/// Age from which on a half-open SA has to give its place to another when there is none left. A peer whose message was
+/// lost has repeated it by then.
+const YIELD_AGE: Duration = Duration::from_secs(5);
+/// A source may be refused in IKE_AUTH this much oftener than it may be half-open, within the time that the refusals are
+/// remembered: guesses of a key stay slow, and neighbours of a peer with a wrong one are not kept out.
+const REFUSALS_PER_PLACE: usize = 10;
+
+/// Addresses with a common prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Network {
+    address: IpAddr,
+    prefix_len: u8,
+}
+
+impl Network {
+    fn of(address: IpAddr, prefix_len: u8) -> Self {
+        let address = match address {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len));
+                Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len));
+                Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
+            }
+        };
+        Self {
+            address,
+            prefix_len,
+        }
+    }
+
+    /// Who is one source: an IPv6 host has a whole /64 to send from.
+    pub(super) fn of_source(address: IpAddr) -> Self {
+        Self::of(address, if address.is_ipv4() { 32 } else { 64 })
+    }
+}
+
+/// Prefixes of networks that one site can have to itself, from long to short. Customers of an IPv6 provider get a /64, a
+/// /56 or a /48.
+fn prefix_lens(address: IpAddr) -> &'static [u8] {
+    match address {
+        IpAddr::V4(_) => &[32, 24],
+        IpAddr::V6(_) => &[64, 56, 48],
+    }
+}
+
+fn share(network: Network, limits: &Limits) -> usize {
+    let source = limits.half_open_per_source_max;
+    let widest = limits.half_open_per_network_max.max(source);
+    match (network.address, network.prefix_len) {
+        (IpAddr::V4(_), 24) | (IpAddr::V6(_), 48) => widest,
+        (IpAddr::V6(_), 56) => widest.div_ceil(2).max(source),
+        _ => source,
+    }
+}
+
+/// What a newcomer gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Free,
+    /// Only if this SA is dropped.
+    Instead(IkeSaId),
+    None(Refusal),
+}
+
+/// Places for half-open SAs. SAs are ordered by age, because their numbers count up.
+#[derive(Default)]
+struct Room {
+    occupants: BTreeMap<IkeSaId, (IpAddr, Instant)>,
+    by_network: HashMap<Network, BTreeSet<IkeSaId>>,
+    /// The largest networks, by how many places they have.
+    weights: BTreeSet<(usize, Network)>,
+    /// Every address has a share of its own, and networks have none.
+    exact: bool,
+}
+
+impl Room {
+    /// From small to large.
+    fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = Network> + use<> {
+        let prefix_lens: &[u8] = match (self.exact, address) {
+            (true, IpAddr::V4(_)) => &[32],
+            (true, IpAddr::V6(_)) => &[128],
+            (false, _) => prefix_lens(address),
+        };
+        let of = move |prefix_len: &u8| Network::of(address, *prefix_len);
+        prefix_lens.iter().map(of)
+    }
+
+    fn widest(&self, address: IpAddr) -> Option<Network> {
+        self.networks(address).next_back()
+    }
+
+    fn taken(&self, network: &Network) -> usize {
+        self.by_network.get(network).map_or(0, BTreeSet::len)
+    }
+
+    /// Whether a sender that has not proved its address may have a place: half of every share, and of the room, is for
+    /// those that have.
+    fn takes_unproven(&self, address: IpAddr, limits: &Limits) -> bool {
+        let half = |taken: usize, share: usize| taken < share.div_ceil(2);
+        half(self.occupants.len(), limits.half_open_max)
+            && self
+                .networks(address)
+                .all(|network| half(self.taken(&network), share(network, limits)))
+    }
+
+    fn place(&self, now: Instant, address: IpAddr, limits: &Limits) -> Place {
+        let old = |id: &&IkeSaId| {
+            self.occupants
+                .get(id)
+                .is_some_and(|(_, since)| now.saturating_duration_since(*since) >= YIELD_AGE)
+        };
+        for network in self.networks(address) {
+            if self.taken(&network) >= share(network, limits) {
+                // Who gives way in a small network frees a place in the larger ones.
+                let oldest = self.by_network.get(&network).and_then(BTreeSet::first);
+                return match oldest.filter(old) {
+                    Some(id) => Place::Instead(*id),
+                    None => Place::None(Refusal::HalfOpenPerSource),
+                };
+            }
+        }
+        if self.occupants.len() < limits.half_open_max {
+            return Place::Free;
+        }
+        if let Some(id) = self.occupants.keys().next().filter(old) {
+            return Place::Instead(*id);
+        }
+        // Everybody is young, so places come so fast that it is no honest crowd: the network with most of them loses one.
+        let own = self.widest(address).map_or(0, |widest| self.taken(&widest));
+        match self.weights.last() {
+            Some((weight, widest)) if *weight > own + 1 => {
+                match self.by_network.get(widest).and_then(BTreeSet::first) {
+                    Some(id) => Place::Instead(*id),
+                    None => Place::None(Refusal::HalfOpenLimit),
+                }
+            }
+            _ => Place::None(Refusal::HalfOpenLimit),
+        }
+    }
+
+    fn enter(&mut self, now: Instant, id: IkeSaId, address: IpAddr) {
+        self.occupants.insert(id, (address, now));
+        for network in self.networks(address) {
+            self.by_network.entry(network).or_default().insert(id);
+        }
+        self.weigh(address, |weight| weight - 1);
+    }
+
+    fn leave(&mut self, id: IkeSaId) -> bool {
+        let Some((address, _)) = self.occupants.remove(&id) else {
+            return false;
+        };
+        for network in self.networks(address) {
+            if let Some(occupants) = self.by_network.get_mut(&network) {
+                occupants.remove(&id);
+                if occupants.is_empty() {
+                    self.by_network.remove(&network);
+                }
+            }
+        }
+        self.weigh(address, |weight| weight + 1);
+        true
+    }
+
+    fn weigh(&mut self, address: IpAddr, before: impl FnOnce(usize) -> usize) {
+        if let Some(widest) = self.widest(address) {
+            let weight = self.taken(&widest);
+            self.weights.remove(&(before(weight), widest));
+            if weight > 0 {
+                self.weights.insert((weight, widest));
+            }
+        }
+    }
+}
+
+/// SAs that were refused in IKE_AUTH, of which the last replies are kept.
+#[derive(Default)]
+struct Refused {
+    sources: BTreeMap<IkeSaId, Network>,
+    by_source: HashMap<Network, usize>,
+}
+
+impl Refused {
+    fn enter(&mut self, id: IkeSaId, source: Network) {
+        self.sources.insert(id, source);
+        *self.by_source.entry(source).or_default() += 1;
+    }
+
+    fn leave(&mut self, id: IkeSaId) -> bool {
+        let Some(source) = self.sources.remove(&id) else {
+            return false;
+        };
+        if let Some(count) = self.by_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+        true
+    }
+}
+
+/// What nobody has authenticated yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    HalfOpen,
+    Refused,
+}
+
+#[derive(Default)]
+pub(super) struct HalfOpen {
+    configured_addresses: HashSet<IpAddr>,
+    configured: Room,
+    strangers: Room,
+    refused: Refused,
+}
+
+impl HalfOpen {
+    pub(super) fn new(config: &Config) -> Self {
+        let mut half_open = Self::default();
+        half_open.configured.exact = true;
+        half_open.configure(config);
+        half_open
+    }
+
+    pub(super) fn configure(&mut self, config: &Config) {
+        let connections = config.connections.iter();
+        self.configured_addresses = connections
+            .flat_map(|connection| &connection.remote_addrs)
+            .filter_map(|address| match address {
+                AddressMatch::Host(host) => Some(*host),
+                AddressMatch::Any | AddressMatch::Range(..) => None,
+            })
+            .collect();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.configured.occupants.len() + self.strangers.occupants.len()
+    }
+
+    fn room(&self, source: IpAddr) -> &Room {
+        match self.configured_addresses.contains(&source) {
+            true => &self.configured,
+            false => &self.strangers,
+        }
+    }
+
+    pub(super) fn takes_unproven(&self, source: IpAddr, limits: &Limits) -> bool {
+        self.len() < limits.cookie_threshold && self.room(source).takes_unproven(source, limits)
+    }
+
+    /// For a sender that has proved its address, or need not do so.
+    pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> Place {
+        let refused = self.refused.by_source.get(&Network::of_source(source));
+        let most = limits
+            .half_open_per_source_max
+            .saturating_mul(REFUSALS_PER_PLACE);
+        if refused.is_some_and(|refused| *refused >= most) {
+            return Place::None(Refusal::RefusedPerSource);
+        }
+        self.room(source).place(now, source, limits)
+    }
+
+    /// Notes where an SA has got to; None: it is authenticated, or forgotten.
+    pub(super) fn note(&mut self, now: Instant, id: IkeSaId, source: IpAddr, stage: Option<Stage>) {
+        let _ = self.configured.leave(id) || self.strangers.leave(id) || self.refused.leave(id);
+        match stage {
+            Some(Stage::HalfOpen) if self.configured_addresses.contains(&source) => {
+                self.configured.enter(now, id, source);
+            }
+            Some(Stage::HalfOpen) => self.strangers.enter(now, id, source),
+            Some(Stage::Refused) => self.refused.enter(id, Network::of_source(source)),
+            None => {}
+        }
+    }
+
+    /// A refused SA that is to be forgotten: the last replies to strangers do not pile up.
+    pub(super) fn superfluous(&self, limits: &Limits) -> Option<IkeSaId> {
+        let refused = &self.refused.sources;
+        let oldest = refused.keys().next().copied();
+        oldest.filter(|_| refused.len() > limits.half_open_max)
+    }
+}
