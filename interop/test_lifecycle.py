@@ -267,3 +267,30 @@ def test_down_ends_what_waits_and_holds_against_traffic(topology, daemon):
     assert not a.sas() and not b.sas()
     a.up()
     assert_ping(topology.host_a, topology.b.host4)
+
+
+@pytest.mark.esplanade_only
+def test_down_does_not_wait_for_a_peer_that_is_asked_in_vain(topology, daemon):
+    """A liveness check is under way, and nobody answers it for minutes."""
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"]["dpd_delay"] = "1s"
+    a, b = establish(daemon, ("esplanade", "esplanade"), settings, retransmit_timeout=60)
+    b.kill()
+    wait_until("the liveness check", lambda: a.sas()["site"][0].get("tasks-active") == ["IKE_DPD"], timeout=15)
+    a.command("down", "site", timeout=12)
+    assert not a.children()
+
+
+@every_end
+def test_a_restart_right_after_the_first_contact_is_noticed(ends, topology, daemon):
+    """The peer comes back within seconds and initiates: nothing is left of what it has forgotten."""
+    a, b = establish(daemon, ends, pair(topology, inner=4))
+    old = a.sas()["site"][0]["initiator-spi"]
+    b.kill()
+    b.start(pair(topology, inner=4)[1])
+    b.up()
+    wait_until("one new IKE SA at A", lambda: [sa["initiator-spi"] for sa in a.sas()["site"]] not in ([old], [])
+               and len(a.sas()["site"]) == 1)
+    assert_ping(topology.host_a, topology.b.host4)
+    b.down()
+    a.wait_gone(timeout=5)

@@ -245,6 +245,8 @@ pub enum DownReason {
     PeerDeleted,
     #[error("the peer does not answer")]
     Timeout,
+    #[error("the peer's answers cannot be used: {0}")]
+    UnusableAnswer(String),
     #[error("there is no route to the peer, or no local address for it")]
     NoRoute,
     #[error("replaced by a rekey")]
@@ -264,7 +266,7 @@ pub enum DownReason {
     #[error("authentication failed: {0}")]
     AuthenticationFailed(String),
     #[error("protocol error of the peer: {0}")]
-    PeerMisbehaved(&'static str),
+    PeerMisbehaved(String),
     #[error("configuration: {0}")]
     Configuration(String),
     #[error("out of resources: {0}")]

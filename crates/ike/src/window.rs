@@ -25,6 +25,8 @@ struct Outstanding {
     datagram: Vec<u8>,
     retransmissions: u32,
     next_at: Instant,
+    /// Why the last answer to it was of no use. Anybody may have sent that one: the right one is waited for.
+    unusable: Option<String>,
 }
 
 /// Our last response, for a request that comes again.
@@ -51,7 +53,8 @@ pub(crate) enum Incoming<'a> {
 pub(crate) enum Expiry<'a> {
     Nothing,
     Retransmit(&'a [u8]),
-    GiveUp,
+    /// Nothing came, or nothing that could be used, and why not.
+    GiveUp(Option<String>),
 }
 
 fn fingerprint(request: &[u8]) -> [u8; 32] {
@@ -76,7 +79,15 @@ impl Window {
             datagram,
             retransmissions: 0,
             next_at: now + pause(timing, 0),
+            unusable: None,
         });
+    }
+
+    /// An answer to the outstanding request was of no use.
+    pub(crate) fn unusable(&mut self, why: impl Into<String>) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.unusable = Some(why.into());
+        }
     }
 
     /// Sends IKE_SA_INIT in another form: the message ID stays zero (section 2.6).
@@ -140,7 +151,7 @@ impl Window {
             return Expiry::Nothing;
         };
         if outstanding.retransmissions >= timing.tries {
-            return Expiry::GiveUp;
+            return Expiry::GiveUp(outstanding.unusable.take());
         }
         outstanding.retransmissions += 1;
         outstanding.next_at = now + pause(timing, outstanding.retransmissions);
@@ -179,7 +190,10 @@ mod tests {
                     assert_eq!(bytes, b"request");
                     at.push((next - start).as_secs());
                 }
-                Expiry::GiveUp => break next - start,
+                Expiry::GiveUp(why) => {
+                    assert_eq!(why, None);
+                    break next - start;
+                }
                 Expiry::Nothing => panic!("a timeout does something"),
             }
         };

@@ -5,9 +5,12 @@ mod common;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use common::script::Script;
 use common::*;
-use esplanade_ike::config::{Action, Child, Connection, StartAction};
+use esplanade_ike::config::{Action, Child, Connection, StartAction, Unique};
+use esplanade_ike::status::IkeSaState;
 use esplanade_ike::{ChildFailure, CommandError, DownReason, Event};
+use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -267,4 +270,165 @@ fn what_does_not_last_is_tried_more_and_more_seldom() {
     }
     let times = pair.a.installed.len();
     assert!((10..30).contains(&times), "{times} times in an hour");
+}
+
+fn assert_down(side: &Side, case: &str) {
+    assert!(side.children.is_empty(), "{case}: {:?}", side.children);
+    for sa in side.endpoint.status() {
+        assert_eq!(sa.state, IkeSaState::Deleting, "{case}");
+        assert!(sa.children.is_empty(), "{case}");
+    }
+}
+
+/// Whatever an IKE SA is at, `down` closes this end at once.
+#[test]
+fn a_silent_peer_holds_no_command_up() {
+    type Prepare = fn(&mut Pair);
+    let cases: [(&str, Prepare); 6] = [
+        ("idle", |_| {}),
+        ("liveness", |pair| pair.run(10 * SECOND)),
+        ("our rekey of the IKE SA", |pair| {
+            pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+        }),
+        ("our rekey of the child SA", |pair| {
+            let rekey = pair.a.endpoint.rekey(pair.now, "site", Some("net"));
+            rekey.unwrap();
+        }),
+        ("a delete of the child SA", |pair| {
+            let down = pair.a.endpoint.terminate(pair.now, "site", Some("net"));
+            down.unwrap();
+        }),
+        ("an answer of the peer to our rekey", |pair| {
+            pair.b.dead = false;
+            pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+            pair.flush();
+            pair.run(SECOND);
+            pair.b.dead = true;
+        }),
+    ];
+    for (case, prepare) in cases {
+        let mut pair = Pair::with(|a, _| a.dpd_delay = 5 * SECOND);
+        pair.initiate();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        pair.b.dead = true;
+        prepare(&mut pair);
+        pair.flush();
+        pair.a.endpoint.terminate(pair.now, "site", None).unwrap();
+        pair.flush();
+        assert_down(&pair.a, case);
+        // The peer hears of it when it is back in time.
+        pair.run(3 * SECOND);
+        assert_down(&pair.a, case);
+        pair.b.dead = false;
+        pair.run(300 * SECOND);
+        pair.assert_agreed(0, 0);
+        let ends = |event: &&Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::Terminated);
+        assert_eq!(pair.a.events.iter().filter(ends).count(), 1, "{case}");
+        pair.assert_clean_end();
+    }
+}
+
+#[test]
+fn a_command_ends_an_attempt_that_the_peer_does_not_answer() {
+    let mut pair = Pair::with(|_, _| {});
+    pair.initiate();
+    while pair.a.sent.len() < 2 {
+        pair.step(pair.now + SECOND);
+    }
+    pair.b.dead = true;
+    assert_eq!(pair.a.endpoint.status()[0].state, IkeSaState::Connecting);
+    pair.a.endpoint.terminate(pair.now, "site", None).unwrap();
+    assert_down(&pair.a, "IKE_AUTH is out");
+    pair.run(300 * SECOND);
+    assert!(pair.a.endpoint.status().is_empty());
+    assert_eq!(failures(&pair.a), [(&DownReason::Terminated, None)]);
+}
+
+#[test]
+fn an_sa_that_the_peer_has_rekeyed_is_closed_at_once() {
+    let mut pair = Pair::with(|_, _| {});
+    let mut script = Script::established(&mut pair.b, pair.now);
+    script.rekey_ike(&mut pair.b, pair.now);
+    assert_eq!(pair.b.endpoint.status().len(), 2, "the old one lingers");
+    pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
+    let states: Vec<_> = (pair.b.endpoint.status().iter())
+        .map(|sa| sa.state)
+        .collect();
+    assert_eq!(states, [IkeSaState::Deleting; 2]);
+}
+
+/// With the peer silent, and with one exchange under way that says how the peer sees the child.
+#[test]
+fn one_child_is_closed_at_once_too() {
+    for busy in [false, true] {
+        let mut pair = Pair::with(|a, _| a.dpd_delay = 5 * SECOND);
+        pair.initiate();
+        pair.run(SECOND);
+        pair.b.dead = true;
+        if busy {
+            pair.run(10 * SECOND);
+        }
+        let down = pair.a.endpoint.terminate(pair.now, "site", Some("net"));
+        assert_eq!(down, Ok(1));
+        pair.flush();
+        assert!(pair.a.children.is_empty());
+        pair.b.dead = false;
+        pair.run(60 * SECOND);
+        pair.assert_agreed(1, 0);
+        pair.initiate();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        pair.assert_clean_end();
+    }
+}
+
+/// A has initiated; B forgets everything and initiates itself, with INITIAL_CONTACT.
+#[test]
+fn initial_contact_counts_however_young_the_forgotten_sa_is() {
+    for wait in [SECOND / 10, 3 * SECOND, 29 * SECOND] {
+        let mut pair = Pair::established();
+        pair.run(wait);
+        let (_, b) = default_configs();
+        pair.b = Side::new("b", B, config(b), pair.now, 99);
+        pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
+        pair.flush();
+        pair.run(2 * SECOND);
+        pair.assert_agreed(1, 1);
+        let forgotten = |event: &Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::InitialContact);
+        assert!(pair.a.events.iter().any(forgotten));
+        // Nothing is left to fall back to.
+        pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
+        pair.flush();
+        pair.run(2 * SECOND);
+        pair.assert_agreed(0, 0);
+        pair.assert_clean_end();
+    }
+}
+
+/// Both ends initiate within the time that messages travel: neither has forgotten anything, and one SA at least stays.
+#[test]
+fn initiations_that_cross_are_no_restarts() {
+    for unique in [Unique::No, Unique::Keep, Unique::Replace] {
+        for apart_ms in 0..60 {
+            let (mut a, mut b) = default_configs();
+            (a.unique, b.unique) = (unique, unique);
+            let conditions = Conditions {
+                delay: Duration::from_millis(5)..Duration::from_millis(25),
+                ..Conditions::PERFECT
+            };
+            let mut pair = Pair::new(config(a), config(b), conditions, apart_ms);
+            pair.initiate();
+            pair.run(Duration::from_millis(apart_ms));
+            pair.b.endpoint.initiate(pair.now, "site", None).unwrap();
+            pair.flush();
+            pair.run(10 * SECOND);
+            pair.assert_same();
+            assert!(!pair.a.ike_sas().is_empty(), "{unique:?}, {apart_ms} ms");
+            assert!(!pair.a.children.is_empty(), "{unique:?}, {apart_ms} ms");
+            let forgotten = |event: &Event| matches!(event, Event::IkeSaDown { reason, .. } if *reason == DownReason::InitialContact);
+            assert!(!pair.a.events.iter().any(forgotten));
+            assert!(!pair.b.events.iter().any(forgotten));
+        }
+    }
 }

@@ -12,7 +12,7 @@ use common::*;
 use esplanade_crypto::iana::Integrity;
 use esplanade_ike::Config;
 use esplanade_ike::config::{
-    Action, Child, Connection, Lifetime, Mode, Retransmission, Selector, Unique,
+    Action, Child, Connection, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
 };
 use esplanade_testkit::net::{Conditions, Rng};
 
@@ -83,6 +83,12 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
                 *child = changed.into();
             }
         }
+        if rng.chance(0.3) {
+            connection.keyingtries = rng.below(3) as u32;
+            for child in &mut connection.children {
+                Arc::make_mut(child).start_action = StartAction::Start;
+            }
+        }
         if rng.chance(0.2) {
             let net = Arc::make_mut(&mut connection.children[0]);
             net.inactivity = Duration::from_secs(15 + rng.below(60));
@@ -97,7 +103,7 @@ fn operate(pair: &mut Pair, rng: &mut Rng, configs: &(Connection, Connection)) {
     let on_a = rng.chance(0.5);
     let side = if on_a { &mut pair.a } else { &mut pair.b };
     let what = [None, Some("net"), Some("two")][rng.below(3) as usize];
-    match rng.below(12) {
+    match rng.below(13) {
         0..=2 => drop(side.endpoint.initiate(now, "site", what)),
         3..=4 => drop(side.endpoint.rekey(now, "site", Some("net"))),
         5..=6 => drop(side.endpoint.rekey(now, "site", None)),
@@ -114,6 +120,7 @@ fn operate(pair: &mut Pair, rng: &mut Rng, configs: &(Connection, Connection)) {
                 side.endpoint.note_inbound_traffic(now, child);
             }
         }
+        11 => side.endpoint.start(now),
         _ if rng.chance(0.3) => {
             // One end forgets everything.
             let seed = rng.next_u64() & 0x7fff;

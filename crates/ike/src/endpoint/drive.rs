@@ -145,10 +145,11 @@ impl Endpoint {
     }
 
     fn end_child_sa(&mut self, now: Instant, child: ChildSaId) -> bool {
-        self.child_task(now, child, |id| {
-            Task::DeleteChild(id, DownReason::Terminated)
-        })
-        .is_ok()
+        let Some(ike_sa) = self.table.ike_sa_of(child) else {
+            return false;
+        };
+        let ended = self.with(now, ike_sa, |sa, ctx| sa.end_child(ctx, child));
+        ended == Some(true)
     }
 
     pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {

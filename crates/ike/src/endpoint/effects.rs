@@ -98,7 +98,10 @@ impl Endpoint {
             // Both peers have initiated at once; neither has lost anything. Both see the same two SAs.
             let crossing = old.role != role && young;
             let newer_stays = !crossing || spi < old.spi_i;
-            if initial_contact && !crossing {
+            // The peer sends INITIAL_CONTACT after we have answered its IKE_SA_INIT. An SA that stood by then it would know;
+            // one that did not may have crossed with this one, and is no sign of a restart.
+            let forgotten = old.established().is_some_and(|state| id.0 > state.last_id);
+            if initial_contact && forgotten {
                 self.with(now, other, |sa, ctx| {
                     sa.close(ctx, DownReason::InitialContact)
                 });

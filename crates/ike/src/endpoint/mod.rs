@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime};
 use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
-use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted};
+use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
 use crate::status::{Counters, IkeSaStatus};
 use goals::Goals;
 use half_open::HalfOpen;
@@ -389,15 +389,18 @@ impl IkeSa {
     fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
         match &mut self.phase {
             Phase::Established(_) => {
+                // Our side is down now, however long the peer takes to answer.
+                self.end_children(ctx, &reason);
                 self.queue(ctx, Task::DeleteIke(reason));
                 self.run_tasks(ctx);
             }
             // The peer may be about to believe in it: it is deleted once it is up.
             Phase::AuthSent(state) => state.doomed = Some(reason),
             Phase::InitSent(_) | Phase::InitAnswered(_) => self.close(ctx, reason),
-            Phase::Rekeyed { .. } | Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => {
-                return false;
-            }
+            // The peer owes a delete. There is nothing to wait for any more.
+            Phase::Rekeyed { .. } if self.window.is_busy() => self.close(ctx, reason),
+            Phase::Rekeyed { .. } => self.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]),
+            Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => return false,
         }
         true
     }

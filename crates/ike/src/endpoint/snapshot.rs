@@ -6,6 +6,7 @@ use crate::status::{ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus};
 /// None for an SA of which only the last reply is left.
 pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
     let state = match &sa.phase {
+        _ if sa.ending().is_some() => IkeSaState::Deleting,
         Phase::InitSent(_) | Phase::InitAnswered(_) | Phase::AuthSent(_) => IkeSaState::Connecting,
         Phase::Established(state) if state.is_rekeying_ike() || sa.parked => IkeSaState::Rekeying,
         Phase::Established(_) => IkeSaState::Established,

@@ -197,9 +197,10 @@ impl ChildSa {
             Action::Clear
         } else {
             match reason {
-                DownReason::Timeout | DownReason::Expired | DownReason::PeerMisbehaved(_) => {
-                    self.config.dpd_action
-                }
+                DownReason::Timeout
+                | DownReason::UnusableAnswer(_)
+                | DownReason::Expired
+                | DownReason::PeerMisbehaved(_) => self.config.dpd_action,
                 DownReason::PeerDeleted => self.config.close_action,
                 _ => Action::Clear,
             }

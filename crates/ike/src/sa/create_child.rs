@@ -560,7 +560,10 @@ impl IkeSa {
         let payload = refuse.payload(ctx);
         self.send_response(ctx, received, &[payload]);
         if fatal {
-            self.close(ctx, DownReason::PeerMisbehaved("malformed request"));
+            self.close(
+                ctx,
+                DownReason::PeerMisbehaved("malformed request".to_owned()),
+            );
         }
     }
 
@@ -573,7 +576,8 @@ impl IkeSa {
         replaces: Option<ChildSaId>,
     ) -> Result<Answer, Refuse> {
         let state = self.established().ok_or_else(Refuse::temporary)?;
-        if state.is_rekeying_ike() {
+        // Section 2.25.1.
+        if state.is_rekeying_ike() || state.is_ending() {
             return Err(Refuse::temporary());
         }
         // A rekey holds two for one until the old one is deleted.

@@ -30,6 +30,8 @@ pub(crate) struct Established {
     pub(crate) exchange: Option<Exchange>,
     pub(crate) last_heard: Instant,
     pub(crate) established: Instant,
+    /// The last identifier that was given before: an IKE SA with a larger one was begun later.
+    pub(crate) last_id: u64,
     pub(crate) rekey_at: Option<Instant>,
     pub(crate) expires_at: Option<Instant>,
 }
@@ -42,6 +44,8 @@ pub(crate) enum Task {
     DeleteChild(ChildSaId, DownReason),
     /// The peer has a child SA that we do not: tell it to forget it.
     Disown(ProtocolId, u32),
+    /// The peer still has a child SA that we have ended.
+    Farewell(ProtocolId, u32),
     RekeyIke,
     DeleteIke(DownReason),
     Liveness,
@@ -59,6 +63,7 @@ pub(crate) enum Exchange {
     CreateChild(Box<PendingChild>),
     DeleteChild(ChildSaId, DownReason),
     Disown(u32),
+    Farewell,
     RekeyIke(Box<PendingRekey>),
     Liveness,
 }
@@ -68,7 +73,7 @@ impl Task {
         match self {
             Self::CreateChild(_) => "CHILD_CREATE",
             Self::RekeyChild(_) => "CHILD_REKEY",
-            Self::DeleteChild(..) | Self::Disown(..) => "CHILD_DELETE",
+            Self::DeleteChild(..) | Self::Disown(..) | Self::Farewell(..) => "CHILD_DELETE",
             Self::RekeyIke => "IKE_REKEY",
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Liveness => "IKE_DPD",
@@ -81,7 +86,10 @@ impl Task {
             (Self::CreateChild(a), Self::CreateChild(b)) => a.is(&b.config),
             (Self::RekeyChild(a), Self::RekeyChild(b)) => a == b,
             (Self::DeleteChild(a, _), Self::DeleteChild(b, _)) => a == b,
-            (Self::Disown(protocol, a), Self::Disown(other, b)) => (protocol, a) == (other, b),
+            (Self::Disown(protocol, a), Self::Disown(other, b))
+            | (Self::Farewell(protocol, a), Self::Farewell(other, b)) => {
+                (protocol, a) == (other, b)
+            }
             (Self::RekeyIke, Self::RekeyIke)
             | (Self::DeleteIke(_), Self::DeleteIke(_))
             | (Self::Liveness, Self::Liveness) => true,
@@ -94,7 +102,7 @@ impl Exchange {
     fn kind(&self) -> ExchangeType {
         match self {
             Self::CreateChild(_) | Self::RekeyIke(_) => ExchangeType::CREATE_CHILD_SA,
-            Self::DeleteChild(..) | Self::Disown(..) | Self::Liveness => {
+            Self::DeleteChild(..) | Self::Disown(..) | Self::Farewell | Self::Liveness => {
                 ExchangeType::INFORMATIONAL
             }
         }
@@ -104,7 +112,7 @@ impl Exchange {
         match self {
             Self::CreateChild(pending) if pending.rekeys.is_some() => "CHILD_REKEY",
             Self::CreateChild(_) => "CHILD_CREATE",
-            Self::DeleteChild(..) | Self::Disown(..) => "CHILD_DELETE",
+            Self::DeleteChild(..) | Self::Disown(..) | Self::Farewell => "CHILD_DELETE",
             Self::RekeyIke(_) => "IKE_REKEY",
             Self::Liveness => "IKE_DPD",
         }
@@ -138,6 +146,7 @@ impl Established {
             exchange: None,
             last_heard: ctx.now,
             established: ctx.now,
+            last_id: *ctx.last_id,
             rekey_at: deadline(ctx.now, soft.max(Duration::from_secs(1))).filter(|_| limited),
             expires_at: deadline(ctx.now, connection.rekey_time.saturating_add(over))
                 .filter(|_| limited),
@@ -162,9 +171,15 @@ impl Established {
         let current = |child: &ChildSa| {
             wanted.is(&child.config)
                 && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
+                && !self.is_child_ending(child.id)
         };
-        let pending =
-            matches!(&self.exchange, Some(Exchange::CreateChild(p)) if wanted.is(&p.config));
+        let pending = match &self.exchange {
+            Some(Exchange::CreateChild(pending)) => {
+                let ending = |old| self.is_child_ending(old);
+                wanted.is(&pending.config) && !pending.rekeys.is_some_and(ending)
+            }
+            _ => false,
+        };
         pending
             || self.children.iter().any(current)
             || self
@@ -175,9 +190,14 @@ impl Established {
 
     /// Whether a delete of the IKE SA waits for its turn.
     pub(crate) fn is_ending(&self) -> bool {
-        self.tasks
-            .iter()
-            .any(|queued| matches!(queued.task, Task::DeleteIke(_)))
+        self.ending().is_some()
+    }
+
+    pub(crate) fn ending(&self) -> Option<&DownReason> {
+        self.tasks.iter().find_map(|queued| match &queued.task {
+            Task::DeleteIke(reason) => Some(reason),
+            _ => None,
+        })
     }
 
     /// Whether the administrator, or a lifetime, wants the child SA to end.
@@ -195,7 +215,12 @@ impl Established {
     pub(crate) fn is_busy_with_children(&self) -> bool {
         matches!(
             self.exchange,
-            Some(Exchange::CreateChild(_) | Exchange::DeleteChild(..) | Exchange::Disown(_))
+            Some(
+                Exchange::CreateChild(_)
+                    | Exchange::DeleteChild(..)
+                    | Exchange::Disown(_)
+                    | Exchange::Farewell
+            )
         )
     }
 
@@ -220,6 +245,52 @@ impl Established {
 }
 
 impl IkeSa {
+    /// Ends the children of an IKE SA that is about to be deleted, and what was to be done with them.
+    pub(crate) fn end_children(&mut self, ctx: &mut Context<'_>, reason: &DownReason) {
+        let Some(state) = self.established_mut() else {
+            return;
+        };
+        let children = std::mem::take(&mut state.children);
+        // The SPIs of disowned child SAs are still to be released, one delete of the IKE SA to be sent.
+        state
+            .tasks
+            .retain(|queued| matches!(queued.task, Task::Disown(..) | Task::DeleteIke(_)));
+        for child in children {
+            child.uninstall(ctx, self, reason.clone());
+        }
+    }
+
+    /// Ends a child SA by command: here at once, whether the peer answers or not.
+    pub(crate) fn end_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> bool {
+        let Some(state) = self.established_mut() else {
+            return false;
+        };
+        let rekeying =
+            matches!(&state.exchange, Some(Exchange::CreateChild(p)) if p.rekeys == Some(id));
+        let Some(child) = state.child(id) else {
+            return false;
+        };
+        let (protocol, spi, ending) = (
+            child.protocol,
+            child.spi_in,
+            child.state == ChildState::Deleting,
+        );
+        if rekeying || child.state == ChildState::Rekeyed {
+            // The peer may have made another in its place: what the answer says is deleted with it.
+            self.queue(ctx, Task::DeleteChild(id, DownReason::Terminated));
+        } else {
+            state.tasks.retain(|queued| {
+                !matches!(queued.task, Task::RekeyChild(of) | Task::DeleteChild(of, _) if of == id)
+            });
+            self.remove_child(ctx, id, DownReason::Terminated);
+            if !ending {
+                self.queue(ctx, Task::Farewell(protocol, spi));
+            }
+        }
+        self.run_tasks(ctx);
+        true
+    }
+
     /// Puts a task in the queue; false if the queue takes no more children. An equal one is not queued twice.
     pub(crate) fn queue(&mut self, ctx: &Context<'_>, task: Task) -> bool {
         self.queue_later(ctx, task, ctx.now)
@@ -271,7 +342,12 @@ impl IkeSa {
                 Task::CreateChild(child) => self.start_create_child(ctx, &child),
                 Task::RekeyChild(id) => self.start_rekey_child(ctx, id),
                 Task::DeleteChild(id, reason) => self.start_delete_child(ctx, id, reason),
-                Task::Disown(protocol, spi) => self.start_disown(ctx, protocol, spi),
+                Task::Disown(protocol, spi) => {
+                    self.start_delete(ctx, protocol, spi, Exchange::Disown(spi));
+                }
+                Task::Farewell(protocol, spi) => {
+                    self.start_delete(ctx, protocol, spi, Exchange::Farewell);
+                }
                 Task::RekeyIke => self.start_rekey_ike(ctx, None),
                 Task::DeleteIke(reason) => self.close_with(ctx, reason, &[delete_ike()]),
                 Task::Liveness => self.start_liveness(ctx),
@@ -295,6 +371,9 @@ impl IkeSa {
         };
         if exchange.kind() != message.header.exchange {
             state.exchange = Some(exchange);
+            let given = message.header.exchange;
+            self.window
+                .unusable(format!("{given} is not what was asked"));
             return ctx.counters.refuse(Refusal::UnexpectedExchange);
         }
         if exchange.kind() == ExchangeType::INFORMATIONAL
@@ -305,13 +384,15 @@ impl IkeSa {
         }
         self.window.completed();
         match exchange {
+            // What the peer has made goes with the IKE SA.
+            Exchange::CreateChild(pending) if self.ending().is_some() => pending.release(ctx),
             Exchange::CreateChild(pending) => {
                 self.handle_create_child_response(ctx, *pending, message)
             }
             Exchange::DeleteChild(id, reason) => self.remove_child(ctx, id, reason),
             Exchange::Disown(spi) => ctx.spis.release(spi),
             Exchange::RekeyIke(pending) => self.handle_rekey_ike_response(ctx, *pending, message),
-            Exchange::Liveness => {}
+            Exchange::Farewell | Exchange::Liveness => {}
         }
     }
 
@@ -425,7 +506,7 @@ impl IkeSa {
                     });
                 }
             }
-            Some(Exchange::DeleteChild(..) | Exchange::Liveness) | None => {}
+            Some(Exchange::DeleteChild(..) | Exchange::Farewell | Exchange::Liveness) | None => {}
         }
         for queued in state.tasks {
             match queued.task {

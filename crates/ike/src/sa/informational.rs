@@ -64,8 +64,15 @@ impl IkeSa {
         self.send_request(ctx, ExchangeType::INFORMATIONAL, &[delete]);
     }
 
-    pub(super) fn start_disown(&mut self, ctx: &mut Context<'_>, protocol: ProtocolId, spi: u32) {
-        self.begin(Exchange::Disown(spi));
+    /// Has the peer delete a child SA that is none here.
+    pub(super) fn start_delete(
+        &mut self,
+        ctx: &mut Context<'_>,
+        protocol: ProtocolId,
+        spi: u32,
+        exchange: Exchange,
+    ) {
+        self.begin(exchange);
         let delete = delete_children(protocol, vec![spi]);
         self.send_request(ctx, ExchangeType::INFORMATIONAL, &[delete]);
     }

@@ -199,11 +199,8 @@ impl IkeSa {
             Ok(message) => message,
             Err(error) => {
                 tracing::trace!(%error, "malformed IKE_SA_INIT response");
-                return ctx.counters.refuse(Refusal::Malformed);
+                return self.init_unusable(ctx, Refusal::Malformed, error.to_string());
             }
-        };
-        let Phase::InitSent(state) = std::mem::replace(&mut self.phase, Phase::Closed) else {
-            return;
         };
         self.trace(
             ctx,
@@ -215,20 +212,33 @@ impl IkeSa {
         let error = message
             .notifications()
             .find(|n| n.kind.is_error() || n.kind == NotifyType::COOKIE);
-        match (InitRequest::find(&message), error) {
-            (None, Some(notify)) => self.init_refused(ctx, state, notify),
+        let unusable = match (InitRequest::find(&message), error) {
+            (None, Some(notify)) => return self.init_refused(ctx, notify),
             (Some(theirs), _) if header.responder_spi != 0 => {
-                self.init_answered(ctx, state, received, &message, &theirs)
+                match self.init_answered(ctx, received, &message, &theirs) {
+                    Ok(()) => return,
+                    Err(why) => why,
+                }
             }
-            _ => {
-                self.phase = Phase::InitSent(state);
-                ctx.counters.refuse(Refusal::UnauthenticatedNotify);
-            }
+            (Some(_), _) => "the responder's SPI is zero".to_owned(),
+            (None, None) => "SA, KE or nonce is missing".to_owned(),
+        };
+        self.init_unusable(ctx, Refusal::UnauthenticatedNotify, unusable);
+    }
+
+    /// An answer that is forged or wrong: the right one may still come.
+    fn init_unusable(&mut self, ctx: &mut Context<'_>, refusal: Refusal, why: String) {
+        ctx.counters.refuse(refusal);
+        if let Phase::InitSent(state) = &mut self.phase {
+            state.refused = Some(DownReason::UnusableAnswer(why));
         }
     }
 
     /// A cookie or an error instead of an answer; neither is authenticated.
-    fn init_refused(&mut self, ctx: &mut Context<'_>, mut state: Box<InitSent>, notify: &Notify) {
+    fn init_refused(&mut self, ctx: &mut Context<'_>, notify: &Notify) {
+        let Phase::InitSent(mut state) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+            return;
+        };
         let offers = |group: &Group| negotiate::offers_group(&self.connection.proposals, *group);
         let group = wanted_group(notify).filter(offers);
         match (notify.kind, group) {
@@ -249,8 +259,13 @@ impl IkeSa {
                 }
             }
             (kind, _) => {
+                let unusable = |why: &str| DownReason::UnusableAnswer(why.to_owned());
                 let reason = match kind {
                     NotifyType::NO_PROPOSAL_CHOSEN => DownReason::NoProposalChosen,
+                    NotifyType::COOKIE => unusable("it asks for a cookie again and again"),
+                    NotifyType::INVALID_KE_PAYLOAD => {
+                        unusable("it wants a key exchange method that we do not offer")
+                    }
                     other => DownReason::PeerRefused(other.to_string()),
                 };
                 state.refused = Some(reason);
@@ -263,20 +278,27 @@ impl IkeSa {
     fn init_answered(
         &mut self,
         ctx: &mut Context<'_>,
-        state: Box<InitSent>,
         received: &Received<'_>,
         message: &Message,
         theirs: &InitRequest<'_>,
-    ) {
+    ) -> Result<(), String> {
+        let Phase::InitSent(state) = &self.phase else {
+            return Ok(());
+        };
         let spi_r = received.header.responder_spi;
         let group = state.key_pair.group();
         let chosen = negotiate::accept_ike(&state.offer, theirs.proposals)
-            .filter(|chosen| chosen.suite.group == group && theirs.ke.group == group.number());
+            .ok_or("its choice is not in our offer")?;
+        if chosen.suite.group != group || theirs.ke.group != group.number() {
+            return Err(format!(
+                "it chooses {} and sends a key for method {}, we sent one for {group}",
+                chosen.suite.group, theirs.ke.group
+            ));
+        }
         let shared = state.key_pair.agree(&theirs.ke.public);
-        let (Some(chosen), Ok(shared)) = (chosen, shared) else {
-            // Forged or wrong: the right answer may still come.
-            self.phase = Phase::InitSent(state);
-            return ctx.counters.refuse(Refusal::UnauthenticatedNotify);
+        let shared = shared.map_err(|_| "its public key is not valid")?;
+        let Phase::InitSent(state) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+            return Ok(());
         };
         self.spi_r = spi_r;
         let nonces = Nonces {
@@ -304,6 +326,7 @@ impl IkeSa {
             peer_hashes: peer_hashes(message),
         };
         self.send_auth(ctx, Channel::new(keys, Role::Initiator), done, state.wanted);
+        Ok(())
     }
 }
 

@@ -300,6 +300,15 @@ impl IkeSa {
         }
     }
 
+    /// Why the SA is to be deleted as soon as the exchange under way allows it.
+    pub(crate) fn ending(&self) -> Option<&DownReason> {
+        match &self.phase {
+            Phase::AuthSent(state) => state.doomed.as_ref(),
+            Phase::Established(state) => state.ending(),
+            _ => None,
+        }
+    }
+
     fn header(&self, exchange: ExchangeType, response: bool, message_id: u32) -> Header {
         Header {
             initiator_spi: self.spi_i,
@@ -442,12 +451,14 @@ impl IkeSa {
                 self.dispatch(ctx, received, message);
             }
             Err(OpenError::Inner { error, .. }) => self.handle_malformed(ctx, received, &error),
-            Err(OpenError::Outer(error)) => {
-                tracing::trace!(%error, remote = %received.remote, "malformed message");
-                ctx.counters.refuse(Refusal::Malformed);
-            }
-            Err(OpenError::NotEncrypted | OpenError::Forged) => {
-                ctx.counters.refuse(Refusal::Integrity)
+            Err(error) => {
+                if received.header.response {
+                    self.window.unusable(unusable(&error, received.datagram));
+                }
+                ctx.counters.refuse(match error {
+                    OpenError::Outer(_) => Refusal::Malformed,
+                    _ => Refusal::Integrity,
+                });
             }
         }
     }
@@ -529,6 +540,11 @@ impl IkeSa {
             }
             (Phase::Rekeyed { .. }, _, true) => self.window.completed(),
             _ => {
+                if received.header.response {
+                    let exchange = received.header.exchange;
+                    self.window
+                        .unusable(format!("{exchange} is not what was asked"));
+                }
                 tracing::trace!(phase = self.phase.name(), exchange = %received.header.exchange, "exchange out of place");
                 ctx.counters.refuse(Refusal::UnexpectedExchange);
             }
@@ -560,7 +576,11 @@ impl IkeSa {
         }
         if fatal {
             // INVALID_SYNTAX ends the SA at both ends without a delete (section 2.21.3).
-            self.close(ctx, DownReason::PeerMisbehaved("malformed message"));
+            let reason = match received.header.response {
+                true => DownReason::UnusableAnswer(error.to_string()),
+                false => DownReason::PeerMisbehaved(error.to_string()),
+            };
+            self.close(ctx, reason);
         } else {
             self.run_tasks(ctx);
         }
@@ -646,9 +666,11 @@ impl IkeSa {
                 ctx.transmit(self.local, self.remote, datagram);
                 self.last_sent = ctx.now;
             }
-            Expiry::GiveUp => {
+            Expiry::GiveUp(unusable) => {
                 ctx.counters.peers_timed_out += 1;
-                return self.close(ctx, DownReason::Timeout);
+                let silent = unusable.map_or(DownReason::Timeout, DownReason::UnusableAnswer);
+                let reason = self.ending().cloned().unwrap_or(silent);
+                return self.close(ctx, reason);
             }
         }
         match &self.phase {
@@ -695,6 +717,25 @@ impl IkeSa {
             .into_iter()
             .flatten()
             .min()
+    }
+}
+
+/// Why a response could not be opened. What it says without protection is nobody's word, but helps to find out.
+fn unusable(error: &OpenError, datagram: &[u8]) -> String {
+    match error {
+        OpenError::Outer(error) | OpenError::Inner { error, .. } => error.to_string(),
+        OpenError::NotEncrypted => {
+            let message = Message::decode(datagram).ok();
+            let says = message.as_ref().and_then(|message| {
+                let mut errors = message.notifications().map(|notify| notify.kind);
+                errors.find(|kind| kind.is_error())
+            });
+            match says {
+                Some(kind) => format!("{kind} without protection"),
+                None => "not protected".to_owned(),
+            }
+        }
+        OpenError::Forged => "made with other keys, or damaged".to_owned(),
     }
 }
 

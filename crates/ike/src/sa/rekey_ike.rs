@@ -147,7 +147,9 @@ impl IkeSa {
                 // The peer believes in an SA that we cannot derive: nothing of it can be saved.
                 None => self.close_with(
                     ctx,
-                    DownReason::PeerMisbehaved("unusable answer to a rekey"),
+                    DownReason::UnusableAnswer(
+                        "it rekeys the IKE SA otherwise than we offered".to_owned(),
+                    ),
                     &[super::delete_ike()],
                 ),
             };
@@ -253,7 +255,7 @@ impl IkeSa {
         let state = self.established().ok_or_else(Refuse::temporary)?;
         let decided =
             matches!(&state.exchange, Some(Exchange::RekeyIke(pending)) if pending.rival.is_some());
-        if state.is_busy_with_children() || decided {
+        if state.is_busy_with_children() || decided || state.is_ending() {
             return Err(Refuse::temporary());
         }
         let theirs = RekeyPayloads::find(message).ok_or_else(Refuse::syntax)?;

@@ -1,0 +1,274 @@
+//! Answers that cannot be used are reported as what they are, and end nothing that the right answer would save.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use esplanade_ike::config::Action;
+use esplanade_ike::wire::{
+    Encrypted, ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType,
+};
+use esplanade_ike::{DownReason, Event, Transmit};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A has sent IKE_SA_INIT; B, which would answer, is away.
+fn waiting() -> (Pair, Transmit) {
+    let mut pair = Pair::with(|_, _| {});
+    pair.b.dead = true;
+    pair.initiate();
+    let request = pair.a.sent[0].clone();
+    (pair, request)
+}
+
+/// What a good responder would send.
+fn answer() -> Message {
+    let mut pair = Pair::with(|_, _| {});
+    pair.initiate();
+    while pair.b.sent.is_empty() {
+        pair.step(pair.now + SECOND);
+    }
+    Message::decode(&pair.b.sent[0].payload).unwrap()
+}
+
+/// Has A take `payload` for an answer to its request.
+fn deliver(pair: &mut Pair, request: &Transmit, payload: &[u8]) {
+    let (local, remote) = (request.local, request.remote);
+    pair.a
+        .endpoint
+        .handle_datagram(pair.now, local, remote, payload);
+    pair.flush();
+}
+
+fn failure(pair: &Pair) -> Option<&DownReason> {
+    pair.a.events.iter().find_map(|event| match event {
+        Event::ConnectFailed { reason, .. } => Some(reason),
+        _ => None,
+    })
+}
+
+fn why(reason: Option<&DownReason>) -> String {
+    let Some(DownReason::UnusableAnswer(why)) = reason else {
+        panic!("{reason:?}")
+    };
+    why.clone()
+}
+
+/// Answers A's IKE_SA_INIT with a bent message, then lets the right one come or not.
+fn bent_init(bend: impl Fn(&mut Message), bytes: impl Fn(&mut Vec<u8>)) -> String {
+    let (mut pair, request) = waiting();
+    let mut answer = answer();
+    answer.header.initiator_spi = Header::decode(&request.payload).unwrap().initiator_spi;
+    bend(&mut answer);
+    let mut datagram = answer.encode().unwrap();
+    bytes(&mut datagram);
+    deliver(&mut pair, &request, &datagram);
+    assert_eq!(failure(&pair), None, "anybody may have sent it");
+    pair.run(30 * SECOND);
+    let reason = why(failure(&pair));
+
+    // The same, and B is there.
+    let mut pair = Pair::with(|_, _| {});
+    pair.initiate();
+    let request = pair.a.sent[0].clone();
+    answer.header.initiator_spi = Header::decode(&request.payload).unwrap().initiator_spi;
+    let mut datagram = answer.encode().unwrap();
+    bytes(&mut datagram);
+    deliver(&mut pair, &request, &datagram);
+    pair.run(30 * SECOND);
+    pair.assert_agreed(1, 1);
+    reason
+}
+
+#[test]
+fn an_answer_to_ike_sa_init_is_named() {
+    let unchanged = |_: &mut Vec<u8>| {};
+    let unknown = |answer: &mut Message| {
+        let body = vec![1, 2];
+        let kind = PayloadType(200);
+        answer.payloads.insert(0, Payload::Unknown { kind, body });
+    };
+    // The critical bit of the first payload.
+    let critical = bent_init(unknown, |datagram| datagram[29] |= 0x80);
+    assert!(
+        critical.contains("unknown payload type 200 is marked critical"),
+        "{critical}"
+    );
+    let number = bent_init(
+        |answer| {
+            let Payload::Sa(proposals) = &mut answer.payloads[0] else {
+                panic!()
+            };
+            proposals[0].number = 9;
+        },
+        unchanged,
+    );
+    assert!(number.contains("not in our offer"), "{number}");
+    let missing = bent_init(
+        |answer| {
+            answer
+                .payloads
+                .retain(|payload| !matches!(payload, Payload::Nonce(_)))
+        },
+        unchanged,
+    );
+    assert!(missing.contains("missing"), "{missing}");
+    let zero = bent_init(|answer| answer.header.responder_spi = 0, unchanged);
+    assert!(zero.contains("SPI is zero"), "{zero}");
+    let group = bent_init(
+        |answer| {
+            let ke = answer
+                .payloads
+                .iter_mut()
+                .find_map(|payload| match payload {
+                    Payload::Ke(ke) => Some(ke),
+                    _ => None,
+                });
+            ke.unwrap().group = 19;
+        },
+        unchanged,
+    );
+    assert!(group.contains("method 19"), "{group}");
+    let public = bent_init(
+        |answer| {
+            let ke = answer
+                .payloads
+                .iter_mut()
+                .find_map(|payload| match payload {
+                    Payload::Ke(ke) => Some(ke),
+                    _ => None,
+                });
+            ke.unwrap().public = vec![0; 32];
+        },
+        unchanged,
+    );
+    assert!(public.contains("public key"), "{public}");
+    let malformed = bent_init(
+        |_| {},
+        |datagram| {
+            // The length of the first payload.
+            datagram[30..32].copy_from_slice(&u16::MAX.to_be_bytes());
+        },
+    );
+    assert!(malformed.contains("length"), "{malformed}");
+    let other_group = bent_init(
+        |answer| {
+            let data = 19u16.to_be_bytes().to_vec();
+            let notify = Notify::new(NotifyType::INVALID_KE_PAYLOAD, data);
+            answer.payloads = vec![Payload::Notify(notify)];
+        },
+        unchanged,
+    );
+    assert!(other_group.contains("do not offer"), "{other_group}");
+}
+
+/// `payloads` answers the request that A has out, without protection or with a wrong one.
+fn bent_answer(pair: &mut Pair, payloads: Vec<Payload>) {
+    let request = pair.a.sent.last().unwrap().clone();
+    let header = Header::decode(&request.payload).unwrap();
+    let header = Header {
+        response: true,
+        from_initiator: !header.from_initiator,
+        ..header
+    };
+    let datagram = Message { header, payloads }.encode().unwrap();
+    deliver(pair, &request, &datagram);
+}
+
+fn forged() -> Payload {
+    Payload::Encrypted(Encrypted {
+        first: PayloadType::NOTIFY,
+        body: vec![7; 60],
+    })
+}
+
+fn notify(kind: NotifyType) -> Payload {
+    Payload::Notify(Notify::new(kind, Vec::new()))
+}
+
+#[test]
+fn an_answer_to_ike_auth_is_named() {
+    for (payload, expected) in [
+        (forged(), "other keys"),
+        (
+            notify(NotifyType::INVALID_IKE_SPI),
+            "INVALID_IKE_SPI without protection",
+        ),
+        (Payload::Nonce(vec![1; 32]), "not protected"),
+    ] {
+        let mut pair = Pair::with(|_, _| {});
+        pair.initiate();
+        while pair.a.sent.len() < 2 {
+            pair.step(pair.now + SECOND);
+        }
+        pair.b.dead = true;
+        bent_answer(&mut pair, vec![payload]);
+        pair.run(100 * SECOND);
+        assert_eq!(failure(&pair), None, "the right answer is waited for");
+        pair.run(100 * SECOND);
+        let why = why(failure(&pair));
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
+#[test]
+fn an_established_sa_tells_why_it_was_given_up() {
+    for (payload, expected) in [
+        (Some(forged()), "other keys"),
+        (
+            Some(notify(NotifyType::INVALID_IKE_SPI)),
+            "INVALID_IKE_SPI without protection",
+        ),
+        (None, "does not answer"),
+    ] {
+        let mut pair = Pair::with(|a, _| {
+            a.dpd_delay = 10 * SECOND;
+            let mut child = (*a.children[0]).clone();
+            child.dpd_action = Action::Start;
+            a.children = vec![child.into()];
+            a.keyingtries = 0;
+        });
+        pair.initiate();
+        pair.run(SECOND);
+        pair.assert_agreed(1, 1);
+        pair.b.dead = true;
+        pair.run(15 * SECOND);
+        if let Some(payload) = payload {
+            bent_answer(&mut pair, vec![payload]);
+        }
+        pair.run(300 * SECOND);
+        let down = pair.a.events.iter().find_map(|event| match event {
+            Event::IkeSaDown { reason, .. } => Some(reason.to_string()),
+            _ => None,
+        });
+        let down = down.unwrap();
+        assert!(down.contains(expected), "{down}");
+        pair.b.dead = false;
+        pair.run(600 * SECOND);
+        assert_eq!(pair.a.children.len(), 1, "`dpd_action` is carried out");
+    }
+}
+
+#[test]
+fn a_protected_answer_that_is_malformed_is_named() {
+    use common::script::Script;
+    let (_, b) = default_configs();
+    let now = std::time::Instant::now();
+    let mut side = Side::new("b", B, config(b), now, 7);
+    let mut script = Script::established(&mut side, now);
+    side.endpoint.rekey(now, "site", Some("net")).unwrap();
+    let request = Script::take(&mut side).pop().unwrap();
+    assert_eq!(
+        Header::decode(&request).unwrap().exchange,
+        ExchangeType::CREATE_CHILD_SA
+    );
+    let body = vec![3, 9, 0, 1];
+    let kind = PayloadType::DELETE;
+    script.answer(&mut side, now, &request, &[Payload::Unknown { kind, body }]);
+    let down = side.events.iter().find_map(|event| match event {
+        Event::IkeSaDown { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(why(down).contains("DELETE"), "{down:?}");
+}
