@@ -1,9 +1,13 @@
 """What the system refuses or breaks: documented exit codes, one clear message, no damage."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -178,6 +182,44 @@ def test_commands_without_a_daemon(folder):
         done = run([binary(), verb[0], "--socket", folder / "none", *verb[1:]], check=False)
         assert done.returncode == UNREACHABLE
         assert "error:" in done.stderr and "help:" in done.stderr
+
+
+def test_idle_clients_lock_no_command_out(topology, daemon):
+    a, _ = establish(daemon, esplanade_pair, pair(topology, inner=4))
+    idle = []
+    for _ in range(400):
+        idle.append(socket.socket(socket.AF_UNIX))
+        idle[-1].connect(str(a.socket))
+    assert "site" in a.command("status", "--timeout", "5").stdout
+    assert "site" in a.swanctl("--list-sas").stdout
+    for one in idle:
+        one.close()
+
+
+def test_clients_that_never_read_take_no_memory(topology, daemon):
+    a, _ = establish(daemon, esplanade_pair, pair(topology, inner=4))
+    register, ask = b"\3\7list-sa", b"\0\x08list-sas"
+    before, clients = _memory(a), []
+    for _ in range(60):
+        clients.append(socket.socket(socket.AF_UNIX))
+        clients[-1].connect(str(a.socket))
+        clients[-1].sendall(struct.pack(">I", len(register)) + register)
+        clients[-1].setblocking(False)
+    for _ in range(40):
+        for one in clients:
+            with contextlib.suppress(OSError):
+                one.send((struct.pack(">I", len(ask)) + ask) * 500)
+        time.sleep(0.05)
+    assert "site" in a.command("status", "--timeout", "5").stdout
+    assert _memory(a) - before < 16 << 10
+    for one in clients:
+        one.close()
+
+
+def _memory(gateway) -> int:
+    """Resident, in KiB."""
+    with open(f"/proc/{gateway._process.popen.pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
 def test_unknown_names_are_refused(topology, daemon):

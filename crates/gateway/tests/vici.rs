@@ -2,12 +2,14 @@
 
 mod program;
 
+use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use esplanade::cli::render_sa;
 use esplanade::vici::client::{Client, Error};
@@ -75,9 +77,25 @@ impl Drop for Gateway {
     }
 }
 
+thread_local! {
+    /// Of the gateway's thread: what it has heard, and commands that it leaves unanswered.
+    static HEARD: Cell<usize> = const { Cell::new(0) };
+    static HELD: RefCell<Vec<Request>> = const { RefCell::new(Vec::new()) };
+}
+
 fn answer(request: Request, events: &Events) {
     let mut reply = Message::new();
+    HEARD.set(HEARD.get() + 1);
     match request.command.as_str() {
+        "hold" => return HELD.with_borrow_mut(|held| held.push(request)),
+        "figures" => {
+            let waiting = HELD.with_borrow(|held| {
+                held.iter()
+                    .filter(|request| !request.is_abandoned())
+                    .count()
+            });
+            reply.set("heard", HEARD.get()).set("waiting", waiting);
+        }
         "version" => {
             reply
                 .set("daemon", "esplanade")
@@ -339,7 +357,6 @@ fn events_for_everybody_reach_those_who_registered() {
 
 #[test]
 fn hostile_bytes_end_only_their_own_connection() {
-    use std::io::{Read, Write};
     let gateway = Gateway::start();
     let register = Packet::Register("list-sa".to_owned()).encode().unwrap();
     let mut half = register.clone();
@@ -364,6 +381,118 @@ fn hostile_bytes_end_only_their_own_connection() {
         assert!(rest.is_empty(), "{bytes:?} was answered");
     }
     assert!(gateway.client().command("version", Message::new()).is_ok());
+}
+
+fn figure(gateway: &Gateway, key: &str) -> usize {
+    let figures = gateway.client().command("figures", Message::new()).unwrap();
+    figures.text(key).unwrap().parse().unwrap()
+}
+
+#[test]
+fn idle_clients_lock_nobody_out() {
+    let gateway = Gateway::start();
+    // More than there are places, half of them in the middle of a packet.
+    let idle: Vec<UnixStream> = (0..340)
+        .map(|number| {
+            let mut stream = UnixStream::connect(&gateway.socket).unwrap();
+            if number % 2 == 0 {
+                stream.write_all(&[0, 0, 1, 0, 0]).unwrap();
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(figure(&gateway, "heard"), 1);
+    assert_eq!(figure(&gateway, "heard"), 2);
+    // Those that have been idle for longest had to go.
+    let mut first = &idle[0];
+    first
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    assert!(matches!(first.read(&mut [0]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_answered_again() {
+    let gateway = Gateway::start();
+    let mut stream = UnixStream::connect(&gateway.socket).unwrap();
+    let register = Packet::Register("list-sa".to_owned()).encode().unwrap();
+    stream.write_all(&register).unwrap();
+    let request = Packet::Request {
+        command: "list-sas".to_owned(),
+        message: Message::new(),
+    };
+    let requests = request.encode().unwrap().repeat(20_000);
+    stream.set_nonblocking(true).unwrap();
+    let sent = stream.write(&requests).unwrap() / 18;
+    assert!(sent > 2_000, "{sent}");
+    let mut heard = 0;
+    // As long as there are new ones: at last the kernel's buffer is full.
+    loop {
+        let now = figure(&gateway, "heard");
+        if now == heard + 1 {
+            break;
+        }
+        heard = now;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(heard < 1_500, "{heard}");
+}
+
+#[test]
+fn a_client_that_leaves_waits_for_nothing() {
+    let gateway = Gateway::start();
+    let mut stream = UnixStream::connect(&gateway.socket).unwrap();
+    let hold = Packet::Request {
+        command: "hold".to_owned(),
+        message: Message::new(),
+    };
+    stream.write_all(&hold.encode().unwrap()).unwrap();
+    let until = |waiting| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while figure(&gateway, "waiting") != waiting {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(1);
+    drop(stream);
+    until(0);
+}
+
+#[test]
+fn long_requests_are_refused() {
+    let gateway = Gateway::start();
+    let mut message = Message::new();
+    message.set("packet", "x".repeat(60_000));
+    let mut client = gateway.client();
+    assert!(client.command("version", message.clone()).is_ok());
+    message.set("interface", "x".repeat(6_000));
+    assert!(matches!(
+        client.command("version", message),
+        Err(Error::Io(_))
+    ));
+}
+
+/// Nobody accepts: connecting takes no longer than a command may.
+#[test]
+fn a_full_queue_of_connections_is_a_time_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vici");
+    let listener =
+        socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+    listener
+        .bind(&socket2::SockAddr::unix(&path).unwrap())
+        .unwrap();
+    listener.listen(1).unwrap();
+    let timeout = Duration::from_millis(100);
+    let mut waiting = Vec::new();
+    let error = loop {
+        match Client::connect(&path, timeout) {
+            Ok(client) => waiting.push(client),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::TimedOut(_)), "{error}");
 }
 
 #[test]

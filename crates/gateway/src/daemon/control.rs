@@ -407,6 +407,7 @@ impl Daemon {
             }
             _ => WAIT_DEFAULT,
         };
+        self.waiters.retain(|waiter| !waiter.request.is_abandoned());
         if self.waiters.len() >= WAITING_MAX {
             return request
                 .fail("too many commands are waiting; the SA is being worked on all the same");
@@ -433,6 +434,9 @@ impl Daemon {
         let status = self.endpoint.status();
         let waiters = std::mem::take(&mut self.waiters);
         for mut waiter in waiters {
+            if waiter.request.is_abandoned() {
+                continue;
+            }
             let unconfirmed_counts = waiter.look_at <= now;
             let reached = match &waiter.goal {
                 Goal::Up { connection, child } => status.iter().any(|sa| {

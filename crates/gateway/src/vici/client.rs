@@ -1,9 +1,12 @@
 //! A blocking client, for the command line.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::packet::length;
 use super::{Malformed, Message, Packet};
@@ -38,8 +41,21 @@ pub struct Client {
 impl Client {
     /// `timeout` bounds each command as a whole.
     pub fn connect(socket: &Path, timeout: Duration) -> Result<Self, Error> {
-        let stream = UnixStream::connect(socket).map_err(Error::Unreachable)?;
-        Ok(Self { stream, timeout })
+        let connected: io::Result<Socket> = (|| {
+            let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            // Where many wait to be accepted, connecting waits as well; this bounds it.
+            stream.set_write_timeout(Some(timeout))?;
+            stream.connect(&SockAddr::unix(socket)?)?;
+            Ok(stream)
+        })();
+        match connected {
+            Ok(stream) => Ok(Self {
+                stream: OwnedFd::from(stream).into(),
+                timeout,
+            }),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Error::TimedOut(timeout)),
+            Err(error) => Err(Error::Unreachable(error)),
+        }
     }
 
     /// Sends a command and waits for its answer.

@@ -4,6 +4,7 @@
 //! sections with key/value pairs and lists.
 
 pub mod client;
+mod clients;
 mod message;
 mod packet;
 pub mod server;

@@ -4,21 +4,23 @@
 //! (`list-sa` while `list-sas` runs) and replies. Events for everybody go through [`Events`].
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use super::clients::{Clients, Membership, Place};
 use super::packet::length;
-use super::{Message, Packet};
+use super::{Malformed, Message, Packet};
 
 /// Events that a client may register for.
 pub const EVENTS: &[&str] = &[
@@ -35,10 +37,13 @@ pub const EVENTS: &[&str] = &[
     "child-rekey",
 ];
 
-/// Connections at one time; more are closed at once.
-const CONNECTIONS_MAX: usize = 64;
-/// Bytes that may wait for a client that does not read; then it is disconnected.
-const BACKLOG_BYTES_MAX: usize = 64 << 20;
+/// Of a client's packet. Nothing that the gateway is told is longer.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// How long a client may read nothing of what waits for it; then it is disconnected.
+const STALL_MAX: Duration = Duration::from_secs(30);
+/// Connections that the kernel keeps until they are accepted.
+const LISTEN_BACKLOG: i32 = 128;
+const MODE: u32 = 0o600;
 /// Events for everybody that may wait for a connection; then the oldest are lost.
 const EVENTS_WAITING_MAX: usize = 1024;
 
@@ -58,6 +63,11 @@ impl Request {
         self.registered
             .lock()
             .is_ok_and(|registered| registered.contains(event))
+    }
+
+    /// The client has left and hears no answer.
+    pub fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
     }
 
     /// Sends an event to the client that gave the command, if it has registered for it.
@@ -168,11 +178,15 @@ impl Socket {
             }
             Err(other) => return Err(error(other)),
         }
-        // Bound under another name and renamed, so that it is never reachable with a wider mode.
+        // Renamed when it listens: whoever finds it can connect.
         let staging = path.with_extension(format!("new-{}", std::process::id()));
         let bound = (|| {
-            let listener = UnixListener::bind(&staging)?;
-            fs::set_permissions(&staging, fs::Permissions::from_mode(0o600))?;
+            // Of a process with the same number, as in a container that was restarted.
+            let _ = fs::remove_file(&staging);
+            let socket = bind_private(&staging)?;
+            socket.listen(LISTEN_BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            let listener = UnixListener::from_std(OwnedFd::from(socket).into())?;
             fs::rename(&staging, path)?;
             Ok(listener)
         })();
@@ -199,30 +213,47 @@ impl Drop for Socket {
     }
 }
 
+/// Its file has the mode from the beginning, whatever the umask: Linux takes it over from the socket.
+fn bind_private(path: &Path) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    let file = File::from(OwnedFd::from(socket));
+    file.set_permissions(fs::Permissions::from_mode(MODE))?;
+    let socket = socket2::Socket::from(OwnedFd::from(file));
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    Ok(socket)
+}
+
 /// Accepts connections until the receiver of `requests` is gone. Dropping the future closes them all.
 pub async fn serve(socket: Socket, requests: mpsc::Sender<Request>, events: Events) {
     let mut connections = JoinSet::new();
+    let clients = Clients::default();
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             accepted = socket.listener.accept() => accepted,
             () = requests.closed() => return,
         };
-        match accepted {
-            Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+        let admitted = accepted.and_then(|(stream, _)| {
+            let uid = stream.peer_cred()?.uid();
+            Ok((stream, clients.admit(uid)))
+        });
+        match admitted {
+            Ok((stream, Some(place))) => {
                 connections.spawn(connection(
                     stream,
+                    place,
                     requests.clone(),
                     events.sender.subscribe(),
                 ));
             }
-            Ok(_) => {
-                tracing::warn!("control connection refused: {CONNECTIONS_MAX} are open already")
+            Ok((_, None)) => {
+                tracing::warn!("control connection refused: all are busy");
             }
             Err(error) => {
-                // Out of file descriptors, most likely: give others time to close some.
+                // Out of file descriptors, most likely: gain one, or give others time to close some.
                 tracing::warn!(%error, "control connection not accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                clients.close_idle();
+                tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
     }
@@ -231,13 +262,13 @@ pub async fn serve(socket: Socket, requests: mpsc::Sender<Request>, events: Even
 /// Packets on their way to one client.
 #[derive(Clone, Debug)]
 struct Outbox {
+    /// Bounded by the bytes in it, which the membership accounts for.
     queue: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes in the queue: bounds it by what it holds.
-    waiting: Arc<AtomicUsize>,
+    membership: Membership,
 }
 
 impl Outbox {
-    /// False if the packet cannot be sent: too long, or the client reads too slowly.
+    /// False if the packet cannot be sent: too long, or the client had to go.
     fn send(&self, packet: &Packet) -> bool {
         let bytes = match packet.encode() {
             Ok(bytes) => bytes,
@@ -246,52 +277,60 @@ impl Outbox {
                 return false;
             }
         };
-        let waiting = self.waiting.fetch_add(bytes.len(), Ordering::Relaxed) + bytes.len();
-        waiting <= BACKLOG_BYTES_MAX && self.queue.send(bytes).is_ok()
+        self.membership.queue(bytes.len()) && self.queue.send(bytes).is_ok()
     }
+}
+
+/// What the tasks of one connection share.
+#[derive(Debug)]
+struct Connection {
+    outbox: Outbox,
+    registered: Arc<Mutex<HashSet<String>>>,
+    /// The client has read all there was.
+    drained: Notify,
 }
 
 async fn connection(
     stream: UnixStream,
+    place: Place,
     requests: mpsc::Sender<Request>,
     events: broadcast::Receiver<(Arc<str>, Arc<Message>)>,
 ) {
     let (reader, writer) = stream.into_split();
     let (queue, outgoing) = mpsc::unbounded_channel();
-    let waiting = Arc::new(AtomicUsize::new(0));
-    let outbox = Outbox {
-        queue,
-        waiting: waiting.clone(),
+    // One is read ahead, so that a client that leaves is noticed while its command is at work.
+    let (ahead, packets) = mpsc::channel(1);
+    let connection = Connection {
+        outbox: Outbox {
+            queue,
+            membership: place.membership().clone(),
+        },
+        registered: Arc::default(),
+        drained: Notify::new(),
     };
-    let registered = Arc::new(Mutex::new(HashSet::new()));
-    // Whichever ends first ends the connection: the client left, or it does not read.
-    tokio::select! {
-        result = read(reader, requests, &outbox, &registered) => {
-            if let Err(error) = result
-                && error.kind() != ErrorKind::UnexpectedEof
-            {
-                tracing::debug!(%error, "control connection closed");
-            }
-        }
-        () = forward(events, &outbox, &registered) => tracing::debug!("control client reads too slowly"),
-        result = write(writer, outgoing, &waiting) => {
-            if let Err(error) = result {
-                tracing::debug!(%error, "control connection closed");
-            }
-        }
+    // Whichever ends first ends the connection: the client left, it does not read, or others need its place.
+    let ended = tokio::select! {
+        result = read(reader, ahead) => result,
+        result = connection.answer(packets, requests) => result,
+        () = connection.forward(events) => Ok(()),
+        result = connection.write(writer, outgoing) => result,
+        () = place.membership().closed() => Err(io::Error::other("its place is needed")),
+    };
+    if let Err(error) = ended
+        && error.kind() != ErrorKind::UnexpectedEof
+    {
+        tracing::debug!(%error, "control connection closed");
     }
 }
 
-async fn read(
-    mut reader: OwnedReadHalf,
-    requests: mpsc::Sender<Request>,
-    outbox: &Outbox,
-    registered: &Arc<Mutex<HashSet<String>>>,
-) -> io::Result<()> {
+async fn read(mut reader: OwnedReadHalf, ahead: mpsc::Sender<Packet>) -> io::Result<()> {
     loop {
         let mut field = [0; 4];
         reader.read_exact(&mut field).await?;
         let len = length(field).map_err(io::Error::other)?;
+        if len > REQUEST_BYTES_MAX {
+            return Err(io::Error::other(Malformed::TooLong(len)));
+        }
         // Grows as bytes arrive: the length alone claims no memory.
         let mut bytes = Vec::new();
         (&mut reader)
@@ -301,92 +340,143 @@ async fn read(
         if bytes.len() < len {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        let answer = match Packet::decode(&bytes).map_err(io::Error::other)? {
-            Packet::Request { command, message } => {
-                let (answer, answered) = oneshot::channel();
-                let request = Request {
-                    command,
-                    message,
-                    registered: registered.clone(),
-                    outbox: outbox.clone(),
-                    answer,
-                };
-                if requests.send(request).await.is_err() {
-                    return Ok(());
+        let packet = Packet::decode(&bytes).map_err(io::Error::other)?;
+        if ahead.send(packet).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+impl Connection {
+    /// Answers one packet after the other, the next one when the client has read the answer.
+    async fn answer(
+        &self,
+        mut packets: mpsc::Receiver<Packet>,
+        requests: mpsc::Sender<Request>,
+    ) -> io::Result<()> {
+        let membership = &self.outbox.membership;
+        while let Some(packet) = packets.recv().await {
+            membership.set_busy(true);
+            let answer = match packet {
+                Packet::Request { command, message } => {
+                    let (answer, answered) = oneshot::channel();
+                    let request = Request {
+                        command,
+                        message,
+                        registered: self.registered.clone(),
+                        outbox: self.outbox.clone(),
+                        answer,
+                    };
+                    if requests.send(request).await.is_err() {
+                        return Ok(());
+                    }
+                    answered.await.unwrap_or_else(|_| {
+                        Packet::Response(failure("the gateway dropped the command"))
+                    })
                 }
-                answered.await.unwrap_or_else(|_| {
-                    Packet::Response(failure("the gateway dropped the command"))
-                })
+                other => self.register(other)?,
+            };
+            membership.set_busy(false);
+            let sent = self.outbox.send(&answer)
+                || self.outbox.send(&Packet::Response(failure(
+                    "the answer is too long for one message",
+                )));
+            if !sent {
+                return Err(io::Error::other("the client reads too slowly"));
             }
+            while !membership.is_drained() {
+                self.drained.notified().await;
+            }
+        }
+        Ok(())
+    }
+
+    fn register(&self, packet: Packet) -> io::Result<Packet> {
+        let mut registered = self
+            .registered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = match packet {
             Packet::Register(event) if EVENTS.contains(&event.as_str()) => {
-                if let Ok(mut registered) = registered.lock() {
-                    registered.insert(event);
-                }
-                Packet::EventConfirm
+                registered.insert(event);
+                true
             }
-            Packet::Unregister(event) => {
-                match registered
-                    .lock()
-                    .is_ok_and(|mut registered| registered.remove(&event))
-                {
-                    true => Packet::EventConfirm,
-                    false => Packet::EventUnknown,
-                }
-            }
-            Packet::Register(_) => Packet::EventUnknown,
+            Packet::Register(_) => false,
+            Packet::Unregister(event) => registered.remove(&event),
             _ => {
                 return Err(io::Error::other(
                     "a client sent a packet that only servers send",
                 ));
             }
         };
-        let sent = outbox.send(&answer)
-            || outbox.send(&Packet::Response(failure(
-                "the answer is too long for one message",
-            )));
-        if !sent {
-            return Err(io::Error::other("the client reads too slowly"));
-        }
+        self.outbox.membership.set_listens(!registered.is_empty());
+        Ok(match known {
+            true => Packet::EventConfirm,
+            false => Packet::EventUnknown,
+        })
     }
-}
 
-/// Ends only when the client is too slow.
-async fn forward(
-    mut events: broadcast::Receiver<(Arc<str>, Arc<Message>)>,
-    outbox: &Outbox,
-    registered: &Mutex<HashSet<String>>,
-) {
-    loop {
-        match events.recv().await {
-            Ok((name, message)) => {
-                let wanted = registered
-                    .lock()
-                    .is_ok_and(|registered| registered.contains(&*name));
-                let packet = || Packet::Event {
-                    name: name.to_string(),
-                    message: (*message).clone(),
-                };
-                if wanted && !outbox.send(&packet()) {
-                    return;
+    /// Ends only when the client is too slow.
+    async fn forward(&self, mut events: broadcast::Receiver<(Arc<str>, Arc<Message>)>) {
+        loop {
+            match events.recv().await {
+                Ok((name, message)) => {
+                    let wanted = self
+                        .registered
+                        .lock()
+                        .is_ok_and(|registered| registered.contains(&*name));
+                    let packet = || Packet::Event {
+                        name: name.to_string(),
+                        message: (*message).clone(),
+                    };
+                    if wanted && !self.outbox.send(&packet()) {
+                        return;
+                    }
                 }
+                Err(broadcast::error::RecvError::Lagged(lost)) => {
+                    tracing::debug!(lost, "control client missed events");
+                }
+                // No more events: the connection goes on for commands.
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
-            Err(broadcast::error::RecvError::Lagged(lost)) => {
-                tracing::debug!(lost, "control client missed events");
-            }
-            // No more events: the connection goes on for commands.
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
+    }
+
+    async fn write(
+        &self,
+        mut writer: OwnedWriteHalf,
+        mut outgoing: mpsc::UnboundedReceiver<Vec<u8>>,
+    ) -> io::Result<()> {
+        while let Some(bytes) = outgoing.recv().await {
+            let mut left = bytes.as_slice();
+            while !left.is_empty() {
+                let written = tokio::time::timeout(STALL_MAX, writer.write(left)).await??;
+                if written == 0 {
+                    return Err(ErrorKind::WriteZero.into());
+                }
+                left = left.get(written..).unwrap_or_default();
+            }
+            if self.outbox.membership.wrote(bytes.len()) {
+                self.drained.notify_one();
+            }
+        }
+        Ok(())
     }
 }
 
-async fn write(
-    mut writer: OwnedWriteHalf,
-    mut outgoing: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: &AtomicUsize,
-) -> io::Result<()> {
-    while let Some(bytes) = outgoing.recv().await {
-        writer.write_all(&bytes).await?;
-        waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_has_its_mode_before_it_can_be_connected_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vici");
+        let socket = bind_private(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        let refused = std::os::unix::net::UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        drop(socket);
     }
-    Ok(())
 }
