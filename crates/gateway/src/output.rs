@@ -144,11 +144,10 @@ impl<W: Write, O: Observer> Writer<W, O> {
         while let Ok(line) = lines.recv() {
             self.tell_lost(line.lost_before);
             self.write(&line.text);
-            let left = self.state.lines.fetch_sub(1, Ordering::Release) - 1;
             self.state
                 .bytes
                 .fetch_sub(line.text.len(), Ordering::Relaxed);
-            if left == 0 {
+            if self.state.lines.fetch_sub(1, Ordering::Release) == 1 {
                 // Nothing may follow that could tell.
                 self.tell_lost(self.state.untold.swap(0, Ordering::Relaxed));
             }

@@ -13,7 +13,7 @@ use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 use super::{Daemon, report, tier};
 use crate::log;
 use crate::vici::Message;
-use crate::vici::server::Request;
+use crate::vici::server::{self, Request};
 use crate::worker::CoreHandle;
 
 /// How long `initiate` and `terminate` wait for an outcome where the client says nothing.
@@ -23,6 +23,8 @@ const CONFIRM_MAX: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Commands that wait at one time; more are answered at once.
 const WAITING_MAX: usize = 256;
+// Otherwise they could take all connections, and nobody would hear of them.
+const _: () = assert!(WAITING_MAX < server::CONNECTIONS_MAX);
 
 /// A command that waits for IKE.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Connections at one time. More than commands may wait for IKE, so that one of them is always idle.
-pub(super) const CONNECTIONS_MAX: usize = 320;
+pub const CONNECTIONS_MAX: usize = 320;
 /// Bytes that may wait for clients to read them, of all clients together.
 pub(super) const BACKLOG_BYTES_MAX: usize = 64 << 20;
 

@@ -18,6 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 
+pub use super::clients::CONNECTIONS_MAX;
 use super::clients::{Clients, Membership, Place};
 use super::packet::length;
 use super::{Malformed, Message, Packet};
