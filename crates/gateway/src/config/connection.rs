@@ -76,13 +76,7 @@ pub(super) fn connection(
             }
         }
     }
-    let rounds = |prefix: &str| {
-        node.sections()
-            .iter()
-            .filter(|section| section.name.value.starts_with(prefix))
-            .count()
-    };
-    if bypasses > 0 && children.is_empty() && rounds("local") + rounds("remote") == 0 {
+    if bypasses > 0 && children.is_empty() && !authenticates(node) {
         return None;
     }
 
@@ -133,6 +127,14 @@ pub(super) fn connection(
         children,
     };
     Some((connection, Fingerprint::new(node, certificates)))
+}
+
+/// It says how one of the ends authenticates.
+fn authenticates(connection: &Node) -> bool {
+    connection.sections().iter().any(|section| {
+        let name = &section.name.value;
+        name.starts_with("local") || name.starts_with("remote")
+    })
 }
 
 /// RFC 3948 encapsulates ESP only.
