@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from ends import esplanade_pair, establish
 from harness.esplanade import binary
-from harness.namespaces import SECOND_A4
+from harness.namespaces import SECOND_A4, SECOND_LAN_A4, SECOND_LAN_B4
 from harness.process import run, wait_until
 from harness.settings import PSK, add_second, pair, render
-from harness.traffic import assert_ping, exercise
+from harness.traffic import Flow, assert_ping, exercise
 
 pytestmark = pytest.mark.esplanade_only
 FAILURE, USAGE, CONFIGURATION, UNREACHABLE, FORBIDDEN = 1, 2, 3, 4, 5
@@ -116,6 +116,29 @@ def test_reload_adds_a_connection(topology, daemon):
     assert_ping(topology.host_a, topology.b.host4)
 
 
+def test_reload_adds_and_removes_a_child_beside_another(topology, daemon):
+    settings = pair(topology, inner=4)
+    a, b = establish(daemon, esplanade_pair, settings)
+    first = a.sas()["site"][0]["initiator-spi"], [child["spi-in"] for child in a.installed()]
+    for one, local, remote in zip(settings, (SECOND_LAN_A4, SECOND_LAN_B4), (SECOND_LAN_B4, SECOND_LAN_A4)):
+        second = one.child() | {"local_ts": local, "remote_ts": remote}
+        one.connections["site"]["children"]["second"] = second
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4)
+    a.write(settings[0])
+    assert a.command("reload").stdout == "added: site/second\npolicies have changed\n"
+    b.load(settings[1])
+    a.up("second")
+    assert_ping(topology.host_b, SECOND_A4)
+    for one in settings:
+        del one.connections["site"]["children"]["second"]
+    a.load(settings[0])
+    b.load(settings[1])
+    wait_until("the second child is gone", lambda: len(b.children()) == 1 == len(a.children()))
+    assert (a.sas()["site"][0]["initiator-spi"], [child["spi-in"] for child in a.installed()]) == first
+    report = flow.stop()
+    assert report.sent > 20 and report.lost == 0, report
+
+
 def test_reload_says_what_differs(topology, daemon):
     settings = pair(topology, inner=4)
     a, _ = establish(daemon, esplanade_pair, settings)
@@ -124,7 +147,7 @@ def test_reload_says_what_differs(topology, daemon):
     changed.child()["priority"] = "3"
     a.write(changed)
     said = a.command("reload").stdout
-    assert "changed: site\n" in said and "policies have changed\n" in said, said
+    assert "changed: site/net\n" in said and "policies have changed\n" in said, said
 
 
 def test_key_file_cannot_be_opened(topology, daemon, folder):

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esplanade::config::{
-    DEFAULT_SOCKET, Diagnostics, EngineKind, GatewayConfig, Loaded, PolicyAction, load, load_text,
-    schema,
+    DEFAULT_SOCKET, Diagnostics, Diff, EngineKind, GatewayConfig, Loaded, PolicyAction, load,
+    load_text, schema,
 };
 use esplanade_crypto::Tier;
 use esplanade_ike::auth::Identity;
@@ -670,11 +670,48 @@ fn reloads_see_what_changed() {
             .is_empty()
     );
     let diff = old.diff(&three("dpd_delay = 2s", "d", "t"));
-    assert_eq!(
-        (diff.added, diff.changed, diff.removed),
-        (vec!["d".into()], vec!["a".into()], vec!["c".into()])
-    );
+    assert_eq!(subjects(&diff), ["+d", "~a", "-c"]);
     assert!(diff.secrets && !diff.gateway);
+}
+
+fn subjects(diff: &Diff) -> Vec<String> {
+    let lists = [
+        ("+", &diff.added),
+        ("~", &diff.changed),
+        ("-", &diff.removed),
+    ];
+    let named = lists
+        .into_iter()
+        .flat_map(|(sign, list)| list.iter().map(move |subject| format!("{sign}{subject}")));
+    named.collect()
+}
+
+#[test]
+fn reloads_tell_children_apart() {
+    let of = |keys: &str, children: &str| {
+        good(&format!(
+            "connections {{ site {{\n {keys}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n \
+             children {{ {children} }} }} }}\nsecrets {{ ike {{ secret = s }} }}\n"
+        ))
+    };
+    let old = of("", "net { remote_ts = 10.1.0.0/16 } old { }");
+    let diff = |keys: &str, children: &str| subjects(&old.diff(&of(keys, children)));
+    let (net, other) = (
+        "net { remote_ts = 10.1.0.0/16 }",
+        "net { remote_ts = 10.2.0.0/16 }",
+    );
+    assert_eq!(diff("", &format!("{net} old {{ }}")), [""; 0]);
+    assert_eq!(
+        diff("", &format!("old {{ }} {net} new {{ }}")),
+        ["+site/new"]
+    );
+    assert_eq!(diff("", net), ["-site/old"]);
+    assert_eq!(
+        diff("", &format!("{other} old {{ }} new {{ }}")),
+        ["+site/new", "~site/net"]
+    );
+    // What all children share takes all of them along.
+    assert_eq!(diff("encap = yes", &format!("{net} new {{ }}")), ["~site"]);
 }
 
 #[test]

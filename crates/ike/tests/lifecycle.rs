@@ -432,3 +432,84 @@ fn initiations_that_cross_are_no_restarts() {
         }
     }
 }
+
+/// Two more networks, as A or as B has them.
+fn second(of_a: bool) -> Child {
+    let (a, b) = ("10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255");
+    match of_a {
+        true => child("two", a, b),
+        false => child("two", b, a),
+    }
+}
+
+#[test]
+fn children_come_and_go_under_an_ike_sa_that_stays() {
+    let mut pair = starting(|_, _| {});
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    let (ike_sas, first) = (pair.a.ike_sas(), pair.a.child_spis());
+    let (mut a, mut b) = default_configs();
+    a.children.push(second(true).into());
+    b.children.push(second(false).into());
+    change(&mut a, |child| child.start_action = StartAction::Start);
+    pair.b.endpoint.set_config(config(b.clone()));
+    pair.a.endpoint.set_config(config(a.clone()));
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.assert_agreed(1, 2);
+    assert_eq!(pair.a.ike_sas(), ike_sas);
+    assert!(pair.a.child_spis().is_superset(&first));
+
+    // The first is withdrawn: the second one stays.
+    a.children.remove(0);
+    b.children.remove(0);
+    pair.a.endpoint.withdraw(pair.now, "site", Some("net"));
+    pair.a.endpoint.set_config(config(a));
+    pair.b.endpoint.set_config(config(b));
+    start(&mut pair);
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    assert_eq!(pair.a.ike_sas(), ike_sas);
+    assert!(pair.a.child_spis().is_disjoint(&first));
+    pair.assert_clean_end();
+}
+
+/// Whatever stage it is at, what is closed does not come up.
+#[test]
+fn a_child_is_closed_while_it_is_on_its_way() {
+    for name in ["net", "two"] {
+        for sent in 1..=3 {
+            let mut pair = Pair::with(|a, b| {
+                a.children.push(second(true).into());
+                b.children.push(second(false).into());
+            });
+            pair.initiate();
+            while pair.a.sent.len() < sent {
+                pair.step(pair.now + SECOND);
+            }
+            let down = pair.a.endpoint.terminate(pair.now, "site", Some(name));
+            assert!(down.is_ok_and(|concerned| concerned > 0));
+            pair.flush();
+            pair.run(10 * SECOND);
+            let case = format!("{name} after {sent} requests");
+            pair.assert_same();
+            let left = pair
+                .a
+                .children
+                .values()
+                .map(|(child, _)| child.name.as_str());
+            let other = if name == "net" { "two" } else { "net" };
+            assert_eq!(left.collect::<Vec<_>>(), [other], "{case}");
+            pair.assert_clean_end();
+        }
+    }
+    let mut pair = Pair::with(|_, _| {});
+    pair.initiate();
+    let down = pair.a.endpoint.terminate(pair.now, "site", Some("net"));
+    assert_eq!(down, Ok(1));
+    assert!(
+        pair.a.endpoint.status().is_empty(),
+        "nobody needs the IKE SA"
+    );
+}

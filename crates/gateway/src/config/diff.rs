@@ -1,6 +1,6 @@
 //! What changes between two configurations, for a reload.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::Loaded;
 use super::tree::Node;
@@ -9,10 +9,14 @@ use super::tree::Node;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     name: String,
-    settings: Vec<(String, String)>,
+    /// Those of the children left out.
+    settings: Vec<Setting>,
+    children: BTreeMap<String, Vec<Setting>>,
     /// All that it refers to, in DER.
     certificates: Vec<Vec<u8>>,
 }
+
+type Setting = (String, String);
 
 impl std::fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -22,41 +26,84 @@ impl std::fmt::Debug for Fingerprint {
 
 impl Fingerprint {
     pub fn new(node: &Node, certificates: Vec<Vec<u8>>) -> Self {
-        let mut settings = Vec::new();
-        flatten(node, "", &mut settings);
+        let mut children = BTreeMap::new();
+        let mut settings = values(node, "");
+        for section in node.sections() {
+            match section.name.value.as_str() {
+                "children" => {
+                    for child in section.sections() {
+                        children.insert(child.name.value.clone(), flatten(child));
+                    }
+                }
+                name => {
+                    let inner = flatten(section).into_iter();
+                    settings.extend(inner.map(|(key, value)| (format!("{name}.{key}"), value)));
+                }
+            }
+        }
         settings.sort();
         Self {
             name: node.name.value.clone(),
             settings,
+            children,
             certificates,
+        }
+    }
+
+    /// Whether both differ in children at most.
+    fn has_same_head(&self, other: &Self) -> bool {
+        (&self.settings, &self.certificates) == (&other.settings, &other.certificates)
+    }
+}
+
+fn values(node: &Node, path: &str) -> Vec<Setting> {
+    let given = (node.values().iter()).filter(|entry| !entry.value.value.is_empty());
+    given
+        .map(|entry| {
+            let key = format!("{path}{}", entry.key.value);
+            (key, entry.value.value.to_string())
+        })
+        .collect()
+}
+
+fn flatten(node: &Node) -> Vec<Setting> {
+    fn walk(node: &Node, path: &str, settings: &mut Vec<Setting>) {
+        settings.extend(values(node, path));
+        for section in node.sections() {
+            let path = format!("{path}{}.", section.name.value);
+            settings.push((path.clone(), String::new()));
+            walk(section, &path, settings);
+        }
+    }
+    let mut settings = Vec::new();
+    walk(node, "", &mut settings);
+    settings.sort();
+    settings
+}
+
+/// A connection, or one child of a connection that is otherwise the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    pub connection: String,
+    pub child: Option<String>,
+}
+
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.connection)?;
+        match &self.child {
+            Some(child) => write!(f, "/{child}"),
+            None => Ok(()),
         }
     }
 }
 
-fn flatten(node: &Node, path: &str, settings: &mut Vec<(String, String)>) {
-    for entry in node
-        .values()
-        .iter()
-        .filter(|entry| !entry.value.value.is_empty())
-    {
-        settings.push((
-            format!("{path}{}", entry.key.value),
-            entry.value.value.to_string(),
-        ));
-    }
-    for section in node.sections() {
-        let path = format!("{path}{}.", section.name.value);
-        settings.push((path.clone(), String::new()));
-        flatten(section, &path, settings);
-    }
-}
-
-/// Names of connections by what happened to them.
+/// What happened to connections and children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    pub added: Vec<String>,
-    pub changed: Vec<String>,
-    pub removed: Vec<String>,
+    pub added: Vec<Subject>,
+    pub changed: Vec<Subject>,
+    pub removed: Vec<Subject>,
     /// The pre-shared keys differ; they count from the next authentication on.
     pub secrets: bool,
     /// The policies differ, also those without a connection.
@@ -68,6 +115,50 @@ pub struct Diff {
 impl Diff {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What cannot go on as it is.
+    pub fn ended(&self) -> impl Iterator<Item = &Subject> {
+        self.removed.iter().chain(&self.changed)
+    }
+
+    fn compare(&mut self, old: &Fingerprint, new: &Fingerprint) {
+        let subject = |child: &str| Subject {
+            connection: new.name.clone(),
+            child: Some(child.to_owned()),
+        };
+        if !old.has_same_head(new) {
+            let (connection, child) = (new.name.clone(), None);
+            return self.changed.push(Subject { connection, child });
+        }
+        for (name, child) in &new.children {
+            match old.children.get(name) {
+                None => self.added.push(subject(name)),
+                Some(before) if before != child => self.changed.push(subject(name)),
+                Some(_) => {}
+            }
+        }
+        let gone = (old.children.keys()).filter(|name| !new.children.contains_key(*name));
+        self.removed.extend(gone.map(|name| subject(name)));
+    }
+
+    /// A child that its settings leave as it is, but not those of others: DSCPs divide traffic among children.
+    pub fn affect(&mut self, connection: &str, child: &str) {
+        let is_in = |list: &[Subject]| {
+            let mut list = list
+                .iter()
+                .filter(|subject| subject.connection == connection);
+            list.any(|subject| subject.child.as_deref().is_none_or(|name| name == child))
+        };
+        if ![&self.added, &self.changed, &self.removed]
+            .into_iter()
+            .any(|list| is_in(list))
+        {
+            self.changed.push(Subject {
+                connection: connection.to_owned(),
+                child: Some(child.to_owned()),
+            });
+        }
     }
 
     /// What differs besides connections.
@@ -92,14 +183,17 @@ impl Loaded {
             .iter()
             .map(|one| (one.name.as_str(), one))
             .collect();
+        let whole = |name: &str| Subject {
+            connection: name.to_owned(),
+            child: None,
+        };
         for one in &new.fingerprints {
             match gone.remove(one.name.as_str()) {
-                None => diff.added.push(one.name.clone()),
-                Some(old) if old != one => diff.changed.push(one.name.clone()),
-                Some(_) => {}
+                None => diff.added.push(whole(&one.name)),
+                Some(old) => diff.compare(old, one),
             }
         }
-        diff.removed = gone.into_keys().map(str::to_owned).collect();
+        diff.removed.extend(gone.into_keys().map(whole));
         diff.removed.sort();
         let (old_secrets, new_secrets) = (&self.ike.secrets, &new.ike.secrets);
         diff.secrets = old_secrets.len() != new_secrets.len()

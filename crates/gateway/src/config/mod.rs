@@ -30,7 +30,7 @@ use esplanade_ike::config::Config;
 
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
-pub use diff::Diff;
+pub use diff::{Diff, Subject};
 pub use gateway::{EngineKind, GatewayConfig};
 pub use interface::{IfIds, InterfaceConfig};
 pub use source::Location;

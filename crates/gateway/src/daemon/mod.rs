@@ -492,7 +492,7 @@ impl Daemon {
             Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
         })?;
         settle_ike(&mut loaded, self.keys.is_some());
-        let diff = self.loaded.diff(&loaded);
+        let mut diff = self.loaded.diff(&loaded);
         if let Some(name) = without_interface(&loaded, &self.loaded.gateway) {
             let what =
                 format!("{name} is bound to an interface that this gateway did not start with");
@@ -504,19 +504,29 @@ impl Daemon {
             loaded.gateway = self.loaded.gateway.clone();
             loaded.ike.ports = self.loaded.ike.ports;
         }
-        // A removed or changed connection is taken down under the configuration that it was made with.
-        for name in diff.removed.iter().chain(&diff.changed) {
-            self.endpoint.withdraw(now, name, None);
+        let source = |remote| self.plane.source_for(remote);
+        let configured = policies::configured(&loaded, source);
+        for policy in policies::changed(&policies::configured(&self.loaded, source), &configured) {
+            diff.affect(&policy.connection, &policy.child);
+        }
+        // What is removed or changed is taken down under the configuration that it was made with.
+        for subject in diff.ended() {
+            self.endpoint
+                .withdraw(now, &subject.connection, subject.child.as_deref());
         }
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
-        self.join
-            .configure(policies::configured(&self.loaded, |remote| {
-                self.plane.source_for(remote)
-            }));
+        self.join.configure(configured);
         self.refused.clear();
         self.endpoint.start(now);
-        tracing::info!(added = ?diff.added, changed = ?diff.changed, removed = ?diff.removed, "configuration reloaded");
+        let names =
+            |list: &[config::Subject]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (added, changed, removed) = (
+            names(&diff.added),
+            names(&diff.changed),
+            names(&diff.removed),
+        );
+        tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
         Ok(diff)
     }
 

@@ -1,6 +1,6 @@
 //! From the configuration to what the SPD is filled with.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use esplanade_ike::config::{AddressMatch, Mode, Selector, SelectorAddresses, StartAction};
@@ -93,6 +93,20 @@ fn family<'a>(
         },
         _ => (&policy.child, DscpSet::ALL),
     }
+}
+
+/// Of the new policies those whose child was there before, but whose SAs are made otherwise now.
+pub(super) fn changed<'a>(
+    old: &[ConfiguredPolicy],
+    new: &'a [ConfiguredPolicy],
+) -> Vec<&'a ConfiguredPolicy> {
+    let name = |policy: &ConfiguredPolicy| (policy.connection.clone(), policy.child.clone());
+    let old: HashMap<_, _> = old.iter().map(|policy| (name(policy), policy)).collect();
+    let differs = |policy: &&ConfiguredPolicy| {
+        let old = old.get(&name(policy));
+        old.is_some_and(|old| (&old.leader, &old.sa) != (&policy.leader, &policy.sa))
+    };
+    new.iter().filter(differs).collect()
 }
 
 /// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts, both of which are known.

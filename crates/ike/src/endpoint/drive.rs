@@ -131,6 +131,9 @@ impl Endpoint {
         match child {
             None => ids.iter().filter(|id| self.end_ike_sa(now, **id)).count(),
             Some(name) => {
+                for id in &ids {
+                    self.with(now, *id, |sa, ctx| sa.unwant(ctx, name));
+                }
                 let children = self.children_named(&ids, name).into_iter();
                 children.filter(|id| self.end_child_sa(now, *id)).count()
             }

@@ -142,10 +142,12 @@ impl Endpoint {
         self.wall_clock = (now, wall_clock);
     }
 
-    /// Replaces the configuration. SAs keep what they were established with; those of connections that are no
-    /// longer there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
+    /// Replaces the configuration. IKE SAs go on under the connection of their name, so that children can be added and
+    /// others taken away; call [`Endpoint::withdraw`] before for what must not go on. SAs of connections that are no longer
+    /// there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
+        self.table.reconfigure(&self.config.connections);
         self.goals.configure(&self.config);
         self.table.half_open.configure(&self.config);
     }
@@ -412,6 +414,25 @@ impl IkeSa {
             Phase::AuthSent(state) => state.wants(wanted) && state.doomed.is_none(),
             Phase::Established(state) => !state.is_ending() && state.has_child(wanted),
             _ => false,
+        }
+    }
+
+    /// Takes back what was to be established of a child.
+    fn unwant(&mut self, ctx: &mut Context<'_>, child: &str) {
+        let others = |wanted: &mut Vec<Wanted>| wanted.retain(|other| other.config.name != child);
+        match &mut self.phase {
+            Phase::InitSent(state) => {
+                others(&mut state.wanted);
+                if state.wanted.is_empty() {
+                    self.close(ctx, DownReason::Terminated);
+                }
+            }
+            Phase::AuthSent(state) => {
+                others(&mut state.wanted);
+                state.unwant(child);
+            }
+            Phase::Established(state) => state.unwant(child),
+            _ => {}
         }
     }
 

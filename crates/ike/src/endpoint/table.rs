@@ -4,9 +4,11 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::half_open::{HalfOpen, Stage};
+use crate::config::Connection;
 use crate::event::{ChildSaId, Event, IkeSaId};
 use crate::sa::{IkeSa, PeerKey, Phase};
 
@@ -98,6 +100,22 @@ impl Table {
 
     pub(super) fn by_init(&self, remote: SocketAddr, spi_i: u64) -> Option<&IkeSa> {
         self.get(*self.by_init.get(&(remote, spi_i))?)
+    }
+
+    /// IKE SAs that are not about to end go on under what is configured now.
+    pub(super) fn reconfigure(&mut self, connections: &[Arc<Connection>]) {
+        let by_name: HashMap<&str, &Arc<Connection>> = (connections.iter())
+            .map(|connection| (connection.name.as_str(), connection))
+            .collect();
+        for sa in self.slots.values_mut().filter_map(|slot| slot.sa.as_mut()) {
+            let lives = !matches!(sa.phase, Phase::Closing { .. } | Phase::Gone { .. });
+            if let Some(connection) = by_name.get(sa.connection.name.as_str())
+                && lives
+                && sa.ending().is_none()
+            {
+                sa.connection = Arc::clone(connection);
+            }
+        }
     }
 
     pub(super) fn ids(&self) -> Vec<IkeSaId> {

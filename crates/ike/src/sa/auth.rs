@@ -28,6 +28,8 @@ pub(crate) struct AuthSent {
     pub(crate) wanted: Vec<Wanted>,
     /// To be deleted as soon as it is up.
     pub(crate) doomed: Option<DownReason>,
+    /// Nobody wants the first child any more.
+    unwanted: bool,
 }
 
 impl AuthSent {
@@ -36,8 +38,13 @@ impl AuthSent {
         self.channel
     }
 
+    pub(crate) fn unwant(&mut self, child: &str) {
+        self.unwanted |= self.child.config.name == child;
+    }
+
     pub(crate) fn wants(&self, child: &Wanted) -> bool {
-        child.is(&self.child.config) || self.wanted.iter().any(|other| child.is(&other.config))
+        (child.is(&self.child.config) && !self.unwanted)
+            || self.wanted.iter().any(|other| child.is(&other.config))
     }
 }
 
@@ -134,6 +141,7 @@ impl IkeSa {
                     child,
                     wanted,
                     doomed: None,
+                    unwanted: false,
                 }));
                 self.log_keys(ctx);
                 self.send_request(ctx, ExchangeType::IKE_AUTH, &payloads);
@@ -287,6 +295,7 @@ impl IkeSa {
             child: pending,
             wanted,
             doomed,
+            unwanted,
         } = state;
         let connection = self.connection.clone();
         let state = Established::new(ctx, &connection, channel, local_id, remote_id);
@@ -329,8 +338,12 @@ impl IkeSa {
         match child {
             Ok(mut child) => {
                 child.use_outbound(ctx);
+                let id = child.id;
                 if let Some(state) = self.established_mut() {
                     state.children.push(child);
+                }
+                if unwanted {
+                    self.end_child(ctx, id);
                 }
             }
             Err((failure, peer_has_it)) => {

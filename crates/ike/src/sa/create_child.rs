@@ -41,6 +41,8 @@ pub(crate) struct PendingChild {
     pub(super) deleted: Vec<u32>,
     /// INVALID_KE_PAYLOAD was obeyed once.
     pub(super) group_changed: bool,
+    /// Nobody wants it any more.
+    pub(crate) unwanted: bool,
 }
 
 /// What the peer has made of the child SA that we are rekeying.
@@ -241,6 +243,7 @@ impl IkeSa {
             rival: None,
             deleted: Vec::new(),
             group_changed: false,
+            unwanted: false,
         })
     }
 
@@ -441,8 +444,12 @@ impl IkeSa {
             return self.child_rekeyed(ctx, pending, old, child, &lowest);
         }
         child.use_outbound(ctx);
+        let id = child.id;
         if let Some(state) = self.established_mut() {
             state.children.push(child);
+        }
+        if pending.unwanted {
+            self.end_child(ctx, id);
         }
     }
 
@@ -455,6 +462,7 @@ impl IkeSa {
     ) {
         let again = ctx.now + TRY_AGAIN + ctx.jitter(2 * TRY_AGAIN);
         let failure = match error.kind {
+            _ if pending.unwanted && error.kind != NotifyType::INVALID_SYNTAX => return,
             // The peer's own rekey holds (section 2.25.1).
             other if pending.rival.is_some() && other != NotifyType::INVALID_SYNTAX => return,
             NotifyType::INVALID_KE_PAYLOAD if !pending.group_changed => {

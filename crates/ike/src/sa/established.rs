@@ -176,7 +176,9 @@ impl Established {
         let pending = match &self.exchange {
             Some(Exchange::CreateChild(pending)) => {
                 let ending = |old| self.is_child_ending(old);
-                wanted.is(&pending.config) && !pending.rekeys.is_some_and(ending)
+                wanted.is(&pending.config)
+                    && !pending.unwanted
+                    && !pending.rekeys.is_some_and(ending)
             }
             _ => false,
         };
@@ -186,6 +188,16 @@ impl Established {
                 .tasks
                 .iter()
                 .any(|queued| matches!(&queued.task, Task::CreateChild(c) if wanted.is(&c.config)))
+    }
+
+    /// Takes back what was to be established of a child.
+    pub(crate) fn unwant(&mut self, child: &str) {
+        self.tasks.retain(
+            |queued| !matches!(&queued.task, Task::CreateChild(c) if c.config.name == child),
+        );
+        if let Some(Exchange::CreateChild(pending)) = &mut self.exchange {
+            pending.unwanted |= pending.rekeys.is_none() && pending.config.name == child;
+        }
     }
 
     /// Whether a delete of the IKE SA waits for its turn.
