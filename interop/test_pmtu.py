@@ -8,9 +8,12 @@ from ends import esplanade_pair, establish
 from harness.capture import Capture
 from harness.namespaces import Namespace
 from harness.oracle import esp_packets
-from harness.process import run
+from harness.process import run, wait_until
 from harness.settings import pair
-from harness.traffic import ping, transfer
+from harness.traffic import inject, ping, transfer
+from scapy.layers.inet import ICMP, IP
+from scapy.packet import Raw
+from scapy.utils import checksum
 
 PATH_MTU = 1400
 
@@ -105,6 +108,29 @@ def test_senders_learn_what_the_tunnel_takes(outer, encap, topology, daemon):
     for end in (a, b):
         assert end.drops("too-big") > 0
         assert end.drops("path-mtus-learned") == 1
+
+
+def test_errors_of_a_blind_forger_move_nothing(topology, daemon):
+    """He knows the gateways' addresses, and how SPIs would be made if they named their slots: 12 random bits."""
+    a, _ = establish(daemon, esplanade_pair, pair(topology, inner=4))
+    assert ping(topology.host_a, topology.b.host4) == 3
+    local, remote = topology.a.wan4, topology.b.wan4
+    outer = IP(src="192.0.2.66", dst=local) / ICMP(type=3, code=4, nexthopmtu=576)
+    quoted = bytes(IP(src=local, dst=remote, proto=50, len=1400, flags="DF"))
+    forged = []
+    for slot in range(2):
+        for tag in range(1, 4096):
+            payload = quoted + (tag << 20 | slot).to_bytes(4, "big") + (1).to_bytes(4, "big")
+            forged.append(bytes(outer / Raw(payload)) if not forged else reforge(forged[0], payload))
+    inject(topology.wan, forged)
+    wait_until("they were read", lambda: a.drops("icmp-disbelieved") > 0)
+    assert a.drops("path-mtus-learned") == 0
+
+
+def reforge(packet, payload):
+    """The same ICMP error about another packet; building each with scapy takes minutes."""
+    message = packet[20:22] + b"\0\0" + packet[24:28] + payload
+    return packet[:20] + message[:2] + checksum(message).to_bytes(2, "big") + message[4:]
 
 
 def test_clamped_connections_need_no_icmp(topology, daemon):

@@ -19,6 +19,14 @@ impl Database {
         Self::default()
     }
 
+    /// For SPIs that others chose, see [`Sad::plain`].
+    pub fn with_plain_spis() -> Self {
+        Self {
+            sad: Sad::plain(),
+            ..Self::default()
+        }
+    }
+
     /// The present SPD. Load it once per burst.
     pub fn spd(&self) -> Arc<Spd> {
         self.spd.load_full()

@@ -1,7 +1,8 @@
 //! Path MTUs toward peers: learned from ICMP that fits our own packets, aged (RFC 1191, RFC 8201, RFC 4301 §8.2).
 //!
 //! Shared by all workers. Anybody can send us an ICMP error, so one counts only if it quotes an ESP or AH header that
-//! was sent to that address a short while ago: SPI and, roughly, sequence number.
+//! was sent to that address in the last seconds: its SPI, and a sequence number of that time. Wrong ones are guesses, and
+//! a path takes few of them in a second.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -24,13 +25,26 @@ pub const V6_MIN: u16 = 1280;
 
 /// After this long a larger packet is tried again (RFC 1191 §6.3, RFC 8201 §4).
 pub const AGE_MS: u64 = 10 * 60 * 1000;
+/// And after this long if the error quoted nothing that only we and those on the path know.
+pub const GUESS_AGE_MS: u64 = 60 * 1000;
 
 /// Destinations whose MTU a gateway remembers; more are not learned until some have aged.
 const PATHS_MAX: usize = 4096;
 /// Slots for SAs sent through lately.
 const SENT_SLOTS: usize = 8192;
-/// How far behind the newest sequence number seen a quoted one may be.
-const SEQUENCE_SLACK: u32 = 1 << 20;
+/// An error comes back within one of these at least, within two at most.
+const PERIOD_MS: u64 = 4096;
+/// How far a quoted sequence number may be ahead of the one remembered last: another worker may have overtaken.
+const AHEAD_MAX: u32 = 1024;
+/// What is sent in one go, of which the last packet is remembered.
+const RUN_MAX: u32 = 64;
+/// Wrong quotes for a path in a second; then errors about it are not read until the next. At that rate the 32 bits of an SPI
+/// take years.
+const GUESSES_MAX: u32 = 32;
+/// Counters of wrong quotes. Peers share them by chance.
+const GUESS_SLOTS: usize = 1024;
+
+const LOW_HALF: u64 = u32::MAX as u64;
 
 /// Where a claim about a path comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +116,8 @@ impl Claim {
 pub enum Disbelief {
     /// Nothing of ours was sent there with that SPI and sequence number lately.
     NotOurs,
+    /// Too many errors about that path were [`Disbelief::NotOurs`] in this second.
+    Guessing,
     /// The path is known to be as narrow already.
     NothingNew,
     /// Too many paths are known.
@@ -111,7 +127,17 @@ pub enum Disbelief {
 #[derive(Clone, Copy, Debug)]
 struct Path {
     mtu: u16,
-    learned_ms: u64,
+    until_ms: u64,
+}
+
+/// What was sent through one SA lately.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Upper half: a tag of SPI and address; lower half: the newest low sequence number sent.
+    newest: AtomicU64,
+    /// For the even and the odd period. Upper half: the low bits of its number; lower half: a low sequence number from
+    /// just before its first packet.
+    begins: [AtomicU64; 2],
 }
 
 type Paths = HashMap<IpAddr, Path>;
@@ -123,8 +149,9 @@ pub struct PathMtus {
     writing: Mutex<()>,
     /// Spares the common case, in which no path is narrow, the look-up.
     any: AtomicBool,
-    /// Upper half: a tag of SPI and address; lower half: the newest low sequence number sent.
-    sent: Box<[AtomicU64]>,
+    sent: Box<[Sent]>,
+    /// Upper half: the low bits of a second; lower half: wrong quotes in it.
+    guesses: Box<[AtomicU64]>,
     /// Keyed: peers choose their SPIs.
     hasher: RandomState,
     paths_max: usize,
@@ -144,34 +171,85 @@ impl PathMtus {
             paths: ArcSwap::default(),
             writing: Mutex::default(),
             any: AtomicBool::new(false),
-            sent: (0..SENT_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            sent: (0..SENT_SLOTS).map(|_| Sent::default()).collect(),
+            guesses: (0..GUESS_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
         }
     }
 
-    /// Remembers that a packet with this SPI and low sequence number left. Once per run of packets will do: with
-    /// the last one's number.
-    pub fn sent(&self, remote: IpAddr, spi: u32, sequence_low: u32) {
-        if let Some((slot, tag)) = self.slot(remote, spi) {
-            slot.store(tag << 32 | u64::from(sequence_low), Ordering::Relaxed);
+    /// Remembers that a packet with this SPI and low sequence number left. Once per run of packets will do, of up to 64:
+    /// with the last one's number.
+    pub fn sent(&self, remote: IpAddr, spi: u32, sequence_low: u32, now_ms: u64) {
+        let Some((slot, tag)) = self.slot(remote, spi) else {
+            return;
+        };
+        let period = now_ms / PERIOD_MS;
+        let former = slot.newest.load(Ordering::Relaxed);
+        let known = former >> 32 == tag;
+        if let Some(begin) = slot.begins.get(period as usize & 1)
+            && (!known || begin.load(Ordering::Relaxed) >> 32 != period & LOW_HALF)
+        {
+            let first = match known {
+                true => former as u32,
+                false => sequence_low.wrapping_sub(RUN_MAX),
+            };
+            begin.store(period << 32 | u64::from(first), Ordering::Relaxed);
+            if !known && let Some(other) = slot.begins.get(period as usize & 1 ^ 1) {
+                other.store(u64::MAX, Ordering::Relaxed);
+            }
         }
+        slot.newest
+            .store(tag << 32 | u64::from(sequence_low), Ordering::Relaxed);
     }
 
-    fn slot(&self, remote: IpAddr, spi: u32) -> Option<(&AtomicU64, u64)> {
+    fn slot(&self, remote: IpAddr, spi: u32) -> Option<(&Sent, u64)> {
         let hash = self.hasher.hash_one((remote, spi));
         let slot = self.sent.get(hash as usize % SENT_SLOTS)?;
         // Never zero, so that an empty slot matches nothing.
         Some((slot, hash >> 32 | 1))
     }
 
-    fn is_ours(&self, remote: IpAddr, spi: u32, sequence_low: u32) -> bool {
+    fn is_ours(&self, remote: IpAddr, spi: u32, sequence_low: u32, now_ms: u64) -> bool {
         let Some((slot, tag)) = self.slot(remote, spi) else {
             return false;
         };
-        let value = slot.load(Ordering::Relaxed);
-        let behind = (value as u32).wrapping_sub(sequence_low);
-        // Another worker's run may have overtaken the one that was remembered last.
-        value >> 32 == tag && (behind <= SEQUENCE_SLACK || behind.wrapping_neg() <= SEQUENCE_SLACK)
+        let newest = slot.newest.load(Ordering::Relaxed);
+        let period = now_ms / PERIOD_MS;
+        let begin_of = |period: u64| {
+            let begin = slot.begins.get(period as usize & 1)?;
+            let begin = begin.load(Ordering::Relaxed);
+            (begin >> 32 == period & LOW_HALF).then_some(begin as u32)
+        };
+        let before = period.checked_sub(1).and_then(begin_of);
+        let Some(begin) = before.or_else(|| begin_of(period)) else {
+            return false;
+        };
+        let sent = (newest as u32).wrapping_sub(begin).wrapping_add(AHEAD_MAX);
+        newest >> 32 == tag && sequence_low.wrapping_sub(begin) <= sent
+    }
+
+    /// Whether wrong quotes about the path to `remote` have used up this second.
+    fn is_guessed_at(&self, remote: IpAddr, now_ms: u64) -> bool {
+        let count = self.guess_count(remote);
+        let value = count.map_or(0, |count| count.load(Ordering::Relaxed));
+        value >> 32 == (now_ms / 1000) & LOW_HALF && value as u32 >= GUESSES_MAX
+    }
+
+    fn count_guess(&self, remote: IpAddr, now_ms: u64) {
+        if let Some(count) = self.guess_count(remote) {
+            let second = (now_ms / 1000) << 32;
+            let value = count.load(Ordering::Relaxed);
+            let value = match value & !LOW_HALF == second {
+                true => value + 1,
+                false => second + 1,
+            };
+            count.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn guess_count(&self, remote: IpAddr) -> Option<&AtomicU64> {
+        let hash = self.hasher.hash_one(remote);
+        self.guesses.get(hash as usize % GUESS_SLOTS)
     }
 
     /// Takes the claim that packets to `remote` may be `mtu` bytes long, outer IP header included. Gives what is
@@ -189,10 +267,16 @@ impl PathMtus {
         };
         let min = match evidence {
             Evidence::Local => min,
-            Evidence::Quoted { spi, sequence_low } if self.is_ours(remote, spi, sequence_low) => {
+            Evidence::Quoted { .. } if self.is_guessed_at(remote, now_ms) => {
+                return Err(Disbelief::Guessing);
+            }
+            Evidence::Quoted { spi, sequence_low } => {
+                if !self.is_ours(remote, spi, sequence_low, now_ms) {
+                    self.count_guess(remote, now_ms);
+                    return Err(Disbelief::NotOurs);
+                }
                 min
             }
-            Evidence::Quoted { .. } => return Err(Disbelief::NotOurs),
             // A guess at our address and port must not do more harm than a common tunnel would.
             Evidence::AddressOnly => V6_MIN,
         };
@@ -215,8 +299,12 @@ impl PathMtus {
             return Err(Disbelief::Full);
         }
         let mut next: Paths = fresh().map(|(remote, path)| (*remote, *path)).collect();
-        let learned_ms = now_ms;
-        next.insert(remote, Path { mtu, learned_ms });
+        let age_ms = match evidence {
+            Evidence::AddressOnly => GUESS_AGE_MS,
+            Evidence::Local | Evidence::Quoted { .. } => AGE_MS,
+        };
+        let until_ms = now_ms.saturating_add(age_ms);
+        next.insert(remote, Path { mtu, until_ms });
         self.paths.store(next.into());
         self.any.store(true, Ordering::Release);
         Ok(mtu)
@@ -235,6 +323,6 @@ impl PathMtus {
 
 impl Path {
     fn is_fresh(&self, now_ms: u64) -> bool {
-        now_ms < self.learned_ms.saturating_add(AGE_MS)
+        now_ms < self.until_ms
     }
 }

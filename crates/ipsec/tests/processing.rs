@@ -6,7 +6,7 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
 use esplanade_ipsec::class::{Class, ClassQueue, Full};
 use esplanade_ipsec::mss;
-use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, PathMtus};
+use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, PathMtus};
 use esplanade_ipsec::wire::icmp::{self, Problem};
 use esplanade_ipsec::wire::{IpVersion, IpView, checksum};
 use esplanade_testkit::vectors;
@@ -158,8 +158,10 @@ fn a_path_is_learned_only_from_errors_about_our_packets() {
         paths.learn(peer, 1400, quoted(7, 1), 0),
         Err(Disbelief::NotOurs)
     );
-    paths.sent(peer, 7, 5_000_000);
-    for (spi, sequence) in [(8, 5_000_000), (7, 1), (7, 9_000_000)] {
+    for last in [4_999_990, 5_000_000] {
+        paths.sent(peer, 7, last, 0);
+    }
+    for (spi, sequence) in [(8, 5_000_000), (7, 1), (7, 4_999_000), (7, 5_002_000)] {
         assert_eq!(
             paths.learn(peer, 1400, quoted(spi, sequence), 0),
             Err(Disbelief::NotOurs)
@@ -171,7 +173,7 @@ fn a_path_is_learned_only_from_errors_about_our_packets() {
         Err(Disbelief::NotOurs)
     );
     assert_eq!(paths.mtu(peer, 0), None);
-    assert_eq!(paths.learn(peer, 1400, quoted(7, 4_999_000), 10), Ok(1400));
+    assert_eq!(paths.learn(peer, 1400, quoted(7, 4_999_940), 10), Ok(1400));
     assert_eq!(paths.mtu(peer, 10), Some(1400));
     assert_eq!(paths.mtu(elsewhere, 10), None);
     // Not up again, but further down.
@@ -188,12 +190,70 @@ fn a_path_is_learned_only_from_errors_about_our_packets() {
 fn sequence_numbers_wrap() {
     let paths = PathMtus::default();
     let peer = IpAddr::from(PEER);
-    paths.sent(peer, 7, 3);
+    paths.sent(peer, 7, u32::MAX - 10, 0);
+    paths.sent(peer, 7, 3, 0);
     let evidence = Evidence::Quoted {
         spi: 7,
         sequence_low: u32::MAX - 5,
     };
     assert_eq!(paths.learn(peer, 1400, evidence, 0), Ok(1400));
+}
+
+/// An error comes back a round trip later: then it quotes what was sent in these seconds, be it three packets or millions.
+// RFC 4301 R45
+#[test]
+fn errors_count_about_what_was_sent_in_the_last_seconds() {
+    let paths = PathMtus::default();
+    let (slow, fast): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let learn = |peer, spi, sequence_low, mtu, now_ms| {
+        let evidence = Evidence::Quoted { spi, sequence_low };
+        paths.learn(peer, mtu, evidence, now_ms)
+    };
+    paths.sent(slow, 7, 1000, 0);
+    for second in 1..20 {
+        paths.sent(slow, 7, 1000 + second, u64::from(second) * 1000);
+        for run in 0..1000 {
+            let last = (second * 1000 + run) * 64;
+            paths.sent(fast, 9, last, u64::from(second) * 1000 + u64::from(run));
+        }
+    }
+    let now_ms = 20_000;
+    assert_eq!(learn(slow, 7, 1004, 1400, now_ms), Err(Disbelief::NotOurs));
+    assert_eq!(learn(slow, 7, 1018, 1400, now_ms), Ok(1400));
+    assert_eq!(
+        learn(fast, 9, 5 * 64_000, 1400, now_ms),
+        Err(Disbelief::NotOurs)
+    );
+    assert_eq!(learn(fast, 9, 18 * 64_000, 1400, now_ms), Ok(1400));
+    // Nothing was sent for long.
+    assert_eq!(learn(slow, 7, 1019, 1300, 60_000), Err(Disbelief::NotOurs));
+    paths.sent(slow, 7, 1020, 60_000);
+    assert_eq!(learn(slow, 7, 1018, 1300, 60_000), Err(Disbelief::NotOurs));
+    assert_eq!(learn(slow, 7, 1020, 1300, 60_000), Ok(1300));
+}
+
+/// Somebody who knows only the gateways' addresses.
+#[test]
+fn guesses_at_an_spi_are_few_a_second() {
+    let paths = PathMtus::default();
+    let (peer, other) = (IpAddr::from(PEER), IpAddr::from([192, 0, 2, 2]));
+    for remote in [peer, other] {
+        paths.sent(remote, 7, 1, 0);
+    }
+    let learn = |remote, spi, now_ms| {
+        let sequence_low = 1;
+        paths.learn(remote, 600, Evidence::Quoted { spi, sequence_low }, now_ms)
+    };
+    let guesses: Vec<_> = (1000..42_000).map(|spi| learn(peer, spi, 999)).collect();
+    let looked_at = guesses
+        .iter()
+        .filter(|guess| **guess == Err(Disbelief::NotOurs));
+    assert_eq!(looked_at.count(), 32);
+    assert_eq!(learn(peer, 7, 999), Err(Disbelief::Guessing));
+    assert_eq!(paths.mtu(peer, 999), None);
+    // Other paths go on, and so does this one in the next second.
+    assert_eq!(learn(other, 7, 999), Ok(600));
+    assert_eq!(learn(peer, 7, 1000), Ok(600));
 }
 
 // RFC 4301 R46
@@ -230,6 +290,18 @@ fn paths_age() {
         paths.learn(peer, 1450, Evidence::Local, 1000 + AGE_MS),
         Ok(1450)
     );
+}
+
+/// An error that quotes nothing secret may be anybody's.
+#[test]
+fn guesses_age_soon() {
+    let paths = PathMtus::default();
+    assert_eq!(
+        paths.learn(PEER.into(), 1300, Evidence::AddressOnly, 0),
+        Ok(1300)
+    );
+    assert_eq!(paths.mtu(PEER.into(), GUESS_AGE_MS - 1), Some(1300));
+    assert_eq!(paths.mtu(PEER.into(), GUESS_AGE_MS), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -219,13 +219,12 @@ fn the_sad_finds_what_was_inserted_and_nothing_else() {
     }
     for (&spi, sa) in &spis {
         assert!(sad.lookup(spi).is_some_and(|found| Arc::ptr_eq(&found, sa)));
-        assert!(
-            sad.lookup(spi ^ 1 << 31).is_none(),
-            "another tag, the same slot"
-        );
+        let guess = spi ^ 1 << 31;
+        assert!(spis.contains_key(&guess) || sad.lookup(guess).is_none());
     }
     assert_eq!(sad.all().len(), spis.len());
-    for unknown in [0, 1, 255, 256, u32::MAX, 0x0010_0000 | (SLOTS as u32 - 1)] {
+    let unknown = [0, 1, 255, 256, u32::MAX, 0x0010_0000 | (SLOTS as u32 - 1)];
+    for unknown in unknown.into_iter().filter(|spi| !spis.contains_key(spi)) {
         assert!(sad.lookup(unknown).is_none());
         assert!(sad.remove(unknown).is_none());
         assert_eq!(sad.insert(inbound_sa(unknown)), Err(NotAllocated(unknown)));
@@ -240,19 +239,49 @@ fn the_sad_finds_what_was_inserted_and_nothing_else() {
 
 #[test]
 fn spis_can_be_claimed_once() {
-    let sad = Sad::new();
+    for sad in [Sad::new(), Sad::plain()] {
+        claim_once(&sad);
+    }
+    let sad = Sad::plain();
+    assert!(sad.claim_spi(0x5e10_1234));
+    assert!(!sad.claim_spi(0x6e10_1234), "the same slot");
+}
+
+fn claim_once(sad: &Sad) {
     let first = sad.allocate_spi().expect("room");
     assert!(!sad.claim_spi(first));
     assert!(!sad.claim_spi(255));
     assert!(sad.claim_spi(0x5e10_1234));
     assert!(!sad.claim_spi(0x5e10_1234));
-    assert!(!sad.claim_spi(0x6e10_1234), "the same slot");
     sad.insert(inbound_sa(0x5e10_1234)).expect("claimed");
     assert!(sad.lookup(0x5e10_1234).is_some());
     for _ in 0..10_000 {
         let spi = sad.allocate_spi().expect("room");
-        assert_ne!(spi & 0xf_ffff, 0x0_1234);
+        assert!(spi != 0x5e10_1234 && spi != first);
     }
+}
+
+/// Off the path of our packets nobody sees an SPI, and an ICMP error counts only with the right one.
+#[test]
+fn spis_are_not_to_be_guessed() {
+    let mut seen: HashSet<u32> = HashSet::new();
+    let (mut ones, mut zeros) = (0, 0);
+    for _ in 0..200 {
+        let spi = Sad::new().allocate_spi().expect("room");
+        seen.insert(spi);
+        (ones, zeros) = (ones | spi, zeros | !spi);
+    }
+    assert!(
+        seen.len() >= 199,
+        "the first SPI of a gateway is any of 2^32"
+    );
+    assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
+    // Whoever has an SPI of ours does not know its neighbour's.
+    let steps: HashSet<u32> = (0..200)
+        .map(|_| Sad::new())
+        .filter_map(|sad| Some(sad.allocate_spi()?.wrapping_sub(sad.allocate_spi()?)))
+        .collect();
+    assert!(steps.len() >= 199);
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn receive(
     file: &PacketFile,
     case: &PacketCase,
 ) -> Result<Vec<u8>, &'static str> {
-    let database = Database::new();
+    let database = Database::with_plain_spis();
     let spi = file.spi as u32;
     assert!(database.sad().claim_spi(spi));
     let window = ReplayWindow::starting_at(case.replay_top, file.replay_window, case.esn);

@@ -38,6 +38,8 @@ pub(super) struct Stage {
 struct Head {
     packet: Received,
     spi: u32,
+    /// What the SPI names.
+    slot: u32,
     sequence_low: u32,
     protocol: Protocol,
     tos: u8,
@@ -160,7 +162,7 @@ impl Inbound {
             }
             return Err(DropReason::TooLong);
         };
-        let read = stage.read(reader, reports, batch, burst, packets);
+        let read = stage.read((sad, reader), reports, batch, burst, packets);
         stage.find(sad, reader, batch, burst);
         let prepared = stage.prepare(reader, reports, batch, side, burst);
         prepared.and(read)
@@ -171,7 +173,7 @@ impl Stage {
     /// Reads the fields in the clear.
     fn read(
         &mut self,
-        reader: &SadReader,
+        (sad, reader): (&Sad, &SadReader),
         reports: &mut Reports,
         batch: &Batch,
         burst: &Burst<'_>,
@@ -179,7 +181,8 @@ impl Stage {
     ) -> Result<(), DropReason> {
         self.heads.clear();
         let mut result = Ok(());
-        let mut last = 0;
+        // The slot is worked out here, where no packet waits for the one before.
+        let (mut last, mut slot) = (0, sad.slot_of(0));
         for &packet in packets {
             let outer = burst.outer(&packet);
             let Some((spi, sequence_low)) = clear_fields(batch, outer.protocol, &packet) else {
@@ -189,12 +192,13 @@ impl Stage {
                 continue;
             };
             if spi != last {
-                reader.prefetch(spi);
-                last = spi;
+                (last, slot) = (spi, sad.slot_of(spi));
+                reader.prefetch(slot);
             }
             self.heads.push(Head {
                 packet,
                 spi,
+                slot,
                 sequence_low,
                 protocol: outer.protocol,
                 tos: outer.tos,
@@ -220,7 +224,8 @@ impl Stage {
             };
             self.runs.push(StageRun {
                 first,
-                sa: group.unwrap_or_else(|| reader.find(sad, head.spi, head.sequence_low)),
+                sa: group
+                    .unwrap_or_else(|| reader.find(sad, (head.slot, head.spi), head.sequence_low)),
                 protocol: head.protocol,
             });
         }

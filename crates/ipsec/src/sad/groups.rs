@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
+use super::SPI_MIN;
 use crate::sa::InboundSa;
 
 /// The number of such SAs that there can be.
@@ -53,7 +54,7 @@ impl Groups {
     /// The caller keeps other writers away.
     pub fn insert(&self, key: GroupKey, sa: Arc<InboundSa>) -> Result<(), GroupRefused> {
         let mut table = self.copy();
-        if key.spi < 256 || (table.len() >= GROUPS_MAX && !table.contains_key(&key)) {
+        if key.spi < SPI_MIN || (table.len() >= GROUPS_MAX && !table.contains_key(&key)) {
             return Err(GroupRefused);
         }
         table.insert(key, sa);

@@ -1,7 +1,7 @@
 //! The security association database for inbound packets.
 //!
-//! We choose inbound SPIs, so an SPI says where its SA is: the low 20 bits are the slot, the high 12 bits
-//! a random tag that tells a slot's occupants apart. Lookups take no lock; the slots come in chunks that are
+//! We choose inbound SPIs, so an SPI says, to us alone (see [`spi`]), where its SA is: in 20 bits the slot, in 12 a
+//! random tag that tells a slot's occupants apart. Lookups take no lock; the slots come in chunks that are
 //! made when first needed and never move. Workers keep copies of the slots that they use, see [`SadReader`].
 //!
 //! An SPI that somebody else made up costs its lookup two or three loads: there is nothing to collide with.
@@ -9,8 +9,9 @@
 mod changes;
 mod groups;
 mod reader;
+mod spi;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -24,15 +25,17 @@ use groups::Groups;
 pub use groups::{GROUPS_MAX, GroupKey, GroupRefused};
 pub(crate) use reader::SaName;
 pub use reader::SadReader;
+use spi::{Place, SLOT_BITS, SpiCode};
+
+/// Lower SPIs are reserved (RFC 4303 §2.1).
+const SPI_MIN: u32 = 256;
 
 /// A worker that has missed more changes than this begins its copy anew.
 const CHANGES_KEPT: usize = 16 * 1024;
 
-const SLOT_BITS: u32 = 20;
 const CHUNK_BITS: u32 = 10;
 const CHUNK_SLOTS: usize = 1 << CHUNK_BITS;
 const CHUNKS: usize = 1 << (SLOT_BITS - CHUNK_BITS);
-const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 
 /// The number of inbound SAs that there can be.
 pub const SLOTS: usize = CHUNKS * CHUNK_SLOTS;
@@ -40,6 +43,9 @@ pub const SLOTS: usize = CHUNKS * CHUNK_SLOTS;
 type Chunk = Box<[ArcSwapOption<InboundSa>]>;
 
 pub struct Sad {
+    code: SpiCode,
+    /// False: there was no randomness for the code's key, so no SPI is given out.
+    has_spis: bool,
     chunks: Box<[OnceLock<Chunk>]>,
     changes: Changes,
     groups: Groups,
@@ -51,8 +57,10 @@ pub struct Sad {
 struct Allocator {
     /// Freed slots, the longest free first: a late packet for a deleted SA meets an empty slot.
     free: VecDeque<u32>,
-    /// By slot: the tag that is given out, 0 for none.
-    tags: Vec<u16>,
+    /// The first slot that no SA was given. Others may have been claimed.
+    next: u32,
+    /// What is given out, by slot.
+    tags: HashMap<u32, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,12 +69,9 @@ pub struct NotAllocated(pub u32);
 
 impl Default for Sad {
     fn default() -> Self {
-        Self {
-            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            changes: Changes::new(CHANGES_KEPT),
-            groups: Groups::default(),
-            allocator: Mutex::default(),
-        }
+        let code = SpiCode::new();
+        let has_spis = code.is_ok();
+        Self::with(code.unwrap_or_else(|_| SpiCode::plain()), has_spis)
     }
 }
 
@@ -75,49 +80,60 @@ impl Sad {
         Self::default()
     }
 
-    /// Reserves a slot and gives its SPI; none when the table is full or there is no randomness.
-    pub fn allocate_spi(&self) -> Option<u32> {
-        let tag = random::next_u32().ok()? >> SLOT_BITS;
-        // Tag 0 would make SPIs of less than 256, which are reserved (RFC 4303 §2.1).
-        let tag = tag.max(1);
-        let mut allocator = self.allocator();
-        let slot = match allocator.free.pop_front() {
-            Some(slot) => slot,
-            None => allocator.grow()?,
-        };
-        *allocator.tags.get_mut(slot as usize)? = tag as u16;
-        Some(tag << SLOT_BITS | slot)
+    /// One whose SPIs name their slots in the clear, for SAs whose SPIs others chose: a few such SPIs lie close together
+    /// then. Anybody can guess its other SPIs.
+    pub fn plain() -> Self {
+        Self::with(SpiCode::plain(), true)
     }
 
-    /// Reserves an SPI that someone else chose, such as that of a manually keyed SA. False if its slot is
-    /// taken or its tag is zero.
-    pub fn claim_spi(&self, spi: u32) -> bool {
-        let (slot, tag) = (slot_of(spi), spi >> SLOT_BITS);
-        let mut allocator = self.allocator();
-        while allocator.tags.len() <= slot {
-            let Some(first) = allocator.grow() else {
-                return false;
-            };
-            allocator.free.push_back(first);
+    fn with(code: SpiCode, has_spis: bool) -> Self {
+        Self {
+            code,
+            has_spis,
+            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            changes: Changes::new(CHANGES_KEPT),
+            groups: Groups::default(),
+            allocator: Mutex::default(),
         }
-        let free = allocator.free.iter().position(|&s| s as usize == slot);
-        let (Some(free), Some(place)) = (free.filter(|_| tag != 0), allocator.tags.get_mut(slot))
-        else {
-            return false;
+    }
+
+    /// Reserves a slot and gives its SPI; none when the table is full or there is no randomness.
+    pub fn allocate_spi(&self) -> Option<u32> {
+        if !self.has_spis {
+            return None;
+        }
+        let mut allocator = self.allocator();
+        let slot = allocator.take()?;
+        let Some((tag, spi)) = draw(&self.code, slot) else {
+            allocator.free.push_front(slot);
+            return None;
         };
-        *place = tag as u16;
-        allocator.free.remove(free);
-        true
+        allocator.tags.insert(slot, tag);
+        Some(spi)
+    }
+
+    /// Reserves an SPI that someone else chose, such as that of a manually keyed SA. False if it is below 256, or its
+    /// slot is taken.
+    pub fn claim_spi(&self, spi: u32) -> bool {
+        let Place { slot, tag } = self.code.decode(spi);
+        let mut allocator = self.allocator();
+        let free = spi >= SPI_MIN && !allocator.tags.contains_key(&slot);
+        if free {
+            allocator.free.retain(|freed| *freed != slot);
+            allocator.tags.insert(slot, tag);
+        }
+        free
     }
 
     /// Makes an allocated SPI receive. An SA that was there is replaced.
     pub fn insert(&self, sa: Arc<InboundSa>) -> Result<(), NotAllocated> {
         let spi = sa.common.spi;
         let allocator = self.allocator();
-        if !allocator.owns(spi) {
+        let place = self.code.decode(spi);
+        if !allocator.owns(place) {
             return Err(NotAllocated(spi));
         }
-        let slot = slot_of(spi);
+        let slot = place.slot as usize;
         let chunk = self
             .chunks
             .get(slot >> CHUNK_BITS)
@@ -133,7 +149,7 @@ impl Sad {
 
     /// The SA of an SPI from the network.
     pub fn lookup(&self, spi: u32) -> Option<Arc<InboundSa>> {
-        let sa = self.place(spi)?.load_full()?;
+        let sa = self.receiver(spi)?.load_full()?;
         (sa.common.spi == spi).then_some(sa)
     }
 
@@ -168,12 +184,13 @@ impl Sad {
     /// Stops receiving and gives the SPI back. Workers finish the batch that they are in with the old SA.
     pub fn remove(&self, spi: u32) -> Option<Arc<InboundSa>> {
         let mut allocator = self.allocator();
-        if !allocator.owns(spi) {
+        let place = self.code.decode(spi);
+        if !allocator.owns(place) {
             return None;
         }
-        let sa = self.place(spi).and_then(|place| place.swap(None));
-        self.changes.record(slot_of(spi) as u32);
-        allocator.release(spi);
+        let sa = self.receiver(spi).and_then(|receiver| receiver.swap(None));
+        self.changes.record(place.slot);
+        allocator.release(place.slot);
         sa
     }
 
@@ -187,8 +204,14 @@ impl Sad {
             .collect()
     }
 
-    fn place(&self, spi: u32) -> Option<&ArcSwapOption<InboundSa>> {
-        let slot = slot_of(spi);
+    /// The slot that an SPI names.
+    #[inline]
+    pub(crate) fn slot_of(&self, spi: u32) -> u32 {
+        self.code.decode(spi).slot
+    }
+
+    fn receiver(&self, spi: u32) -> Option<&ArcSwapOption<InboundSa>> {
+        let slot = self.slot_of(spi) as usize;
         let chunk = self.chunks.get(slot >> CHUNK_BITS)?.get()?;
         chunk.get(slot % CHUNK_SLOTS)
     }
@@ -207,35 +230,44 @@ impl std::fmt::Debug for Sad {
 }
 
 impl Allocator {
-    /// Opens the next chunk of slots and takes its first.
-    fn grow(&mut self) -> Option<u32> {
-        let first = self.tags.len();
-        if first >= SLOTS {
-            return None;
+    /// A slot that no SA has. New ones come first, up to the end of their chunk: those that were freed rest meanwhile.
+    fn take(&mut self) -> Option<u32> {
+        loop {
+            let opens_chunk = (self.next as usize).is_multiple_of(CHUNK_SLOTS);
+            if opens_chunk && let Some(freed) = self.free.pop_front() {
+                return Some(freed);
+            }
+            let slot = self.next;
+            if slot as usize >= SLOTS {
+                return None;
+            }
+            self.next += 1;
+            if !self.tags.contains_key(&slot) {
+                return Some(slot);
+            }
         }
-        self.tags.resize(first + CHUNK_SLOTS, 0);
-        let first = first as u32;
-        self.free.extend(first + 1..first + CHUNK_SLOTS as u32);
-        Some(first)
     }
 
-    fn owns(&self, spi: u32) -> bool {
-        let tag = spi >> SLOT_BITS;
-        tag != 0
-            && self
-                .tags
-                .get(slot_of(spi))
-                .is_some_and(|&t| u32::from(t) == tag)
+    fn owns(&self, place: Place) -> bool {
+        self.tags.get(&place.slot) == Some(&place.tag)
     }
 
-    fn release(&mut self, spi: u32) {
-        if let Some(tag) = self.tags.get_mut(slot_of(spi)) {
-            *tag = 0;
-            self.free.push_back(slot_of(spi) as u32);
+    fn release(&mut self, slot: u32) {
+        self.tags.remove(&slot);
+        if slot < self.next {
+            self.free.push_back(slot);
         }
     }
 }
 
-fn slot_of(spi: u32) -> usize {
-    (spi & SLOT_MASK) as usize
+/// A tag for a slot, and the SPI that they make; none if there is no randomness.
+fn draw(code: &SpiCode, slot: u32) -> Option<(u32, u32)> {
+    loop {
+        let tag = random::next_u32().ok()? >> SLOT_BITS;
+        let spi = code.encode(Place { slot, tag });
+        // 256 of four thousand million are refused: this ends.
+        if spi >= SPI_MIN {
+            return Some((tag, spi));
+        }
+    }
 }

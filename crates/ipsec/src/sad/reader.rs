@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use esplanade_crypto::{KeyContext, SlotTable, prefetch_line};
 
-use super::{Sad, slot_of};
+use super::Sad;
 use crate::numbers::Pool;
 use crate::sa::InboundSa;
 
@@ -98,29 +98,28 @@ impl SadReader {
 
     /// The SA of an SPI from the network. A peer that makes SPIs up costs no memory: only what is found is kept.
     pub fn lookup(&mut self, sad: &Sad, spi: u32) -> Option<&Arc<InboundSa>> {
-        let name = self.find(sad, spi, 0);
+        let name = self.find(sad, (sad.slot_of(spi), spi), 0);
         let slot = self.slots.get(name.slot as usize)?;
         slot.sa.as_ref()
     }
 
     /// Has the processor fetch what [`Self::find`] looks at.
     #[inline]
-    pub(crate) fn prefetch(&self, spi: u32) {
-        if let Some(slot) = self.slots.get(slot_of(spi)) {
+    pub(crate) fn prefetch(&self, slot: u32) {
+        if let Some(slot) = self.slots.get(slot as usize) {
             prefetch_line(slot);
         }
     }
 
     /// What to call the SA of an SPI; the processor fetches what a packet with this sequence number needs of it.
     #[inline]
-    pub(crate) fn find(&mut self, sad: &Sad, spi: u32, sequence_low: u32) -> SaName {
-        let at = slot_of(spi);
-        if let Some(slot) = self.slots.get(at)
+    pub(crate) fn find(&mut self, sad: &Sad, (at, spi): (u32, u32), sequence_low: u32) -> SaName {
+        if let Some(slot) = self.slots.get(at as usize)
             && let (Some(sa), true) = (&slot.sa, slot.spi == spi)
         {
             sa.prefetch(sequence_low);
             return SaName {
-                slot: at as u32,
+                slot: at,
                 number: slot.number,
             };
         }
@@ -147,7 +146,7 @@ impl SadReader {
 
     fn meet(&mut self, sad: &Sad, spi: u32) -> Option<SaName> {
         let sa = sad.lookup(spi)?;
-        let at = slot_of(spi);
+        let at = sad.slot_of(spi) as usize;
         if at >= self.slots.len() {
             self.slots.resize(at + 1, EMPTY);
         }

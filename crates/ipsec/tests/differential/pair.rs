@@ -422,7 +422,7 @@ impl Receiver {
             model: model::Gateway::default(),
             inbound: Inbound::new(LIMITS),
             engine: Direct::default(),
-            database: Database::new(),
+            database: Database::with_plain_spis(),
             sas: BTreeMap::new(),
             peers: BTreeMap::new(),
             hard: BTreeSet::new(),

@@ -463,7 +463,8 @@ impl Run {
         let word = |at: usize| Some(u32::from_be_bytes(*train.esp.get(at..)?.first_chunk()?));
         if let (Some(spi), Some(sequence_low)) = (word(at), word(at + 4)) {
             let remote = train.meta.path().remote.ip();
-            self.sockets.paths.sent(remote, spi, sequence_low);
+            let (paths, now_ms) = (&self.sockets.paths, self.now_ms);
+            paths.sent(remote, spi, sequence_low, now_ms);
         }
     }
 
