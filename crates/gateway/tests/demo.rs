@@ -93,3 +93,27 @@ fn the_wire_check_finds_packets_in_clear() {
         assert!(text.contains(line), "`{line}` is missing in:\n{text}");
     }
 }
+
+#[test]
+fn a_demo_that_nobody_could_read_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_esplanade"))
+        .args(["demo", "--duration", "1", "--output"])
+        .arg(directory.path())
+        .stdout(full)
+        .output()
+        .unwrap();
+    if skipped("a_demo_that_nobody_could_read_is_no_success", &output) {
+        return;
+    }
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("cannot write to standard output: No space left"),
+        "{text}"
+    );
+}

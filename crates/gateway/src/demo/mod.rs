@@ -92,7 +92,11 @@ pub fn run(options: Options) -> Result<(), Error> {
     let mut ui = ui::Ui::new(options.plain);
     let result = steps::run(&options, isolation, &interrupt, &output, &mut ui);
     match &result {
-        Ok(()) => output.keep_results(),
+        Ok(()) => {
+            output.keep_results();
+            ui.finish()
+                .map_err(|source| Error::system("cannot write to standard output", source))?;
+        }
         Err(Error::Interrupted | Error::Forbidden(_)) => {}
         // The summary has said where the files are.
         Err(Error::Checks(_)) => output.keep_all(),

@@ -1,7 +1,7 @@
 //! What the demo prints: steps, checks, a live line and tables, at 80 columns, plain where it is not a terminal.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 const WIDTH: usize = 80;
 
@@ -12,6 +12,8 @@ pub struct Ui {
     steps: u32,
     live_shown: bool,
     failures: Vec<String>,
+    /// The first time that standard output took nothing.
+    unwritten: io::Result<()>,
 }
 
 impl Ui {
@@ -25,6 +27,7 @@ impl Ui {
             steps: 0,
             live_shown: false,
             failures: Vec::new(),
+            unwritten: Ok(()),
         }
     }
 
@@ -42,8 +45,19 @@ impl Ui {
 
     pub fn line(&mut self, text: impl Display) {
         self.end_live();
-        // A closed standard output is no reason to leave anything half done.
-        let _ = writeln!(std::io::stdout(), "{text}");
+        // A standard output that takes nothing is no reason to leave anything half done.
+        let written = writeln!(io::stdout(), "{text}");
+        if self.unwritten.is_ok() {
+            self.unwritten = written;
+        }
+    }
+
+    /// What could not be printed. A reader that has seen enough (`| head`) is no failure.
+    pub fn finish(self) -> io::Result<()> {
+        match self.unwritten {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Indented, as all that belongs to a step.
