@@ -28,6 +28,14 @@ def good_tunnel(topology, daemon, ends, settings, **options):
     return a, b, Flow(topology.host_a, topology.host_b, SECOND_B4)
 
 
+def assert_told(b, *words: str):
+    """A responder that is ours logs one warning with the peer's address and all of these."""
+    if b.kind == "esplanade":
+        told = [line for line in b.logs().splitlines() if "WARN" in line and "refused a peer" in line]
+        assert len(told) == 1 and "remote=172.16.1.2:" in told[0], told
+        assert all(word in told[0] for word in words), told
+
+
 def assert_refused(a, b, flow, *, says, child: str = "net", connection: str = "site"):
     """`up` fails and says why; nothing of the connection is left; the other tunnel lost nothing."""
     failed = a.up(child, check=False)
@@ -53,6 +61,7 @@ def test_wrong_psk(ends, topology, daemon):
     assert_refused(a, b, flow, says=["authentication"])
     if b.kind == "esplanade":
         assert b.drops("authentication_failed") == 1
+    assert_told(b, "reason=\"authentication_failed\"", ID_A, ID_B)
 
 
 @every_end
@@ -62,6 +71,7 @@ def test_certificate_of_another_authority(ends, topology, daemon, authorities):
     settings = pair_and_second(topology, identities=identities, authority=good.certificate)
     a, b, flow = good_tunnel(topology, daemon, ends, settings)
     assert_refused(a, b, flow, says=["authentication"])
+    assert_told(b, "reason=\"authentication_failed\"", ID_A)
 
 
 @every_end
@@ -97,6 +107,7 @@ def test_no_common_ike_proposal(ends, topology, daemon):
     a.up("second-net")
     flow = Flow(topology.host_a, topology.host_b, SECOND_B4)
     assert_refused(a, b, flow, says=["proposal"])
+    assert_told(b, "reason=\"no_proposal_chosen\"", "AES_CBC-256/AUTH_HMAC_SHA2_512_256", "site: AES_GCM_16-128")
 
 
 @every_end
@@ -105,6 +116,7 @@ def test_no_common_esp_proposal(ends, topology, daemon):
     settings[0].child()["esp_proposals"] = "aes256-sha512"
     a, b, flow = good_tunnel(topology, daemon, ends, settings)
     assert_refused(a, b, flow, says=["proposal"])
+    assert_told(b, "reason=\"no_proposal_chosen\"", "AES_CBC-256", "net: AES_GCM_16-128", ID_A)
 
 
 @every_end

@@ -9,6 +9,7 @@ use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
 use crate::config::{Action, Identity, Mode};
+use crate::status::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
@@ -120,9 +121,30 @@ pub enum Event {
         child: String,
         reason: ChildFailure,
     },
+    /// A peer was refused. Not every refusal is told: strangers can cause them.
+    Refused(Box<Refused>),
     /// One message was sent or accepted: for a readable trace of the negotiation.
     Message(MessageTrace),
     KeyLog(KeyLog),
+}
+
+/// Why a peer was refused. The texts are bounded and escaped, whatever the peer has sent.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// None before one is chosen.
+    pub connection: Option<String>,
+    /// Whom the peer wants to talk to, if it says so, or who we are.
+    pub local_id: Option<String>,
+    /// Who the peer says it is, proved or not.
+    pub remote_id: Option<String>,
+    pub refusal: Refusal,
+    pub why: String,
+    pub offered: String,
+    pub configured: String,
+    /// Refusals before this one that were not told.
+    pub untold: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -437,6 +437,7 @@ impl Daemon {
                 tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {reason}");
                 self.fail_waiters(&connection, Some(&child), &reason.to_string());
             }
+            Event::Refused(refused) => log_refused(&refused),
             Event::Message(trace) => trace_message(&trace),
             Event::KeyLog(log) => {
                 if let Some(keys) = &self.keys {
@@ -585,6 +586,24 @@ fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String>
 fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.key_log = key_log;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
+}
+
+/// A peer that was refused. The endpoint tells a few of each source and in all: strangers can cause them.
+fn log_refused(refused: &esplanade_ike::event::Refused) {
+    let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
+    tracing::warn!(
+        connection = refused.connection.as_deref().unwrap_or("none yet"),
+        local = %refused.local,
+        remote = %refused.remote,
+        local_id = id(&refused.local_id),
+        remote_id = id(&refused.remote_id),
+        reason = refused.refusal.name(),
+        offered = refused.offered,
+        configured = refused.configured,
+        untold = refused.untold,
+        "refused a peer: {}",
+        refused.why
+    );
 }
 
 /// One message of a negotiation. TRACE: a stranger can cause one with a single packet.

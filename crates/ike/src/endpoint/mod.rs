@@ -7,6 +7,7 @@ mod half_open;
 mod receive;
 mod snapshot;
 mod table;
+mod tell;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +23,7 @@ use goals::Goals;
 use half_open::HalfOpen;
 use receive::ErrorBudget;
 use table::Table;
+pub(crate) use tell::Tell;
 
 /// Hands out the SPIs that inbound ESP SAs are found by.
 pub trait EspSpiAllocator: Send {
@@ -94,6 +96,7 @@ pub struct Endpoint {
     goals: Goals,
     cookies: Cookies,
     error_budget: ErrorBudget,
+    tell: Tell,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
     counters: Counters,
@@ -121,6 +124,7 @@ impl Endpoint {
         let table = Table::new(HalfOpen::new(&config));
         Self {
             error_budget: ErrorBudget::default(),
+            tell: Tell::default(),
             config,
             spis,
             routes,
@@ -346,6 +350,7 @@ impl Endpoint {
             last_id: &mut self.last_id,
             by_spi: self.table.by_spi(),
             peers: self.table.peers(),
+            tell: &mut self.tell,
             effects: &mut self.effects,
         };
         f(&mut ctx)

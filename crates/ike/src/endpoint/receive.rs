@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use super::half_open::Place;
 use crate::config::Connection;
-use crate::sa::{InitRequest, Received, connection_matches, respond_init};
+use crate::sa::{InitRequest, Received, Told, connection_matches, init_refused, respond_init};
 use crate::status::Refusal;
 use crate::suite::Role;
 use crate::window::Incoming;
@@ -234,9 +234,16 @@ impl Endpoint {
             Ok(message) => message,
             Err(error) => {
                 let (kind, data) = error.notification();
-                self.counters.refuse(match kind {
+                let refusal = match kind {
                     NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD => Refusal::UnsupportedCriticalPayload,
                     _ => Refusal::InvalidSyntax,
+                };
+                self.counters.refuse(refusal);
+                self.in_context(now, |ctx| {
+                    ctx.tell_refused(received, false, refusal, |_| Told {
+                        why: error.to_string(),
+                        ..Told::default()
+                    });
                 });
                 return self.error_notify(now, received, kind, data);
             }
@@ -248,6 +255,13 @@ impl Endpoint {
         let candidates = self.candidates(received);
         if candidates.is_empty() {
             self.counters.refuse(Refusal::NoConnection);
+            self.in_context(now, |ctx| {
+                let why = "no connection is for these addresses";
+                ctx.tell_refused(received, false, Refusal::NoConnection, |ctx| {
+                    let known = ctx.config.connections.iter().map(AsRef::as_ref);
+                    init_refused(&message, why, known, false)
+                });
+            });
             return self.error_notify(now, received, NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
         }
         if self.admit_init(now, received, &message, &theirs) {
@@ -331,6 +345,15 @@ impl Endpoint {
             Ok(sa) => self.insert(now, Box::new(sa), Some(received.remote)),
             Err((refusal, payload)) => {
                 self.counters.refuse(refusal);
+                if refusal == Refusal::NoProposalChosen {
+                    self.in_context(now, |ctx| {
+                        let why = "its proposals and ours have nothing in common";
+                        ctx.tell_refused(received, false, refusal, |_| {
+                            let known = candidates.iter().map(AsRef::as_ref);
+                            init_refused(message, why, known, true)
+                        });
+                    });
+                }
                 self.unprotected(now, received, payload);
             }
         }

@@ -6,6 +6,7 @@ use super::create_child::{ChildPayloads, PendingChild, Refuse, refused};
 use super::credentials::Peer;
 use super::established::Task;
 use super::init::{InitAnswered, InitDone};
+use super::refused::auth_refused;
 use super::{
     Channel, Context, Effect, Established, IkeSa, PeerKey, Phase, Received, Wanted, credentials,
     notify,
@@ -400,8 +401,10 @@ impl IkeSa {
                 self.responder_up(ctx, received, &message, local_id, remote_id, own);
             }
             Err((refusal, kind, why)) => {
-                tracing::trace!(remote = %received.remote, why, "IKE_AUTH refused");
                 ctx.counters.refuse(refusal);
+                ctx.tell_refused(received, true, refusal, |ctx| {
+                    auth_refused(ctx, received, &message, &why)
+                });
                 self.send_response(ctx, received, &[notify(kind, Vec::new())]);
                 self.close(ctx, DownReason::AuthenticationFailed(why));
             }
@@ -559,7 +562,10 @@ impl IkeSa {
                 payloads.extend(answer);
             }
             // The IKE SA stands without the child SA (section 1.2).
-            Err(refuse) => payloads.push(refuse.payload(ctx)),
+            Err(refuse) => {
+                self.tell_refused(ctx, received, message, &refuse);
+                payloads.push(refuse.payload(ctx));
+            }
         }
         self.send_response(ctx, received, &payloads);
     }

@@ -553,7 +553,7 @@ impl IkeSa {
                 }
                 self.send_response(ctx, received, &answer.payloads);
             }
-            Err(refuse) => self.refuse_request(ctx, received, refuse),
+            Err(refuse) => self.refuse_request(ctx, received, message, refuse),
         }
     }
 
@@ -562,8 +562,10 @@ impl IkeSa {
         &mut self,
         ctx: &mut Context<'_>,
         received: &Received<'_>,
+        message: &Message,
         refuse: Refuse,
     ) {
+        self.tell_refused(ctx, received, message, &refuse);
         let fatal = refuse.kind == NotifyType::INVALID_SYNTAX;
         let payload = refuse.payload(ctx);
         self.send_response(ctx, received, &[payload]);

@@ -14,6 +14,7 @@ mod established;
 mod informational;
 mod init;
 mod peer;
+mod refused;
 mod rekey_child;
 mod rekey_ike;
 
@@ -28,10 +29,11 @@ pub(crate) use established::{Established, Queued, Task};
 pub(crate) use informational::delete_ike;
 pub(crate) use init::{InitRequest, respond_init};
 pub(crate) use peer::PeerKey;
+pub(crate) use refused::{Told, init_refused};
 pub(crate) use rekey_ike::Leave;
 
 use crate::config::{Config, Connection};
-use crate::endpoint::{EspSpiAllocator, Random};
+use crate::endpoint::{EspSpiAllocator, Random, Tell};
 use crate::event::{
     ChildSaId, Direction, DownReason, Event, IkeSaId, KeyLog, MessageTrace, Transmit,
 };
@@ -60,6 +62,7 @@ pub(crate) struct Context<'a> {
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
     /// Established IKE SAs by peer.
     pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
+    pub(crate) tell: &'a mut Tell,
     pub(crate) effects: &'a mut Vec<Effect>,
 }
 

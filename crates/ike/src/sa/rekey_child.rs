@@ -115,7 +115,7 @@ impl IkeSa {
     ) {
         match self.grant_rekey_child(ctx, message, rekeyed) {
             Ok(payloads) => self.send_response(ctx, received, &payloads),
-            Err(refuse) => self.refuse_request(ctx, received, refuse),
+            Err(refuse) => self.refuse_request(ctx, received, message, refuse),
         }
     }
 

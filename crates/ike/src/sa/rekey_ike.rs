@@ -243,7 +243,7 @@ impl IkeSa {
                     });
                 }
             }
-            Err(refuse) => self.refuse_request(ctx, received, refuse),
+            Err(refuse) => self.refuse_request(ctx, received, message, refuse),
         }
     }
 

@@ -1,0 +1,112 @@
+//! Which refusals are told, of all that peers and strangers can cause: some of each source, some in all.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::half_open::Network;
+
+/// A refusal at once, and one each so many seconds, from one source.
+const SOURCE: Rate = Rate {
+    every: Duration::from_secs(30),
+    burst: 3,
+};
+/// In all, from sources that anybody can pretend to be.
+const UNPROVEN: Rate = Rate {
+    every: Duration::from_secs(5),
+    burst: 5,
+};
+/// In all, from sources that have shown that they receive what is sent to them.
+const PROVEN: Rate = Rate {
+    every: Duration::from_secs(1),
+    burst: 10,
+};
+
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    every: Duration,
+    /// Of those that are allowed in a row after a pause.
+    burst: u32,
+}
+
+/// When the next one is due if all come at the rate.
+type Due = Option<Instant>;
+
+impl Rate {
+    fn allows(self, now: Instant, due: Due) -> bool {
+        due.is_none_or(|due| due <= now + self.every * (self.burst - 1))
+    }
+
+    fn take(self, now: Instant, due: &mut Due) {
+        *due = Some(due.map_or(now, |due| due.max(now)) + self.every);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tell {
+    /// Those whose turn it is not yet: bounded by how many are told in all.
+    sources: HashMap<Network, Due>,
+    unproven: Due,
+    proven: Due,
+    untold: u64,
+}
+
+impl Tell {
+    /// Whether a refusal is told. Gives how many were not since the last that was.
+    pub(crate) fn tell(&mut self, now: Instant, source: IpAddr, proven: bool) -> Option<u64> {
+        let (rate, in_all) = match proven {
+            true => (PROVEN, &mut self.proven),
+            false => (UNPROVEN, &mut self.unproven),
+        };
+        let source = Network::of_source(source);
+        let due = self.sources.get(&source).copied().flatten();
+        if !SOURCE.allows(now, due) || !rate.allows(now, *in_all) {
+            self.untold += 1;
+            return None;
+        }
+        rate.take(now, in_all);
+        self.sources
+            .retain(|_, due| due.is_some_and(|due| due > now));
+        SOURCE.take(now, self.sources.entry(source).or_default());
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn source(number: u32) -> IpAddr {
+        std::net::Ipv4Addr::from(0x0a00_0000 + number).into()
+    }
+
+    #[test]
+    fn one_source_is_told_a_few_times() {
+        let (mut tell, start) = (Tell::default(), Instant::now());
+        let told = |tell: &mut Tell, at| tell.tell(at, source(1), true);
+        for _ in 0..3 {
+            assert_eq!(told(&mut tell, start), Some(0));
+        }
+        for seconds in 0..30 {
+            assert_eq!(told(&mut tell, start + seconds * SECOND), None);
+        }
+        assert_eq!(told(&mut tell, start + 30 * SECOND), Some(30));
+        assert_eq!(told(&mut tell, start + 31 * SECOND), None);
+        assert_eq!(tell.tell(start + 31 * SECOND, source(2), true), Some(1));
+    }
+
+    #[test]
+    fn a_flood_of_false_sources_is_bounded_and_hides_no_peer() {
+        let (mut tell, start) = (Tell::default(), Instant::now());
+        let mut told = 0;
+        for number in 0..100_000 {
+            let now = start + SECOND * number / 1000;
+            told += u32::from(tell.tell(now, source(number), false).is_some());
+            assert!(tell.sources.len() < 200);
+        }
+        assert!((20..=26).contains(&told), "{told} in 100 s");
+        assert!(tell.tell(start + 100 * SECOND, source(7), true).is_some());
+    }
+}

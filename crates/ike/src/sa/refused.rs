@@ -1,0 +1,183 @@
+//! What the administrator is told of a peer that was refused.
+
+use super::create_child::{ChildPayloads, Refuse};
+use super::{Context, IkeSa, Received, connection_matches};
+use crate::config::{Connection, Identity};
+use crate::event::{Event, Refused};
+use crate::negotiate;
+use crate::status::Refusal;
+use crate::text;
+use crate::wire::{Message, Payload, ProtocolId};
+
+impl Context<'_> {
+    /// Tells of a refusal, if its turn has come. `proven`: the peer receives what is sent to its address.
+    pub(crate) fn tell_refused(
+        &mut self,
+        received: &Received<'_>,
+        proven: bool,
+        refusal: Refusal,
+        make: impl FnOnce(&Context<'_>) -> Told,
+    ) {
+        let source = received.remote.ip();
+        let Some(untold) = self.tell.tell(self.now, source, proven) else {
+            return;
+        };
+        let told = make(self);
+        let id = |id: Option<String>| id.map(|id| text::clean(&id));
+        let refused = Refused {
+            local: received.local,
+            remote: received.remote,
+            connection: told.connection,
+            local_id: id(told.local_id),
+            remote_id: id(told.remote_id),
+            refusal,
+            why: text::clean(&told.why),
+            offered: told.offered,
+            configured: told.configured,
+            untold,
+        };
+        self.events.push_back(Event::Refused(Box::new(refused)));
+    }
+}
+
+/// The part of it that depends on what was refused.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) connection: Option<String>,
+    pub(crate) local_id: Option<String>,
+    pub(crate) remote_id: Option<String>,
+    pub(crate) why: String,
+    pub(crate) offered: String,
+    pub(crate) configured: String,
+}
+
+/// An IKE_SA_INIT request that no connection is for, or that none has a proposal for.
+pub(crate) fn init_refused<'a>(
+    message: &Message,
+    why: &str,
+    configured: impl IntoIterator<Item = &'a Connection>,
+    by_proposal: bool,
+) -> Told {
+    let offered = message.payloads.iter().find_map(|payload| match payload {
+        Payload::Sa(proposals) => Some(text::proposals(proposals)),
+        _ => None,
+    });
+    let configured = match by_proposal {
+        false => text::addresses(configured),
+        true => {
+            let one = |connection: &Connection| {
+                let own = negotiate::ike_offer(&connection.proposals, &[]);
+                format!("{}: {}", connection.name, text::proposals(&own))
+            };
+            let all: Vec<_> = configured.into_iter().take(4).map(one).collect();
+            text::clean(&all.join("; "))
+        }
+    };
+    Told {
+        why: why.to_owned(),
+        offered: offered.unwrap_or_default(),
+        configured,
+        ..Told::default()
+    }
+}
+
+/// A peer that was not authenticated, or is none of those that are configured.
+pub(super) fn auth_refused(
+    ctx: &Context<'_>,
+    received: &Received<'_>,
+    message: &Message,
+    why: &str,
+) -> Told {
+    let id = |wanted: fn(&Payload) -> Option<&crate::wire::Id>| {
+        let id = message.payloads.iter().find_map(wanted)?;
+        Some(Identity::from_payload(id).map_or_else(|error| error.to_string(), |id| id.to_string()))
+    };
+    let connections = ctx.config.connections.iter().map(AsRef::as_ref);
+    let here = connections.filter(|connection| connection_matches(connection, received));
+    Told {
+        local_id: id(|payload| match payload {
+            Payload::IdR(id) => Some(id),
+            _ => None,
+        }),
+        remote_id: id(|payload| match payload {
+            Payload::IdI(id) => Some(id),
+            _ => None,
+        }),
+        why: why.to_owned(),
+        configured: text::identities(here),
+        ..Told::default()
+    }
+}
+
+impl IkeSa {
+    /// Tells of a child SA, or of a rekey, that an authenticated peer does not get, unless that is how exchanges that
+    /// collide go.
+    pub(super) fn tell_refused(
+        &self,
+        ctx: &mut Context<'_>,
+        received: &Received<'_>,
+        message: &Message,
+        refuse: &Refuse,
+    ) {
+        let why = match refuse.refusal {
+            Refusal::TsUnacceptable => "its traffic selectors and ours have nothing in common",
+            Refusal::NoProposalChosen => "its proposals and ours have nothing in common",
+            Refusal::ChildSaLimit => "it has as many child SAs as an IKE SA may have",
+            Refusal::SpiExhausted => "no SPI is left",
+            Refusal::InvalidSyntax => "a payload is missing or malformed",
+            _ => return,
+        };
+        let Some(state) = self.established() else {
+            return;
+        };
+        let (local_id, remote_id) = (state.local_id.to_string(), state.remote_id.to_string());
+        ctx.tell_refused(received, true, refuse.refusal, |_| {
+            let theirs = ChildPayloads::find(message);
+            let (offered, configured) = match (refuse.refusal, theirs) {
+                (Refusal::TsUnacceptable, Some(theirs)) => (
+                    text::ends(theirs.ts_r, theirs.ts_i),
+                    text::children(&self.connection),
+                ),
+                (Refusal::NoProposalChosen, theirs) => self.proposals_refused(message, theirs),
+                _ => Default::default(),
+            };
+            Told {
+                connection: Some(self.connection.name.clone()),
+                local_id: Some(local_id),
+                remote_id: Some(remote_id),
+                why: why.to_owned(),
+                offered,
+                configured,
+            }
+        });
+    }
+
+    fn proposals_refused(
+        &self,
+        message: &Message,
+        theirs: Option<ChildPayloads<'_>>,
+    ) -> (String, String) {
+        let offered = message.payloads.iter().find_map(|payload| match payload {
+            Payload::Sa(proposals) => Some(proposals.as_slice()),
+            _ => None,
+        });
+        let offered = offered.unwrap_or_default();
+        let of_ike = offered
+            .first()
+            .is_some_and(|one| one.protocol == ProtocolId::IKE);
+        let configured = match (of_ike, theirs) {
+            (false, Some(_)) => {
+                let children = self.connection.children.iter().take(4);
+                let all: Vec<_> = children
+                    .map(|child| {
+                        let own = negotiate::esp_offer(&child.esp_proposals, 0, true);
+                        format!("{}: {}", child.name, text::proposals(&own))
+                    })
+                    .collect();
+                text::clean(&all.join("; "))
+            }
+            _ => text::proposals(&negotiate::ike_offer(&self.connection.proposals, &[])),
+        };
+        (text::proposals(offered), configured)
+    }
+}

@@ -1,0 +1,225 @@
+//! What the administrator is told of peers that are refused.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::script::Script;
+use common::*;
+use esplanade_crypto::iana::Encryption;
+use esplanade_ike::config::Connection;
+use esplanade_ike::event::Refused;
+use esplanade_ike::wire::{Id, IdType};
+use esplanade_ike::{Config, Event, Refusal};
+use esplanade_testkit::net::Conditions;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn told(side: &Side) -> Vec<&Refused> {
+    let mut told = Vec::new();
+    for event in &side.events {
+        if let Event::Refused(refused) = event {
+            told.push(&**refused);
+        }
+    }
+    told
+}
+
+/// A connects to B, which refuses. Gives what B tells.
+fn refused_by_b(change: impl FnOnce(&mut Connection, &mut Config)) -> Refused {
+    let (mut a, b) = default_configs();
+    let mut b = config(b);
+    change(&mut a, &mut b);
+    let mut pair = Pair::new(config(a), b, Conditions::PERFECT, 1);
+    pair.initiate();
+    pair.run(3 * SECOND);
+    let told = told(&pair.b);
+    let [refused] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert_eq!(refused.remote.ip(), pair.a.address);
+    assert_eq!(refused.local.ip(), pair.b.address);
+    assert_eq!(refused.untold, 0);
+    assert!(
+        told_nothing(&pair.a),
+        "the initiator is refused, and refuses nobody"
+    );
+    refused.clone()
+}
+
+fn told_nothing(side: &Side) -> bool {
+    told(side).is_empty()
+}
+
+fn change_b(b: &mut Config, change: impl FnOnce(&mut Connection)) {
+    let mut connection = (*b.connections[0]).clone();
+    change(&mut connection);
+    b.connections = vec![connection.into()];
+}
+
+#[test]
+fn no_connection_for_its_address() {
+    let refused = refused_by_b(|_, b| {
+        change_b(b, |b| {
+            let other = "203.0.113.9".parse().unwrap();
+            b.remote_addrs = vec![esplanade_ike::config::AddressMatch::Host(other)];
+        });
+    });
+    assert_eq!(refused.refusal, Refusal::NoConnection);
+    assert!(
+        refused
+            .configured
+            .contains("site: 198.51.100.1 === 203.0.113.9")
+    );
+    assert!(refused.offered.contains("AES_GCM_16-128"));
+    assert_eq!((refused.connection, refused.remote_id), (None, None));
+}
+
+#[test]
+fn no_proposal_in_common() {
+    let refused = refused_by_b(|_, b| {
+        change_b(b, |b| {
+            b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]
+        });
+    });
+    assert_eq!(refused.refusal, Refusal::NoProposalChosen);
+    assert_eq!(
+        refused.offered,
+        "AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE25519"
+    );
+    assert_eq!(
+        refused.configured,
+        "site: AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519"
+    );
+}
+
+#[test]
+fn a_wrong_secret() {
+    let refused = refused_by_b(|_, b| b.secrets[0].key = b"another".as_slice().into());
+    assert_eq!(refused.refusal, Refusal::AuthenticationFailed);
+    assert_eq!(refused.remote_id.as_deref(), Some("a.example"));
+    assert_eq!(refused.local_id.as_deref(), Some("b.example"));
+    assert!(!refused.why.is_empty() && !refused.why.contains("another"));
+}
+
+#[test]
+fn an_identity_that_no_connection_is_for() {
+    let refused = refused_by_b(|a, _| a.local.id = id("mallory.example"));
+    assert_eq!(refused.refusal, Refusal::NoConnection);
+    assert_eq!(refused.remote_id.as_deref(), Some("mallory.example"));
+    assert_eq!(refused.configured, "site: b.example === a.example");
+}
+
+#[test]
+fn traffic_selectors_that_do_not_meet() {
+    let refused = refused_by_b(|a, _| {
+        a.children = vec![child("net", NET_A, "10.9.0.0-10.9.255.255").into()];
+    });
+    assert_eq!(refused.refusal, Refusal::TsUnacceptable);
+    assert_eq!(refused.connection.as_deref(), Some("site"));
+    assert_eq!(refused.remote_id.as_deref(), Some("a.example"));
+    assert_eq!(
+        refused.offered,
+        "10.9.0.0-10.9.255.255 === 10.1.0.0-10.1.255.255"
+    );
+    assert_eq!(
+        refused.configured,
+        "net: 10.2.0.0-10.2.255.255 === 10.1.0.0-10.1.255.255"
+    );
+}
+
+#[test]
+fn no_esp_proposal_in_common() {
+    let refused = refused_by_b(|a, _| {
+        let mut child = (*a.children[0]).clone();
+        child.esp_proposals[0].encryption = vec![(Encryption::AesGcm16, 256)];
+        a.children = vec![child.into()];
+    });
+    assert_eq!(refused.refusal, Refusal::NoProposalChosen);
+    assert_eq!(refused.offered, "AES_GCM_16-256/NO_ESN");
+    assert_eq!(refused.configured, "net: AES_GCM_16-128/NO_ESN");
+}
+
+#[test]
+fn a_child_of_its_own_exchange() {
+    let mut pair = Pair::with(|a, _| {
+        a.children
+            .push(child("two", "10.3.0.0-10.3.0.255", "10.4.0.0-10.4.0.255").into());
+    });
+    pair.initiate();
+    pair.run(SECOND);
+    let [refused] = told(&pair.b)[..] else {
+        panic!("{:?}", told(&pair.b))
+    };
+    assert_eq!(refused.refusal, Refusal::TsUnacceptable);
+}
+
+#[test]
+fn collisions_are_no_refusals() {
+    let mut pair = Pair::established();
+    for _ in 0..3 {
+        pair.a
+            .endpoint
+            .rekey(pair.now, "site", Some("net"))
+            .unwrap();
+        pair.b.endpoint.rekey(pair.now, "site", None).unwrap();
+        pair.flush();
+        pair.run(60 * SECOND);
+    }
+    assert!(
+        pair.a.refused(Refusal::TemporaryFailure) + pair.b.refused(Refusal::TemporaryFailure) > 0
+    );
+    assert!(told_nothing(&pair.a) && told_nothing(&pair.b));
+}
+
+#[test]
+fn a_hostile_identity_is_escaped_and_cut() {
+    let mut b = config(default_configs().1);
+    change_b(&mut b, |b| b.remote.id = id("nobody.example"));
+    let now = Instant::now();
+    let mut side = Side::new("b", B, b, now, 7);
+    let mut script = Script::new();
+    let mut name = b"\x1b[2J\nWARN forged line \xe2\x80\xae".to_vec();
+    name.extend(std::iter::repeat_n(b'x', 20_000));
+    script.id = Id::new(IdType::FQDN, name);
+    let payloads = script.init_payloads();
+    script.init(&mut side, now, payloads).unwrap();
+    let payloads = script.auth_payloads(b"a shared secret");
+    let exchange = esplanade_ike::wire::ExchangeType::IKE_AUTH;
+    script
+        .exchange(&mut side, now, exchange, &payloads)
+        .unwrap();
+    let [refused] = told(&side)[..] else {
+        panic!("{:?}", told(&side))
+    };
+    for text in [&refused.why, refused.remote_id.as_ref().unwrap()] {
+        assert!(text.len() < 1000, "{} bytes", text.len());
+        assert!(
+            !text.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn a_flood_of_refusals_is_told_a_few_times() {
+    let mut b = config(default_configs().1);
+    change_b(&mut b, |b| {
+        b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]
+    });
+    let start = Instant::now();
+    let mut side = Side::new("b", B, b, start, 7);
+    for number in 0..5000u32 {
+        let mut script = Script::new();
+        script.spi_i += u64::from(number);
+        let source = std::net::Ipv4Addr::from(0x0b00_0000 + number);
+        script.local = (source, 500).into();
+        let payloads = script.init_payloads();
+        let now = start + Duration::from_millis(10) * number;
+        script.init(&mut side, now, payloads);
+    }
+    let told = told(&side);
+    assert!((10..=16).contains(&told.len()), "{} in 50 s", told.len());
+    let untold: u64 = told.iter().map(|refused| refused.untold).sum();
+    assert!(untold > 4000, "{untold} are told of as a number");
+}
