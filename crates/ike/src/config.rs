@@ -73,7 +73,7 @@ pub struct Limits {
     pub half_open_max: usize,
     /// Of one IPv4 address or one IPv6 /64.
     pub half_open_per_source_max: usize,
-    /// Of one IPv4 /24 or one IPv6 /48; a /56 may have half as many.
+    /// Of one IPv4 /24 or one IPv6 /48; a /56 may have half as many. Also of each address that a connection names.
     pub half_open_per_network_max: usize,
     /// Time within which a responder SA must be authenticated.
     pub half_open_timeout: Duration,

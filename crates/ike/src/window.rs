@@ -5,9 +5,13 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest;
 
 use crate::config::Retransmission;
+use crate::endpoint::Random;
 
 /// The longest pause between two retransmissions.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
+/// The part of a pause that chance may take away, so that what was lost at once is not sent again at once. The protocol
+/// leaves the timing to us (section 2.4).
+const JITTER: f64 = 0.2;
 
 /// Message IDs of both directions of one IKE SA.
 #[derive(Debug, Default)]
@@ -73,12 +77,18 @@ impl Window {
     }
 
     /// Remembers a request that is being sent; its ID was [`Window::next_request_id`].
-    pub(crate) fn sent(&mut self, now: Instant, datagram: Vec<u8>, timing: &Retransmission) {
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        datagram: Vec<u8>,
+        timing: &Retransmission,
+        random: &mut dyn Random,
+    ) {
         self.outstanding = Some(Outstanding {
             message_id: self.next_request,
             datagram,
             retransmissions: 0,
-            next_at: now + pause(timing, 0),
+            next_at: now + pause(timing, 0, random),
             unusable: None,
         });
     }
@@ -91,9 +101,22 @@ impl Window {
     }
 
     /// Sends IKE_SA_INIT in another form: the message ID stays zero (section 2.6).
-    pub(crate) fn restarted(&mut self, now: Instant, datagram: Vec<u8>, timing: &Retransmission) {
+    pub(crate) fn restarted(
+        &mut self,
+        now: Instant,
+        datagram: Vec<u8>,
+        timing: &Retransmission,
+        random: &mut dyn Random,
+    ) {
         self.next_request = 0;
-        self.sent(now, datagram, timing);
+        self.sent(now, datagram, timing, random);
+    }
+
+    /// How often the outstanding request was sent again.
+    pub(crate) fn retransmissions(&self) -> u32 {
+        self.outstanding
+            .as_ref()
+            .map_or(0, |outstanding| outstanding.retransmissions)
     }
 
     pub(crate) fn awaits(&self, message_id: u32) -> bool {
@@ -142,7 +165,12 @@ impl Window {
             .map(|outstanding| outstanding.next_at)
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, timing: &Retransmission) -> Expiry<'_> {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        timing: &Retransmission,
+        random: &mut dyn Random,
+    ) -> Expiry<'_> {
         let Some(outstanding) = self
             .outstanding
             .as_mut()
@@ -154,7 +182,7 @@ impl Window {
             return Expiry::GiveUp(outstanding.unusable.take());
         }
         outstanding.retransmissions += 1;
-        outstanding.next_at = now + pause(timing, outstanding.retransmissions);
+        outstanding.next_at = now + pause(timing, outstanding.retransmissions, random);
         Expiry::Retransmit(&outstanding.datagram)
     }
 
@@ -164,10 +192,13 @@ impl Window {
     }
 }
 
-fn pause(timing: &Retransmission, retransmissions: u32) -> Duration {
+fn pause(timing: &Retransmission, retransmissions: u32, random: &mut dyn Random) -> Duration {
     let exponent = i32::try_from(retransmissions).unwrap_or(i32::MAX);
     let seconds = timing.timeout.as_secs_f64() * timing.base.max(1.0).powi(exponent);
-    Duration::try_from_secs_f64(seconds)
+    let mut bytes = [0; 4];
+    random.fill(&mut bytes);
+    let chance = f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX);
+    Duration::try_from_secs_f64(seconds * (1.0 - JITTER * chance))
         .unwrap_or(PAUSE_MAX)
         .clamp(Duration::from_millis(10), PAUSE_MAX)
 }
@@ -176,29 +207,48 @@ fn pause(timing: &Retransmission, retransmissions: u32) -> Duration {
 mod tests {
     use super::*;
 
-    #[test]
-    fn back_off_grows_and_ends() {
+    /// Always the same.
+    struct Constant(u8);
+
+    impl Random for Constant {
+        fn fill(&mut self, bytes: &mut [u8]) {
+            bytes.fill(self.0);
+        }
+    }
+
+    /// When a request is sent again, and when the peer is given up, in seconds.
+    fn schedule(random: &mut dyn Random) -> (Vec<u64>, u64) {
         let timing = Retransmission::default();
         let start = Instant::now();
         let mut window = Window::default();
-        window.sent(start, b"request".to_vec(), &timing);
+        window.sent(start, b"request".to_vec(), &timing, random);
         let mut at = Vec::new();
-        let gave_up = loop {
+        loop {
             let next = window.next_timeout().unwrap();
-            match window.handle_timeout(next, &timing) {
+            match window.handle_timeout(next, &timing, random) {
                 Expiry::Retransmit(bytes) => {
                     assert_eq!(bytes, b"request");
                     at.push((next - start).as_secs());
                 }
                 Expiry::GiveUp(why) => {
                     assert_eq!(why, None);
-                    break next - start;
+                    return (at, (next - start).as_secs());
                 }
                 Expiry::Nothing => panic!("a timeout does something"),
             }
-        };
-        assert_eq!(at, [4, 11, 24, 47, 89]);
-        assert_eq!(gave_up.as_secs(), 165);
+        }
+    }
+
+    #[test]
+    fn back_off_grows_and_ends() {
+        let longest = schedule(&mut Constant(0));
+        assert_eq!(longest, (vec![4, 11, 24, 47, 89], 165));
+    }
+
+    #[test]
+    fn chance_makes_a_pause_shorter() {
+        let shortest = schedule(&mut Constant(0xff));
+        assert_eq!(shortest, (vec![3, 8, 19, 37, 71], 132));
     }
 
     #[test]
@@ -225,14 +275,16 @@ mod tests {
             timeout: Duration::from_secs(4),
             base: 1e300,
         };
-        assert_eq!(pause(&timing, 4000), PAUSE_MAX);
+        let random = &mut Constant(0);
+        assert_eq!(pause(&timing, 4000, random), PAUSE_MAX);
         assert!(
             pause(
                 &Retransmission {
                     timeout: Duration::ZERO,
                     ..timing
                 },
-                1
+                1,
+                random
             ) > Duration::ZERO
         );
     }

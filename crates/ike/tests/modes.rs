@@ -575,6 +575,7 @@ fn an_idle_child_is_closed() {
     change(&mut a, |child| {
         child.inactivity = Duration::from_secs(30);
         child.lifetime.rekey_time = Duration::from_secs(20);
+        child.lifetime.rand_time = Duration::ZERO;
     });
     let mut pair = Pair::new(config(a), config(b), Conditions::PERFECT, 1);
     pair.initiate();

@@ -237,7 +237,10 @@ fn init_sequences() -> Vec<(Refusal, Side)> {
     assert!(script.send(&mut side, now, &other).is_empty());
     cases.push((Refusal::MessageIdReuse, side));
 
-    let (mut side, now) = b_with(|c| c.limits.half_open_per_source_max = 0);
+    let (mut side, now) = b_with(|c| {
+        c.limits.half_open_per_source_max = 0;
+        c.limits.half_open_per_network_max = 0;
+    });
     let mut script = Script::new();
     let payloads = script.init_payloads();
     assert!(script.init(&mut side, now, payloads).is_none());

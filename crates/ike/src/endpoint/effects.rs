@@ -13,9 +13,15 @@ const CROSSING: Duration = Duration::from_secs(30);
 impl Endpoint {
     /// Carries out what the IKE SAs have asked for, and what follows from that.
     pub(super) fn settle(&mut self, now: Instant) {
-        while !self.effects.is_empty() {
-            for effect in std::mem::take(&mut self.effects) {
-                self.apply(now, effect);
+        loop {
+            while !self.effects.is_empty() {
+                for effect in std::mem::take(&mut self.effects) {
+                    self.apply(now, effect);
+                }
+            }
+            let Some(id) = self.pacing.next() else { break };
+            if self.with(now, id, |sa, ctx| sa.set_out(ctx)).is_none() {
+                self.pacing.forget(id);
             }
         }
         while let Some(id) = self.table.half_open.superfluous(&self.config.limits) {

@@ -57,16 +57,6 @@ fn prefix_lens(address: IpAddr) -> &'static [u8] {
     }
 }
 
-fn share(network: Network, limits: &Limits) -> usize {
-    let source = limits.half_open_per_source_max;
-    let widest = limits.half_open_per_network_max.max(source);
-    match (network.address, network.prefix_len) {
-        (IpAddr::V4(_), 24) | (IpAddr::V6(_), 48) => widest,
-        (IpAddr::V6(_), 56) => widest.div_ceil(2).max(source),
-        _ => source,
-    }
-}
-
 /// What a newcomer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -103,6 +93,18 @@ impl Room {
         self.networks(address).next_back()
     }
 
+    fn share(&self, network: Network, limits: &Limits) -> usize {
+        let source = limits.half_open_per_source_max;
+        let widest = limits.half_open_per_network_max.max(source);
+        match (network.address, network.prefix_len) {
+            // A peer that is configured by address may have many connections.
+            _ if self.exact => widest,
+            (IpAddr::V4(_), 24) | (IpAddr::V6(_), 48) => widest,
+            (IpAddr::V6(_), 56) => widest.div_ceil(2).max(source),
+            _ => source,
+        }
+    }
+
     fn taken(&self, network: &Network) -> usize {
         self.by_network.get(network).map_or(0, BTreeSet::len)
     }
@@ -114,7 +116,7 @@ impl Room {
         half(self.occupants.len(), limits.half_open_max)
             && self
                 .networks(address)
-                .all(|network| half(self.taken(&network), share(network, limits)))
+                .all(|network| half(self.taken(&network), self.share(network, limits)))
     }
 
     fn place(&self, now: Instant, address: IpAddr, limits: &Limits) -> Place {
@@ -124,7 +126,7 @@ impl Room {
                 .is_some_and(|(_, since)| now.saturating_duration_since(*since) >= YIELD_AGE)
         };
         for network in self.networks(address) {
-            if self.taken(&network) >= share(network, limits) {
+            if self.taken(&network) >= self.share(network, limits) {
                 // Who gives way in a small network frees a place in the larger ones.
                 let oldest = self.by_network.get(&network).and_then(BTreeSet::first);
                 return match oldest.filter(old) {

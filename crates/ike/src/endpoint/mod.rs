@@ -4,6 +4,7 @@ mod drive;
 mod effects;
 mod goals;
 mod half_open;
+mod pacing;
 mod receive;
 mod snapshot;
 mod table;
@@ -21,6 +22,7 @@ use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_
 use crate::status::{Counters, IkeSaStatus};
 use goals::Goals;
 use half_open::HalfOpen;
+use pacing::Pacing;
 use receive::ErrorBudget;
 use table::Table;
 pub(crate) use tell::Tell;
@@ -94,6 +96,7 @@ pub struct Endpoint {
     wall_clock: (Instant, SystemTime),
     table: Table,
     goals: Goals,
+    pacing: Pacing,
     cookies: Cookies,
     error_budget: ErrorBudget,
     tell: Tell,
@@ -132,6 +135,7 @@ impl Endpoint {
             wall_clock: (now, SystemTime::UNIX_EPOCH),
             table,
             goals: Goals::default(),
+            pacing: Pacing::default(),
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -358,6 +362,7 @@ impl Endpoint {
 
     fn insert(&mut self, now: Instant, sa: Box<IkeSa>, init: Option<SocketAddr>) {
         let timeout = sa.next_timeout(&self.config);
+        self.pacing.note(sa.id, sa.remote.ip(), sa.connecting());
         self.table.insert(now, sa, init, timeout);
     }
 
@@ -379,6 +384,7 @@ impl Endpoint {
             self.table.follow(event);
             self.goals.follow(now, event);
         }
+        self.pacing.note(id, sa.remote.ip(), sa.connecting());
         self.table.put_back(now, sa, result.1);
         Some(result.0)
     }

@@ -27,7 +27,22 @@ const RESTARTS_MAX: u8 = 6;
 /// Section 2.6.
 const COOKIE_LEN_MAX: usize = 64;
 
-/// Initiator: the request is out.
+/// How far the peer has come with an IKE SA that we initiate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connecting {
+    /// Not begun.
+    Waiting,
+    Sent,
+    CookieSent,
+    /// By an error that nobody has authenticated.
+    Refused,
+    /// IKE_SA_INIT is answered, IKE_AUTH is not.
+    Answered,
+    /// A request was sent again.
+    Silent,
+}
+
+/// Initiator: the request is out, or waits for its turn.
 #[derive(Debug)]
 pub(crate) struct InitSent {
     key_pair: KeyPair,
@@ -95,7 +110,7 @@ fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
 }
 
 impl IkeSa {
-    /// Begins an IKE SA as its initiator.
+    /// An IKE SA that we initiate. Nothing is sent before [`IkeSa::set_out`].
     pub(crate) fn connect(
         ctx: &mut Context<'_>,
         connection: Arc<Connection>,
@@ -119,7 +134,7 @@ impl IkeSa {
             refused: None,
             wanted,
         };
-        let mut sa = Self {
+        Ok(Self {
             id: IkeSaId(ctx.next_id()),
             connection,
             role: Role::Initiator,
@@ -133,13 +148,34 @@ impl IkeSa {
                 ..Nat::default()
             },
             window: Window::default(),
-            phase: Phase::Closed,
+            phase: Phase::InitSent(Box::new(state)),
             parked: false,
             last_sent: ctx.now,
             predecessor: None,
-        };
-        sa.send_init(ctx, Box::new(state));
-        Ok(sa)
+        })
+    }
+
+    pub(crate) fn set_out(&mut self, ctx: &mut Context<'_>) {
+        if self.connecting() != Some(Connecting::Waiting) {
+            return;
+        }
+        if let Phase::InitSent(state) = std::mem::replace(&mut self.phase, Phase::Closed) {
+            self.send_init(ctx, state);
+        }
+    }
+
+    /// None: not an SA of ours that is on its way up.
+    pub(crate) fn connecting(&self) -> Option<Connecting> {
+        let silent = self.window.retransmissions() > 0;
+        match &self.phase {
+            Phase::InitSent(_) if !self.window.is_busy() => Some(Connecting::Waiting),
+            Phase::InitSent(_) | Phase::AuthSent(_) if silent => Some(Connecting::Silent),
+            Phase::InitSent(state) if state.refused.is_some() => Some(Connecting::Refused),
+            Phase::InitSent(state) if state.cookie.is_some() => Some(Connecting::CookieSent),
+            Phase::InitSent(_) => Some(Connecting::Sent),
+            Phase::AuthSent(_) => Some(Connecting::Answered),
+            _ => None,
+        }
     }
 
     fn send_init(&mut self, ctx: &mut Context<'_>, mut state: Box<InitSent>) {
@@ -174,8 +210,8 @@ impl IkeSa {
                 self.transmit(ctx, &datagram);
                 state.request.clone_from(&datagram);
                 self.phase = Phase::InitSent(state);
-                self.window
-                    .restarted(ctx.now, datagram, &self.connection.retransmission);
+                let timing = &self.connection.retransmission;
+                self.window.restarted(ctx.now, datagram, timing, ctx.random);
             }
             Err(error) => {
                 self.phase = Phase::InitSent(state);

@@ -27,7 +27,7 @@ pub(crate) use auth::connection_matches;
 pub(crate) use child::{ChildSa, ChildState, Wanted};
 pub(crate) use established::{Established, Queued, Task};
 pub(crate) use informational::delete_ike;
-pub(crate) use init::{InitRequest, respond_init};
+pub(crate) use init::{Connecting, InitRequest, respond_init};
 pub(crate) use peer::PeerKey;
 pub(crate) use refused::{Told, init_refused};
 pub(crate) use rekey_ike::Leave;
@@ -343,8 +343,8 @@ impl IkeSa {
             Ok(datagram) => {
                 self.trace(ctx, Direction::Sent, &header, payloads, datagram.len());
                 self.transmit(ctx, &datagram);
-                self.window
-                    .sent(ctx.now, datagram, &self.connection.retransmission);
+                let timing = &self.connection.retransmission;
+                self.window.sent(ctx.now, datagram, timing, ctx.random);
             }
             Err(error) => self.cannot_send(ctx, &error),
         }
@@ -425,6 +425,9 @@ impl IkeSa {
     /// Takes a message whose header has led here.
     pub(crate) fn handle(&mut self, ctx: &mut Context<'_>, received: &Received<'_>) {
         if let Phase::InitSent(_) = self.phase {
+            if !self.window.awaits(0) {
+                return ctx.counters.refuse(Refusal::UnexpectedResponse);
+            }
             return self.handle_init_response(ctx, received);
         }
         if received.header.exchange == ExchangeType::IKE_SA_INIT {
@@ -653,10 +656,8 @@ impl IkeSa {
     }
 
     pub(crate) fn handle_timeout(&mut self, ctx: &mut Context<'_>) {
-        match self
-            .window
-            .handle_timeout(ctx.now, &self.connection.retransmission)
-        {
+        let timing = &self.connection.retransmission;
+        match self.window.handle_timeout(ctx.now, timing, ctx.random) {
             Expiry::Nothing => {}
             Expiry::Retransmit(datagram) => {
                 if let Phase::InitSent(state) = &mut self.phase
