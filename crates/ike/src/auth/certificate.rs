@@ -15,6 +15,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{KeyUsage as KeyUsageExtension, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::oid;
 use super::scheme::{KeyType, Scheme};
 use super::{CredentialError, Identity, Name, PeerAuthError};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
@@ -368,7 +369,7 @@ fn split_digital_signature(data: &[u8]) -> Result<(Scheme, &[u8]), PeerAuthError
 fn describe(identifier: &[u8]) -> String {
     use x509_cert::spki::AlgorithmIdentifierOwned;
     match AlgorithmIdentifierOwned::from_der(identifier) {
-        Ok(algorithm) => algorithm.oid.to_string(),
+        Ok(algorithm) => oid::dotted(&algorithm.oid),
         Err(_) => "(malformed)".to_owned(),
     }
 }

@@ -337,6 +337,16 @@ mod tests {
     }
 
     #[test]
+    fn an_arc_that_is_too_large_is_no_other_arc() {
+        for text in ["1.2.99999999999=x", "1.2.4294967297=x", "/1.2.4294967296=x"] {
+            assert!(text.parse::<Identity>().is_err(), "{text}");
+        }
+        for text in ["1.2.128=x", "1.2.4294967=x, CN=moon"] {
+            assert_eq!(text.parse::<Identity>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
     fn the_attributes_of_an_rdn_are_a_set() {
         // SET OF sorts by encoding: the shorter value first, and its string type before that.
         let name = |first: &[u8], second: &[u8]| {

@@ -20,6 +20,7 @@ mod certificate;
 mod credential;
 mod identity;
 mod name;
+mod oid;
 mod scheme;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@ use x509_cert::der::asn1::{
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
+use super::oid;
+
 /// Keywords with their attribute types; the first keyword of a type is the one printed.
 const ATTRIBUTES: &[(&str, ObjectIdentifier)] = &[
     ("CN", ObjectIdentifier::new_unwrap("2.5.4.3")),
@@ -167,7 +169,7 @@ impl std::fmt::Display for Name {
             }
             match ATTRIBUTES.iter().find(|(_, oid)| *oid == attribute.oid) {
                 Some((keyword, _)) => write!(f, "{keyword}=")?,
-                None => write!(f, "{}=", attribute.oid)?,
+                None => write!(f, "{}=", oid::dotted(&attribute.oid))?,
             }
             match text(&attribute.value) {
                 Some(value) => {
@@ -220,7 +222,7 @@ fn attribute(keyword: &str, value: &str) -> Option<AttributeTypeAndValue> {
         .find(|(name, _)| name.eq_ignore_ascii_case(keyword));
     let oid = match known {
         Some((_, oid)) => *oid,
-        None => ObjectIdentifier::new(keyword).ok()?,
+        None => oid::parse(keyword)?,
     };
     if value.is_empty() {
         return None;
