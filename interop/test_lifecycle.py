@@ -294,3 +294,27 @@ def test_a_restart_right_after_the_first_contact_is_noticed(ends, topology, daem
     assert_ping(topology.host_a, topology.b.host4)
     b.down()
     a.wait_gone(timeout=5)
+
+
+@pytest.mark.esplanade_only
+def test_status_shows_what_is_down(topology, daemon):
+    settings = pair(topology, inner=4)
+    settings[0].child()["start_action"] = "start"
+    a, b = (daemon("esplanade", side, retransmit_timeout=0.2, retransmit_tries=1) for side in "ab")
+
+    def child():
+        return a.status()["connections"][0]["site"]["children"]["net"]
+
+    a.start(settings[0])
+    wait_until("it waits for its next attempt", lambda: child()["state"] == "WAITING")
+    assert child()["last-error"] == "the peer does not answer"
+    assert int(child()["next-attempt"]) <= 10
+    said = a.command("status").stdout
+    assert "down      site/net, next attempt in " in said and ": the peer does not answer (" in said, said
+    assert "net" in a.swanctl("--list-conns").stdout
+    b.start(settings[1])
+    a.wait_installed(timeout=30)
+    assert child()["state"] == "UP" and "last-error" not in child()
+    assert "down " not in a.command("status").stdout
+    a.down()
+    assert "down      site/net, closed by command" in a.command("status").stdout

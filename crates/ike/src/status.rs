@@ -98,6 +98,51 @@ impl ChildSaState {
     }
 }
 
+/// One child of the configuration at one moment.
+#[derive(Clone, Debug)]
+pub struct ConfiguredChild {
+    pub connection: String,
+    pub child: String,
+    pub state: ConfiguredState,
+    /// When it is tried again.
+    pub next_at: Option<Instant>,
+    /// Why it is not up, as far as something has failed.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfiguredState {
+    /// It has a child SA.
+    Up,
+    /// An exchange is under way.
+    Connecting,
+    /// For its next attempt.
+    Waiting,
+    /// By command.
+    Closed,
+    /// Nobody is about to establish it: the peer, traffic or a command may.
+    Down,
+}
+
+impl ConfiguredState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Up => "UP",
+            Self::Connecting => "CONNECTING",
+            Self::Waiting => "WAITING",
+            Self::Closed => "CLOSED",
+            Self::Down => "DOWN",
+        }
+    }
+}
+
+/// What has failed, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub at: Instant,
+    pub why: String,
+}
+
 macro_rules! refusals {
     ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
         /// Why a message was refused, wholly or in part. Each has one counter.

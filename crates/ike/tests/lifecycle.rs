@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::script::Script;
 use common::*;
 use esplanade_ike::config::{Action, Child, Connection, StartAction, Unique};
-use esplanade_ike::status::IkeSaState;
+use esplanade_ike::status::{ConfiguredState, IkeSaState};
 use esplanade_ike::{ChildFailure, CommandError, DownReason, Event};
 use esplanade_testkit::net::Conditions;
 
@@ -512,4 +512,69 @@ fn a_child_is_closed_while_it_is_on_its_way() {
         pair.a.endpoint.status().is_empty(),
         "nobody needs the IKE SA"
     );
+}
+
+/// The state of A's first child, the time until its next attempt, and why it is down.
+fn look(pair: &Pair) -> (ConfiguredState, Option<Duration>, Option<String>) {
+    let configured = pair.a.endpoint.configured();
+    let child = &configured[0];
+    assert_eq!(
+        (child.connection.as_str(), child.child.as_str()),
+        ("site", "net")
+    );
+    let wait = child.next_at.map(|at| at - pair.now);
+    (
+        child.state,
+        wait,
+        child.failure.clone().map(|failure| failure.why),
+    )
+}
+
+#[test]
+fn a_child_that_is_down_tells_why_and_what_comes_next() {
+    let mut pair = starting(|a, _| a.keyingtries = 0);
+    assert_eq!(look(&pair), (ConfiguredState::Down, None, None));
+    let address = own_address(&pair.a);
+    set_address(&pair.a, None);
+    start(&mut pair);
+    let (state, wait, why) = look(&pair);
+    assert_eq!(state, ConfiguredState::Waiting);
+    assert!(wait.is_some_and(|wait| wait <= 2 * SECOND));
+    assert!(why.is_some_and(|why| why.contains("no route")));
+
+    set_address(&pair.a, address);
+    pair.b.dead = true;
+    pair.run(30 * SECOND);
+    assert_eq!(look(&pair).0, ConfiguredState::Connecting);
+    while look(&pair).0 == ConfiguredState::Connecting {
+        pair.run(SECOND);
+    }
+    let (state, wait, why) = look(&pair);
+    assert_eq!(state, ConfiguredState::Waiting);
+    assert!(wait.is_some_and(|wait| wait <= 10 * SECOND));
+    assert_eq!(why.as_deref(), Some("the peer does not answer"));
+
+    pair.b.dead = false;
+    pair.run(20 * SECOND);
+    assert_eq!(look(&pair), (ConfiguredState::Up, None, None));
+    pair.b.endpoint.terminate(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    let why = Some("deleted by the peer".to_owned());
+    assert_eq!(look(&pair), (ConfiguredState::Down, None, why));
+    pair.initiate();
+    pair.run(SECOND);
+    pair.a.endpoint.terminate(pair.now, "site", None).unwrap();
+    pair.flush();
+    assert_eq!(look(&pair).0, ConfiguredState::Closed);
+}
+
+#[test]
+fn a_refusal_stays_known_when_nothing_is_tried_any_more() {
+    let mut pair = Pair::with(|a, _| a.local.id = id("mallory.example"));
+    pair.initiate();
+    pair.run(SECOND);
+    let (state, wait, why) = look(&pair);
+    assert_eq!((state, wait), (ConfiguredState::Down, None));
+    assert!(why.is_some_and(|why| why.contains("AUTHENTICATION_FAILED")));
 }

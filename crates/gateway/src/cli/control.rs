@@ -13,10 +13,13 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
     let counters = client
         .command("get-counters", Message::new())
         .map_err(failed)?;
+    let connections = list(&mut client, "list-conns", "list-conn")?;
     let stats = client.command("stats", Message::new()).map_err(failed)?;
     let text = if json {
         let engine = stats.sub("engine");
-        let report = serde_json::json!({ "sas": sas, "counters": counters, "engine": engine });
+        let report = serde_json::json!({
+            "sas": sas, "connections": connections, "counters": counters, "engine": engine
+        });
         format!("{report:#}\n")
     } else {
         let mut text: String = sas
@@ -27,6 +30,8 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         if text.is_empty() {
             text += "no security associations\n";
         }
+        let known = connections.iter().flat_map(Message::sections);
+        text.extend(known.map(|(name, connection)| status::render_down(name, connection)));
         text + &status::render_counters(&counters) + &status::render_engine(&stats)
     };
     print(text.as_bytes())

@@ -37,6 +37,37 @@ pub fn render_sa(name: &str, sa: &Message) -> String {
     out
 }
 
+/// The children of a connection that are not up, from a `list-conn` event: what they wait for, and why they are down.
+pub fn render_down(name: &str, connection: &Message) -> String {
+    let mut out = String::new();
+    let children = connection.sub("children").into_iter();
+    for (child, section) in children.flat_map(Message::sections) {
+        let seconds = |key| section.text(key).and_then(|text| text.parse().ok());
+        let attempt = seconds("next-attempt").map(human_duration);
+        let state = match (section.text("state"), attempt) {
+            (None | Some("UP"), _) => continue,
+            (Some("CONNECTING"), _) => "connecting".to_owned(),
+            (Some("CLOSED"), _) => "closed by command".to_owned(),
+            (_, Some(attempt)) => format!("next attempt in {attempt}"),
+            (_, None) => "waits for traffic, the peer or a command".to_owned(),
+        };
+        let _ = write!(
+            out,
+            "{:<10}{}/{}, {state}",
+            "down",
+            printable(name),
+            printable(child)
+        );
+        if let Some(why) = section.text("last-error") {
+            let age = seconds("last-error-age").map(human_duration);
+            let age = age.map(|age| format!(" ({age} ago)")).unwrap_or_default();
+            let _ = write!(out, ": {}{age}", printable(why));
+        }
+        out.push('\n');
+    }
+    out
+}
+
 /// What was moved, and what was not and why, from the answer to `get-counters`.
 pub fn render_counters(counters: &Message) -> String {
     let mut out = String::new();
@@ -258,6 +289,38 @@ mod tests {
         assert!(
             text.ends_with("dropped   replayed 2, unknown-spi 1\n"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn children_that_are_down_say_why() {
+        let (mut connection, mut children) = (Message::new(), Message::new());
+        let of = |entries: &[(&str, &str)]| {
+            let mut child = Message::new();
+            for (key, value) in entries {
+                child.set(key, value);
+            }
+            child
+        };
+        children
+            .section("up", of(&[("state", "UP")]))
+            .section(
+                "net",
+                of(&[
+                    ("state", "WAITING"),
+                    ("next-attempt", "65"),
+                    ("last-error", "the peer\u{1b} does not answer"),
+                    ("last-error-age", "3"),
+                ]),
+            )
+            .section("old", of(&[("state", "CLOSED")]))
+            .section("trap", of(&[("state", "DOWN")]));
+        connection.section("children", children);
+        assert_eq!(
+            render_down("site", &connection),
+            "down      site/net, next attempt in 1m 05s: the peer\u{fffd} does not answer (3s ago)\n\
+             down      site/old, closed by command\n\
+             down      site/trap, waits for traffic, the peer or a command\n"
         );
     }
 

@@ -1,7 +1,7 @@
 //! The commands of the control socket. Names and keys are vici's, so that stock `swanctl` works; `reload`,
 //! `get-counters` and `explain` are ours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ impl Daemon {
             "stats" => request.reply(self.stats(now)),
             "get-counters" => request.reply(self.counters()),
             "list-sas" => self.list_sas(request, now),
-            "list-conns" => self.list_conns(request),
+            "list-conns" => self.list_conns(request, now),
             "list-policies" => self.list_policies(request),
             "get-conns" => {
                 let mut message = Message::new();
@@ -212,12 +212,25 @@ impl Daemon {
         request.reply(Message::new());
     }
 
-    fn list_conns(&self, request: Request) {
+    fn list_conns(&self, request: Request, now: Instant) {
         let wanted = request.message.text("ike").map(str::to_owned);
+        let children = self.endpoint.configured();
+        let mut of_connection = HashMap::<_, Vec<_>>::new();
+        for child in &children {
+            of_connection
+                .entry(child.connection.as_str())
+                .or_default()
+                .push(child);
+        }
         for connection in &self.loaded.ike.connections {
             if wanted.as_ref().is_none_or(|name| connection.name == *name) {
+                let children = of_connection.get(connection.name.as_str());
+                let children = children.map_or(&[][..], Vec::as_slice);
                 let mut event = Message::new();
-                event.section(&connection.name, report::connection(connection));
+                event.section(
+                    &connection.name,
+                    report::connection(connection, children, now),
+                );
                 request.emit("list-conn", event);
             }
         }

@@ -7,7 +7,7 @@ use esplanade_crypto::iana::SequenceNumbers;
 use esplanade_ike::config::{
     AddressMatch, Connection, LocalMethod, Mode, RemoteMethod, Selector, SelectorAddresses,
 };
-use esplanade_ike::status::{ChildSaStatus, IkeSaStatus};
+use esplanade_ike::status::{ChildSaStatus, ConfiguredChild, IkeSaStatus};
 use esplanade_ike::wire::TrafficSelector;
 
 use super::join::{Carrier, Installed};
@@ -167,8 +167,8 @@ pub fn child_sa(
     message
 }
 
-/// One `list-conn` event's section.
-pub fn connection(connection: &Connection) -> Message {
+/// One `list-conn` event's section. `states` are those of its children.
+pub fn connection(connection: &Connection, states: &[&ConfiguredChild], now: Instant) -> Message {
     let mut message = Message::new();
     message
         .list("local_addrs", addresses(&connection.local_addrs))
@@ -218,6 +218,17 @@ pub fn connection(connection: &Connection) -> Message {
             .set("close_action", action(child.close_action))
             .list("local-ts", child.local_ts.iter().map(selector))
             .list("remote-ts", child.remote_ts.iter().map(selector));
+        if let Some(state) = states.iter().find(|state| state.child == child.name) {
+            section.set("state", state.state.name());
+            if let Some(at) = state.next_at {
+                section.set("next-attempt", until(now, at));
+            }
+            if let Some(failure) = &state.failure {
+                section
+                    .set("last-error", &failure.why)
+                    .set("last-error-age", since(now, failure.at));
+            }
+        }
         children.section(&child.name, section);
     }
     message.section("children", children);

@@ -245,6 +245,10 @@ impl Endpoint {
     ) {
         let jitter = self.jitter();
         let name = &connection.name;
+        for child in children {
+            let of = (name.clone(), child.clone());
+            self.goals.explain(now, &of, error);
+        }
         let (reason, retry_in) = match error {
             CommandError::NoRoute(_) => {
                 let news = self.goals.unsent(now, name, children, jitter);
@@ -281,6 +285,10 @@ impl Endpoint {
             _ => {
                 let mut children = self.goals.pursued(&connection.name);
                 children.retain(|child| !self.is_child_there(&connection.name, child));
+                for child in &children {
+                    let of = (connection.name.clone(), child.clone());
+                    self.goals.explain(now, &of, &reason);
+                }
                 let tries = connection.keyingtries;
                 self.goals
                     .failed(now, &connection.name, &children, tries, jitter)

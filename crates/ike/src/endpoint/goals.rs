@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Action, Config, StartAction};
 use crate::event::{ChildSaDeleted, DownReason, Event};
+use crate::status::Failure;
+use crate::text;
 
 /// Pause before what has ended is established again; doubled for each time that it had not lasted.
 const AGAIN: Duration = Duration::from_millis(1500);
@@ -47,6 +49,8 @@ struct Goal {
     relapses: u32,
     up_since: Option<Instant>,
     next_at: Option<Instant>,
+    /// Why it is not up, and since when that is known.
+    failure: Option<Failure>,
 }
 
 impl Goal {
@@ -63,7 +67,7 @@ impl Goal {
     }
 }
 
-type Name = (String, String);
+pub(super) type Name = (String, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Goals {
@@ -174,8 +178,15 @@ impl Goals {
             Event::ChildSaInstalled(child) => self.installed(now, &child.connection, &child.name),
             Event::ChildSaDeleted(deleted) => self.deleted(now, deleted),
             Event::ChildFailed {
-                connection, child, ..
-            } => self.refused.push(name(connection, child)),
+                connection,
+                child,
+                reason,
+                ..
+            } => {
+                let name = name(connection, child);
+                self.explain(now, &name, reason);
+                self.refused.push(name);
+            }
             _ => {}
         }
     }
@@ -184,6 +195,7 @@ impl Goals {
         self.stop_timer(&name(connection, child));
         if let Some(goal) = self.goals.get_mut(&name(connection, child)) {
             (goal.rests, goal.failures, goal.unsent) = (false, 0, 0);
+            goal.failure = None;
             goal.up_since.get_or_insert(now);
             if goal.wish == Wish::Once {
                 goal.wish = Wish::Open;
@@ -196,8 +208,12 @@ impl Goals {
             return;
         }
         let name = name(&event.connection, &event.name);
-        if event.then == Action::Start {
+        let by_command = event.reason == DownReason::Terminated;
+        if event.then == Action::Start || !by_command {
             self.goals.entry(name.clone()).or_default();
+        }
+        if !by_command {
+            self.explain(now, &name, &event.reason);
         }
         let Some(goal) = self.goals.get_mut(&name) else {
             return;
@@ -311,6 +327,27 @@ impl Goals {
                 goal.give_up();
             }
         }
+    }
+
+    /// Remembers why the child is not up.
+    pub(super) fn explain(&mut self, now: Instant, name: &Name, why: &impl std::fmt::Display) {
+        if let Some(goal) = self.goals.get_mut(name) {
+            let why = text::clean(&why.to_string());
+            goal.failure = Some(Failure { at: now, why });
+        }
+    }
+
+    /// Whether a command has closed the child, when it is tried again, and why it is not up.
+    pub(super) fn look(
+        &self,
+        connection: &str,
+        child: &str,
+    ) -> (bool, Option<Instant>, Option<&Failure>) {
+        let goal = self.goals.get(&name(connection, child));
+        goal.map_or((false, None, None), |goal| {
+            let closed = goal.wish == Wish::Down;
+            (closed, goal.next_at, goal.failure.as_ref())
+        })
     }
 
     /// What waits for its next attempt is tried at once.

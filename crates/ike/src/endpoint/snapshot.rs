@@ -1,7 +1,55 @@
 //! Status of one IKE SA.
 
-use crate::sa::{ChildSa, ChildState, IkeSa, Phase};
-use crate::status::{ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus};
+use super::Endpoint;
+use crate::sa::{ChildSa, ChildState, IkeSa, Phase, Wanted};
+use crate::status::{
+    ChildSaState, ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaState, IkeSaStatus,
+};
+
+impl Endpoint {
+    /// Every configured child, up or not, in the order of the configuration.
+    pub fn configured(&self) -> Vec<ConfiguredChild> {
+        let mut all = Vec::new();
+        for connection in &self.config.connections {
+            let ids = self.table.of_connection(&connection.name);
+            let sas: Vec<_> = ids.iter().filter_map(|id| self.table.get(*id)).collect();
+            for child in &connection.children {
+                let (closed, next_at, failure) = self.goals.look(&connection.name, &child.name);
+                let wanted = Wanted::from(child.clone());
+                let state = if sas.iter().any(|sa| sa.has_installed(&child.name)) {
+                    ConfiguredState::Up
+                } else if sas.iter().any(|sa| sa.has_child(&wanted)) {
+                    ConfiguredState::Connecting
+                } else if next_at.is_some() {
+                    ConfiguredState::Waiting
+                } else if closed {
+                    ConfiguredState::Closed
+                } else {
+                    ConfiguredState::Down
+                };
+                all.push(ConfiguredChild {
+                    connection: connection.name.clone(),
+                    child: child.name.clone(),
+                    state,
+                    next_at,
+                    failure: failure.cloned(),
+                });
+            }
+        }
+        all
+    }
+}
+
+impl IkeSa {
+    fn has_installed(&self, child: &str) -> bool {
+        let live = |state| matches!(state, ChildState::Installed | ChildState::Rekeying);
+        let state = self.established();
+        state.is_some_and(|state| {
+            let mut children = state.children.iter();
+            children.any(|one| one.config.name == child && live(one.state))
+        })
+    }
+}
 
 /// None for an SA of which only the last reply is left.
 pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
