@@ -1,5 +1,7 @@
 //! Certificates and private keys from the folders beside the configuration, made by openssl.
 
+mod program;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -85,6 +87,18 @@ fn keys_are_found_by_the_certificate() {
 }
 
 #[test]
+fn check_says_that_revocation_is_not_checked() {
+    let Some(folder) = folder() else { return };
+    for remote in ["", "revocation = relaxed"] {
+        read(folder.path(), "certs = moon.pem", remote, "").unwrap();
+        let path = folder.path().join("esplanade.conf");
+        let output = program::esplanade(&["check", path.to_str().unwrap()]);
+        assert!(output.status.success());
+        assert!(program::text(&output.stderr).contains("revoked is still accepted"));
+    }
+}
+
+#[test]
 fn what_is_wrong_with_credentials_is_said() {
     let Some(folder) = folder() else { return };
     let at = folder.path();
@@ -111,6 +125,8 @@ fn what_is_wrong_with_credentials_is_said() {
             "absent.pem`: it does not exist",
         ),
         (ok, "auth = eap-tls", "", "is not supported yet"),
+        (ok, "revocation = ifuri", "", "`revocation`"),
+        (ok, "revocation = strict", "", "`revocation`"),
         (
             ok,
             "",

@@ -170,7 +170,7 @@ pub const REMOTE: Schema = Schema {
         ("ca_id", NONE),
         ("groups", NONE),
         ("cert_policy", NONE),
-        ("revocation", &["relaxed", "ifuri"]),
+        ("revocation", &["relaxed"]),
     ],
     later_sections: &["cert", "cacert"],
     ..EMPTY

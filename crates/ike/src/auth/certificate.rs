@@ -4,33 +4,21 @@ use std::net::IpAddr;
 
 use aws_lc_rs::{digest, signature};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
-use webpki::{
-    EndEntityCert, Error, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage,
-    RequiredEkuNotFoundContext,
-};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{KeyUsage as KeyUsageExtension, SubjectAltName};
+use x509_cert::ext::pkix::{BasicConstraints, KeyUsage, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::oid;
+use super::path::Anchors;
 use super::scheme::{KeyType, Scheme};
 use super::{CredentialError, Identity, Name, PeerAuthError};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
-/// An end-entity certificate and its intermediates; no sane path is longer.
-const CERTIFICATES_MAX: usize = 8;
-
-/// Key purposes that allow IKE; see the module's documentation.
-const KEY_PURPOSES: &[&[usize]] = &[
-    &[1, 3, 6, 1, 5, 5, 7, 3, 17], // id-kp-ipsecIKE
-    &[2, 5, 29, 37, 0],            // anyExtendedKeyUsage
-    &[1, 3, 6, 1, 5, 5, 8, 2, 2],  // iKEIntermediate
-];
-
-const IPSEC_IKE_DER: &[u8] = b"\x2b\x06\x01\x05\x05\x07\x03\x11";
+/// Certificates of a peer that are looked at. Windows sends roots and cross-signed ones too.
+const CERTIFICATES_MAX: usize = 32;
 
 /// A parsed certificate; nothing is known about its trustworthiness.
 #[derive(Clone)]
@@ -40,6 +28,7 @@ pub struct Certificate {
     alternative_names: Vec<Identity>,
     /// The KeyUsage extension, if there is one, lets the key sign.
     may_sign: bool,
+    is_authority: bool,
     key: PublicKey,
     key_hash: [u8; 20],
 }
@@ -84,9 +73,13 @@ impl Certificate {
             None => Vec::new(),
         };
         // RFC 4945 section 5.1.3.2: either bit will do.
-        let may_sign = match tbs.get::<KeyUsageExtension>().map_err(text)? {
+        let may_sign = match tbs.get::<KeyUsage>().map_err(text)? {
             Some((_, usage)) => usage.digital_signature() || usage.non_repudiation(),
             None => true,
+        };
+        let is_authority = match tbs.get::<BasicConstraints>().map_err(text)? {
+            Some((_, basic)) => basic.ca,
+            None => false,
         };
         let spki = tbs.subject_public_key_info.to_der().map_err(text)?;
         let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &spki);
@@ -97,6 +90,7 @@ impl Certificate {
             subject,
             alternative_names,
             may_sign,
+            is_authority,
             key: public_key(&tbs.subject_public_key_info),
             key_hash,
         })
@@ -187,19 +181,15 @@ fn alternative_name(name: &GeneralName) -> Option<Identity> {
 /// The certification authorities that a connection trusts.
 #[derive(Clone)]
 pub struct Authorities {
-    anchors: Vec<TrustAnchor<'static>>,
+    anchors: Anchors,
     key_hashes: Vec<[u8; 20]>,
 }
 
 impl Authorities {
     pub fn new(certificates: &[Certificate]) -> Result<Self, CredentialError> {
-        let anchors = certificates.iter().map(|certificate| {
-            webpki::anchor_from_trusted_cert(&certificate.der)
-                .map(|anchor| anchor.to_owned())
-                .map_err(|error| CredentialError::Certificate(error.to_string()))
-        });
+        let anchors = Anchors::new(certificates.iter().map(Certificate::der));
         Ok(Self {
-            anchors: anchors.collect::<Result<_, _>>()?,
+            anchors: anchors.map_err(CredentialError::Certificate)?,
             key_hashes: certificates.iter().map(Certificate::key_hash).collect(),
         })
     }
@@ -228,32 +218,20 @@ impl Authorities {
         if matches!(identity, Identity::KeyId(_)) {
             return Err(PeerAuthError::IdentityType(IdType::KEY_ID));
         }
-        let certificates: Vec<CertificateDer<'_>> = payloads
+        let certificates: Vec<&[u8]> = payloads
             .iter()
             .filter(|cert| cert.encoding == CertEncoding::X509_SIGNATURE)
-            .map(|cert| CertificateDer::from(cert.data.as_slice()))
+            .map(|cert| cert.data.as_slice())
+            .take(CERTIFICATES_MAX)
             .collect();
-        if certificates.len() > CERTIFICATES_MAX {
-            return Err(PeerAuthError::TooManyCertificates {
-                limit: CERTIFICATES_MAX,
-            });
-        }
         let (end_entity, intermediates) = certificates
             .split_first()
             .ok_or(PeerAuthError::NoCertificate)?;
         let certificate = Certificate::parse(end_entity).map_err(PeerAuthError::Malformed)?;
-        EndEntityCert::try_from(end_entity)
-            .map_err(path_error)?
-            .verify_for_usage(
-                webpki::ALL_VERIFICATION_ALGS,
-                &self.anchors,
-                intermediates,
-                now,
-                IkeUsage,
-                None,
-                None,
-            )
-            .map_err(path_error)?;
+        self.anchors.verify(end_entity, intermediates, now)?;
+        if certificate.is_authority {
+            return Err(PeerAuthError::Authority);
+        }
         if !certificate.may_sign {
             return Err(PeerAuthError::KeyUsage);
         }
@@ -270,47 +248,6 @@ impl Authorities {
 impl std::fmt::Debug for Authorities {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Authorities({})", self.anchors.len())
-    }
-}
-
-struct IkeUsage;
-
-impl ExtendedKeyUsageValidator for IkeUsage {
-    /// There are no purposes if the certificate lacks the extension.
-    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), Error> {
-        let mut present = Vec::new();
-        for purpose in purposes {
-            let purpose = purpose?.to_decoded_oid();
-            if KEY_PURPOSES.contains(&purpose.as_slice()) {
-                return Ok(());
-            }
-            present.push(purpose);
-        }
-        if present.is_empty() {
-            return Ok(());
-        }
-        Err(Error::RequiredEkuNotFoundContext(
-            RequiredEkuNotFoundContext {
-                required: KeyUsage::required_if_present(IPSEC_IKE_DER),
-                present,
-            },
-        ))
-    }
-}
-
-fn path_error(error: Error) -> PeerAuthError {
-    match error {
-        Error::CertExpired { not_after, .. } => PeerAuthError::Expired {
-            not_after: not_after.as_secs(),
-        },
-        Error::CertNotValidYet { not_before, .. } => PeerAuthError::NotYetValid {
-            not_before: not_before.as_secs(),
-        },
-        Error::UnknownIssuer => PeerAuthError::UnknownIssuer,
-        Error::EmptyEkuExtension | Error::RequiredEkuNotFoundContext(_) => {
-            PeerAuthError::ExtendedKeyUsage
-        }
-        other => PeerAuthError::Path(other.to_string()),
     }
 }
 

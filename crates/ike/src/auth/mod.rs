@@ -21,6 +21,7 @@ mod credential;
 mod identity;
 mod name;
 mod oid;
+mod path;
 mod scheme;
 #[cfg(test)]
 mod tests;
@@ -66,20 +67,20 @@ pub enum CredentialError {
 pub enum PeerAuthError {
     #[error("no X.509 certificate received")]
     NoCertificate,
-    #[error("more than {limit} certificates received")]
-    TooManyCertificates { limit: usize },
     #[error("malformed certificate: {0}")]
     Malformed(String),
-    #[error("certificate expired at {not_after} (seconds since 1970)")]
-    Expired { not_after: u64 },
-    #[error("certificate not valid before {not_before} (seconds since 1970)")]
-    NotYetValid { not_before: u64 },
+    #[error("certificate \"{subject}\" expired at {not_after} (seconds since 1970)")]
+    Expired { subject: String, not_after: u64 },
+    #[error("certificate \"{subject}\" is not valid before {not_before} (seconds since 1970)")]
+    NotYetValid { subject: String, not_before: u64 },
     #[error("no trusted authority issued the certificate")]
     UnknownIssuer,
     #[error("the certificate's extended key usage does not allow IKE")]
     ExtendedKeyUsage,
     #[error("the certificate's key usage does not allow signatures")]
     KeyUsage,
+    #[error("the certificate is a certification authority's, not a peer's")]
+    Authority,
     #[error("the certificate path is not valid: {0}")]
     Path(String),
     #[error("certificate \"{subject}\" is not for identity {identity}")]

@@ -123,6 +123,15 @@ impl Name {
         &self.der
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.canonical.0.is_empty()
+    }
+
+    /// Whether `base` is a beginning of this name: the subtree of a name constraint (RFC 5280 section 4.2.1.10).
+    pub(super) fn is_within(&self, base: &Self) -> bool {
+        self.canonical.0.starts_with(&base.canonical.0)
+    }
+
     /// Parses "C=CH, O=Example, CN=moon" or "/C=CH/O=Example/CN=moon". A separator inside a value is
     /// escaped with a backslash, or the value is put in double quotes.
     pub fn parse(text: &str) -> Option<Self> {

@@ -308,13 +308,13 @@ fn paths_are_checked() {
         PeerAuthError::UnknownIssuer
     );
     assert_eq!(error(&[]), PeerAuthError::NoCertificate);
-    assert_eq!(
-        error(&[file!("moon-rsa.pem"); 9]),
-        PeerAuthError::TooManyCertificates { limit: 8 }
-    );
+    // More than are looked at: those that are not needed do not matter.
+    let many = [file!("moon-rsa.pem"); 100];
+    assert!(verify(&many, &moon()).is_ok());
     assert_eq!(
         error(&[file!("expired.pem")]),
         PeerAuthError::Expired {
+            subject: "C=CH, O=Esplanade Test, CN=expired".into(),
             not_after: 1_577_923_200
         }
     );
@@ -322,10 +322,7 @@ fn paths_are_checked() {
         error(&[file!("not-yet.pem")]),
         PeerAuthError::NotYetValid { .. }
     ));
-    assert!(matches!(
-        error(&[file!("ca-as-peer.pem")]),
-        PeerAuthError::Path(_)
-    ));
+    assert_eq!(error(&[file!("ca-as-peer.pem")]), PeerAuthError::Authority);
     let other = Authorities::new(&[load(file!("other-root.pem"))]).unwrap();
     assert_eq!(
         other

@@ -1,0 +1,215 @@
+//! Name constraints (RFC 5280 section 4.2.1.10).
+
+use std::net::IpAddr;
+
+use x509_cert::der::Encode;
+use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
+use x509_cert::ext::pkix::name::GeneralName;
+
+use super::super::Name;
+use super::parsed::Parsed;
+
+/// What one authority permits and excludes.
+pub(super) struct Constraints {
+    permitted: Vec<Subtree>,
+    excluded: Vec<Subtree>,
+}
+
+enum Subtree {
+    Directory(Name),
+    Dns(String),
+    Email(String),
+    Uri(String),
+    /// Octets of an address and its mask.
+    Ip(Vec<u8>),
+    Other,
+}
+
+/// A name of a certificate that constraints apply to.
+enum Presented {
+    Directory(Name),
+    Dns(String),
+    Email(String),
+    Uri(String),
+    Ip(IpAddr),
+    Other,
+}
+
+impl Constraints {
+    /// None if there is something in them that cannot be enforced.
+    pub(super) fn of(authority: &Parsed) -> Option<Self> {
+        let constraints = authority.extensions.name_constraints.as_ref();
+        let read = |subtrees: Option<&Vec<GeneralSubtree>>| {
+            let subtrees = subtrees.map_or(&[][..], Vec::as_slice).iter();
+            subtrees.map(Subtree::new).collect::<Option<Vec<_>>>()
+        };
+        Some(Self {
+            permitted: read(constraints.and_then(|list| list.permitted_subtrees.as_ref()))?,
+            excluded: read(constraints.and_then(|list| list.excluded_subtrees.as_ref()))?,
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.permitted.is_empty() && self.excluded.is_empty()
+    }
+
+    /// Section 6.1.3 (b) and (c). `budget` bounds the comparisons.
+    pub(super) fn allow(&self, certificate: &Parsed, budget: &mut usize) -> bool {
+        let Some(names) = presented(certificate) else {
+            return false;
+        };
+        names.iter().all(|name| {
+            let Some(left) = budget.checked_sub(self.permitted.len() + self.excluded.len()) else {
+                return false;
+            };
+            *budget = left;
+            self.allow_name(name)
+        })
+    }
+
+    fn allow_name(&self, name: &Presented) -> bool {
+        // A name whose kind cannot be compared is refused by any constraint of that kind.
+        let excluded = |subtree: &Subtree| {
+            subtree
+                .contains(name)
+                .is_some_and(|within| within.unwrap_or(true))
+        };
+        if self.excluded.iter().any(excluded) {
+            return false;
+        }
+        let mut of_kind = self
+            .permitted
+            .iter()
+            .filter_map(|subtree| subtree.contains(name));
+        match of_kind.next() {
+            None => true,
+            Some(first) => std::iter::once(first)
+                .chain(of_kind)
+                .any(|within| within.unwrap_or(false)),
+        }
+    }
+}
+
+impl Subtree {
+    fn new(subtree: &GeneralSubtree) -> Option<Self> {
+        if subtree.minimum != 0 || subtree.maximum.is_some() {
+            return None;
+        }
+        Some(match &subtree.base {
+            GeneralName::DirectoryName(name) => {
+                Self::Directory(Name::from_der(&name.to_der().ok()?)?)
+            }
+            GeneralName::DnsName(name) => Self::Dns(name.as_str().to_ascii_lowercase()),
+            GeneralName::Rfc822Name(name) => Self::Email(name.to_string()),
+            GeneralName::UniformResourceIdentifier(name) => {
+                Self::Uri(name.as_str().to_ascii_lowercase())
+            }
+            GeneralName::IpAddress(octets) => match octets.as_bytes().len() {
+                8 | 32 => Self::Ip(octets.as_bytes().to_vec()),
+                _ => return None,
+            },
+            _ => Self::Other,
+        })
+    }
+
+    /// None: of another kind. Some(None): it cannot be told.
+    fn contains(&self, name: &Presented) -> Option<Option<bool>> {
+        Some(match (self, name) {
+            (Self::Directory(base), Presented::Directory(name)) => Some(name.is_within(base)),
+            (Self::Dns(base), Presented::Dns(name)) => Some(domain_within(name, base)),
+            (Self::Email(base), Presented::Email(name)) => email_within(name, base),
+            (Self::Uri(base), Presented::Uri(name)) => {
+                host_of_uri(name).map(|host| host_within(&host, base))
+            }
+            (Self::Ip(base), Presented::Ip(address)) => Some(ip_within(*address, base)),
+            (Self::Other, Presented::Other) => None,
+            _ => return None,
+        })
+    }
+}
+
+/// The subject and the alternative names. None if one is malformed.
+fn presented(certificate: &Parsed) -> Option<Vec<Presented>> {
+    let mut names = Vec::new();
+    if !certificate.subject.is_empty() {
+        names.push(Presented::Directory(certificate.subject.clone()));
+    }
+    names.extend(certificate.emails.iter().cloned().map(Presented::Email));
+    for name in &certificate.extensions.alternative_names {
+        names.push(match name {
+            GeneralName::DirectoryName(name) => {
+                Presented::Directory(Name::from_der(&name.to_der().ok()?)?)
+            }
+            GeneralName::DnsName(name) => Presented::Dns(name.as_str().to_ascii_lowercase()),
+            GeneralName::Rfc822Name(name) => Presented::Email(name.to_string()),
+            GeneralName::UniformResourceIdentifier(name) => {
+                Presented::Uri(name.as_str().to_ascii_lowercase())
+            }
+            GeneralName::IpAddress(octets) => {
+                let octets = octets.as_bytes();
+                let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+                let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
+                Presented::Ip(v4.or(v6).ok()?)
+            }
+            _ => Presented::Other,
+        });
+    }
+    Some(names)
+}
+
+/// The domain itself and all below it; with a leading dot only those below.
+fn domain_within(name: &str, base: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    match name.strip_suffix(base) {
+        Some("") => true,
+        Some(rest) => base.is_empty() || base.starts_with('.') || rest.ends_with('.'),
+        None => false,
+    }
+}
+
+/// A host, or with a leading dot all hosts below that domain.
+fn host_within(host: &str, base: &str) -> bool {
+    match base.starts_with('.') {
+        true => host.len() > base.len() && host.ends_with(base),
+        false => host == base,
+    }
+}
+
+/// The mailbox, all mailboxes of a host, or with a leading dot those of all hosts of a domain.
+fn email_within(name: &str, base: &str) -> Option<bool> {
+    let (local, host) = name.rsplit_once('@')?;
+    let host = host.to_ascii_lowercase();
+    Some(match base.rsplit_once('@') {
+        Some((base_local, base_host)) => {
+            local == base_local && host.eq_ignore_ascii_case(base_host)
+        }
+        None => host_within(&host, &base.to_ascii_lowercase()),
+    })
+}
+
+/// None without a host name: constraints say nothing of addresses (section 4.2.1.10).
+fn host_of_uri(uri: &str) -> Option<String> {
+    let (_, rest) = uri.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    if host.starts_with('[') {
+        return None;
+    }
+    let host = host.split(':').next()?;
+    let is_name = !host.is_empty() && host.parse::<IpAddr>().is_err();
+    is_name.then(|| host.to_owned())
+}
+
+fn ip_within(address: IpAddr, base: &[u8]) -> bool {
+    let octets = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    // As long as two addresses of the same family.
+    if base.len() != 2 * octets.len() {
+        return false;
+    }
+    let (network, mask) = base.split_at(octets.len());
+    let mut parts = octets.iter().zip(network).zip(mask);
+    parts.all(|((octet, network), mask)| octet & mask == network & mask)
+}

@@ -1,0 +1,297 @@
+//! Certification paths (RFC 5280 section 6.1): from the peer's certificate to one of the trusted authorities.
+//!
+//! rustls-webpki makes no use of a trusted authority's validity, path length and key usage, nor of an intermediate's key usage
+//! and policies, and cannot compare distinguished names with constraints. Signatures are checked with its algorithms.
+//!
+//! An authority is held to its own certificate as an intermediate is. Revocation is not checked.
+
+mod constraints;
+mod parsed;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
+use x509_cert::certificate::Version;
+use x509_cert::der::asn1::ObjectIdentifier;
+
+use self::constraints::Constraints;
+use self::parsed::Parsed;
+use self::policy::Policies;
+use super::{PeerAuthError, oid};
+
+/// Certificates between the peer's and the authority's; no sane path is longer.
+const INTERMEDIATES_MAX: usize = 8;
+/// What one peer can make us compute.
+const SIGNATURES_MAX: usize = 64;
+const NAME_COMPARISONS_MAX: usize = 100_000;
+
+/// Key purposes that allow IKE; see the documentation of [`super`].
+const KEY_PURPOSES: [ObjectIdentifier; 3] = [
+    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.17"), // id-kp-ipsecIKE
+    ObjectIdentifier::new_unwrap("2.5.29.37.0"),        // anyExtendedKeyUsage
+    ObjectIdentifier::new_unwrap("1.3.6.1.5.5.8.2.2"),  // iKEIntermediate
+];
+
+/// The authorities that are trusted.
+#[derive(Clone, Default)]
+pub(super) struct Anchors(Vec<Parsed>);
+
+impl Anchors {
+    pub(super) fn new<'a>(certificates: impl Iterator<Item = &'a [u8]>) -> Result<Self, String> {
+        certificates
+            .map(Parsed::from_der)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Looks for a valid path. Intermediates that are malformed or not needed do not matter.
+    pub(super) fn verify(
+        &self,
+        end_entity: &[u8],
+        intermediates: &[&[u8]],
+        now: UnixTime,
+    ) -> Result<(), PeerAuthError> {
+        let end_entity = Parsed::from_der(end_entity).map_err(PeerAuthError::Malformed)?;
+        let intermediates = intermediates
+            .iter()
+            .filter_map(|der| Parsed::from_der(der).ok());
+        let intermediates: Vec<_> = intermediates.collect();
+        let mut search = Search {
+            anchors: &self.0,
+            intermediates: &intermediates,
+            now: Duration::from_secs(now.as_secs()),
+            signatures_left: SIGNATURES_MAX,
+            comparisons_left: NAME_COMPARISONS_MAX,
+            failure: PeerAuthError::UnknownIssuer,
+        };
+        match search.extend(&mut vec![&end_entity]) {
+            true => Ok(()),
+            false => Err(search.failure),
+        }
+    }
+}
+
+struct Search<'a> {
+    anchors: &'a [Parsed],
+    intermediates: &'a [Parsed],
+    now: Duration,
+    signatures_left: usize,
+    comparisons_left: usize,
+    /// Why the first path that was found is not valid.
+    failure: PeerAuthError,
+}
+
+impl<'a> Search<'a> {
+    /// Whether a valid path begins with `path`, the end entity's certificate first.
+    fn extend(&mut self, path: &mut Vec<&'a Parsed>) -> bool {
+        let Some(&last) = path.last() else {
+            return false;
+        };
+        let anchors = self.anchors;
+        for anchor in anchors
+            .iter()
+            .filter(|anchor| anchor.subject == last.issuer)
+        {
+            match self.validate(anchor, path) {
+                Ok(()) => return true,
+                Err(failure) => self.fail(failure),
+            }
+        }
+        if path.len() > INTERMEDIATES_MAX {
+            return false;
+        }
+        let intermediates = self.intermediates;
+        for issuer in intermediates
+            .iter()
+            .filter(|issuer| issuer.subject == last.issuer)
+        {
+            let same =
+                |other: &&Parsed| (&other.subject, &other.key) == (&issuer.subject, &issuer.key);
+            if path.iter().any(same) {
+                continue;
+            }
+            if let Err(failure) = self.check_signature(issuer, last) {
+                self.fail(failure);
+                continue;
+            }
+            path.push(issuer);
+            if self.extend(path) {
+                return true;
+            }
+            path.pop();
+        }
+        false
+    }
+
+    fn fail(&mut self, failure: PeerAuthError) {
+        if self.failure == PeerAuthError::UnknownIssuer {
+            self.failure = failure;
+        }
+    }
+
+    /// Section 6.1. The signatures within `path` have been checked.
+    fn validate(&mut self, anchor: &Parsed, path: &[&Parsed]) -> Result<(), PeerAuthError> {
+        let Some(first) = path.last() else {
+            return Err(PeerAuthError::UnknownIssuer);
+        };
+        self.check_signature(anchor, first)?;
+        self.check_time(anchor)?;
+        check_authority(anchor, anchor.version != Version::V3)?;
+        let mut path_length_max = path_length(anchor).unwrap_or(path.len());
+        let mut constraints = Vec::new();
+        add_constraints(anchor, &mut constraints)?;
+        let mut policies = Policies::new(path.len());
+        for (left, certificate) in path.iter().enumerate().rev() {
+            let last = left == 0;
+            let self_issued = certificate.is_self_issued();
+            self.check_time(certificate)?;
+            check_purpose(certificate)?;
+            let budget = &mut self.comparisons_left;
+            if (last || !self_issued)
+                && !constraints
+                    .iter()
+                    .all(|authority| authority.allow(certificate, budget))
+            {
+                return Err(invalid(certificate, "a name constraint forbids its names"));
+            }
+            let no_policy = || {
+                invalid(
+                    certificate,
+                    "an authority demands a policy, and none is valid",
+                )
+            };
+            if !policies.certificate(&certificate.extensions, last, self_issued) {
+                return Err(no_policy());
+            }
+            check_known(certificate)?;
+            if last {
+                let wrapped = policies.wrap_up(&certificate.extensions);
+                return wrapped.then_some(()).ok_or_else(no_policy);
+            }
+            if !policies.prepare(&certificate.extensions, self_issued) {
+                return Err(invalid(certificate, "it maps anyPolicy"));
+            }
+            add_constraints(certificate, &mut constraints)?;
+            check_authority(certificate, false)?;
+            if !self_issued {
+                path_length_max = path_length_max.checked_sub(1).ok_or_else(|| {
+                    invalid(certificate, "the path is longer than an authority allows")
+                })?;
+            }
+            if let Some(limit) = path_length(certificate) {
+                path_length_max = path_length_max.min(limit);
+            }
+        }
+        Err(PeerAuthError::UnknownIssuer)
+    }
+
+    fn check_signature(&mut self, issuer: &Parsed, subject: &Parsed) -> Result<(), PeerAuthError> {
+        let too_many = || PeerAuthError::Path("it takes too many signatures to check".to_owned());
+        self.signatures_left = self.signatures_left.checked_sub(1).ok_or_else(too_many)?;
+        let known = webpki::ALL_VERIFICATION_ALGS
+            .iter()
+            .filter(|known| known.signature_alg_id().as_ref() == subject.algorithm);
+        let mut known = known.peekable();
+        if known.peek().is_none() {
+            return Err(invalid(subject, "its signature algorithm is not supported"));
+        }
+        known
+            .filter(|known| issuer.key.is_for(known.public_key_alg_id()))
+            .any(|known| {
+                let verified =
+                    known.verify_signature(&issuer.key.bits, &subject.signed, &subject.signature);
+                verified.is_ok()
+            })
+            .then_some(())
+            .ok_or_else(|| invalid(subject, "its signature does not verify"))
+    }
+
+    fn check_time(&self, certificate: &Parsed) -> Result<(), PeerAuthError> {
+        if self.now < certificate.not_before {
+            return Err(PeerAuthError::NotYetValid {
+                subject: certificate.subject.to_string(),
+                not_before: certificate.not_before.as_secs(),
+            });
+        }
+        if self.now > certificate.not_after {
+            return Err(PeerAuthError::Expired {
+                subject: certificate.subject.to_string(),
+                not_after: certificate.not_after.as_secs(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Whether the certificate may issue others (section 6.1.4, k and n). `old`: it may be of a version without extensions.
+fn check_authority(authority: &Parsed, old: bool) -> Result<(), PeerAuthError> {
+    let extensions = &authority.extensions;
+    check_known(authority)?;
+    let is_authority = extensions
+        .basic_constraints
+        .as_ref()
+        .is_some_and(|basic| basic.ca);
+    if !is_authority && !old {
+        return Err(invalid(authority, "it is no certification authority's"));
+    }
+    match &extensions.key_usage {
+        Some(usage) if !usage.key_cert_sign() => Err(invalid(
+            authority,
+            "its key usage does not allow it to sign certificates",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Section 6.1.4 (o) and 6.1.5 (f).
+fn check_known(certificate: &Parsed) -> Result<(), PeerAuthError> {
+    match &certificate.extensions.unknown_critical {
+        Some(id) => {
+            let id = oid::dotted(id);
+            Err(invalid(
+                certificate,
+                &format!("extension {id} is critical and not known"),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// RFC 4945 section 5.1.3.12.
+fn check_purpose(certificate: &Parsed) -> Result<(), PeerAuthError> {
+    match &certificate.extensions.purposes {
+        Some(purposes)
+            if !purposes
+                .iter()
+                .any(|purpose| KEY_PURPOSES.contains(purpose)) =>
+        {
+            Err(PeerAuthError::ExtendedKeyUsage)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn path_length(authority: &Parsed) -> Option<usize> {
+    let basic = authority.extensions.basic_constraints.as_ref()?;
+    basic.path_len_constraint.map(usize::from)
+}
+
+fn add_constraints(authority: &Parsed, all: &mut Vec<Constraints>) -> Result<(), PeerAuthError> {
+    let own = Constraints::of(authority)
+        .ok_or_else(|| invalid(authority, "its name constraints are not supported"))?;
+    if !own.is_empty() {
+        all.push(own);
+    }
+    Ok(())
+}
+
+fn invalid(certificate: &Parsed, why: &str) -> PeerAuthError {
+    PeerAuthError::Path(format!("\"{}\": {why}", certificate.subject))
+}
