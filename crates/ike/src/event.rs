@@ -121,6 +121,12 @@ pub enum Event {
         child: String,
         reason: ChildFailure,
     },
+    /// The IKE SA could not be rekeyed; it stays, and is tried again.
+    RekeyFailed {
+        ike_sa: IkeSaId,
+        connection: String,
+        reason: ChildFailure,
+    },
     /// A peer was refused. Not every refusal is told: strangers can cause them.
     Refused(Box<Refused>),
     /// One message was sent or accepted: for a readable trace of the negotiation.

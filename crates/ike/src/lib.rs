@@ -11,7 +11,7 @@ mod negotiate;
 mod sa;
 pub mod status;
 pub mod suite;
-mod text;
+pub mod text;
 mod ts;
 mod window;
 pub mod wire;

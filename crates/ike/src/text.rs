@@ -12,8 +12,8 @@ const LEN_MAX: usize = 600;
 /// Members of one list.
 const MEMBERS_MAX: usize = 16;
 
-/// Whatever a peer, or a file, has put into a text.
-pub(crate) fn clean(text: &str) -> String {
+/// For logs and terminals, whatever a peer or a file has put into a text.
+pub fn clean(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
         if out.len() > LEN_MAX {

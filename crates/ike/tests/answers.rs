@@ -9,7 +9,7 @@ use esplanade_ike::config::Action;
 use esplanade_ike::wire::{
     Encrypted, ExchangeType, Header, Message, Notify, NotifyType, Payload, PayloadType,
 };
-use esplanade_ike::{DownReason, Event, Transmit};
+use esplanade_ike::{ChildFailure, DownReason, Event, Transmit};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -271,4 +271,29 @@ fn a_protected_answer_that_is_malformed_is_named() {
         _ => None,
     });
     assert!(why(down).contains("DELETE"), "{down:?}");
+}
+
+#[test]
+fn a_refused_rekey_of_the_ike_sa_is_told() {
+    use esplanade_crypto::iana::Encryption;
+    let mut pair = Pair::established();
+    let (_, mut b) = default_configs();
+    b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)];
+    pair.b.endpoint.set_config(config(b));
+    pair.a.endpoint.rekey(pair.now, "site", None).unwrap();
+    pair.flush();
+    pair.run(SECOND);
+    let failed = |event: &&Event| {
+        matches!(
+            event,
+            Event::RekeyFailed {
+                reason: ChildFailure::NoProposalChosen,
+                ..
+            }
+        )
+    };
+    assert_eq!(pair.a.events.iter().filter(failed).count(), 1);
+    let told = |event: &&Event| matches!(event, Event::Refused(_));
+    assert_eq!(pair.b.events.iter().filter(told).count(), 1);
+    pair.assert_agreed(1, 1);
 }

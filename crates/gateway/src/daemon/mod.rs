@@ -355,16 +355,7 @@ impl Daemon {
         match event {
             Event::ChildSaIdle { child } => self.on_idle(child, now),
             Event::IkeSaUp(up) => {
-                tracing::info!(
-                    connection = up.connection,
-                    ike_sa = %up.ike_sa,
-                    local = %up.local,
-                    remote = %up.remote,
-                    local_id = %up.local_id,
-                    remote_id = %up.remote_id,
-                    suite = up.suite,
-                    "IKE SA established"
-                );
+                log_up(&up);
                 self.emit("ike-updown", &up.connection, Some("yes"));
             }
             Event::IkeSaRekeyed {
@@ -380,11 +371,12 @@ impl Daemon {
                 connection,
                 reason,
             } => {
+                let why = plain(&reason);
                 match reason {
                     DownReason::Terminated | DownReason::PeerDeleted => {
-                        tracing::info!(connection, %ike_sa, "IKE SA down: {reason}");
+                        tracing::info!(connection, %ike_sa, "IKE SA down: {why}");
                     }
-                    _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {reason}"),
+                    _ => tracing::warn!(connection, %ike_sa, "IKE SA down: {why}"),
                 }
                 self.emit("ike-updown", &connection, None);
             }
@@ -397,7 +389,7 @@ impl Daemon {
                     spi_in = format_args!("{:08x}", deleted.spi_in),
                     spi_out = format_args!("{:08x}", deleted.spi_out),
                     "child SA deleted: {}",
-                    deleted.reason
+                    plain(&deleted.reason)
                 );
                 self.join.delete(&deleted, now);
                 if !deleted.replaced {
@@ -425,8 +417,9 @@ impl Daemon {
                 let retry = retry_in.map_or("no further attempt".to_owned(), |delay| {
                     format!("next attempt in {} s", delay.as_secs())
                 });
-                tracing::warn!(connection, "cannot establish the IKE SA: {reason}; {retry}");
-                self.fail_waiters(&connection, None, &reason.to_string());
+                let why = plain(&reason);
+                tracing::warn!(connection, "cannot establish the IKE SA: {why}; {retry}");
+                self.fail_waiters(&connection, None, &why);
             }
             Event::ChildFailed {
                 ike_sa,
@@ -434,8 +427,16 @@ impl Daemon {
                 child,
                 reason,
             } => {
-                tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {reason}");
-                self.fail_waiters(&connection, Some(&child), &reason.to_string());
+                let why = plain(&reason);
+                tracing::warn!(connection, child, %ike_sa, "cannot establish the child SA: {why}");
+                self.fail_waiters(&connection, Some(&child), &why);
+            }
+            Event::RekeyFailed {
+                ike_sa,
+                connection,
+                reason,
+            } => {
+                tracing::warn!(connection, %ike_sa, "cannot rekey the IKE SA: {}", plain(&reason));
             }
             Event::Refused(refused) => log_refused(&refused),
             Event::Message(trace) => trace_message(&trace),
@@ -586,6 +587,24 @@ fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String>
 fn settle_ike(loaded: &mut Loaded, key_log: bool) {
     loaded.ike.key_log = key_log;
     loaded.ike.trace_messages = tracing::enabled!(tracing::Level::TRACE);
+}
+
+/// Reasons and identities hold what peers have sent.
+fn plain(text: &impl ToString) -> String {
+    esplanade_ike::text::clean(&text.to_string())
+}
+
+fn log_up(up: &esplanade_ike::IkeSaUp) {
+    tracing::info!(
+        connection = up.connection,
+        ike_sa = %up.ike_sa,
+        local = %up.local,
+        remote = %up.remote,
+        local_id = %plain(&up.local_id),
+        remote_id = %plain(&up.remote_id),
+        suite = up.suite,
+        "IKE SA established"
+    );
 }
 
 /// A peer that was refused. The endpoint tells a few of each source and in all: strangers can cause them.

@@ -2,7 +2,7 @@
 //!
 //! Only what somebody wants has an entry: the configuration's children bound the table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::config::{Action, Config, StartAction};
@@ -141,10 +141,11 @@ impl Goals {
 
     /// What is not configured any more is not wanted either.
     pub(super) fn configure(&mut self, config: &Config) {
+        let connections: HashMap<_, _> = (config.connections.iter())
+            .map(|connection| (connection.name.as_str(), connection))
+            .collect();
         let find = |of: &Name| {
-            let mut connections = config.connections.iter();
-            let connection = connections.find(|connection| connection.name == of.0)?;
-            let mut children = connection.children.iter();
+            let mut children = connections.get(of.0.as_str())?.children.iter();
             children.find(|child| child.name == of.1)
         };
         self.retain(|name| find(name).is_some());
@@ -380,12 +381,11 @@ impl Goals {
     /// Takes a connection, and its children whose time has come.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
         let (_, (connection, _)) = self.timers.first().filter(|(at, _)| *at <= now)?.clone();
-        let due: Vec<Name> = self
-            .timers
-            .iter()
-            .take_while(|(at, _)| *at <= now)
-            .filter(|(_, name)| name.0 == connection)
-            .map(|(_, name)| name.clone())
+        let of_connection = self.goals.range(name(&connection, "")..);
+        let due: Vec<Name> = of_connection
+            .take_while(|(name, _)| name.0 == connection)
+            .filter(|(_, goal)| goal.next_at.is_some_and(|at| at <= now))
+            .map(|(name, _)| name.clone())
             .collect();
         due.iter().for_each(|name| self.stop_timer(name));
         Some((connection, due.into_iter().map(|name| name.1).collect()))

@@ -10,7 +10,7 @@ mod snapshot;
 mod table;
 mod tell;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -89,6 +89,8 @@ pub enum CommandError {
 /// receive before the message that tells the peer to use it leaves.
 pub struct Endpoint {
     config: Config,
+    /// Indices into its connections.
+    by_name: HashMap<String, usize>,
     spis: Box<dyn EspSpiAllocator>,
     routes: Box<dyn Routes>,
     random: Box<dyn Random>,
@@ -126,6 +128,7 @@ impl Endpoint {
         let cookies = Cookies::new(now, &mut *random);
         let table = Table::new(HalfOpen::new(&config));
         Self {
+            by_name: index(&config),
             error_budget: ErrorBudget::default(),
             tell: Tell::default(),
             config,
@@ -154,6 +157,7 @@ impl Endpoint {
     /// others taken away; call [`Endpoint::withdraw`] before for what must not go on. SAs of connections that are no longer
     /// there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
     pub fn set_config(&mut self, config: Config) {
+        self.by_name = index(&config);
         self.config = config;
         self.table.reconfigure(&self.config.connections);
         self.goals.configure(&self.config);
@@ -301,9 +305,9 @@ impl Endpoint {
     }
 
     fn connection(&self, name: &str) -> Result<Arc<Connection>, CommandError> {
-        let mut connections = self.config.connections.iter();
-        connections
-            .find(|connection| connection.name == name)
+        let index = self.by_name.get(name);
+        index
+            .and_then(|index| self.config.connections.get(*index))
             .cloned()
             .ok_or_else(|| CommandError::NoConnection(name.to_owned()))
     }
@@ -388,6 +392,14 @@ impl Endpoint {
         self.table.put_back(now, sa, result.1);
         Some(result.0)
     }
+}
+
+fn index(config: &Config) -> HashMap<String, usize> {
+    // The first of a name counts.
+    let names = config.connections.iter().enumerate().rev();
+    names
+        .map(|(at, connection)| (connection.name.clone(), at))
+        .collect()
 }
 
 fn find_child(connection: &Connection, name: &str) -> Result<Arc<Child>, CommandError> {

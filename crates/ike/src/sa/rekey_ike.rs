@@ -5,10 +5,10 @@
 
 use esplanade_crypto::iana::Group;
 
-use super::create_child::{Refuse, ke_payload, lowest, wanted_group};
+use super::create_child::{Refuse, ke_payload, lowest, refused, wanted_group};
 use super::established::Exchange;
 use super::{Channel, Context, Effect, Established, IkeSa, Phase, Received};
-use crate::event::{DownReason, IkeSaId};
+use crate::event::{DownReason, Event, IkeSaId};
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{KeyPair, Keys, Nonces, Role};
@@ -130,7 +130,17 @@ impl IkeSa {
                 (NotifyType::INVALID_SYNTAX, _) => {
                     self.close(ctx, DownReason::PeerRefused(error.kind.to_string()));
                 }
-                _ => self.rekey_failed(ctx, None),
+                _ => {
+                    let busy = error.kind == NotifyType::TEMPORARY_FAILURE;
+                    if !busy {
+                        ctx.events.push_back(Event::RekeyFailed {
+                            ike_sa: self.id,
+                            connection: self.connection.name.clone(),
+                            reason: refused(error),
+                        });
+                    }
+                    self.rekey_failed(ctx, None)
+                }
             };
         }
         let Some(new) = self.accept_rekey_ike(ctx, &pending, message) else {
