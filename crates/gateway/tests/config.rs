@@ -4,6 +4,8 @@
 mod misread;
 #[path = "config/options.rs"]
 mod options;
+#[path = "config/peers.rs"]
+mod peers;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, SequenceNumbers}
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_crypto::transform::Protocol;
 
+use crate::ts;
 use crate::wire::TrafficSelector;
 
 pub use crate::auth::{Authorities, Certificate, Credential, Identity};
@@ -134,7 +135,45 @@ pub struct Connection {
     pub retransmission: Retransmission,
     pub local: LocalAuth,
     pub remote: RemoteAuth,
+    /// Selectors of single peers, where the connection is for many. The most exact entry counts, of equals the first.
+    pub peers: Vec<PeerEntry>,
     pub children: Vec<Arc<Child>>,
+}
+
+impl Connection {
+    /// Whether it is for one identity only.
+    pub(crate) fn names_one_peer(&self) -> bool {
+        self.remote.id.precision() == 2
+    }
+
+    /// What is configured for this peer in particular.
+    pub(crate) fn entry_of(&self, peer: &Identity) -> Option<&PeerEntry> {
+        let entries = self.peers.iter().filter(|entry| entry.id.accepts(peer));
+        entries.rev().max_by_key(|entry| entry.id.precision())
+    }
+
+    /// What a peer with this identity, at `outer`, may have of the child's remote selectors.
+    pub(crate) fn remote_ts(
+        &self,
+        child: &Child,
+        peer: &Identity,
+        outer: IpAddr,
+    ) -> Vec<TrafficSelector> {
+        let remote = ts::resolve(&child.remote_ts, outer);
+        match self.entry_of(peer) {
+            Some(entry) => ts::narrow(&ts::resolve(&entry.remote_ts, outer), &remote),
+            None => remote,
+        }
+    }
+}
+
+/// What peers with a certain identity may have (RFC 4301 section 4.4.3.2).
+#[derive(Clone, Debug)]
+pub struct PeerEntry {
+    /// May be a pattern.
+    pub id: Identity,
+    /// Every child's remote selectors are narrowed to these. What an identity has here is for no other peer.
+    pub remote_ts: Vec<Selector>,
 }
 
 /// What happens when the same peer identity establishes a second IKE SA.
@@ -288,6 +327,10 @@ pub struct Child {
     pub from_packet: bool,
     /// Later fragments are sent and taken on an SA for certain ports, if the peer agrees (RFC 4301 section 7.3).
     pub non_first_fragments: bool,
+    /// Which SPD its packets meet (RFC 4301 section 4.4.1): those of different ones never compete.
+    pub spd: u32,
+    /// Several peers may have the same traffic, if the child of each says so. The newest SA carries it.
+    pub overlap: bool,
 }
 
 impl Default for Child {
@@ -306,6 +349,8 @@ impl Default for Child {
             inactivity: Duration::ZERO,
             from_packet: false,
             non_first_fragments: false,
+            spd: 0,
+            overlap: false,
         }
     }
 }

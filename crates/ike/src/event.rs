@@ -153,6 +153,18 @@ pub struct Refused {
     pub untold: u64,
 }
 
+/// Traffic that a peer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub peer: Identity,
+    pub connection: String,
+    pub child: String,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    /// None: by configuration.
+    pub sa: Option<ChildSaId>,
+}
+
 #[derive(Clone, Debug)]
 pub struct IkeSaUp {
     pub ike_sa: IkeSaId,
@@ -312,6 +324,10 @@ pub enum ChildFailure {
     Transport(&'static str),
     #[error("AH passes no NAT, nor UDP encapsulation")]
     AhThroughNat,
+    #[error("the peer wants traffic of {} (connection {:?})", .0.peer, .0.connection)]
+    TrafficHeld(Box<Held>),
+    #[error("the peer wants more than `peers` gives it")]
+    NotItsTraffic,
     #[error("the peer refuses: {0}")]
     PeerRefused(String),
     #[error("protocol error of the peer: {0}")]

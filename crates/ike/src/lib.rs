@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+mod claims;
 pub mod config;
 mod cookie;
 pub mod endpoint;

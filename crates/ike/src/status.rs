@@ -205,6 +205,8 @@ refusals! {
     InvalidKePayload = "invalid_ke_payload";
     AuthenticationFailed = "authentication_failed";
     TsUnacceptable = "ts_unacceptable";
+    /// Traffic selectors that another peer has.
+    TrafficHeld = "traffic_held";
     /// A second IKE SA of the same peer (unique = keep).
     Duplicate = "duplicate";
     TemporaryFailure = "temporary_failure";

@@ -1,6 +1,6 @@
 //! Traffic selectors: from configuration to proposal, and narrowing (RFC 7296 section 2.9).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::config::{Selector, SelectorAddresses};
 use crate::wire::{TRAFFIC_SELECTORS_MAX as SELECTORS_MAX, TrafficSelector};
@@ -27,6 +27,33 @@ pub(crate) fn resolve(selectors: &[Selector], outer: IpAddr) -> Vec<TrafficSelec
         })
         .take(SELECTORS_MAX)
         .collect()
+}
+
+/// The configured selectors that do not depend on the outer address.
+pub(crate) fn fixed(selectors: &[Selector]) -> Vec<TrafficSelector> {
+    let fixed = |selector: &Selector| match selector.addresses {
+        SelectorAddresses::Dynamic => None,
+        SelectorAddresses::Range(start, _) => Some((*selector, start)),
+    };
+    let fixed = selectors.iter().filter_map(fixed);
+    fixed
+        .flat_map(|(selector, outer)| resolve(&[selector], outer))
+        .take(SELECTORS_MAX)
+        .collect()
+}
+
+/// Every packet.
+pub(crate) fn everything() -> Vec<TrafficSelector> {
+    vec![
+        TrafficSelector::addresses(
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V4(Ipv4Addr::BROADCAST),
+        ),
+        TrafficSelector::addresses(
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)),
+        ),
+    ]
 }
 
 /// The part of the selectors that transport mode can carry: packets of the host at `outer` itself.

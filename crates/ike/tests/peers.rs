@@ -2,13 +2,18 @@
 
 mod common;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::script::{SPI, Script, error_of};
 use common::*;
-use esplanade_ike::config::{Config, Connection, Unique};
-use esplanade_ike::wire::{ExchangeType, Id, IdType, Message, Notify, NotifyType, Payload};
-use esplanade_ike::{DownReason, Event, Refusal};
+use esplanade_ike::config::{AddressMatch, Child, Config, Connection, PeerEntry, Unique};
+use esplanade_ike::event::Refused;
+use esplanade_ike::wire::{
+    Delete, ExchangeType, Id, IdType, Message, Notify, NotifyType, Payload, ProtocolId,
+    TrafficSelector,
+};
+use esplanade_ike::{ChildFailure, DownReason, Event, Refusal};
+use esplanade_testkit::net::Conditions;
 
 const KEY: &[u8] = b"a shared secret";
 
@@ -17,6 +22,7 @@ struct Gateway {
     side: Side,
     now: Instant,
     peers: u64,
+    config: Config,
 }
 
 impl Gateway {
@@ -25,10 +31,20 @@ impl Gateway {
         change(&mut connection);
         let mut config = config(connection);
         limits(&mut config);
+        let kept = config.clone();
         let now = Instant::now();
         let side = Side::new("b", B, config, now, 7);
         let peers = 0;
-        Self { side, now, peers }
+        Self {
+            side,
+            now,
+            peers,
+            config: kept,
+        }
+    }
+
+    fn config(&self) -> Config {
+        self.config.clone()
     }
 
     /// A new IKE SA of a peer with this identity. Its messages after IKE_SA_INIT are the caller's to make.
@@ -158,4 +174,384 @@ fn initial_contact_ends_the_sas_of_every_spelling() {
         let ended = gateway.side.events.iter().filter(ended).count();
         assert_eq!(ended, 1, "{pattern}");
     }
+}
+
+fn name(text: &str) -> Id {
+    id(text).to_payload().unwrap()
+}
+
+fn networks(ranges: &[&str]) -> Vec<TrafficSelector> {
+    let one = |range: &&str| {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        TrafficSelector::addresses(from.parse().unwrap(), to.parse().unwrap())
+    };
+    ranges.iter().map(one).collect()
+}
+
+/// Puts the peer's own selectors into a request.
+fn asking_for(payloads: &mut [Payload], ranges: &[&str]) {
+    for payload in payloads {
+        if let Payload::TsI(selectors) = payload {
+            *selectors = networks(ranges);
+        }
+    }
+}
+
+const POOL: &str = "10.5.0.0-10.5.255.255";
+
+/// Takes anybody, with addresses of a pool.
+fn pool(connection: &mut Connection) {
+    connection.remote.id = id("*.rw.example");
+    set_child(connection, |child| child.remote_ts = vec![subnet(POOL)]);
+}
+
+fn set_child(connection: &mut Connection, change: impl FnOnce(&mut Child)) {
+    let mut child = (*connection.children[0]).clone();
+    change(&mut child);
+    connection.children = vec![child.into()];
+}
+
+impl Gateway {
+    /// A new IKE SA whose first child SA is for these addresses of the peer; what it is refused with.
+    fn up(&mut self, peer: &str, ranges: &[&str]) -> (Script, Option<NotifyType>) {
+        let mut script = self.meet(&name(peer));
+        let mut payloads = script.auth_payloads(KEY);
+        asking_for(&mut payloads, ranges);
+        let answer = script.exchange(&mut self.side, self.now, ExchangeType::IKE_AUTH, &payloads);
+        (script, error_of(&answer.unwrap()))
+    }
+
+    fn create_child(
+        &mut self,
+        script: &mut Script,
+        ranges: &[&str],
+        rekeys: Option<u32>,
+    ) -> Option<NotifyType> {
+        let mut payloads = Script::child_payloads();
+        asking_for(&mut payloads, ranges);
+        payloads.push(Payload::Nonce(vec![3; 32]));
+        let rekey = |spi| Notify::about_child(NotifyType::REKEY_SA, ProtocolId::ESP, spi);
+        payloads.extend(rekeys.map(|spi| Payload::Notify(rekey(spi))));
+        let kind = ExchangeType::CREATE_CHILD_SA;
+        let answer = script.exchange(&mut self.side, self.now, kind, &payloads);
+        error_of(&answer.unwrap())
+    }
+
+    /// What the administrator is told of the first refusal for another's traffic.
+    fn told(&self) -> &Refused {
+        let refused = |event: &&Event| matches!(event, Event::Refused(refused) if refused.refusal == Refusal::TrafficHeld);
+        match self.side.events.iter().find(refused) {
+            Some(Event::Refused(refused)) => refused,
+            _ => panic!("nothing is told"),
+        }
+    }
+}
+
+const REFUSED: Option<NotifyType> = Some(NotifyType::TS_UNACCEPTABLE);
+
+#[test]
+fn a_peer_does_not_get_the_traffic_of_another() {
+    let mut gateway = Gateway::new(pool, |_| {});
+    let (mut a, refused) = gateway.up("a.rw.example", &["10.5.0.7"]);
+    assert_eq!(refused, None);
+    for stolen in [
+        &["10.5.0.7"][..],
+        &[POOL],
+        &["10.5.0.0-10.5.0.7"],
+        &["10.5.9.9", "10.5.0.1-10.5.0.100"],
+    ] {
+        let (mut b, refused) = gateway.up("b.rw.example", stolen);
+        assert_eq!(refused, REFUSED, "{stolen:?}");
+        // The IKE SA stands, and can have what is free; no way leads from there to the rest.
+        assert_eq!(
+            gateway.create_child(&mut b, &["10.5.8.0-10.5.8.8"], None),
+            None
+        );
+        assert_eq!(gateway.create_child(&mut b, stolen, None), REFUSED);
+        let rekeyed = gateway.create_child(&mut b, stolen, Some(0x4444));
+        assert_eq!(rekeyed, REFUSED, "as a rekey");
+        b.rekey_ike(&mut gateway.side, gateway.now);
+        assert_eq!(gateway.create_child(&mut b, stolen, None), REFUSED);
+    }
+    assert!(gateway.side.refused(Refusal::TrafficHeld) >= 12);
+    let told = gateway.told();
+    assert_eq!(told.remote_id.as_deref(), Some("b.rw.example"));
+    let says = "a.rw.example has this traffic with child SA";
+    assert!(told.why.starts_with(says), "{}", told.why);
+    assert!(told.why.ends_with("=== 10.5.0.7"), "{}", told.why);
+    assert!(told.offered.ends_with("=== 10.5.0.7"), "{}", told.offered);
+
+    // The owner may have it again, narrower and wider, in this IKE SA and in others.
+    for own in ["10.5.0.7", "10.5.0.0-10.5.0.9"] {
+        assert_eq!(gateway.create_child(&mut a, &[own], None), None);
+        assert_eq!(gateway.up("A.RW.Example", &[own]).1, None);
+    }
+}
+
+#[test]
+fn what_a_peer_had_is_free_when_it_has_gone() {
+    let mut gateway = Gateway::new(pool, |_| {});
+    let (mut a, _) = gateway.up("a.rw.example", &["10.5.0.7"]);
+    let (_, refused) = gateway.up("b.rw.example", &["10.5.0.7"]);
+    assert_eq!(refused, REFUSED);
+    let delete = Payload::Delete(Delete {
+        protocol: ProtocolId::ESP,
+        spis: vec![0x4444],
+    });
+    let kind = ExchangeType::INFORMATIONAL;
+    a.exchange(&mut gateway.side, gateway.now, kind, &[delete])
+        .unwrap();
+    assert_eq!(gateway.up("b.rw.example", &["10.5.0.7"]).1, None);
+    assert_eq!(gateway.create_child(&mut a, &["10.5.0.7"], None), REFUSED);
+}
+
+#[test]
+fn a_silent_peer_whose_traffic_another_wants_is_asked_whether_it_lives() {
+    let mut gateway = Gateway::new(pool, |_| {});
+    let (a, _) = gateway.up("a.rw.example", &["10.5.0.7"]);
+    let asked = |gateway: &mut Gateway| {
+        let mut sent = Vec::new();
+        let mut script = gateway.meet(&name("b.rw.example"));
+        let mut payloads = script.auth_payloads(KEY);
+        asking_for(&mut payloads, &["10.5.0.7"]);
+        let header = script.header(ExchangeType::IKE_AUTH, 1);
+        let request = script.seal(&header, &payloads);
+        sent.extend(script.send(&mut gateway.side, gateway.now, &request));
+        let of_a = |sent: &&Vec<u8>| {
+            let header = esplanade_ike::wire::Header::decode(sent).unwrap();
+            header.initiator_spi == a.spi_i && header.exchange == ExchangeType::INFORMATIONAL
+        };
+        sent.iter().filter(of_a).count()
+    };
+    assert_eq!(asked(&mut gateway), 0, "it has just been heard");
+    gateway.now += Duration::from_secs(11);
+    assert_eq!(asked(&mut gateway), 1);
+    assert_eq!(asked(&mut gateway), 0, "it is being asked");
+    while gateway
+        .side
+        .endpoint
+        .status()
+        .iter()
+        .any(|sa| sa.spi_i == a.spi_i)
+    {
+        gateway.now = gateway.side.endpoint.poll_timeout().unwrap();
+        gateway.side.endpoint.handle_timeout(gateway.now);
+        Script::take(&mut gateway.side);
+    }
+    assert_eq!(
+        gateway.up("b.rw.example", &["10.5.0.7"]).1,
+        None,
+        "A was dead"
+    );
+}
+
+#[test]
+fn an_overlap_that_the_configuration_allows_is_none() {
+    let change = |connection: &mut Connection| {
+        pool(connection);
+        set_child(connection, |child| child.overlap = true);
+    };
+    let mut gateway = Gateway::new(change, |_| {});
+    assert_eq!(gateway.up("a.rw.example", &["10.5.0.7"]).1, None);
+    assert_eq!(gateway.up("b.rw.example", &["10.5.0.7"]).1, None);
+}
+
+/// The pool's connection behind or in front of another for one peer, `site.example`, with these remote selectors.
+fn beside_a_site(site_ts: &str, site_first: bool, change: impl Fn(&mut Child)) -> Gateway {
+    Gateway::new(pool, |config| {
+        let mut site = default_configs().1;
+        site.remote.id = id("site.example");
+        set_child(&mut site, |child| {
+            child.remote_ts = vec![subnet(site_ts)];
+            change(child);
+        });
+        let mut rw = (*config.connections[0]).clone();
+        rw.name = "rw".to_owned();
+        config.connections = match site_first {
+            true => vec![site.into(), rw.into()],
+            false => vec![rw.into(), site.into()],
+        };
+    })
+}
+
+#[test]
+fn what_is_configured_for_one_peer_is_not_for_a_kind_of_peers() {
+    let part = "10.5.1.0-10.5.1.255";
+    for first in [true, false] {
+        // Down or up, it is the site's.
+        let mut gateway = beside_a_site(part, first, |_| {});
+        assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, REFUSED);
+        let says = "site.example has this traffic by configuration";
+        assert!(gateway.told().why.starts_with(says));
+        assert_eq!(gateway.up("b.rw.example", &["10.5.0.7"]).1, None);
+        assert_eq!(gateway.up("site.example", &[part]).1, None);
+        assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, REFUSED);
+
+        // The pool is an exception that the administrator makes from what the site has.
+        let mut gateway = beside_a_site("0.0.0.0-255.255.255.255", first, |_| {});
+        assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, None);
+        let all = &["0.0.0.0-255.255.255.255"];
+        assert_eq!(gateway.up("site.example", all).1, None);
+        assert_eq!(gateway.up("c.rw.example", &["10.5.2.7"]).1, None);
+        assert_eq!(
+            gateway.up("c.rw.example", &["10.5.1.7"]).1,
+            REFUSED,
+            "not from B"
+        );
+
+        // Another SPD, other traffic.
+        let mut gateway = beside_a_site(part, first, |child| child.spd = 42);
+        assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, None);
+        assert_eq!(gateway.up("site.example", &[part]).1, None);
+
+        // On our side.
+        let other = |child: &mut Child| child.local_ts = vec![subnet("10.9.0.0-10.9.0.255")];
+        let mut gateway = beside_a_site(part, first, other);
+        assert_eq!(gateway.up("b.rw.example", &["10.5.1.7"]).1, None);
+    }
+}
+
+#[test]
+fn a_new_configuration_binds_anew() {
+    let mut gateway = Gateway::new(pool, |_| {});
+    let mut config = gateway.config();
+    let (mut b, refused) = gateway.up("b.rw.example", &["10.5.1.7"]);
+    assert_eq!(refused, None);
+    let mut site = default_configs().1;
+    site.name = "other".to_owned();
+    site.remote.id = id("site.example");
+    set_child(&mut site, |child| {
+        child.remote_ts = vec![subnet("10.5.1.0-10.5.1.255")];
+    });
+    config.connections.push(site.into());
+    gateway.side.endpoint.set_config(config.clone());
+    let rekeyed = gateway.create_child(&mut b, &["10.5.1.7"], Some(0x4444));
+    assert_eq!(rekeyed, REFUSED);
+    config.connections.pop();
+    gateway.side.endpoint.set_config(config);
+    let rekeyed = gateway.create_child(&mut b, &["10.5.1.7"], Some(0x4444));
+    assert_eq!(rekeyed, None);
+}
+
+#[test]
+fn selectors_are_bound_to_identities() {
+    let change = |connection: &mut Connection| {
+        pool(connection);
+        let entry = |peer, ts| PeerEntry {
+            id: id(peer),
+            remote_ts: vec![subnet(ts)],
+        };
+        connection.peers = vec![
+            entry("*.guest.rw.example", "10.5.200.0-10.5.200.255"),
+            entry("a.rw.example", "10.5.0.7-10.5.0.7"),
+            entry("b.rw.example", "10.5.1.0-10.5.1.255"),
+            entry("out.rw.example", "10.6.0.0-10.6.0.255"),
+        ];
+    };
+    let mut gateway = Gateway::new(change, |_| {});
+    // Narrowed to what is its own.
+    assert_eq!(gateway.up("A.rw.example", &[POOL]).1, None);
+    let granted = &gateway.side.endpoint.status()[0].children[0];
+    assert_eq!(granted.remote_ts, networks(&["10.5.0.7"]));
+    assert_eq!(gateway.up("a.rw.example", &["10.5.0.8"]).1, REFUSED);
+    assert_eq!(gateway.up("b.rw.example", &["10.5.1.8"]).1, None);
+    assert_eq!(gateway.up("b.rw.example", &["10.5.0.7"]).1, REFUSED);
+    let (mut guest, refused) = gateway.up("x.guest.rw.example", &["10.5.200.1"]);
+    assert_eq!(refused, None);
+    assert_eq!(
+        gateway.create_child(&mut guest, &["10.5.201.1"], None),
+        REFUSED
+    );
+    assert_eq!(
+        gateway.up("out.rw.example", &["10.6.0.1"]).1,
+        REFUSED,
+        "not the child's"
+    );
+    // Others have what is left, while the owner is there and while it is not.
+    assert_eq!(gateway.up("c.rw.example", &["10.5.1.9"]).1, REFUSED);
+    assert_eq!(gateway.up("c.rw.example", &["10.5.0.7"]).1, REFUSED);
+    assert_eq!(gateway.up("c.rw.example", &["10.5.2.9"]).1, None);
+}
+
+/// Two connections, each for one peer, with these remote selectors.
+fn two_sites(first: &str, second: &str) -> Gateway {
+    Gateway::new(
+        |_| {},
+        |config| {
+            let mut one = default_configs().1;
+            one.name = "one".to_owned();
+            one.remote.id = id("one.example");
+            set_child(&mut one, |child| child.remote_ts = vec![subnet(first)]);
+            let mut two = one.clone();
+            two.name = "two".to_owned();
+            two.remote.id = id("two.example");
+            set_child(&mut two, |child| child.remote_ts = vec![subnet(second)]);
+            config.connections = vec![one.into(), two.into()];
+        },
+    )
+}
+
+#[test]
+fn two_sites_do_not_take_each_others_traffic() {
+    let mut gateway = two_sites(POOL, POOL);
+    assert_eq!(gateway.up("one.example", &["10.5.0.7"]).1, None);
+    assert_eq!(gateway.up("two.example", &["10.5.0.7"]).1, REFUSED);
+    assert_eq!(gateway.up("two.example", &[POOL]).1, REFUSED);
+    assert_eq!(gateway.up("two.example", &["10.5.0.8"]).1, None);
+    // A narrower network is an exception from a wider one, and its policy comes first.
+    for (first, second) in [(POOL, "10.5.1.0-10.5.1.255"), ("10.5.1.0-10.5.1.255", POOL)] {
+        let mut gateway = two_sites(first, second);
+        assert_eq!(gateway.up("one.example", &[first]).1, None);
+        assert_eq!(gateway.up("two.example", &[second]).1, None);
+    }
+}
+
+/// A initiates, and B answers for what a third peer of A has.
+#[test]
+fn an_initiator_does_not_take_it_either() {
+    let (mut a, mut b) = default_configs();
+    a.remote.id = id("*.example");
+    b.local.id = id("b.example");
+    let mut others = a.clone();
+    others.name = "others".to_owned();
+    others.remote_addrs = vec![AddressMatch::Any];
+    let mut a = config(a);
+    a.connections.push(others.into());
+    let mut pair = Pair::new(a, config(b), Conditions::PERFECT, 1);
+    let mut third = Script::new();
+    third.local = "203.0.113.3:500".parse().unwrap();
+    third.remote = format!("{A}:500").parse().unwrap();
+    third.id = name("third.example");
+    let payloads = third.init_payloads();
+    third.init(&mut pair.a, pair.now, payloads).unwrap();
+    let mut payloads = third.auth_payloads(KEY);
+    for payload in &mut payloads {
+        match payload {
+            Payload::TsI(selectors) => *selectors = networks(&["10.2.0.0-10.2.0.9"]),
+            Payload::TsR(selectors) => *selectors = networks(&[NET_A]),
+            _ => {}
+        }
+    }
+    let answer = third.exchange(&mut pair.a, pair.now, ExchangeType::IKE_AUTH, &payloads);
+    assert_eq!(error_of(&answer.unwrap()), None);
+    let child = pair.a.endpoint.status()[0].children[0].id;
+    pair.initiate();
+    pair.run(Duration::from_secs(1));
+    let failed = pair.a.events.iter().find_map(|event| match event {
+        Event::ChildFailed { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    let Some(ChildFailure::TrafficHeld(held)) = failed else {
+        panic!("{failed:?}");
+    };
+    assert_eq!((held.peer, held.sa), (id("third.example"), Some(child)));
+    assert!(pair.b.children.is_empty(), "it is told");
+    let children: Vec<_> = pair
+        .a
+        .endpoint
+        .status()
+        .into_iter()
+        .flat_map(|sa| sa.children)
+        .collect();
+    assert_eq!(children.len(), 1);
 }

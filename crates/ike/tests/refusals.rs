@@ -409,6 +409,25 @@ fn limits_and_secrets() -> Vec<(Refusal, Side)> {
     assert_eq!(error_of(&answer), Some(NotifyType::AUTHENTICATION_FAILED));
     assert!(side.endpoint.status().is_empty());
     cases.push((Refusal::AuthenticationFailed, side));
+    let (mut side, now) = b_with(|config| {
+        let mut anybody = (*config.connections[0]).clone();
+        anybody.remote.id = id("%any");
+        config.connections = vec![anybody.into()];
+    });
+    for (name, refused) in [
+        ("a.example", None),
+        ("c.example", Some(NotifyType::TS_UNACCEPTABLE)),
+    ] {
+        let mut script = Script::new();
+        script.id = id(name).to_payload().unwrap();
+        script.spi_i += u64::from(refused.is_some());
+        let payloads = script.init_payloads();
+        script.init(&mut side, now, payloads);
+        let payloads = script.auth_payloads(b"a shared secret");
+        let answer = script.exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads);
+        assert_eq!(error_of(&answer.unwrap()), refused);
+    }
+    cases.push((Refusal::TrafficHeld, side));
     cases
 }
 

@@ -144,6 +144,8 @@ pub(super) fn child(
         inactivity: read(node, "inactivity", d, time).unwrap_or_default(),
         from_packet: !policy.sa.populate.is_none(),
         non_first_fragments: read(node, "non_first_fragments", d, switch).unwrap_or_default(),
+        spd: policy.sa.if_ids.outbound,
+        overlap: read(node, "overlap", d, switch).unwrap_or_default(),
     };
     if policy.action != PolicyAction::Protect {
         check_shunt(node, &policy, start, d);
@@ -301,7 +303,7 @@ const DUMMIES_MAX: u64 = 100;
 const REPLAY_WINDOW: u32 = 1024;
 
 /// Keys about SAs that do not change what a policy seems to let pass.
-const OF_SAS: [&str; 7] = [
+const OF_SAS: [&str; 8] = [
     "esp_proposals",
     "ah_proposals",
     "replay_window",
@@ -309,6 +311,7 @@ const OF_SAS: [&str; 7] = [
     "inactivity",
     "dpd_action",
     "close_action",
+    "overlap",
 ];
 
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
@@ -438,7 +441,7 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
     }
 }
 
-fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
+pub(super) fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
     warn_of_host_bits(node, key, d);
     let list = read_list(node, key, d, selector).unwrap_or_default();
     if list.len() > TRAFFIC_SELECTORS_MAX {

@@ -16,6 +16,7 @@ use super::diff::Fingerprint;
 use super::gateway::GatewayConfig;
 use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
+use super::peers::peers;
 use super::tree::Node;
 use super::value::{
     Bad, Parsed, address_match, given, number, parts, place, read, read_list, report, switch, time,
@@ -104,6 +105,7 @@ pub(super) fn connection(
         child.start_action == StartAction::Start
             || [child.dpd_action, child.close_action].contains(&Action::Start)
     });
+    let peers = peers(node, &remote.id, context.diagnostics);
     warn_of_one_identity(node, &local, &remote, context.diagnostics);
     let connection = Connection {
         name,
@@ -124,6 +126,7 @@ pub(super) fn connection(
         retransmission: context.gateway.retransmission,
         local,
         remote,
+        peers,
         children,
     };
     Some((connection, Fingerprint::new(node, certificates)))

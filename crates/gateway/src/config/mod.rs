@@ -14,6 +14,7 @@ mod identity;
 mod include;
 mod interface;
 mod lexer;
+mod peers;
 mod proposal;
 pub mod schema;
 mod secret;

@@ -124,7 +124,7 @@ pub const CONNECTION: Schema = Schema {
         "if_id_in",
         "if_id_out",
     ],
-    sections: &["children"],
+    sections: &["children", "peers"],
     section_prefixes: &["local", "remote"],
     later: &[
         ("vips", NONE),
@@ -176,6 +176,18 @@ pub const REMOTE: Schema = Schema {
     ..EMPTY
 };
 
+pub const PEERS: Schema = Schema {
+    what: "the peers section",
+    named_sections: true,
+    ..EMPTY
+};
+
+pub const PEER: Schema = Schema {
+    what: "a peer",
+    keys: &["id", "remote_ts"],
+    ..EMPTY
+};
+
 pub const CHILDREN: Schema = Schema {
     what: "the children section",
     named_sections: true,
@@ -217,6 +229,7 @@ pub const CHILD: Schema = Schema {
         "dscp",
         "class",
         "pfp",
+        "overlap",
         "if_id_in",
         "if_id_out",
     ],
@@ -271,6 +284,7 @@ pub const ALL: &[(&str, &Schema)] = &[
     ("connections.<conn>", &CONNECTION),
     ("connections.<conn>.local<suffix>", &LOCAL),
     ("connections.<conn>.remote<suffix>", &REMOTE),
+    ("connections.<conn>.peers.<peer>", &PEER),
     ("connections.<conn>.children.<child>", &CHILD),
     ("secrets.ike<suffix>", &SECRET_IKE),
     ("secrets.private<suffix>", &SECRET_PRIVATE),

@@ -9,6 +9,8 @@ use crate::sa::{ChildSa, Context, Effect, IkeSa, Leave, Phase, Queued, Task, del
 
 /// Two IKE SAs that were established within this time in both directions crossed each other.
 const CROSSING: Duration = Duration::from_secs(30);
+/// Silence after which the peer of an SA that is in another's way is asked whether it lives.
+const DOUBT_AFTER: Duration = Duration::from_secs(10);
 
 impl Endpoint {
     /// Carries out what the IKE SAs have asked for, and what follows from that.
@@ -49,6 +51,11 @@ impl Endpoint {
             } => self.established(now, ike_sa, initial_contact),
             Effect::ConnectFailed { connection, reason } => {
                 self.connect_failed(now, &connection, reason);
+            }
+            Effect::Doubt { child } => {
+                if let Some(id) = self.table.ike_sa_of(child) {
+                    self.with(now, id, |sa, ctx| sa.doubt(ctx));
+                }
             }
             Effect::Undone { connection, child } => self.goals.undone(&connection, &child),
         }
@@ -123,6 +130,18 @@ impl Endpoint {
 }
 
 impl IkeSa {
+    /// Asks a peer that has been silent whether it lives.
+    fn doubt(&mut self, ctx: &mut Context<'_>) {
+        let silent = |heard| ctx.now.saturating_duration_since(heard) >= DOUBT_AFTER;
+        if self
+            .established()
+            .is_some_and(|state| silent(state.last_heard))
+        {
+            self.queue(ctx, Task::Liveness);
+            self.run_tasks(ctx);
+        }
+    }
+
     /// Gives away the children and what was to be done with them.
     fn hand_over(
         &mut self,

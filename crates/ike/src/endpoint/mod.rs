@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use crate::claims::Claims;
 use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
@@ -97,6 +98,7 @@ pub struct Endpoint {
     /// The wall clock at one moment.
     wall_clock: (Instant, SystemTime),
     table: Table,
+    claims: Claims,
     goals: Goals,
     pacing: Pacing,
     cookies: Cookies,
@@ -127,6 +129,8 @@ impl Endpoint {
     ) -> Self {
         let cookies = Cookies::new(now, &mut *random);
         let table = Table::new(HalfOpen::new(&config));
+        let mut claims = Claims::default();
+        claims.configure(&config);
         Self {
             by_name: index(&config),
             error_budget: ErrorBudget::default(),
@@ -137,6 +141,7 @@ impl Endpoint {
             random,
             wall_clock: (now, SystemTime::UNIX_EPOCH),
             table,
+            claims,
             goals: Goals::default(),
             pacing: Pacing::default(),
             cookies,
@@ -160,6 +165,7 @@ impl Endpoint {
         self.by_name = index(&config);
         self.config = config;
         self.table.reconfigure(&self.config.connections);
+        self.claims.configure(&self.config);
         self.goals.configure(&self.config);
         self.table.half_open.configure(&self.config);
     }
@@ -359,6 +365,7 @@ impl Endpoint {
             by_spi: self.table.by_spi(),
             peers: self.table.peers(),
             tell: &mut self.tell,
+            claims: &mut self.claims,
             effects: &mut self.effects,
         };
         f(&mut ctx)

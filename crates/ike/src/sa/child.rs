@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use esplanade_crypto::iana::Group;
 
 use super::{Context, IkeSa, deadline};
+use crate::claims::{Claim, Ends};
 use crate::config::{Action, Child, Mode};
 use crate::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event};
 use crate::negotiate::ChosenEsp;
@@ -80,6 +81,8 @@ pub(crate) struct ChildSa {
 /// What two peers have agreed on for a child SA.
 pub(crate) struct Agreement<'a> {
     pub(crate) config: &'a Arc<Child>,
+    /// Examined: nobody else's traffic.
+    pub(crate) claim: Claim,
     pub(crate) chosen: &'a ChosenEsp,
     pub(crate) mode: Mode,
     /// The peer takes TFC padding.
@@ -87,8 +90,6 @@ pub(crate) struct Agreement<'a> {
     /// Both ends take later fragments.
     pub(crate) non_first_fragments: bool,
     pub(crate) spi_in: u32,
-    pub(crate) local_ts: Vec<TrafficSelector>,
-    pub(crate) remote_ts: Vec<TrafficSelector>,
     pub(crate) shared: Option<&'a Secret>,
     pub(crate) nonces: Nonces<'a>,
     /// Whether we began the exchange.
@@ -122,6 +123,11 @@ impl ChildSa {
         let soft_bytes = soft(ctx, life.rekey_bytes, life.rand_bytes);
         let soft_packets = soft(ctx, life.rekey_packets, life.rand_packets);
         let id = ChildSaId(ctx.next_id());
+        let Ends {
+            local: local_ts,
+            remote: remote_ts,
+        } = agreed.claim.ends.clone();
+        ctx.claims.add(id, agreed.claim);
         let replaced = agreed.replaces.and_then(|old| sa.established()?.child(old));
         let last_used = replaced.map_or(ctx.now, |old| old.last_used);
         ctx.counters.child_sas_installed += 1;
@@ -135,8 +141,8 @@ impl ChildSa {
                 mode: agreed.mode,
                 tfc: agreed.tfc,
                 non_first_fragments: agreed.non_first_fragments,
-                local_ts: agreed.local_ts.clone(),
-                remote_ts: agreed.remote_ts.clone(),
+                local_ts: local_ts.clone(),
+                remote_ts: remote_ts.clone(),
                 spi_in: agreed.spi_in,
                 spi_out: agreed.chosen.peer_spi,
                 esp,
@@ -163,8 +169,8 @@ impl ChildSa {
             spi_out: agreed.chosen.peer_spi,
             esp,
             group: agreed.chosen.group,
-            local_ts: agreed.local_ts,
-            remote_ts: agreed.remote_ts,
+            local_ts,
+            remote_ts,
             outbound: false,
             replaces: agreed.replaces,
             installed: ctx.now,
@@ -205,6 +211,7 @@ impl ChildSa {
                 _ => Action::Clear,
             }
         };
+        ctx.claims.remove(self.id);
         ctx.events.push_back(Event::ChildSaDeleted(ChildSaDeleted {
             ike_sa: sa.id,
             child: self.id,

@@ -7,9 +7,10 @@ use esplanade_crypto::iana::Group;
 
 use super::child::Agreement;
 use super::established::{Exchange, Task};
-use super::{ChildSa, ChildState, Context, IkeSa, Received, Wanted, notify};
+use super::{ChildSa, Context, IkeSa, Received, Wanted, notify};
+use crate::claims::Ends;
 use crate::config::{Child, Mode};
-use crate::event::{ChildFailure, ChildSaId, DownReason};
+use crate::event::{ChildFailure, ChildSaId, DownReason, Held};
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{KeyPair, Keys, Nonces, Secret};
@@ -78,7 +79,7 @@ pub(super) struct ChildPayloads<'a> {
     pub(super) ts_r: &'a [TrafficSelector],
     pub(super) nonce: Option<&'a [u8]>,
     pub(super) ke: Option<&'a KeyExchange>,
-    transport: bool,
+    pub(super) transport: bool,
     /// TFC padding is taken.
     tfc: bool,
     /// Later fragments too (RFC 4301 section 7.3).
@@ -132,6 +133,8 @@ pub(super) struct Refuse {
     pub(super) data: Vec<u8>,
     /// The child SA that it is about.
     pub(super) about: Option<(ProtocolId, u32)>,
+    /// The traffic that another peer has.
+    pub(super) held: Option<Box<Held>>,
 }
 
 impl Refuse {
@@ -141,6 +144,7 @@ impl Refuse {
             kind,
             data: Vec::new(),
             about: None,
+            held: None,
         }
     }
 
@@ -154,10 +158,8 @@ impl Refuse {
 
     pub(super) fn group(group: Group) -> Self {
         Self {
-            refusal: Refusal::InvalidKePayload,
-            kind: NotifyType::INVALID_KE_PAYLOAD,
             data: group.number().to_be_bytes().to_vec(),
-            about: None,
+            ..Self::new(Refusal::InvalidKePayload, NotifyType::INVALID_KE_PAYLOAD)
         }
     }
 
@@ -190,14 +192,6 @@ pub(super) struct Answer {
     pub(super) payloads: Vec<Payload>,
     /// The lower nonce of the exchange (section 2.8.1).
     pub(super) lowest_nonce: Vec<u8>,
-}
-
-/// A configured child, and what it has in common with the peer's selectors.
-struct ChildMatch<'a> {
-    config: &'a Arc<Child>,
-    mode: Mode,
-    local_ts: Vec<TrafficSelector>,
-    remote_ts: Vec<TrafficSelector>,
 }
 
 impl IkeSa {
@@ -245,35 +239,6 @@ impl IkeSa {
             group_changed: false,
             unwanted: false,
         })
-    }
-
-    fn selectors_to_propose(
-        &self,
-        wanted: &Wanted,
-        rekey: bool,
-    ) -> Result<(Vec<TrafficSelector>, Vec<TrafficSelector>), ChildFailure> {
-        let config = &wanted.config;
-        let (local, remote) = self.hosts;
-        let mut local_ts = ts::resolve(&config.local_ts, local);
-        let mut remote_ts = ts::resolve(&config.remote_ts, remote);
-        if config.mode == Mode::Transport {
-            // Checksums cover addresses that a NAT has changed (RFC 3948 section 3.1.2). One that we have feigned
-            // ourselves to be encapsulated, or that was no obstacle before, is none.
-            if self.nat.local || (self.nat.remote && !self.nat.forced && !rekey) {
-                return Err(ChildFailure::Transport("it does not pass a NAT"));
-            }
-            local_ts = ts::of_host(&local_ts, local);
-            remote_ts = ts::of_host(&remote_ts, remote);
-            if local_ts.is_empty() || remote_ts.is_empty() {
-                let why = "the traffic selectors do not include both gateways themselves";
-                return Err(ChildFailure::Transport(why));
-            }
-        }
-        if let Some((local, remote)) = wanted.packet {
-            ts::put_first(&mut local_ts, local);
-            ts::put_first(&mut remote_ts, remote);
-        }
-        Ok((local_ts, remote_ts))
     }
 
     pub(super) fn start_create_child(&mut self, ctx: &mut Context<'_>, wanted: &Wanted) {
@@ -415,15 +380,19 @@ impl IkeSa {
                 return Err(ChildFailure::PeerMisbehaved(why));
             }
         };
+        let ends = Ends {
+            local: theirs.ts_i.to_vec(),
+            remote: theirs.ts_r.to_vec(),
+        };
+        let claim = self.claim_of_answer(ctx, &pending.config, ends)?;
         let agreement = Agreement {
             config: &pending.config,
+            claim,
             chosen: &chosen,
             mode,
             tfc: theirs.tfc,
             non_first_fragments: theirs.non_first_fragments && pending.config.non_first_fragments,
             spi_in: pending.spi_in,
-            local_ts: theirs.ts_i.to_vec(),
-            remote_ts: theirs.ts_r.to_vec(),
             shared: shared.filter(|_| chosen.group.is_some()),
             nonces,
             initiator: true,
@@ -646,18 +615,21 @@ impl IkeSa {
             }
             negotiate::choose_esp(&child.esp_proposals, theirs.proposals, ke_group, !in_auth)
         };
-        let (matched, mut chosen) = matches
-            .into_iter()
-            .find_map(|matched| choose(matched.config).map(|chosen| (matched, chosen)))
-            .ok_or_else(|| {
-                Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN)
-            })?;
-        let ChildMatch {
-            config,
-            mode,
-            local_ts,
-            remote_ts,
-        } = matched;
+        let mut refuse = Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN);
+        let mut usable = None;
+        for matched in matches {
+            let Some(chosen) = choose(matched.config) else {
+                continue;
+            };
+            match self.claim(ctx, matched.config, matched.ends) {
+                Ok(claim) => {
+                    usable = Some((matched.config, matched.mode, chosen, claim));
+                    break;
+                }
+                Err(held) => refuse = held,
+            }
+        }
+        let (config, mode, mut chosen, claim) = usable.ok_or(refuse)?;
         let mut public = None;
         let mut shared = None;
         if let Some(group) = chosen.group {
@@ -676,15 +648,18 @@ impl IkeSa {
             ));
         };
         let non_first_fragments = theirs.non_first_fragments && config.non_first_fragments;
+        let Ends {
+            local: local_ts,
+            remote: remote_ts,
+        } = claim.ends.clone();
         let agreement = Agreement {
             config,
+            claim,
             chosen: &chosen,
             mode,
             tfc: theirs.tfc,
             non_first_fragments,
             spi_in,
-            local_ts: local_ts.clone(),
-            remote_ts: remote_ts.clone(),
             shared: shared.as_ref(),
             nonces,
             initiator: false,
@@ -701,64 +676,6 @@ impl IkeSa {
         payloads.push(Payload::TsI(remote_ts));
         payloads.push(Payload::TsR(local_ts));
         Ok((child, payloads))
-    }
-
-    /// The children whose networks the peer can mean. First those of the mode that it asks for, then those that it names
-    /// exactly, then those that are not up yet (several may have the same selectors), each in the order of the
-    /// configuration.
-    fn matching_children<'a>(
-        &self,
-        theirs: &ChildPayloads<'_>,
-        candidates: &'a [Arc<Child>],
-    ) -> Result<Vec<ChildMatch<'a>>, Refuse> {
-        let (local, remote) = self.hosts;
-        let mut matches = Vec::new();
-        let mut refuse = Refuse::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE);
-        for config in candidates {
-            let mut own_local = ts::resolve(&config.local_ts, local);
-            let mut own_remote = ts::resolve(&config.remote_ts, remote);
-            // Who is configured for transport mode makes no tunnel; who is not declines the request for it and
-            // answers with a tunnel (section 1.3.1). Behind a NAT the peer proposes an address that is not its own
-            // here, so that nothing is left of the selectors.
-            if config.mode == Mode::Transport {
-                own_local = ts::of_host(&own_local, local);
-                own_remote = ts::of_host(&own_remote, remote);
-            }
-            let mut local_ts = ts::narrow(theirs.ts_r, &own_local);
-            let mut remote_ts = ts::narrow(theirs.ts_i, &own_remote);
-            ts::bound_pairs(&mut local_ts, &mut remote_ts);
-            if local_ts.is_empty() || remote_ts.is_empty() {
-                continue;
-            }
-            if config.mode == Mode::Transport && !theirs.transport {
-                refuse = Refuse::new(Refusal::NoProposalChosen, NotifyType::NO_PROPOSAL_CHOSEN);
-                continue;
-            }
-            let other_mode = (config.mode == Mode::Transport) != theirs.transport;
-            let partial = local_ts != own_local || remote_ts != own_remote;
-            let rank = (other_mode, partial, self.is_up(config));
-            let matched = ChildMatch {
-                config,
-                mode: config.mode,
-                local_ts,
-                remote_ts,
-            };
-            matches.push((rank, matched));
-        }
-        matches.sort_by_key(|(rank, _)| *rank);
-        if matches.is_empty() {
-            return Err(refuse);
-        }
-        Ok(matches.into_iter().map(|(_, matched)| matched).collect())
-    }
-
-    fn is_up(&self, config: &Child) -> bool {
-        let current = |child: &ChildSa| {
-            child.config.name == config.name
-                && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
-        };
-        self.established()
-            .is_some_and(|state| state.children.iter().any(current))
     }
 }
 

@@ -17,6 +17,7 @@ mod peer;
 mod refused;
 mod rekey_child;
 mod rekey_ike;
+mod selectors;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +33,7 @@ pub(crate) use peer::PeerKey;
 pub(crate) use refused::{Told, init_refused};
 pub(crate) use rekey_ike::Leave;
 
+use crate::claims::Claims;
 use crate::config::{Config, Connection};
 use crate::endpoint::{EspSpiAllocator, Random, Tell};
 use crate::event::{
@@ -63,6 +65,7 @@ pub(crate) struct Context<'a> {
     /// Established IKE SAs by peer.
     pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
     pub(crate) tell: &'a mut Tell,
+    pub(crate) claims: &'a mut Claims,
     pub(crate) effects: &'a mut Vec<Effect>,
 }
 
@@ -92,6 +95,8 @@ pub(crate) enum Effect {
     },
     /// A child was on its way over an IKE SA that has ended.
     Undone { connection: String, child: String },
+    /// Another peer asks for the traffic of this child SA: does its own still live?
+    Doubt { child: ChildSaId },
 }
 
 impl Context<'_> {

@@ -44,4 +44,14 @@ impl PeerKey {
             proof,
         }))
     }
+
+    pub(crate) fn remote(&self) -> &Identity {
+        &self.0.remote
+    }
+
+    /// Whether both are one peer, by whatever name it knows us.
+    pub(crate) fn is_same_peer(&self, other: &Self) -> bool {
+        let (a, b) = (&self.0, &other.0);
+        (&a.remote, &a.expected, &a.proof) == (&b.remote, &b.expected, &b.proof)
+    }
 }

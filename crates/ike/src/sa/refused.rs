@@ -3,7 +3,7 @@
 use super::create_child::{ChildPayloads, Refuse};
 use super::{Context, IkeSa, Received, connection_matches};
 use crate::config::{Connection, Identity};
-use crate::event::{Event, Refused};
+use crate::event::{Event, Held, Refused};
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::text;
@@ -109,6 +109,20 @@ pub(super) fn auth_refused(
     }
 }
 
+fn has_it(held: &Held) -> String {
+    let by = match held.sa {
+        Some(child) => format!("with child SA {child}"),
+        None => "by configuration".to_owned(),
+    };
+    format!(
+        "{} has this traffic {by} of {}/{}: {}",
+        held.peer,
+        held.connection,
+        held.child,
+        text::ends(&held.local_ts, &held.remote_ts)
+    )
+}
+
 impl IkeSa {
     /// Tells of a child SA, or of a rekey, that an authenticated peer does not get, unless that is how exchanges that
     /// collide go.
@@ -119,7 +133,12 @@ impl IkeSa {
         message: &Message,
         refuse: &Refuse,
     ) {
+        let held;
         let why = match refuse.refusal {
+            Refusal::TrafficHeld => {
+                held = refuse.held.as_deref().map(has_it).unwrap_or_default();
+                &held
+            }
             Refusal::TsUnacceptable => "its traffic selectors and ours have nothing in common",
             Refusal::NoProposalChosen => "its proposals and ours have nothing in common",
             Refusal::ChildSaLimit => "it has as many child SAs as an IKE SA may have",
@@ -134,7 +153,7 @@ impl IkeSa {
         ctx.tell_refused(received, true, refuse.refusal, |_| {
             let theirs = ChildPayloads::find(message);
             let (offered, configured) = match (refuse.refusal, theirs) {
-                (Refusal::TsUnacceptable, Some(theirs)) => (
+                (Refusal::TsUnacceptable | Refusal::TrafficHeld, Some(theirs)) => (
                     text::ends(theirs.ts_r, theirs.ts_i),
                     text::children(&self.connection),
                 ),

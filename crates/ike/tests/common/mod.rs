@@ -146,6 +146,7 @@ pub fn connection(
             id: id(ids.1),
             method: RemoteMethod::Psk,
         },
+        peers: vec![],
         children: children.into_iter().map(Arc::new).collect(),
     }
 }

@@ -230,7 +230,10 @@ impl Script {
     ) -> Option<Message> {
         let header = self.header(exchange, self.next_id);
         let datagram = self.seal(&header, payloads);
-        let answer = self.send(side, now, &datagram).pop()?;
+        let mut sent = self.send(side, now, &datagram);
+        // It may have something to say to others.
+        sent.retain(|datagram| Header::decode(datagram).unwrap().initiator_spi == self.spi_i);
+        let answer = sent.pop()?;
         self.next_id += 1;
         Some(self.session.as_ref().unwrap().opener.open(&answer).unwrap())
     }

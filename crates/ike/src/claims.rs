@@ -1,0 +1,325 @@
+//! Which peer has which traffic (RFC 4301 section 4.4.3.2): what the configuration binds to one peer, and what the
+//! child SAs of each have negotiated. A peer that chooses its selectors out of a range that it shares with others gets
+//! none of what is theirs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::config::{AddressMatch, Child, Config, Connection, Identity, Selector};
+use crate::event::ChildSaId;
+use crate::sa::{IkeSa, PeerKey};
+use crate::ts;
+use crate::wire::TrafficSelector;
+
+/// Traffic of one owner.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) config: Arc<Child>,
+    owner: Owner,
+    /// The configuration names this peer, and its selectors, exactly.
+    bound: bool,
+    /// What the child could have at most, with any peer.
+    policy: Ends,
+    /// What this peer could have of that.
+    whole: Ends,
+    pub(crate) ends: Ends,
+}
+
+/// Selectors of our side and of the peer's.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ends {
+    pub(crate) local: Vec<TrafficSelector>,
+    pub(crate) remote: Vec<TrafficSelector>,
+}
+
+#[derive(Debug)]
+enum Owner {
+    Peer(PeerKey),
+    /// Whoever proves to be this one to the connection.
+    Named(Identity),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Holder {
+    Configured(usize),
+    Sa(ChildSaId),
+}
+
+/// Where to look for a claim: the smallest prefix around one of its remote ranges. Two ranges that overlap have
+/// prefixes of which one contains the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    spd: u32,
+    v6: bool,
+    first: u128,
+    len: u32,
+    holder: Holder,
+}
+
+#[derive(Default)]
+pub(crate) struct Claims {
+    by_holder: HashMap<Holder, Claim>,
+    places: BTreeSet<Place>,
+    configured: usize,
+}
+
+impl Ends {
+    fn overlap(&self, other: &Self) -> bool {
+        let common = |a: &[TrafficSelector], b: &[TrafficSelector]| -> Vec<u8> {
+            let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
+            let common = pairs.filter_map(|(a, b)| ts::intersect(a, b));
+            common.map(|both| both.protocol).collect()
+        };
+        let local = common(&self.local, &other.local);
+        let remote = common(&self.remote, &other.remote);
+        // A packet has one protocol, at both ends.
+        let meet = |a: &u8| remote.iter().any(|b| a == b || *a == 0 || *b == 0);
+        local.iter().any(meet)
+    }
+
+    fn contain(&self, inner: &Self) -> bool {
+        let all = |outer: &[TrafficSelector], inner: &[TrafficSelector]| {
+            let held = |one| outer.iter().any(|outer| ts::contains(outer, one));
+            inner.iter().all(held)
+        };
+        all(&self.local, &inner.local) && all(&self.remote, &inner.remote)
+    }
+}
+
+impl Claim {
+    /// What a child SA of `sa` with these selectors would have.
+    pub(crate) fn new(sa: &IkeSa, config: &Arc<Child>, ends: Ends) -> Option<Self> {
+        let state = sa.established()?;
+        let connection = &sa.connection;
+        // One whose selectors come from a packet was made of this.
+        let known = |child: &&Arc<Child>| child.name == config.name;
+        let child = connection.children.iter().find(known).unwrap_or(config);
+        let (local, remote) = sa.hosts;
+        let entry = connection.entry_of(&state.remote_id);
+        let policy = Ends {
+            local: ts::resolve(&child.local_ts, local),
+            remote: ts::resolve(&child.remote_ts, remote),
+        };
+        Some(Self {
+            owner: Owner::Peer(state.peer.clone()),
+            bound: connection.names_one_peer()
+                || entry.is_some_and(|entry| entry.id.precision() == 2),
+            whole: Ends {
+                local: policy.local.clone(),
+                remote: connection.remote_ts(child, &state.remote_id, remote),
+            },
+            policy,
+            ends,
+            connection: connection.clone(),
+            config: config.clone(),
+        })
+    }
+
+    pub(crate) fn owner(&self) -> &Identity {
+        match &self.owner {
+            Owner::Peer(peer) => peer.remote(),
+            Owner::Named(id) => id,
+        }
+    }
+
+    fn is_of_same_peer(&self, other: &Self) -> bool {
+        match (&self.owner, &other.owner) {
+            (Owner::Peer(a), Owner::Peer(b)) => a.is_same_peer(b),
+            _ => self.connection.name == other.connection.name && self.owner() == other.owner(),
+        }
+    }
+
+    /// Whether the peer may have as much, as far as the configuration says what it may have.
+    pub(crate) fn is_within_its_whole(&self) -> bool {
+        let entry = self.connection.entry_of(self.owner());
+        entry.is_none() || self.whole.contain(&self.ends)
+    }
+
+    /// Whether it is an exception that the administrator makes from `other`: narrower policies come first. Within one
+    /// policy nothing has an order.
+    fn is_exception_from(&self, other: &Self) -> bool {
+        !self.is_of_same_child(other)
+            && other.bound
+            && other.policy.contain(&self.policy)
+            && !self.policy.contain(&other.policy)
+    }
+
+    fn is_of_same_child(&self, other: &Self) -> bool {
+        self.connection.name == other.connection.name && self.config.name == other.config.name
+    }
+
+    fn is_contested_by(&self, other: &Self) -> bool {
+        let allowed = self.config.overlap && other.config.overlap;
+        let settled = || self.is_exception_from(other) || other.is_exception_from(self);
+        !allowed && !self.is_of_same_peer(other) && self.ends.overlap(&other.ends) && !settled()
+    }
+
+    fn places(&self, holder: Holder) -> impl Iterator<Item = Place> {
+        let spd = self.config.spd;
+        let place = move |ts: &TrafficSelector| {
+            let (v6, first, last, bits) = match (ts.start, ts.end) {
+                (IpAddr::V4(first), IpAddr::V4(last)) => (
+                    false,
+                    u128::from(first.to_bits()) << 96,
+                    u128::from(last.to_bits()) << 96,
+                    32,
+                ),
+                (IpAddr::V6(first), IpAddr::V6(last)) => {
+                    (true, first.to_bits(), last.to_bits(), 128)
+                }
+                _ => return None,
+            };
+            let len = (first ^ last).leading_zeros().min(bits);
+            let first = first & mask(len);
+            Some(Place {
+                spd,
+                v6,
+                first,
+                len,
+                holder,
+            })
+        };
+        self.ends.remote.iter().filter_map(place)
+    }
+}
+
+/// The first `len` bits.
+fn mask(len: u32) -> u128 {
+    match len {
+        0 => 0,
+        len => !0 << (128 - len),
+    }
+}
+
+impl Claims {
+    /// Takes what the configuration binds to peers.
+    pub(crate) fn configure(&mut self, config: &Config) {
+        for index in 0..std::mem::take(&mut self.configured) {
+            self.remove_holder(Holder::Configured(index));
+        }
+        for connection in &config.connections {
+            for child in &connection.children {
+                for claim in bound_by(connection, child) {
+                    let holder = Holder::Configured(self.configured);
+                    self.configured += 1;
+                    self.insert(holder, claim);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn add(&mut self, child: ChildSaId, claim: Claim) {
+        self.insert(Holder::Sa(child), claim);
+    }
+
+    pub(crate) fn remove(&mut self, child: ChildSaId) {
+        self.remove_holder(Holder::Sa(child));
+    }
+
+    fn insert(&mut self, holder: Holder, claim: Claim) {
+        self.places.extend(claim.places(holder));
+        self.by_holder.insert(holder, claim);
+    }
+
+    fn remove_holder(&mut self, holder: Holder) {
+        if let Some(claim) = self.by_holder.remove(&holder) {
+            for place in claim.places(holder) {
+                self.places.remove(&place);
+            }
+        }
+    }
+
+    /// The claim that keeps `claim` from being made, and the child SA that has it, if it is one.
+    pub(crate) fn rival(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
+        let mut holders = claim
+            .places(Holder::Configured(0))
+            .flat_map(|place| self.near(place));
+        holders.find_map(|holder| {
+            let child = match holder {
+                // Both are the administrator's words.
+                Holder::Configured(_) if claim.bound => return None,
+                Holder::Configured(_) => None,
+                Holder::Sa(child) => Some(child),
+            };
+            let held = self.by_holder.get(&holder)?;
+            held.is_contested_by(claim).then_some((held, child))
+        })
+    }
+
+    /// Those whose prefixes contain that of `place`, or lie in it.
+    fn near(&self, place: Place) -> impl Iterator<Item = Holder> {
+        let (least, most) = (Holder::Configured(0), Holder::Sa(ChildSaId(u64::MAX)));
+        let around = (0..=place.len).flat_map(move |len| {
+            let first = place.first & mask(len);
+            let at = |holder| Place {
+                first,
+                len,
+                holder,
+                ..place
+            };
+            self.places.range(at(least)..=at(most))
+        });
+        let from = Place {
+            len: place.len + 1,
+            holder: least,
+            ..place
+        };
+        let to = Place {
+            first: place.first | !mask(place.len),
+            len: u32::MAX,
+            holder: most,
+            ..place
+        };
+        around
+            .chain(self.places.range(from..=to))
+            .map(|place| place.holder)
+    }
+}
+
+/// What a child binds to single peers, as far as addresses are known before there is an SA.
+fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
+    let host = |addresses: &[AddressMatch]| {
+        addresses.iter().find_map(|address| match address {
+            AddressMatch::Host(host) => Some(*host),
+            _ => None,
+        })
+    };
+    let known = |selectors: &[Selector], outer: Option<IpAddr>| match outer {
+        Some(outer) => ts::resolve(selectors, outer),
+        None => ts::fixed(selectors),
+    };
+    let mut local = known(&child.local_ts, host(&connection.local_addrs));
+    if local.len() < child.local_ts.len() {
+        local = ts::everything();
+    }
+    let remote_host = host(&connection.remote_addrs);
+    let whole = known(&child.remote_ts, remote_host);
+    let with = |remote: Vec<TrafficSelector>| Ends {
+        local: local.clone(),
+        remote,
+    };
+    let claim = |id: &Identity, remote: Vec<TrafficSelector>| {
+        let ends = with(remote);
+        Claim {
+            connection: connection.clone(),
+            config: child.clone(),
+            owner: Owner::Named(id.clone()),
+            bound: true,
+            policy: with(whole.clone()),
+            whole: ends.clone(),
+            ends,
+        }
+    };
+    if connection.names_one_peer() {
+        return vec![claim(&connection.remote.id, whole.clone())];
+    }
+    let exact = (connection.peers.iter()).filter(|entry| entry.id.precision() == 2);
+    exact
+        .map(|entry| {
+            let own = known(&entry.remote_ts, remote_host);
+            claim(&entry.id, ts::narrow(&own, &whole))
+        })
+        .collect()
+}

@@ -1,0 +1,65 @@
+"""Many peers of one connection: none gets what is another's."""
+
+import copy
+import time
+
+import pytest
+from ends import ids, start
+from harness.settings import pair
+from harness.traffic import Flow, assert_ping
+
+# The responder decides.
+with_peers = pytest.mark.parametrize("ends", [("charon", "esplanade"), ("esplanade", "esplanade")], ids=ids)
+OWNER, THIEF = "a.rw.esplanade.test", "b.rw.esplanade.test"
+
+
+def two_peers_of_one_connection(topology):
+    """A has two connections, each with an identity of its own, that ask for the same traffic. B takes anybody."""
+    settings_a, settings_b = pair(topology, inner=4)
+    at_b = settings_b.connections["site"]
+    at_b["remote_addrs"] = "%any"
+    at_b["remote"]["id"] = "*.rw.esplanade.test"
+    settings_b.secrets.clear()
+    thief = settings_a.connections["thief"] = copy.deepcopy(settings_a.connections["site"])
+    thief["children"] = {"thief-net": thief["children"]["net"]}
+    settings_a.secrets.clear()
+    for connection, name in (("site", OWNER), ("thief", THIEF)):
+        settings_a.connections[connection]["local"]["id"] = name
+        settings_a.connections[connection]["keyingtries"] = 1
+        for settings in (settings_a, settings_b):
+            settings.secrets[f"ike-{connection}"] = {"id": name, "secret": f"the secret of {name}"}
+    return settings_a, settings_b
+
+
+def assert_thief_is_refused(a, b, topology, *, has_it):
+    assert a.up("thief-net", check=False).returncode != 0
+    assert not a.installed("thief")
+    assert b.drops("traffic_held") > 0
+    told = [line for line in b.logs().splitlines() if "traffic_held" in line]
+    for word in ("WARN", OWNER, THIEF, has_it):
+        assert word in told[0], told
+
+
+@with_peers
+def test_a_peer_does_not_get_the_traffic_of_another(ends, topology, daemon):
+    a, b = start(daemon, ends, two_peers_of_one_connection(topology))
+    a.up()
+    b.wait_installed()
+    flow = Flow(topology.host_b, topology.host_a, topology.a.host4)
+    assert_thief_is_refused(a, b, topology, has_it="with child SA")
+    # An SA beside the first would take its traffic a second later.
+    time.sleep(1.2)
+    report = flow.stop()
+    assert report.sent > 50
+    assert (report.lost, report.duplicates, report.corrupt) == (0, 0, 0), report
+
+
+@with_peers
+def test_selectors_bound_to_an_identity_are_for_no_other(ends, topology, daemon):
+    settings = two_peers_of_one_connection(topology)
+    settings[1].connections["site"]["peers"] = {"owner": {"id": OWNER, "remote_ts": topology.a.lan4}}
+    a, b = start(daemon, ends, settings)
+    assert_thief_is_refused(a, b, topology, has_it="by configuration")
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_b, topology.a.host4)
