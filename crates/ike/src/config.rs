@@ -84,7 +84,8 @@ pub struct Limits {
     pub children_per_sa_max: usize,
     /// Tasks that wait for the exchange in progress beyond which no child is queued, per IKE SA.
     pub queued_tasks_max: usize,
-    /// Unprotected error notifies sent per second, over all peers (RFC 7296 section 2.21.4).
+    /// Unprotected error notifies sent per second to senders that have not proved their address (RFC 7296 section
+    /// 2.21.4); a quarter of it to one source.
     pub error_notifies_per_second: u32,
 }
 

@@ -214,7 +214,7 @@ refusals! {
     ChildSaLimit = "child_sa_limit";
     /// No ESP SPI was to be had.
     SpiExhausted = "spi_exhausted";
-    /// An error notify of our own that the rate limit kept back.
+    /// An error notify or a repeated response of our own that a limit kept back.
     RateLimited = "rate_limited";
 }
 

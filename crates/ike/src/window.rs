@@ -13,6 +13,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// leaves the timing to us (section 2.4).
 const JITTER: f64 = 0.2;
 
+/// How often a response is repeated at once. A peer that has lost it asks again after a while.
+const REPEATS_AT_ONCE: u32 = 4;
+
 /// Message IDs of both directions of one IKE SA.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
@@ -39,15 +42,18 @@ struct Reply {
     message_id: u32,
     request: [u8; 32],
     datagram: Vec<u8>,
+    repeated: u32,
+    /// Repeats that are allowed now; one more with each second since.
+    allowed: (u32, Option<Instant>),
 }
 
 /// What a request's message ID says about it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Incoming<'a> {
+pub(crate) enum Incoming {
     /// The next one. It is accepted only once it is authenticated, by [`Window::answered`].
     New,
-    /// The very request that was answered last.
-    Again(&'a [u8]),
+    /// The very request that was answered last; see [`Window::repeat`].
+    Again,
     /// Another request under an ID that was answered.
     Reused,
     Outside,
@@ -132,20 +138,38 @@ impl Window {
         self.next_request = self.next_request.saturating_add(1);
     }
 
-    pub(crate) fn incoming(&self, message_id: u32, request: &[u8]) -> Incoming<'_> {
+    pub(crate) fn incoming(&self, message_id: u32, request: &[u8]) -> Incoming {
         if message_id == self.expected_request {
             return Incoming::New;
         }
         match &self.last_reply {
             Some(reply) if reply.message_id == message_id => {
                 if reply.request == fingerprint(request) {
-                    Incoming::Again(&reply.datagram)
+                    Incoming::Again
                 } else {
                     Incoming::Reused
                 }
             }
             _ => Incoming::Outside,
         }
+    }
+
+    /// The last response, for a copy of its request: a few at once, then one a second, and `most` in all.
+    pub(crate) fn repeat(&mut self, now: Instant, most: u32) -> Option<&[u8]> {
+        let reply = self.last_reply.as_mut()?;
+        let (allowed, since) = reply.allowed;
+        let since = since.unwrap_or(now);
+        let seconds = now.saturating_duration_since(since).as_secs();
+        let more = u32::try_from(seconds).unwrap_or(u32::MAX);
+        let allowed = allowed.saturating_add(more).min(REPEATS_AT_ONCE);
+        let since = since + Duration::from_secs(seconds);
+        reply.allowed = (allowed, Some(since));
+        if reply.repeated >= most {
+            return None;
+        }
+        reply.allowed.0 = allowed.checked_sub(1)?;
+        reply.repeated += 1;
+        Some(&reply.datagram)
     }
 
     /// The expected request was accepted and answered.
@@ -155,6 +179,8 @@ impl Window {
             message_id,
             request: fingerprint(request),
             datagram,
+            repeated: 0,
+            allowed: (REPEATS_AT_ONCE, None),
         });
         self.expected_request = self.expected_request.saturating_add(1);
     }
@@ -256,7 +282,7 @@ mod tests {
         let mut window = Window::default();
         assert_eq!(window.incoming(0, b"a"), Incoming::New);
         window.answered(b"a", b"reply".to_vec());
-        assert_eq!(window.incoming(0, b"a"), Incoming::Again(b"reply"));
+        assert_eq!(window.incoming(0, b"a"), Incoming::Again);
         assert_eq!(window.incoming(0, b"b"), Incoming::Reused);
         assert_eq!(window.incoming(1, b"b"), Incoming::New);
         assert_eq!(window.incoming(2, b"b"), Incoming::Outside);
@@ -266,6 +292,25 @@ mod tests {
             Incoming::Outside,
             "only one reply is kept"
         );
+    }
+
+    #[test]
+    fn a_response_is_repeated_a_few_times_and_then_slowly() {
+        let start = Instant::now();
+        let mut window = Window::default();
+        assert_eq!(window.repeat(start, 10), None, "nothing was answered");
+        window.answered(b"a", b"reply".to_vec());
+        let mut repeats = |second: u64, most| {
+            let now = start + Duration::from_millis(1000 * second + 1);
+            let given = (0..100).filter(|_| window.repeat(now, most) == Some(b"reply"));
+            given.count()
+        };
+        assert_eq!(repeats(0, 10), 4);
+        assert_eq!(repeats(1, 10), 1);
+        assert_eq!(repeats(3, 10), 2);
+        assert_eq!(repeats(100, 10), 3, "the last of ten");
+        assert_eq!(repeats(200, 10), 0);
+        assert_eq!(repeats(300, u32::MAX), 4);
     }
 
     #[test]

@@ -221,5 +221,6 @@ fn a_flood_of_refusals_is_told_a_few_times() {
     let told = told(&side);
     assert!((10..=16).contains(&told.len()), "{} in 50 s", told.len());
     let untold: u64 = told.iter().map(|refused| refused.untold).sum();
-    assert!(untold > 4000, "{untold} are told of as a number");
+    // The others were asked for a cookie first.
+    assert!(untold > 800, "{untold} are told of as a number");
 }

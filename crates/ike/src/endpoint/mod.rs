@@ -1,5 +1,6 @@
 //! The endpoint: all IKE SAs of one gateway, driven by datagrams, time and commands.
 
+mod answers;
 mod drive;
 mod effects;
 mod goals;
@@ -21,10 +22,10 @@ use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
 use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
 use crate::status::{Counters, IkeSaStatus};
+use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
 use pacing::Pacing;
-use receive::ErrorBudget;
 use table::Table;
 pub(crate) use tell::Tell;
 
@@ -102,7 +103,7 @@ pub struct Endpoint {
     goals: Goals,
     pacing: Pacing,
     cookies: Cookies,
-    error_budget: ErrorBudget,
+    answers: Answers,
     tell: Tell,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
@@ -133,7 +134,7 @@ impl Endpoint {
         claims.configure(&config);
         Self {
             by_name: index(&config),
-            error_budget: ErrorBudget::default(),
+            answers: Answers::default(),
             tell: Tell::default(),
             config,
             spis,

@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Endpoint;
 use super::half_open::Place;
 use crate::config::Connection;
+use crate::event::IkeSaId;
 use crate::sa::{InitRequest, Received, Told, connection_matches, init_refused, respond_init};
 use crate::status::Refusal;
 use crate::suite::Role;
-use crate::window::Incoming;
 use crate::wire::{
     DecodeError, ExchangeType, HEADER_LEN, Header, MAJOR_VERSION, Message, Notify, NotifyType,
     Payload, Problem,
@@ -20,27 +20,13 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 const KEEPALIVE: [u8; 1] = [0xff];
 const FLAG_RESPONSE: u8 = 0x20;
 
-/// A bucket that limits unprotected error notifies; refilled every second.
-#[derive(Default)]
-pub(super) struct ErrorBudget {
-    left: u32,
-    refilled: Option<Instant>,
-}
-
-impl ErrorBudget {
-    fn take(&mut self, now: Instant, per_second: u32) -> bool {
-        if self
-            .refilled
-            .is_none_or(|at| now.saturating_duration_since(at) >= Duration::from_secs(1))
-        {
-            self.left = per_second;
-            self.refilled = Some(now);
-        }
-        self.left
-            .checked_sub(1)
-            .map(|left| self.left = left)
-            .is_some()
-    }
+/// What is known of the sender of an IKE_SA_INIT request.
+#[derive(Clone, Copy)]
+struct Admission {
+    /// It has shown a cookie.
+    proven: bool,
+    /// Who makes room if a half-open SA comes of the request.
+    instead: Option<IkeSaId>,
 }
 
 impl Endpoint {
@@ -134,7 +120,7 @@ impl Endpoint {
         );
     }
 
-    /// Answers a request with an unprotected notify, within the limit (section 2.21).
+    /// Answers a request with an unprotected notify, within the limits (section 2.21).
     fn error_notify(
         &mut self,
         now: Instant,
@@ -142,11 +128,15 @@ impl Endpoint {
         kind: NotifyType,
         data: Vec<u8>,
     ) {
-        if self
-            .error_budget
-            .take(now, self.config.limits.error_notifies_per_second)
-        {
-            self.unprotected(now, received, Payload::Notify(Notify::new(kind, data)));
+        let error = Payload::Notify(Notify::new(kind, data));
+        self.error(now, received, error, false);
+    }
+
+    fn error(&mut self, now: Instant, received: &Received<'_>, error: Payload, proven: bool) {
+        let per_second = self.config.limits.error_notifies_per_second;
+        let source = received.remote.ip();
+        if self.answers.take(now, source, proven, per_second) {
+            self.unprotected(now, received, error);
         } else {
             self.counters.refuse(Refusal::RateLimited);
         }
@@ -218,17 +208,9 @@ impl Endpoint {
             return self.counters.refuse(Refusal::Reflected);
         }
         if let Some(sa) = self.table.by_init(received.remote, header.initiator_spi) {
-            let refusal = match sa.window.incoming(0, received.datagram) {
-                Incoming::Again(reply) => {
-                    let reply = reply.to_vec();
-                    self.in_context(now, |ctx| {
-                        ctx.transmit(received.local, received.remote, &reply)
-                    });
-                    Refusal::Retransmission
-                }
-                _ => Refusal::MessageIdReuse,
-            };
-            return self.counters.refuse(refusal);
+            let id = sa.id;
+            self.with(now, id, |sa, ctx| sa.handle_init_again(ctx, received));
+            return;
         }
         let message = match Message::decode(received.datagram) {
             Ok(message) => message,
@@ -252,6 +234,9 @@ impl Endpoint {
             self.counters.refuse(Refusal::InvalidSyntax);
             return self.error_notify(now, received, NotifyType::INVALID_SYNTAX, Vec::new());
         };
+        let Some(admission) = self.admit_init(now, received, &message, &theirs) else {
+            return;
+        };
         let candidates = self.candidates(received);
         if candidates.is_empty() {
             self.counters.refuse(Refusal::NoConnection);
@@ -262,11 +247,10 @@ impl Endpoint {
                     init_refused(&message, why, known, false)
                 });
             });
-            return self.error_notify(now, received, NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
+            let error = Notify::new(NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
+            return self.error(now, received, Payload::Notify(error), admission.proven);
         }
-        if self.admit_init(now, received, &message, &theirs) {
-            self.respond(now, received, &candidates, &message, &theirs);
-        }
+        self.respond(now, received, admission, &candidates, &message, &theirs);
     }
 
     fn candidates(&self, received: &Received<'_>) -> Vec<Arc<Connection>> {
@@ -277,27 +261,35 @@ impl Endpoint {
             .collect()
     }
 
-    /// Whether there is room for another half-open SA; under load its sender must show a cookie (section 2.6).
+    /// Whether there is room for another half-open SA. Under load, and where no error could be told, the sender must show
+    /// a cookie (section 2.6): it is shorter than the request.
     fn admit_init(
         &mut self,
         now: Instant,
         received: &Received<'_>,
         message: &Message,
         theirs: &InitRequest<'_>,
-    ) -> bool {
+    ) -> Option<Admission> {
         let limits = self.config.limits;
         let source = received.remote.ip();
         if self.table.len() >= limits.ike_sas_max {
             self.counters.refuse(Refusal::IkeSaLimit);
-            return false;
+            return None;
         }
-        let place = self.table.half_open.place(now, source, &limits);
-        if let Place::None(refusal) = place {
-            self.counters.refuse(refusal);
-            return false;
-        }
-        if self.table.half_open.takes_unproven(source, &limits) {
-            return true;
+        let instead = match self.table.half_open.place(now, source, &limits) {
+            Place::Free => None,
+            Place::Instead(other) => Some(other),
+            Place::None(refusal) => {
+                self.counters.refuse(refusal);
+                return None;
+            }
+        };
+        let errors = limits.error_notifies_per_second;
+        if self.table.half_open.takes_unproven(source, &limits)
+            && self.answers.has_left(now, source, errors)
+        {
+            let proven = false;
+            return Some(Admission { proven, instead });
         }
         let spi = received.header.initiator_spi;
         let cookie = message
@@ -309,11 +301,8 @@ impl Endpoint {
                 .verify(now, random, cookie, theirs.nonce, source, spi)
         });
         if valid == Some(true) {
-            if let Place::Instead(other) = place {
-                self.counters.half_open_dropped += 1;
-                self.with(now, other, |sa, _| sa.forget());
-            }
-            return true;
+            let proven = true;
+            return Some(Admission { proven, instead });
         }
         self.counters.refuse(if valid.is_none() {
             Refusal::CookieRequired
@@ -328,13 +317,14 @@ impl Endpoint {
             received,
             Payload::Notify(Notify::new(NotifyType::COOKIE, cookie)),
         );
-        false
+        None
     }
 
     fn respond(
         &mut self,
         now: Instant,
         received: &Received<'_>,
+        admission: Admission,
         candidates: &[Arc<Connection>],
         message: &Message,
         theirs: &InitRequest<'_>,
@@ -342,7 +332,13 @@ impl Endpoint {
         match self.in_context(now, |ctx| {
             respond_init(ctx, candidates, received, message, theirs)
         }) {
-            Ok(sa) => self.insert(now, Box::new(sa), Some(received.remote)),
+            Ok(sa) => {
+                if let Some(other) = admission.instead {
+                    self.counters.half_open_dropped += 1;
+                    self.with(now, other, |sa, _| sa.forget());
+                }
+                self.insert(now, Box::new(sa), Some(received.remote));
+            }
             Err((refusal, payload)) => {
                 self.counters.refuse(refusal);
                 if refusal == Refusal::NoProposalChosen {
@@ -354,7 +350,7 @@ impl Endpoint {
                         });
                     });
                 }
-                self.unprotected(now, received, payload);
+                self.error(now, received, payload, admission.proven);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::nat::Nat;
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{KeyPair, Keys, Nonces, Role, Secret, check_public};
-use crate::window::Window;
+use crate::window::{Incoming, Window};
 use crate::wire::{
     ExchangeType, HashAlgorithm, Header, KeyExchange, Message, Notify, NotifyType, Payload,
     Proposal,
@@ -24,6 +24,8 @@ use crate::wire::{
 
 /// How often IKE_SA_INIT is begun again for a cookie or another group.
 const RESTARTS_MAX: u8 = 6;
+/// How often the answer to IKE_SA_INIT is repeated: nobody has proved the address that it goes to.
+const INIT_REPEATS_MAX: u32 = 8;
 /// Section 2.6.
 const COOKIE_LEN_MAX: usize = 64;
 
@@ -153,6 +155,14 @@ impl IkeSa {
             last_sent: ctx.now,
             predecessor: None,
         })
+    }
+
+    /// An IKE_SA_INIT request from where that of this SA came from, with the same SPI.
+    pub(crate) fn handle_init_again(&mut self, ctx: &mut Context<'_>, received: &Received<'_>) {
+        match self.window.incoming(0, received.datagram) {
+            Incoming::Again => self.repeat(ctx, received, INIT_REPEATS_MAX),
+            _ => ctx.counters.refuse(Refusal::MessageIdReuse),
+        }
     }
 
     pub(crate) fn set_out(&mut self, ctx: &mut Context<'_>) {

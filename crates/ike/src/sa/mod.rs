@@ -486,14 +486,23 @@ impl IkeSa {
             .incoming(received.header.message_id, received.datagram)
         {
             Incoming::New => return true,
-            Incoming::Again(reply) => {
-                ctx.counters.refuse(Refusal::Retransmission);
-                ctx.transmit(received.local, received.remote, reply);
-            }
+            // The address it comes from may be false, even if the peer has authenticated this very message before.
+            Incoming::Again => self.repeat(ctx, received, u32::MAX),
             Incoming::Reused => ctx.counters.refuse(Refusal::MessageIdReuse),
             Incoming::Outside => ctx.counters.refuse(Refusal::MessageId),
         }
         false
+    }
+
+    /// Answers the last request again, in bounds.
+    fn repeat(&mut self, ctx: &mut Context<'_>, received: &Received<'_>, most: u32) {
+        match self.window.repeat(ctx.now, most) {
+            Some(reply) => {
+                ctx.counters.refuse(Refusal::Retransmission);
+                ctx.transmit(received.local, received.remote, reply);
+            }
+            None => ctx.counters.refuse(Refusal::RateLimited),
+        }
     }
 
     /// The peer has authentically said something: it lives, and perhaps elsewhere than before.
