@@ -464,7 +464,7 @@ fn includes_are_relative_bounded_and_not_circular() {
         ("include ../escape-that-is-missing.conf", "does not exist"),
         ("include", "neither a setting"),
         ("include \"unfinished", "never closed"),
-        ("include conf.d", "not a file"),
+        ("include conf.d", "it is a directory"),
     ] {
         fs::write(at("main.conf"), text).unwrap();
         let rendered = load(&at("main.conf")).unwrap_err().render(false);

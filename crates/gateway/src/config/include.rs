@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 /// What went wrong and what to do.
@@ -14,46 +16,107 @@ pub(super) struct Problem {
 
 /// Reads a whole file of at most `limit` bytes that is UTF-8 and a regular file.
 pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>, Problem> {
-    let bytes = read_bytes(path, limit)?;
-    match std::str::from_utf8(&bytes) {
-        Ok(text) => Ok(Zeroizing::new(text.to_owned())),
-        Err(error) => {
-            let line = bytes
-                .iter()
-                .take(error.valid_up_to())
-                .filter(|&&byte| byte == b'\n')
-                .count()
-                + 1;
-            Err(Problem {
+    let mut bytes = read_bytes(path, limit)?;
+    String::from_utf8(std::mem::take(&mut *bytes))
+        .map(Zeroizing::new)
+        .map_err(|error| {
+            let valid_up_to = error.utf8_error().valid_up_to();
+            let bytes = Zeroizing::new(error.into_bytes());
+            let lines = bytes.iter().take(valid_up_to);
+            let line = lines.filter(|&&byte| byte == b'\n').count() + 1;
+            Problem {
                 what: format!("line {line} is not UTF-8 text"),
                 help: "save the file as UTF-8",
-            })
+            }
+        })
+}
+
+/// Reads a whole regular file of at most `limit` bytes. It never waits, and opens no device: to open one can do something.
+pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Problem> {
+    // Looks before it opens, and again at what it has opened: the name may be another file's by then.
+    require_regular(&fs::metadata(path).map_err(io_problem)?)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = fs::File::options()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+        .map_err(io_problem)?;
+    let metadata = file.metadata().map_err(io_problem)?;
+    require_regular(&metadata)?;
+    require_stored(&file)?;
+    // All the room at once: a vector that grows leaves what it held, secrets too, behind.
+    let room = metadata.len().min(limit) as usize + 1;
+    let mut bytes = Zeroizing::new(vec![0; room]);
+    let mut len = 0;
+    while len < room {
+        match (&file).read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(io_problem(error)),
         }
+    }
+    bytes.truncate(len);
+    match len == room {
+        false => Ok(bytes),
+        true if metadata.len() >= limit => Err(Problem {
+            what: format!("it is larger than {limit} bytes"),
+            help: "split or shorten it",
+        }),
+        true => Err(Problem {
+            what: "it grew while it was read".to_owned(),
+            help: "try again when it is written",
+        }),
     }
 }
 
-/// Reads a whole file of at most `limit` bytes.
-pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Problem> {
-    // Opening a FIFO would wait for a writer, so look first.
-    let metadata = fs::metadata(path).map_err(io_problem)?;
-    if !metadata.is_file() {
-        return Err(Problem {
-            what: "it is not a file".to_owned(),
-            help: "name a regular file",
-        });
+fn require_regular(metadata: &fs::Metadata) -> Result<(), Problem> {
+    let kind = metadata.file_type();
+    let what = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_dir() {
+        "it is a directory"
+    } else if kind.is_fifo() {
+        "it is a FIFO"
+    } else if kind.is_socket() {
+        "it is a socket"
+    } else {
+        "it is a device"
+    };
+    Err(Problem {
+        what: what.to_owned(),
+        help: "name a regular file",
+    })
+}
+
+/// File systems whose files the kernel makes up: some wait for ever, some end never, some are used up by reading.
+const KERNEL_FILE_SYSTEMS: [(i64, &str); 12] = [
+    (0x9fa0, "procfs"),
+    (0x6265_6572, "sysfs"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x7363_6673, "securityfs"),
+    (0x27_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0x6265_6570, "configfs"),
+    (0xcafe_4a11, "bpf"),
+    (0x6165_676c, "pstore"),
+    (0xde5e_81e4, "efivarfs"),
+    (0x1980_0202, "mqueue"),
+];
+
+/// /proc/kmsg calls itself a regular file.
+fn require_stored(file: &fs::File) -> Result<(), Problem> {
+    let system = rustix::fs::fstatfs(file)
+        .map_err(|error| io_problem(error.into()))?
+        .f_type;
+    match KERNEL_FILE_SYSTEMS.iter().find(|known| known.0 == system) {
+        None => Ok(()),
+        Some((_, name)) => Err(Problem {
+            what: format!("it is no stored file: the kernel makes it up ({name})"),
+            help: "name a file on a disk or in memory",
+        }),
     }
-    let file = fs::File::open(path).map_err(io_problem)?;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(metadata.len().min(limit) as usize + 1));
-    file.take(limit + 1)
-        .read_to_end(&mut bytes)
-        .map_err(io_problem)?;
-    if bytes.len() as u64 > limit {
-        return Err(Problem {
-            what: format!("it is larger than {limit} bytes"),
-            help: "split or shorten it",
-        });
-    }
-    Ok(bytes)
 }
 
 fn io_problem(error: std::io::Error) -> Problem {

@@ -1,5 +1,9 @@
 //! What looks like one thing and is read as another.
 
+use std::fs;
+
+use esplanade::config::load;
+
 use super::{good, read, refusal, site};
 
 fn psk(secret: &str) -> String {
@@ -246,4 +250,24 @@ fn mobike_as_strongswan_has_it_by_default_loads() {
         assert_eq!(shown.contains("not followed by MOBIKE yet"), value == "yes");
     }
     assert!(refusal(&site("mobike = perhaps", "")).contains("neither yes nor no"));
+}
+
+#[test]
+fn only_stored_files_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    for (file, why) in [
+        ("/dev/zero", "it is a device"),
+        ("/proc/kmsg", "no stored file"),
+        ("/proc/self/environ", "no stored file"),
+        ("/sys/kernel/uevent_seqnum", "no stored file"),
+        ("fifo", "it is a FIFO"),
+        ("socket", "it is a socket"),
+    ] {
+        fs::write(at("main.conf"), format!("include {file}")).unwrap();
+        let said = load(&at("main.conf")).unwrap_err().render(false);
+        assert!(said.contains(why), "{file}: {said}");
+    }
 }
