@@ -194,3 +194,30 @@ fn hostile_rules_are_undecided_and_not_endless() {
     entries.push(Entry::new(set, Action::Bypass));
     assert_eq!(analyse(&entries).undecided, [1500]);
 }
+
+#[test]
+fn fifty_thousand_policies_are_all_examined() {
+    let host = |n: u32| AddressRange::host(IpAddr::V4((0x0a00_0000 + n).into()));
+    let net = AddressRange::from_prefix(IpAddr::V4([172, 16, 0, 0].into()), 12).expect("a prefix");
+    let entry = |local, remote, action| {
+        let set = SelectorSet::new(vec![Selector::between(local, remote)]).expect("one");
+        Entry::new(set, action)
+    };
+    // One end is common to all of them, first the local one and then the remote one.
+    let mut entries: Vec<Entry> = (0..25_000)
+        .map(|n| entry(net, host(n), Action::Bypass))
+        .collect();
+    entries.extend((0..25_000).map(|n| entry(host(n), net, Action::Bypass)));
+    entries.push(entry(host(24_999), net, Action::Discard));
+    let analysis = analyse(&entries);
+    assert!(
+        analysis.undecided.is_empty(),
+        "{}",
+        analysis.undecided.len()
+    );
+    let [finding] = &analysis.findings[..] else {
+        panic!("{:?}", analysis.findings)
+    };
+    assert_eq!(finding.entry, 50_000);
+    assert_eq!(finding.kind, FindingKind::Shadowed { by: 49_999 });
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use esplanade_ike::auth::{Authorities, Identity};
 use esplanade_ike::config::{
     Action, AddressMatch, Connection, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
-    Secret, StartAction, Unique,
+    StartAction, Unique,
 };
 
 use super::child::{self, Parent, Policy};
@@ -17,6 +17,7 @@ use super::gateway::GatewayConfig;
 use super::identity::{identity, own_identity};
 use super::interface::{self, IfIds};
 use super::peers::peers;
+use super::secret::Owners;
 use super::tree::Node;
 use super::value::{
     Bad, Parsed, address_match, given, number, parts, place, read, read_list, report, switch, time,
@@ -28,7 +29,7 @@ use super::{proposal, schema};
 pub(super) struct Context<'a> {
     pub gateway: &'a GatewayConfig,
     /// None: some are refused, so that it is not known whether one is missing.
-    pub secrets: Option<&'a [Secret]>,
+    pub secrets: Option<Owners<'a>>,
     pub store: Store,
     pub diagnostics: &'a mut Diagnostics,
 }
@@ -494,20 +495,8 @@ fn check_secret(node: &Node, local: &LocalAuth, remote: &RemoteAuth, context: &m
     if !matches!(local.method, LocalMethod::Psk) && !matches!(remote.method, RemoteMethod::Psk) {
         return;
     }
-    let fits = |secret: &Secret| {
-        let owned = |id: &Identity| secret.owners.contains(id);
-        // Without an identity of its own a side goes by its address, which is not known here.
-        secret.owners.is_empty()
-            || remote.id.precision() < 2
-            || owned(&remote.id)
-            || local.id == Identity::Any
-            // A key that names others beside us is only for those.
-            || secret.owners.iter().all(|owner| *owner == local.id)
-    };
-    if context
-        .secrets
-        .is_some_and(|secrets| !secrets.iter().any(fits))
-    {
+    let secrets = context.secrets.as_ref();
+    if secrets.is_some_and(|secrets| !secrets.fit(&local.id, &remote.id)) {
         let what = format!(
             "no secret belongs to connection {}",
             quoted(&node.name.value)

@@ -117,7 +117,7 @@ fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loade
     let store = credentials::Store::new(base, secrets.private);
     let mut context = connection::Context {
         gateway: &gateway,
-        secrets: (!secrets.incomplete).then_some(&secrets.psk),
+        secrets: (!secrets.incomplete).then(|| secret::Owners::new(&secrets.psk)),
         store,
         diagnostics: d,
     };

@@ -1,5 +1,6 @@
 //! The `secrets` section. What is read here never enters a message.
 
+use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -26,6 +27,43 @@ pub(super) struct Secrets {
     pub incomplete: bool,
     /// Files of private keys, and the folders in which strongSwan has that kind.
     pub private: Vec<(&'static str, Spanned<PathBuf>)>,
+}
+
+/// Who the pre-shared keys are for, to look up many connections in.
+#[derive(Debug)]
+pub(super) struct Owners<'a> {
+    any_key: bool,
+    /// A key names nobody: it is for all.
+    everybody: bool,
+    named: HashSet<&'a Identity>,
+    /// Identities that a key names and nobody else.
+    alone: HashSet<&'a Identity>,
+}
+
+impl<'a> Owners<'a> {
+    pub fn new(secrets: &'a [Secret]) -> Self {
+        let alone = |secret: &'a Secret| {
+            let (first, rest) = secret.owners.split_first()?;
+            rest.iter().all(|other| other == first).then_some(first)
+        };
+        Self {
+            any_key: !secrets.is_empty(),
+            everybody: secrets.iter().any(|secret| secret.owners.is_empty()),
+            named: secrets.iter().flat_map(|secret| &secret.owners).collect(),
+            alone: secrets.iter().filter_map(alone).collect(),
+        }
+    }
+
+    /// Whether a key can be for these two ends.
+    pub fn fit(&self, local: &Identity, remote: &Identity) -> bool {
+        // Without an identity of its own a side goes by its address, which is not known here.
+        let unknown = remote.precision() < 2 || *local == Identity::Any;
+        self.everybody
+            || unknown && self.any_key
+            || self.named.contains(remote)
+            // A key that names others beside us is only for those.
+            || self.alone.contains(local)
+    }
 }
 
 pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
@@ -213,6 +251,37 @@ fn base64(letters: &str) -> Option<Zeroizing<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_for_whom_they_name() {
+        let id = |name: &str| name.parse::<Identity>().unwrap();
+        let key = |owners: &[&str]| Secret {
+            owners: owners.iter().map(|name| id(name)).collect(),
+            key: SecretBytes::default(),
+        };
+        let keys = [
+            key(&["a.example", "b.example"]),
+            key(&["own.example", "OWN.example"]),
+        ];
+        for (local, remote, fits) in [
+            ("a.example", "b.example", true),
+            ("c.example", "B.Example", true),
+            ("a.example", "c.example", false),
+            ("Own.example", "c.example", true),
+            ("c.example", "%any", true),
+            ("c.example", "*.example", true),
+            ("%any", "c.example", true),
+        ] {
+            let owners = Owners::new(&keys);
+            assert_eq!(
+                owners.fit(&id(local), &id(remote)),
+                fits,
+                "{local} {remote}"
+            );
+            assert!(Owners::new(&[key(&[])]).fit(&id(local), &id(remote)));
+            assert!(!Owners::new(&[]).fit(&id(local), &id(remote)));
+        }
+    }
 
     #[test]
     fn encodings() {

@@ -3,12 +3,22 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use esplanade_ike::config::{AddressMatch, Mode, Selector, SelectorAddresses, StartAction};
+use esplanade_ike::config::{
+    AddressMatch, Connection, Mode, Selector, SelectorAddresses, StartAction,
+};
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::{AddressRange, PortRange, TrafficSelector};
 
 use super::join::{ConfiguredPolicy, PolicyKind};
 use crate::config::{Loaded, Policy, PolicyAction, SaOptions};
+
+/// The connections by their names.
+pub(super) fn by_name(loaded: &Loaded) -> HashMap<&str, &Connection> {
+    let connections = loaded.ike.connections.iter();
+    connections
+        .map(|connection| (connection.name.as_str(), &**connection))
+        .collect()
+}
 
 /// The policies in the order of the SPD. `source` finds the local address towards a peer.
 pub(super) fn configured(
@@ -19,12 +29,17 @@ pub(super) fn configured(
         .filter(|policy| policy.sa.dscp != DscpSet::ALL)
         .map(|policy| policy.connection.as_str())
         .collect();
+    let connections = by_name(loaded);
+    let mut of_connection: HashMap<&str, Vec<&Policy>> = HashMap::new();
+    for policy in &loaded.policies {
+        let name = policy.connection.as_str();
+        // Most configurations name no DSCP: then there is nothing to compare.
+        if with_dscps.contains(name) {
+            of_connection.entry(name).or_default().push(policy);
+        }
+    }
     let resolve = |policy: &Policy| {
-        let connection = loaded
-            .ike
-            .connections
-            .iter()
-            .find(|known| known.name == policy.connection);
+        let connection = connections.get(policy.connection.as_str());
         let remote = connection.and_then(|connection| host(&connection.remote_addrs));
         let local = connection
             .and_then(|connection| host(&connection.local_addrs).or_else(|| source(remote?)));
@@ -35,7 +50,8 @@ pub(super) fn configured(
                 .find(|child| child.name == policy.child);
             child.is_some_and(|child| child.start_action == StartAction::Start)
         });
-        let (leader, dscp) = family(loaded, &with_dscps, policy);
+        let siblings = of_connection.get(policy.connection.as_str());
+        let (leader, dscp) = family(siblings.map_or(&[], Vec::as_slice), policy);
         ConfiguredPolicy {
             connection: policy.connection.clone(),
             child: policy.child.clone(),
@@ -60,25 +76,16 @@ pub(super) fn configured(
 }
 
 /// Children with the same selectors, where DSCPs tell their packets apart (RFC 4301 section 4.1), are one entry of the
-/// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave.
-fn family<'a>(
-    loaded: &'a Loaded,
-    with_dscps: &HashSet<&str>,
-    policy: &'a Policy,
-) -> (&'a str, DscpSet) {
+/// SPD: the first one's. Gives its name, and the DSCPs of `policy`: its own, or what the others leave. `siblings` are the
+/// policies of its connection, none where no DSCP is named.
+fn family<'a>(siblings: &[&'a Policy], policy: &'a Policy) -> (&'a str, DscpSet) {
     let same = |other: &&Policy| {
-        other.connection == policy.connection
-            && (other.action, other.mode, other.priority)
-                == (policy.action, policy.mode, policy.priority)
+        (other.action, other.mode, other.priority) == (policy.action, policy.mode, policy.priority)
             && (&other.local_ts, &other.remote_ts) == (&policy.local_ts, &policy.remote_ts)
             && other.sa.populate == policy.sa.populate
             && other.sa.if_ids == policy.sa.if_ids
     };
-    // Most configurations name none: then there is nothing to compare.
-    if !with_dscps.contains(policy.connection.as_str()) {
-        return (&policy.child, DscpSet::ALL);
-    }
-    let members: Vec<_> = loaded.policies.iter().filter(same).collect();
+    let members: Vec<_> = siblings.iter().copied().filter(same).collect();
     let named: Vec<_> = (members.iter().map(|member| member.sa.dscp))
         .filter(|set| *set != DscpSet::ALL)
         .collect();
@@ -110,11 +117,8 @@ pub(super) fn changed<'a>(
 }
 
 /// Whether a child in transport mode can carry nothing: its selectors leave out the two hosts, both of which are known.
-pub(super) fn leaves_hosts_out(loaded: &Loaded, policy: &Policy) -> bool {
-    let mut connections = loaded.ike.connections.iter();
-    let ends = connections
-        .find(|connection| connection.name == policy.connection)
-        .map(|own| (host(&own.local_addrs), host(&own.remote_addrs)));
+pub(super) fn leaves_hosts_out(connection: Option<&Connection>, policy: &Policy) -> bool {
+    let ends = connection.map(|own| (host(&own.local_addrs), host(&own.remote_addrs)));
     let Some((local @ Some(_), remote @ Some(_))) = ends else {
         return false;
     };

@@ -1,7 +1,9 @@
 //! The SPD that a configuration leads to, without a running gateway: for `explain` and `check`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use esplanade_ike::config::Connection;
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::SelectorSet;
 use esplanade_ipsec::spd::{self, Action, Entry, PolicyId};
@@ -42,12 +44,15 @@ pub enum Why {
 /// Entries of the configuration, those of Protect as if they were in force, and the policies that have none.
 pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
     let configured = policies::configured(loaded, |_| None);
+    let connections = policies::by_name(loaded);
     let mut planned: Vec<Planned> = Vec::new();
+    // Where the entry of a name is.
+    let mut places: HashMap<String, usize> = HashMap::new();
     let mut missing = Vec::new();
     for (index, policy) in configured.iter().enumerate() {
         let name = format!("{}/{}", policy.connection, policy.leader);
         if policy.leader != policy.child
-            && let Some(leader) = planned.iter_mut().find(|p| *p.entry.name == *name)
+            && let Some(leader) = places.get(&name).and_then(|at| planned.get_mut(*at))
         {
             leader.members.push((index, policy.sa.dscp));
             continue;
@@ -55,7 +60,9 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
         let selectors = SelectorSet::from_ends(&policy.local, &policy.remote);
         let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) else {
             let configured = loaded.policies.get(index);
-            let why = configured.map_or(Why::AddressUnknown, |of| why(loaded, of, policy));
+            let why = configured.map_or(Why::AddressUnknown, |of| {
+                why(connections.get(of.connection.as_str()).copied(), of, policy)
+            });
             missing.push(Missing { policy: index, why });
             continue;
         };
@@ -67,6 +74,7 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
                 (Action::Protect(Arc::new(policy)), trap)
             }
         };
+        places.entry(name.clone()).or_insert(planned.len());
         planned.push(Planned {
             entry: Entry {
                 interface: policy.sa.if_ids.outbound,
@@ -82,10 +90,10 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
 }
 
 /// `resolved` lacks the selectors of `policy` whose address is not known.
-fn why(loaded: &Loaded, policy: &Policy, resolved: &ConfiguredPolicy) -> Why {
+fn why(connection: Option<&Connection>, policy: &Policy, resolved: &ConfiguredPolicy) -> Why {
     let all_known = resolved.local.len() == policy.local_ts.len()
         && resolved.remote.len() == policy.remote_ts.len();
-    if policies::leaves_hosts_out(loaded, policy) {
+    if policies::leaves_hosts_out(connection, policy) {
         Why::NoHosts
     } else if all_known {
         Why::Contradicts

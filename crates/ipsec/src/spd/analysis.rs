@@ -48,6 +48,8 @@ const DIMENSIONS: usize = 6;
 const PROTOCOL_HIDDEN: u128 = 256;
 const PORT_HIDDEN: u128 = 65_536;
 /// Places in [`Region::ranges`].
+const REMOTE: usize = 0;
+const LOCAL: usize = 1;
 const PROTOCOL: usize = 2;
 const REMOTE_PORT: usize = 3;
 const LOCAL_PORT: usize = 4;
@@ -178,9 +180,85 @@ impl Region {
 /// Too much work.
 struct TooComplex;
 
+/// All regions in the order of where their range of one dimension begins: an interval tree without nodes.
+struct Intervals {
+    /// With the entries that they are of.
+    regions: Vec<(usize, Region)>,
+    dimension: usize,
+    /// Where ranges end, sorted by that.
+    lasts: Vec<u128>,
+    /// Over `regions`, the greatest end in each half, quarter and so on; the root is at 1.
+    greatest: Vec<u128>,
+    /// Leaves of that tree: a power of two.
+    leaves: usize,
+}
+
+impl Intervals {
+    fn new(regions: &[Vec<Region>], dimension: usize) -> Self {
+        let mut list: Vec<(usize, Region)> = (regions.iter().enumerate())
+            .flat_map(|(entry, of)| of.iter().map(move |region| (entry, *region)))
+            .collect();
+        list.sort_by_key(|(_, region)| region.ranges[dimension].0);
+        let ends = list.iter().map(|(_, region)| region.ranges[dimension].1);
+        let mut lasts: Vec<u128> = ends.clone().collect();
+        lasts.sort_unstable();
+        let leaves = list.len().next_power_of_two();
+        let mut greatest = vec![0; 2 * leaves];
+        greatest
+            .iter_mut()
+            .skip(leaves)
+            .zip(ends)
+            .for_each(|(leaf, end)| *leaf = end);
+        for node in (1..leaves).rev() {
+            greatest[node] = greatest[2 * node].max(greatest[2 * node + 1]);
+        }
+        Self {
+            regions: list,
+            dimension,
+            lasts,
+            greatest,
+            leaves,
+        }
+    }
+
+    /// How many begin at or before `last`: the first ones.
+    fn begun(&self, last: u128) -> usize {
+        let begins = |(_, region): &(usize, Region)| region.ranges[self.dimension].0 <= last;
+        self.regions.partition_point(begins)
+    }
+
+    /// How many regions overlap with this range.
+    fn count(&self, (first, last): (u128, u128)) -> usize {
+        let ended = self.lasts.partition_point(|end| *end < first);
+        self.begun(last) - ended
+    }
+
+    /// Visits those that [`Intervals::count`] counts.
+    fn overlapping(&self, (first, last): (u128, u128), visit: &mut impl FnMut(usize, &Region)) {
+        let begun = self.begun(last);
+        // Nodes with the first leaf below each, and how many there are.
+        let mut open = vec![(1, 0, self.leaves)];
+        while let Some((node, from, len)) = open.pop() {
+            if from >= begun || self.greatest[node] < first {
+                continue;
+            }
+            if len == 1 {
+                let (entry, region) = &self.regions[from];
+                visit(*entry, region);
+            } else {
+                let half = len / 2;
+                open.push((2 * node, from, half));
+                open.push((2 * node + 1, from + half, half));
+            }
+        }
+    }
+}
+
 struct Analyser {
     /// Of every entry.
     regions: Vec<Vec<Region>>,
+    /// The same by the addresses of either end.
+    ends: [Intervals; 2],
     work: usize,
 }
 
@@ -196,18 +274,23 @@ impl Analyser {
         inner.iter().all(|a| outer.iter().any(|b| b.contains(a)))
     }
 
-    /// The earlier entries that meet this one.
+    /// The earlier entries that meet this one, in their order.
     fn meeting(&mut self, entry: usize) -> Result<Vec<usize>, TooComplex> {
-        let own = &self.regions[entry];
-        let earlier = &self.regions[..entry];
-        let pairs = earlier.iter().map(Vec::len).sum::<usize>() * own.len();
-        let met = |regions: &Vec<Region>| regions.iter().any(|b| own.iter().any(|a| a.meets(b)));
-        let found = earlier
-            .iter()
-            .enumerate()
-            .filter(|(_, regions)| met(regions));
-        let found = found.map(|(index, _)| index).collect();
-        self.spend(pairs)?;
+        let mut found = Vec::new();
+        for at in 0..self.regions[entry].len() {
+            let own = self.regions[entry][at];
+            // Of both ends' addresses, the one that leaves fewer to look at.
+            let [remote, local] = [REMOTE, LOCAL].map(|end| self.ends[end].count(own.ranges[end]));
+            let end = if remote <= local { REMOTE } else { LOCAL };
+            self.spend(remote.min(local))?;
+            self.ends[end].overlapping(own.ranges[end], &mut |other, region| {
+                if other < entry && region.meets(&own) {
+                    found.push(other);
+                }
+            });
+        }
+        found.sort_unstable();
+        found.dedup();
         Ok(found)
     }
 
@@ -280,8 +363,10 @@ pub fn analyse(entries: &[Entry]) -> Analysis {
         let selectors = entry.selectors.as_slice().iter();
         selectors.filter_map(|s| Region::new(entry, s)).collect()
     };
+    let regions: Vec<Vec<Region>> = entries.iter().map(regions).collect();
     let mut analyser = Analyser {
-        regions: entries.iter().map(regions).collect(),
+        ends: [REMOTE, LOCAL].map(|end| Intervals::new(&regions, end)),
+        regions,
         work: WORK_MAX,
     };
     let mut analysis = Analysis::default();
