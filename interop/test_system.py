@@ -150,6 +150,19 @@ def test_reload_says_what_differs(topology, daemon):
     assert "changed: site/net\n" in said and "policies have changed\n" in said, said
 
 
+def test_a_machine_that_does_not_forward_is_told(topology, daemon):
+    a = daemon("esplanade", "a")
+    words = "net.ipv4.ip_forward=1"
+    for forwards in (0, 1):
+        a.space.sysctl(ipv4__ip_forward=forwards)
+        a.start(pair(topology, inner=4)[0])
+        checked = a.space.run([str(binary()), "check", str(a.config)])
+        warned = [line for line in a.logs().splitlines() if "WARN" in line and words in line]
+        assert (len(warned), checked.stderr.count(words)) == (1 - forwards, 1 - forwards), a.logs() + checked.stderr
+        assert a.stop() == 0
+        a.log.unlink()
+
+
 def test_key_file_cannot_be_opened(topology, daemon, folder):
     a = daemon("esplanade", "a")
     a.keys = folder / "absent" / "keys"

@@ -8,6 +8,7 @@ use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 
 use super::{Failure, colour, load, print};
 use crate::config::{Diagnostic, Diagnostics, Loaded, Policy};
+use crate::daemon::forwarding;
 use crate::daemon::preview::{Planned, Why, preview};
 use crate::log;
 
@@ -23,7 +24,8 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
     print(text.as_bytes())
 }
 
-/// Policies that no packet reaches, and policies whose order decides (RFC 4301 appendix B).
+/// Policies that no packet reaches, policies whose order decides (RFC 4301 appendix B), and networks that the kernel does
+/// not forward for.
 fn policy_warnings(loaded: &Loaded) -> Diagnostics {
     let (planned, missing) = preview(loaded);
     let entries: Vec<Entry> = planned.iter().map(|p| p.entry.clone()).collect();
@@ -40,6 +42,8 @@ fn policy_warnings(loaded: &Loaded) -> Diagnostics {
             Why::AddressUnknown => {}
         }
     }
+    let forwarding = forwarding::missing(loaded).into_iter();
+    list.extend(forwarding.map(|(what, help)| Diagnostic::warning(what).help(help)));
     if let [first, more @ ..] = analysis.undecided.as_slice() {
         let name = named(loaded, &planned, *first);
         let others = match more.len() {

@@ -6,6 +6,7 @@
 
 mod control;
 mod explain;
+pub mod forwarding;
 mod join;
 mod keys;
 mod plane;
@@ -153,6 +154,7 @@ impl Daemon {
             .configure(policies::configured(&daemon.loaded, |remote| {
                 daemon.plane.source_for(remote)
             }));
+        warn_of_forwarding(&daemon.loaded);
         daemon.endpoint.set_wall_clock(started, SystemTime::now());
         daemon.endpoint.start(started);
         Ok((
@@ -520,6 +522,7 @@ impl Daemon {
         self.loaded = loaded;
         self.join.configure(configured);
         self.refused.clear();
+        warn_of_forwarding(&self.loaded);
         self.endpoint.start(now);
         let names =
             |list: &[config::Subject]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -553,6 +556,12 @@ impl Daemon {
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
         }
+    }
+}
+
+fn warn_of_forwarding(loaded: &Loaded) {
+    for (what, help) in forwarding::missing(loaded) {
+        tracing::warn!("{what}: {help}");
     }
 }
 

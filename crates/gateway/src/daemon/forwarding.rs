@@ -1,0 +1,129 @@
+//! Whether the kernel forwards what the policies are for.
+
+use std::fs;
+
+use esplanade_ike::config::{Mode, Selector, SelectorAddresses};
+
+use crate::config::{Loaded, PolicyAction};
+
+/// One IP version.
+struct Version {
+    name: &'static str,
+    v4: bool,
+    /// A folder for each interface, and one for all.
+    settings: &'static str,
+    sysctl: &'static str,
+}
+
+const VERSIONS: [Version; 2] = [
+    Version {
+        name: "IPv4",
+        v4: true,
+        settings: "/proc/sys/net/ipv4/conf",
+        sysctl: "net.ipv4.ip_forward=1",
+    },
+    Version {
+        name: "IPv6",
+        v4: false,
+        settings: "/proc/sys/net/ipv6/conf",
+        sysctl: "net.ipv6.conf.all.forwarding=1",
+    },
+];
+
+/// What is in the way of policies for whole networks, with what to do: the kernel hands their packets on only if it
+/// forwards.
+pub fn missing(loaded: &Loaded) -> Vec<(String, String)> {
+    missing_where(loaded, |version| is_on(version.settings))
+}
+
+fn missing_where(loaded: &Loaded, is_on: impl Fn(&Version) -> bool) -> Vec<(String, String)> {
+    let wanted = |version: &Version| {
+        let protected = loaded
+            .policies
+            .iter()
+            .filter(|policy| policy.action == PolicyAction::Protect && policy.mode == Mode::Tunnel);
+        protected
+            .flat_map(|policy| &policy.local_ts)
+            .any(|selector| is_network(selector, version.v4))
+    };
+    VERSIONS
+        .iter()
+        .filter(|version| wanted(version) && !is_on(version))
+        .map(|version| {
+            let what = format!(
+                "this machine does not forward {} packets: the networks in `local_ts` stay without the tunnel",
+                version.name
+            );
+            (what, format!("run `sysctl -w {}`", version.sysctl))
+        })
+        .collect()
+}
+
+/// Single addresses may be the gateway's own.
+fn is_network(selector: &Selector, v4: bool) -> bool {
+    match selector.addresses {
+        SelectorAddresses::Range(first, last) => first != last && first.is_ipv4() == v4,
+        SelectorAddresses::Dynamic => false,
+    }
+}
+
+/// Whether any interface forwards. Without the files there is nothing to tell.
+fn is_on(settings: &str) -> bool {
+    let Ok(interfaces) = fs::read_dir(settings) else {
+        return true;
+    };
+    interfaces
+        .flatten()
+        .filter(|interface| interface.file_name() != "default")
+        .any(|interface| {
+            let forwards = fs::read_to_string(interface.path().join("forwarding"));
+            forwards.is_ok_and(|value| value.trim() != "0")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::load_text;
+
+    fn without(child: &str, on: bool) -> Vec<String> {
+        let text = format!(
+            "connections {{ site {{
+                local_addrs = 192.0.2.1
+                remote_addrs = 192.0.2.2
+                local {{ auth = psk\n id = a.example }}
+                remote {{ auth = psk\n id = b.example }}
+                children {{ net {{ {child} }} }} }} }}
+             secrets {{ ike {{ secret = s }} }}"
+        );
+        let loaded = load_text(Path::new("test.conf"), &text);
+        let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+        let found = missing_where(&loaded, |_| on).into_iter();
+        found.map(|(_, help)| help).collect()
+    }
+
+    #[test]
+    fn networks_need_forwarding_of_their_ip_version() {
+        let v4 = "local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.0/16";
+        let v6 = "local_ts = 2001:db8:1::/48\n remote_ts = 2001:db8:2::/48";
+        assert_eq!(
+            without(v4, false),
+            ["run `sysctl -w net.ipv4.ip_forward=1`"]
+        );
+        assert_eq!(
+            without(v6, false),
+            ["run `sysctl -w net.ipv6.conf.all.forwarding=1`"]
+        );
+        for quiet in [
+            "remote_ts = 10.2.0.0/16",
+            "local_ts = 10.1.0.1/32\n remote_ts = 10.2.0.0/16",
+            "local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.0/16\n mode = pass",
+            "mode = transport",
+        ] {
+            assert!(without(quiet, false).is_empty(), "{quiet}");
+        }
+        assert!(without(v4, true).is_empty());
+    }
+}
