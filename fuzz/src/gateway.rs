@@ -98,7 +98,7 @@ pub fn tun_gso(data: &[u8]) {
         assert!(len == longest || (index + 1 == count && len < longest));
         segments.write(index, &mut out[..len]);
         if let (Some((kind, size)), Some((transport, _))) = (header.gso, header.checksum) {
-            check_segment(&out[..len], transport.into(), kind);
+            check_segment(&out[..len], packet, transport.into(), kind);
             if count > 1 {
                 payload.extend_from_slice(&out[longest - usize::from(size)..len]);
             }
@@ -111,25 +111,25 @@ pub fn tun_gso(data: &[u8]) {
     }
 }
 
-/// Lengths and checksums of a TCP or UDP packet.
-fn check_segment(packet: &[u8], transport: usize, kind: GsoKind) {
-    let word = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-    let addresses = if packet[0] >> 4 == 4 {
-        assert_eq!(word(2), packet.len());
+/// Lengths and checksums of a TCP or UDP packet that was made of `whole`.
+fn check_segment(packet: &[u8], whole: &[u8], transport: usize, kind: GsoKind) {
+    let word = |packet: &[u8], at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    if packet[0] >> 4 == 4 {
+        assert_eq!(usize::from(word(packet, 2)), packet.len());
         assert_eq!(fold(sum(0, &packet[..transport])), 0, "header checksum");
-        &packet[12..20]
     } else {
-        assert_eq!(40 + word(4), packet.len());
-        &packet[8..40]
-    };
-    let protocol = match kind {
+        assert_eq!(40 + usize::from(word(packet, 4)), packet.len());
+    }
+    let len = packet.len() - transport;
+    let (field, whole_len) = match kind {
         GsoKind::UdpL4 => {
-            assert_eq!(word(transport + 4), packet.len() - transport);
-            17
+            assert_eq!(usize::from(word(packet, transport + 4)), len);
+            (6, word(whole, transport + 4))
         }
-        GsoKind::TcpV4 | GsoKind::TcpV6 => 6,
+        GsoKind::TcpV4 | GsoKind::TcpV6 => (16, (whole.len() - transport) as u16),
     };
-    let pseudo = protocol + (packet.len() - transport) as u64;
-    let total = sum(sum(pseudo, addresses), &packet[transport..]);
+    // The kernel leaves the sum of the pseudo-header in the field, with the length of the whole.
+    let pseudo = u64::from(word(whole, transport + field)) + u64::from(!whole_len) + len as u64;
+    let total = sum(pseudo, &packet[transport..]);
     assert_eq!(fold(total), 0, "transport checksum");
 }
