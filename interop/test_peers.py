@@ -1,10 +1,10 @@
-"""Many peers of one connection: none gets what is another's."""
+"""Which connection a peer gets, and that no peer gets what is another's."""
 
 import copy
 import time
 
 import pytest
-from ends import ids, start
+from ends import establish, ids, start
 from harness.settings import pair
 from harness.traffic import Flow, assert_ping
 
@@ -63,3 +63,18 @@ def test_selectors_bound_to_an_identity_are_for_no_other(ends, topology, daemon)
     a.up()
     b.wait_installed()
     assert_ping(topology.host_b, topology.a.host4)
+
+
+@with_peers
+def test_anybody_in_front_does_not_choose_the_suite_of_a_peer_that_is_named(ends, topology, daemon):
+    strong, weak = "aes256gcm16-prfsha256-x25519", "aes128gcm16-prfsha256-x25519"
+    settings_a, settings_b = pair(topology, inner=4, ike=f"{strong},{weak}")
+    site = settings_b.connections.pop("site")
+    anybody = copy.deepcopy(site)
+    site["proposals"], anybody["proposals"] = strong, weak
+    anybody["remote_addrs"] = "%any"
+    anybody["remote"]["id"] = "*.rw.esplanade.test"
+    anybody["children"] = {"anybody-net": anybody["children"]["net"]}
+    settings_b.connections |= {"anybody": anybody, "site": site}
+    _, b = establish(daemon, ends, (settings_a, settings_b))
+    assert b.sas()["site"][0]["encr-keysize"] == "256"

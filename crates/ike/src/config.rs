@@ -19,7 +19,7 @@ pub use crate::auth::{Authorities, Certificate, Credential, Identity};
 /// Everything that an [`crate::Endpoint`] is configured with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// In the order of the configuration file: the first that matches is used.
+    /// In the order of the configuration file, which decides where several name a peer equally well.
     pub connections: Vec<Arc<Connection>>,
     /// Pre-shared keys.
     pub secrets: Vec<Secret>,

@@ -8,7 +8,7 @@ use super::Endpoint;
 use super::half_open::Place;
 use crate::config::Connection;
 use crate::event::IkeSaId;
-use crate::sa::{InitRequest, Received, Told, connection_matches, init_refused, respond_init};
+use crate::sa::{Caller, InitRequest, Received, Told, candidates, init_refused, respond_init};
 use crate::status::Refusal;
 use crate::suite::Role;
 use crate::wire::{
@@ -237,7 +237,7 @@ impl Endpoint {
         let Some(admission) = self.admit_init(now, received, &message, &theirs) else {
             return;
         };
-        let candidates = self.candidates(received);
+        let candidates = candidates(&self.config.connections, Caller::of(received));
         if candidates.is_empty() {
             self.counters.refuse(Refusal::NoConnection);
             self.in_context(now, |ctx| {
@@ -251,14 +251,6 @@ impl Endpoint {
             return self.error(now, received, Payload::Notify(error), admission.proven);
         }
         self.respond(now, received, admission, &candidates, &message, &theirs);
-    }
-
-    fn candidates(&self, received: &Received<'_>) -> Vec<Arc<Connection>> {
-        let connections = self.config.connections.iter();
-        connections
-            .filter(|connection| connection_matches(connection, received))
-            .cloned()
-            .collect()
     }
 
     /// Whether there is room for another half-open SA. Under load, and where no error could be told, the sender must show

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::choice::{Caller, Said, candidates};
 use super::create_child::{ChildPayloads, PendingChild, Refuse, refused};
 use super::credentials::Peer;
 use super::established::Task;
@@ -13,7 +14,6 @@ use super::{
 };
 use crate::config::{Connection, Identity, RemoteMethod, Unique};
 use crate::event::{ChildFailure, DownReason, Event, IkeSaUp};
-use crate::negotiate;
 use crate::status::Refusal;
 use crate::suite::{Keys, Nonces, Role};
 use crate::wire::{Auth, Cert, ExchangeType, Id, Message, NotifyType, Payload, PayloadType};
@@ -453,25 +453,24 @@ impl IkeSa {
             .map(Identity::from_payload)
             .transpose()
             .map_err(|error| failed(error.to_string()))?;
-        let fits = |connection: &&Arc<Connection>| {
-            connection_matches(connection, received)
-                && connection.remote.id.accepts(&remote_id)
-                && wanted.as_ref().is_none_or(|id| {
-                    credentials::local_id(connection, received.local.ip()).accepts(id)
-                })
-                && negotiate::allows(&connection.proposals, &keys.suite())
+        let suite = keys.suite();
+        let said = Said {
+            id_i: &remote_id,
+            id_r: wanted.as_ref(),
+            suite: &suite,
         };
-        let best = ctx.config.connections.iter().filter(fits);
-        let connection = best
-            .rev()
-            .max_by_key(|connection| connection.remote.id.precision())
-            .ok_or_else(|| {
-                (
-                    Refusal::NoConnection,
-                    NotifyType::AUTHENTICATION_FAILED,
-                    format!("no connection for {remote_id}"),
-                )
-            })?;
+        let caller = Caller {
+            said: Some(said),
+            ..Caller::of(received)
+        };
+        let candidates = candidates(&ctx.config.connections, caller);
+        let connection = candidates.first().ok_or_else(|| {
+            (
+                Refusal::NoConnection,
+                NotifyType::AUTHENTICATION_FAILED,
+                format!("no connection for {remote_id}"),
+            )
+        })?;
         let local_id = credentials::local_id(connection, received.local.ip());
         if local_id == remote_id {
             return Err(failed(format!("the peer has our own identity, {local_id}")));
@@ -569,13 +568,4 @@ impl IkeSa {
         }
         self.send_response(ctx, received, &payloads);
     }
-}
-
-/// Whether a connection is for these two addresses.
-pub(crate) fn connection_matches(connection: &Connection, received: &Received<'_>) -> bool {
-    let allows = |set: &[crate::config::AddressMatch], address| {
-        set.is_empty() || set.iter().any(|allowed| allowed.matches(address))
-    };
-    allows(&connection.local_addrs, received.local.ip())
-        && allows(&connection.remote_addrs, received.remote.ip())
 }

@@ -8,6 +8,7 @@
 
 mod auth;
 mod child;
+mod choice;
 mod create_child;
 mod credentials;
 mod established;
@@ -24,8 +25,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-pub(crate) use auth::connection_matches;
 pub(crate) use child::{ChildSa, ChildState, Wanted};
+pub(crate) use choice::{Caller, candidates};
 pub(crate) use established::{Established, Queued, Task};
 pub(crate) use informational::delete_ike;
 pub(crate) use init::{Connecting, InitRequest, respond_init};

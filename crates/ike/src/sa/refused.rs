@@ -1,7 +1,7 @@
 //! What the administrator is told of a peer that was refused.
 
 use super::create_child::{ChildPayloads, Refuse};
-use super::{Context, IkeSa, Received, connection_matches};
+use super::{Caller, Context, IkeSa, Received, candidates};
 use crate::config::{Connection, Identity};
 use crate::event::{Event, Held, Refused};
 use crate::negotiate;
@@ -92,8 +92,7 @@ pub(super) fn auth_refused(
         let id = message.payloads.iter().find_map(wanted)?;
         Some(Identity::from_payload(id).map_or_else(|error| error.to_string(), |id| id.to_string()))
     };
-    let connections = ctx.config.connections.iter().map(AsRef::as_ref);
-    let here = connections.filter(|connection| connection_matches(connection, received));
+    let here = candidates(&ctx.config.connections, Caller::of(received));
     Told {
         local_id: id(|payload| match payload {
             Payload::IdR(id) => Some(id),
@@ -104,7 +103,7 @@ pub(super) fn auth_refused(
             _ => None,
         }),
         why: why.to_owned(),
-        configured: text::identities(here),
+        configured: text::identities(here.iter().map(AsRef::as_ref)),
         ..Told::default()
     }
 }
