@@ -249,6 +249,7 @@ impl Gateway {
 
 const REFUSED: Option<NotifyType> = Some(NotifyType::TS_UNACCEPTABLE);
 
+// RFC 4301 R26
 #[test]
 fn a_peer_does_not_get_the_traffic_of_another() {
     let mut gateway = Gateway::new(pool, |_| {});
@@ -301,8 +302,26 @@ fn what_a_peer_had_is_free_when_it_has_gone() {
     let kind = ExchangeType::INFORMATIONAL;
     a.exchange(&mut gateway.side, gateway.now, kind, &[delete])
         .unwrap();
-    assert_eq!(gateway.up("b.rw.example", &["10.5.0.7"]).1, None);
+    let (mut b, refused) = gateway.up("b.rw.example", &["10.5.0.7"]);
+    assert_eq!(refused, None);
     assert_eq!(gateway.create_child(&mut a, &["10.5.0.7"], None), REFUSED);
+    // With the whole IKE SA, and with the one that took its place.
+    b.rekey_ike(&mut gateway.side, gateway.now);
+    assert_eq!(gateway.create_child(&mut a, &["10.5.0.7"], None), REFUSED);
+    let delete = Payload::Delete(Delete {
+        protocol: ProtocolId::IKE,
+        spis: vec![],
+    });
+    b.exchange(&mut gateway.side, gateway.now, kind, &[delete])
+        .unwrap();
+    assert_eq!(gateway.create_child(&mut a, &["10.5.0.7"], None), None);
+    gateway
+        .side
+        .endpoint
+        .terminate(gateway.now, "site", None)
+        .unwrap();
+    let (_, refused) = gateway.up("c.rw.example", &["10.5.0.7"]);
+    assert_eq!(refused, None, "terminated here");
 }
 
 #[test]
@@ -433,6 +452,7 @@ fn a_new_configuration_binds_anew() {
     assert_eq!(rekeyed, None);
 }
 
+// RFC 4301 R26
 #[test]
 fn selectors_are_bound_to_identities() {
     let change = |connection: &mut Connection| {
