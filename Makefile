@@ -3,9 +3,23 @@
 # make bench   side-by-side measurements in namespaces; writes bench/records
 # make lint    format, clippy, documentation, licences
 # make rtl     synthesis, placement and routing of the FPGA cores (hours; needs rtl/.venv)
+# make build   the program alone; then make install and make uninstall, with PREFIX (/usr/local) and DESTDIR
 # make fuzz    fuzzes each target for a minute (needs nightly and cargo-fuzz)
 
-.PHONY: demo test bench lint fuzz rtl build clean
+.PHONY: demo test bench lint fuzz rtl build clean install uninstall
+
+PREFIX ?= /usr/local
+# The program reads /etc/esplanade if nothing else is said.
+SYSCONFDIR ?= /etc
+# What is installed: building is not root's job.
+BINARY ?= $(or $(CARGO_TARGET_DIR),target)/release/esplanade
+INSTALL ?= install
+
+sbindir = $(PREFIX)/sbin
+mandir = $(PREFIX)/share/man/man1
+unitdir = $(PREFIX)/lib/systemd/system
+sysusersdir = $(PREFIX)/lib/sysusers.d
+commands = run check explain status up down rekey reload demo completions man
 
 build:
 	cargo build --locked --release -p esplanade
@@ -30,3 +44,27 @@ rtl:
 
 clean:
 	cargo clean
+
+install:
+	@test -x "$(BINARY)" || { echo "make install: there is no $(BINARY): run make build" >&2; exit 1; }
+	$(INSTALL) -d "$(DESTDIR)$(sbindir)" "$(DESTDIR)$(mandir)" "$(DESTDIR)$(unitdir)" "$(DESTDIR)$(sysusersdir)" \
+	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d" "$(DESTDIR)$(SYSCONFDIR)/esplanade"
+	$(INSTALL) -s -m 755 "$(BINARY)" "$(DESTDIR)$(sbindir)/esplanade"
+	"$(BINARY)" man >"$(DESTDIR)$(mandir)/esplanade.1"
+	for command in $(commands); do \
+	  "$(BINARY)" man $$command >"$(DESTDIR)$(mandir)/esplanade-$$command.1" || exit 1; done
+	"$(BINARY)" completions bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/esplanade"
+	"$(BINARY)" completions zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_esplanade"
+	"$(BINARY)" completions fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/esplanade.fish"
+	sed 's,@SBINDIR@,$(sbindir),' dist/esplanade.service >"$(DESTDIR)$(unitdir)/esplanade.service"
+	$(INSTALL) -m 644 dist/esplanade.sysusers "$(DESTDIR)$(sysusersdir)/esplanade.conf"
+
+# The configuration in /etc/esplanade is the administrator's and stays.
+uninstall:
+	rm -f "$(DESTDIR)$(sbindir)/esplanade" "$(DESTDIR)$(mandir)/esplanade.1" \
+	  $(foreach command,$(commands),"$(DESTDIR)$(mandir)/esplanade-$(command).1") \
+	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/esplanade" \
+	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_esplanade" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/esplanade.fish" \
+	  "$(DESTDIR)$(unitdir)/esplanade.service" "$(DESTDIR)$(sysusersdir)/esplanade.conf"

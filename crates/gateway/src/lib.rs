@@ -10,6 +10,7 @@ pub mod explain;
 pub mod io;
 pub mod log;
 pub mod net;
+pub mod notify;
 pub mod output;
 pub mod private;
 pub mod vici;

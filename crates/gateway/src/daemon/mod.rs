@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::{Exit, Failure};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
+use crate::notify::Manager;
 use crate::vici::Message;
 use crate::vici::server::{self, BindError, Events, Request, Socket};
 use crate::worker::{Clock, Datagram};
@@ -174,6 +175,8 @@ impl Daemon {
             socket = %self.loaded.gateway.socket.display(),
             "the gateway is ready"
         );
+        let manager = Manager::from_environment();
+        manager.ready();
         let result = loop {
             let deadline = self.deadline();
             tokio::select! {
@@ -205,6 +208,7 @@ impl Daemon {
             }
         };
         tracing::info!("the gateway stops");
+        manager.stopping();
         self.say_goodbye(&mut inputs).await;
         self.plane.stop().await;
         result

@@ -1,0 +1,56 @@
+"""The gateway as its systemd unit runs it."""
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from harness.esplanade import ROOT, binary
+from harness.settings import pair
+from harness.traffic import assert_ping
+
+pytestmark = pytest.mark.esplanade_only
+
+
+def unit_rights() -> list[str]:
+    unit = (ROOT / "dist" / "esplanade.service").read_text().splitlines()
+    [rights] = [line.partition("=")[2].split() for line in unit if line.startswith("AmbientCapabilities=")]
+    return [right.removeprefix("CAP_").lower() for right in rights]
+
+
+def test_an_ordinary_user_with_the_rights_of_the_unit(topology, daemon, folder):
+    """As the systemd unit runs it, and heard as systemd hears it."""
+    nobody = 65534
+    if int(Path("/proc/self/uid_map").read_text().split()[2]) <= nobody:
+        pytest.skip("the user namespace has no second user")
+    settings = pair(topology, inner=4)
+    b = daemon("esplanade", "b")
+    b.start(settings[1])
+    a = daemon("esplanade", "a")
+    a.write(settings[0])
+    program = a.folder / "esplanade"
+    shutil.copy(binary(), program)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    listener.settimeout(10)
+    listener.bind(str(a.folder / "notify"))
+    for path in (a.folder, *a.folder.iterdir()):
+        os.chown(path, nobody, nobody)
+    above = [parent for parent in a.folder.parents if parent.stat().st_mode & 0o001 == 0]
+    for parent in above:
+        parent.chmod(parent.stat().st_mode | 0o011)
+    rights = ",".join(f"+{right}" for right in unit_rights())
+    argv = ["env", f"NOTIFY_SOCKET={a.folder / 'notify'}", "setpriv", f"--reuid={nobody}", f"--regid={nobody}",
+            "--clear-groups", f"--bounding-set=-all,{rights}", f"--inh-caps=-all,{rights}", f"--ambient-caps=-all,{rights}",
+            "--no-new-privs", program, "run", "--config", a.config]
+    a._process = a.space.start(argv, log=a.log)
+    assert listener.recv(200).startswith(b"READY=1\n"), a.logs()
+    assert a.ready(), "it is ready when it says so"
+    a.up()
+    assert_ping(topology.host_a, topology.b.host4)
+    a.command("reload")
+    a.rekey_child()
+    assert_ping(topology.host_a, topology.b.host4)
+    assert a.stop() == 0
+    assert listener.recv(200).startswith(b"STOPPING=1\n")
+    assert "not permitted" not in a.logs()
