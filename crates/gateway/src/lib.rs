@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod confine;
 pub mod daemon;
 pub mod demo;
 pub mod explain;

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
+use crate::confine;
+
 /// Lines that may wait, and what they may weigh.
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
@@ -82,7 +84,11 @@ impl Output {
         };
         thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || writer.run(&lines))?;
+            .spawn(move || {
+                // Without it the thread could do more than it has to, and nothing less.
+                let _ = confine::writing();
+                writer.run(&lines);
+            })?;
         Ok(Self { queue, state })
     }
 

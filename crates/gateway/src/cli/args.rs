@@ -91,6 +91,9 @@ pub struct Run {
     /// The CPU instructions for ESP; by default the best that the machine has
     #[arg(long, value_name = "TIER", value_parser = tier())]
     pub cpu_tier: Option<Tier>,
+    /// Give up no rights, and let debuggers and core dumps read the memory: for finding faults
+    #[arg(long)]
+    pub unconfined: bool,
     /// How log lines look
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: log::Format,

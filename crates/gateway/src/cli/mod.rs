@@ -19,7 +19,7 @@ pub use status::{human_bytes, human_duration, render_sa};
 
 use crate::config::{self, Loaded};
 use crate::io::signals::ignore_meaningless;
-use crate::{daemon, demo, log};
+use crate::{confine, daemon, demo, log};
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
@@ -65,6 +65,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
 
 fn run(options: Run) -> Result<(), Failure> {
     ignore_meaningless();
+    if !options.unconfined {
+        confine::begin()
+            .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
+    }
     // From here on nothing waits for standard error, nor dies of it.
     log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
     let loaded = load(&options.config)?;
@@ -88,6 +92,7 @@ fn run(options: Run) -> Result<(), Failure> {
             config: options.config,
             export_keys: options.export_keys,
             cpu_tier: options.cpu_tier,
+            unconfined: options.unconfined,
         },
     )
 }

@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::{Exit, Failure};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
+use crate::confine;
 use crate::notify::Manager;
 use crate::vici::Message;
 use crate::vici::server::{self, BindError, Events, Request, Socket};
@@ -59,6 +60,8 @@ pub struct Options {
     pub export_keys: Option<PathBuf>,
     /// Goes before what the configuration says.
     pub cpu_tier: Option<Tier>,
+    /// Keep the rights that only the start needs.
+    pub unconfined: bool,
 }
 
 /// Runs the gateway until it is told to stop.
@@ -69,7 +72,12 @@ pub fn run(loaded: Loaded, options: Options) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start the control thread: {error}")))?;
     runtime.block_on(async {
+        let unconfined = options.unconfined;
         let (daemon, inputs) = Daemon::start(loaded, options).await?;
+        if !unconfined {
+            confine::running()
+                .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
+        }
         daemon.serve(inputs).await
     })
 }

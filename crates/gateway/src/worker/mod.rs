@@ -28,6 +28,7 @@ use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
 
+use crate::confine;
 use crate::io::sys::EventFd;
 use crate::io::tun::Tun;
 
@@ -134,9 +135,13 @@ impl Worker {
         let mut run = run::Run::new(config, engines, Arc::clone(&stop))?;
         let (io, outbound, inbound) = run.counters();
         let core = run.core_handle();
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || run.run())?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            if let Err(error) = confine::running() {
+                tracing::error!("cannot give up rights: {error}");
+                return;
+            }
+            run.run();
+        })?;
         Ok(Self {
             io,
             outbound,
