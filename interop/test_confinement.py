@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ends import esplanade_pair, establish
 from harness.namespaces import SECOND_A4
-from harness.settings import add_second, pair
+from harness.settings import PSK, add_second, pair
 from harness.traffic import assert_ping
 
 pytestmark = pytest.mark.esplanade_only
@@ -53,3 +53,38 @@ def test_no_thread_has_rights_that_it_does_not_use(topology, daemon):
     assert a.stop() == 0
     assert "Operation not permitted" not in a.logs() and "Permission denied" not in a.logs()
     assert a.space.run(["ip", "rule"]).stdout.count("lookup 220") == 0
+
+
+def memory(pid: int) -> bytes:
+    """All that the process can write to."""
+    parts = []
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, mode, *rest = line.split()
+            if not mode.startswith("rw") or rest[-1] in ("[vvar]", "[vsyscall]"):
+                continue
+            first, last = (int(end, 16) for end in place.split("-"))
+            file.seek(first)
+            while first < last and (part := file.read(min(last - first, 1 << 24))):
+                parts.append(part)
+                first += len(part)
+    return b"\0".join(parts)
+
+
+def test_a_secret_is_in_memory_once(topology, daemon):
+    settings = pair(topology, inner=4)
+    a, _ = establish(daemon, esplanade_pair, settings)
+    a.rekey_ike()
+    a.command("reload")
+    pid = pid_of(a)
+    # A part is enough: buffers that grow leave the beginning behind.
+    assert memory(pid).count(PSK[:16].encode()) == 1
+    other = "another secret of many letters"
+    settings[0].secrets["ike-1"]["secret"] = other
+    a.load(settings[0])
+    assert (memory(pid).count(PSK[:16].encode()), memory(pid).count(other[:16].encode())) == (0, 1)
+    settings[0].secrets["ike-1"]["secret"] = other + "#"
+    settings[0].connections["site"]["proposals"] = "nonsense"
+    a.write(settings[0])
+    assert a.command("reload", check=False).returncode != 0
+    assert memory(pid).count(other[:16].encode()) == 1, "a configuration that is refused leaves nothing"

@@ -348,7 +348,7 @@ fn configs(options: u8) -> (Config, Config) {
         };
     }
     if has(7) {
-        a.secrets[0].key = Secret::from(b"another secret".as_slice());
+        a.secrets[0].key = Arc::new(Secret::from(b"another secret".as_slice()));
     }
     (a, b)
 }

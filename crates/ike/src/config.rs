@@ -250,7 +250,8 @@ pub enum RemoteMethod {
 pub struct Secret {
     /// Identities that share the key. Empty: everybody.
     pub owners: Vec<Identity>,
-    pub key: SecretBytes,
+    /// Shared by all copies of the configuration: it is in memory once.
+    pub key: Arc<SecretBytes>,
 }
 
 /// An address, or a set of addresses, of a gateway.

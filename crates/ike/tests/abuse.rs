@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::script::{SPI, Script, error_of};
@@ -174,7 +175,7 @@ fn a_secret_of_others_proves_no_identity_that_it_does_not_name() {
             change_connection(config, |connection| connection.remote.id = id("%any"));
             config.secrets = vec![Secret {
                 owners: owners.iter().map(|owner| id(owner)).collect(),
-                key: SecretBytes::from(b"shared".as_slice()),
+                key: Arc::new(SecretBytes::from(b"shared".as_slice())),
             }];
         });
         authenticate(&mut Script::new(), &mut side, now, b"shared", None)

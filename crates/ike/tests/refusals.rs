@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::script::{Script, error_of};
@@ -503,7 +504,7 @@ fn malformed_content_ends_the_sa() {
 fn a_wrong_secret_ends_clearly_on_both_sides() {
     let (a, b) = default_configs();
     let mut other = config(b);
-    other.secrets[0].key = b"another".as_slice().into();
+    other.secrets[0].key = Arc::new(b"another".as_slice().into());
     let mut pair = Pair::new(
         config(a),
         other,

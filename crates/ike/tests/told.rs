@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::script::Script;
@@ -95,7 +96,7 @@ fn no_proposal_in_common() {
 
 #[test]
 fn a_wrong_secret() {
-    let refused = refused_by_b(|_, b| b.secrets[0].key = b"another".as_slice().into());
+    let refused = refused_by_b(|_, b| b.secrets[0].key = Arc::new(b"another".as_slice().into()));
     assert_eq!(refused.refusal, Refusal::AuthenticationFailed);
     assert_eq!(refused.remote_id.as_deref(), Some("a.example"));
     assert_eq!(refused.local_id.as_deref(), Some("b.example"));

@@ -71,7 +71,8 @@ fn run(options: Run) -> Result<(), Failure> {
     }
     // From here on nothing waits for standard error, nor dies of it.
     log::start().map_err(|error| Failure::runtime(format!("cannot start the log: {error}")))?;
-    let loaded = load(&options.config)?;
+    let mut loaded = load(&options.config)?;
+    loaded.forget_text();
     let filter = options
         .log_level
         .as_deref()

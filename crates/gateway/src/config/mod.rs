@@ -23,6 +23,7 @@ mod source;
 mod syntax;
 mod tree;
 mod value;
+mod wiped;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -75,6 +76,11 @@ impl Loaded {
         let mut policies = self.policies.iter();
         let found = policies.find(|p| p.connection == connection && p.child == child)?;
         Some(self.place(&found.at))
+    }
+
+    /// Forgets the text of the files, which holds secrets: findings from now on have no source lines.
+    pub fn forget_text(&mut self) {
+        self.warnings.sources.forget_text();
     }
 
     /// Findings of its own beside the warnings.

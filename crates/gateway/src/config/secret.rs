@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use esplanade_crypto::secret::Secret as SecretBytes;
 use esplanade_ike::auth::Identity;
@@ -153,7 +154,7 @@ fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
             }
             Some(Secret {
                 owners,
-                key: SecretBytes::from(key.as_slice()),
+                key: Arc::new(SecretBytes::from(key.as_slice())),
             })
         }
         _ => {
@@ -257,7 +258,7 @@ mod tests {
         let id = |name: &str| name.parse::<Identity>().unwrap();
         let key = |owners: &[&str]| Secret {
             owners: owners.iter().map(|name| id(name)).collect(),
-            key: SecretBytes::default(),
+            key: Arc::default(),
         };
         let keys = [
             key(&["a.example", "b.example"]),

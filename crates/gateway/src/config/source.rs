@@ -63,6 +63,13 @@ impl Sources {
         (self.files.len() - 1) as u32
     }
 
+    /// Paths stay, and places with them.
+    pub(super) fn forget_text(&mut self) {
+        for file in &mut self.files {
+            file.text = Arc::default();
+        }
+    }
+
     pub(super) fn text(&self, file: u32) -> Arc<Zeroizing<String>> {
         self.files
             .get(file as usize)

@@ -19,6 +19,7 @@ use super::lexer::{Lexer, is_name, opens_section};
 use super::schema;
 use super::source::{Location, Spanned};
 use super::tree::{Entry, Node};
+use super::wiped::Wiped;
 
 const SECTION_DEPTH_MAX: usize = 16;
 const INCLUDE_DEPTH_MAX: usize = 10;
@@ -359,7 +360,7 @@ impl Parser<'_, '_, '_> {
     /// Words and quoted strings up to the end of the line, joined by single spaces.
     fn value(&mut self, key: &str) -> Spanned<Zeroizing<String>> {
         self.lexer.skip_blanks();
-        let mut value = Zeroizing::new(String::new());
+        let mut value = Wiped::default();
         let mut at = self.lexer.here(0);
         let start = self.lexer.at;
         let mut end = start;
@@ -406,7 +407,10 @@ impl Parser<'_, '_, '_> {
         }
         at.len = (end - start) as u32;
         self.tell_odd(&odd, key, at);
-        Spanned { value, at }
+        Spanned {
+            value: value.into_inner(),
+            at,
+        }
     }
 
     /// Whether what stands behind a value is no part of it, but the next setting or section: the grammar wants a
@@ -483,7 +487,7 @@ impl Parser<'_, '_, '_> {
     }
 
     /// A quoted string; what it holds is added to `into`.
-    fn string(&mut self, into: &mut String) -> Quoted {
+    fn string(&mut self, into: &mut Wiped) -> Quoted {
         let at = self.lexer.here(1);
         let mut read = Quoted::default();
         self.lexer.bump();
@@ -526,7 +530,7 @@ impl Parser<'_, '_, '_> {
     }
 
     fn include(&mut self, at: Location, into: &mut Node) {
-        let mut pattern = Zeroizing::new(String::new());
+        let mut pattern = Wiped::default();
         if self.lexer.peek() == Some('"') {
             if self.string(&mut pattern).joins_lines {
                 let help = "perhaps a quote in front of it is never closed";
@@ -614,7 +618,7 @@ impl Parser<'_, '_, '_> {
                 self.sections.pop();
             }
             '"' => {
-                self.string(&mut Zeroizing::new(String::new()));
+                self.string(&mut Wiped::default());
             }
             '=' => {
                 self.lexer.bump();

@@ -507,6 +507,7 @@ impl Daemon {
         let mut loaded = config::load(&self.options.config).map_err(|diagnostics| {
             Failure::new(Exit::Configuration, diagnostics.render(false).trim_end())
         })?;
+        loaded.forget_text();
         settle_ike(&mut loaded, self.keys.is_some());
         let mut diff = self.loaded.diff(&loaded);
         if let Some(name) = without_interface(&loaded, &self.loaded.gateway) {

@@ -54,7 +54,7 @@ fn psk<'a>(ctx: &'a Context<'_>, local: &Identity, peer: Peer<'_>) -> Option<&'a
     // Of equals the first in the file.
     best.rev()
         .max_by_key(|(score, _)| *score)
-        .map(|(_, secret)| &secret.key)
+        .map(|(_, secret)| &*secret.key)
 }
 
 fn no_secret(local: &Identity, peer: Peer<'_>) -> String {

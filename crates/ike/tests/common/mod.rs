@@ -156,7 +156,7 @@ pub fn config(connection: Connection) -> Config {
         connections: vec![Arc::new(connection)],
         secrets: vec![Secret {
             owners: vec![],
-            key: SecretBytes::from(b"a shared secret".as_slice()),
+            key: Arc::new(SecretBytes::from(b"a shared secret".as_slice())),
         }],
         trace_messages: std::env::var_os("ESPLANADE_IKE_TRACE").is_some(),
         ..Config::default()
