@@ -321,7 +321,12 @@ impl Sender {
         }
         assert_eq!(sealed.len(), expected.len(), "sealed packets");
         for (real, model) in sealed.iter().zip(&expected) {
-            assert_eq!(hex(real), hex(model));
+            assert!(
+                real == model,
+                "{}, but the model: {}",
+                hex(real),
+                hex(model)
+            );
         }
         self.check();
         expected
@@ -482,23 +487,26 @@ impl Receiver {
         let mut delivered = Vec::new();
         while let Some(batch) = self.inbound.poll(&mut self.engine) {
             let packets = batch.delivered().iter();
-            delivered.extend(packets.map(|packet| hex(batch.packet(packet))));
+            delivered.extend(packets.map(|packet| batch.packet(packet).to_vec()));
             self.inbound.recycle(batch);
         }
-        let expected: Vec<String> = outcomes
-            .iter()
-            .filter_map(|outcome| match outcome {
-                model::Inbound::Delivered(packet) => Some(hex(packet)),
-                model::Inbound::Dropped(_) => None,
-            })
-            .collect();
-        let dropped: Vec<_> = burst
-            .iter()
-            .zip(&outcomes)
-            .filter(|(_, outcome)| matches!(outcome, model::Inbound::Dropped(_)))
-            .map(|((frame, _), outcome)| (hex(frame), outcome))
-            .collect();
-        assert_eq!(delivered, expected, "the model drops {dropped:#?}");
+        let expected = outcomes.iter().filter_map(|outcome| match outcome {
+            model::Inbound::Delivered(packet) => Some(packet),
+            model::Inbound::Dropped(_) => None,
+        });
+        if !expected.clone().eq(&delivered) {
+            let hex = |packets: &mut dyn Iterator<Item = &Vec<u8>>| -> Vec<String> {
+                packets.map(|packet| hex(packet)).collect()
+            };
+            let dropped: Vec<_> = burst
+                .iter()
+                .zip(&outcomes)
+                .filter(|(_, outcome)| matches!(outcome, model::Inbound::Dropped(_)))
+                .map(|((frame, _), outcome)| (hex(&mut [frame].into_iter()), outcome))
+                .collect();
+            let (real, model) = (hex(&mut delivered.iter()), hex(&mut expected.into_iter()));
+            panic!("{real:#?}, but the model: {model:#?}; it drops {dropped:#?}");
+        }
         self.check();
         delivered.len()
     }
