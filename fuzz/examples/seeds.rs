@@ -1,5 +1,7 @@
 //! Writes the seed corpora: for IKE one message of each kind that gateways exchange.
 
+#[path = "seeds/auth.rs"]
+mod auth;
 #[path = "seeds/others.rs"]
 mod others;
 #[path = "seeds/walks.rs"]
@@ -40,6 +42,7 @@ fn main() -> std::io::Result<()> {
         content.splice(0..0, [index % 4, first.0]);
         std::fs::write(corpus.join("ike_sk_open").join(name), content)?;
     }
+    auth::write(&corpus)?;
     others::write(&corpus)?;
     walks::write(&corpus)
 }

@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets as plain functions, so that the corpus also replays on a stable
 //! toolchain (`tests/replay.rs`). A body panics when a property does not hold.
 
+pub mod auth;
 mod endpoint;
 mod esp;
 mod gateway;
@@ -16,6 +17,7 @@ use esplanade_ike::wire::{
     ExchangeType, HEADER_LEN, Header, Message, Payload, PayloadType, decode_chain,
 };
 
+pub use auth::{auth_signature, certificates, identity};
 pub use endpoint::ike_endpoint;
 pub use esp::esp_inbound;
 pub use gateway::{config_parse, tun_gso, vici_packet};
@@ -27,9 +29,12 @@ pub type Target = fn(&[u8]);
 
 /// Every target with the name of its corpus folder and of its binary.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("auth_signature", auth_signature),
+    ("certificates", certificates),
     ("config_parse", config_parse),
     ("esp_inbound", esp_inbound),
     ("fragments", fragments),
+    ("identity", identity),
     ("ike_endpoint", ike_endpoint),
     ("ike_message", ike_message),
     ("ike_sk_open", ike_sk_open),

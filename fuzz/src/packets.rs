@@ -162,7 +162,7 @@ fn cut_and_join(packet: &[u8], view: &IpView, mtu: usize, limits: Limits) {
 }
 
 /// Takes a packet behind its two bytes of length.
-fn next_packet<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn next_packet<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (&len, packets) = rest.split_first_chunk::<2>()?;
     let len = usize::from(u16::from_be_bytes(len)).min(packets.len());
     let (packet, after) = packets.split_at(len);

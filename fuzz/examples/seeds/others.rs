@@ -15,9 +15,9 @@ pub fn write(corpus: &Path) -> Result<()> {
     put(corpus, "vici_packet", control())
 }
 
-type Seeds = Vec<(&'static str, Vec<u8>)>;
+pub type Seeds = Vec<(&'static str, Vec<u8>)>;
 
-fn put(corpus: &Path, target: &str, seeds: Seeds) -> Result<()> {
+pub fn put(corpus: &Path, target: &str, seeds: Seeds) -> Result<()> {
     std::fs::create_dir_all(corpus.join(target))?;
     for (name, bytes) in seeds {
         std::fs::write(corpus.join(target).join(name), bytes)?;

@@ -104,7 +104,11 @@ impl Identity {
                 .map_err(|_| malformed()),
             IdType::FQDN => name().map(Self::Fqdn).ok_or_else(malformed),
             IdType::RFC822_ADDR => name().map(Self::Email).ok_or_else(malformed),
-            IdType::DER_ASN1_DN => Name::from_der(&id.data).map(Self::Dn).ok_or_else(malformed),
+            // RFC 4945 section 3.1.5: an empty name is nobody's.
+            IdType::DER_ASN1_DN => Name::from_der(&id.data)
+                .filter(|name| !name.is_empty())
+                .map(Self::Dn)
+                .ok_or_else(malformed),
             IdType::KEY_ID if id.data.is_empty() => Err(malformed()),
             IdType::KEY_ID => Ok(Self::KeyId(id.data.clone())),
             other => Err(IdentityError::Type(other)),
@@ -234,7 +238,7 @@ fn plain(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
+pub(super) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = digits
         .chars()
         .filter(|c| *c != ':')
@@ -344,6 +348,63 @@ mod tests {
         for text in ["1.2.128=x", "1.2.4294967=x, CN=moon"] {
             assert_eq!(text.parse::<Identity>().unwrap().to_string(), text);
         }
+    }
+
+    /// Names as peers can send them.
+    #[test]
+    fn every_name_is_printed_as_text_that_means_it() {
+        let attribute = |kind: &[u8], tag: u8, value: &[u8]| {
+            let value = [&[tag, value.len() as u8], value].concat();
+            let kind = [&[6, kind.len() as u8], kind].concat();
+            [&[0x30, (kind.len() + value.len()) as u8], &kind[..], &value].concat()
+        };
+        let name = |rdns: &[&[Vec<u8>]]| {
+            let set = |rdn: &&[Vec<u8>]| {
+                let content = rdn.concat();
+                [&[0x31, content.len() as u8], &content[..]].concat()
+            };
+            let content = rdns.iter().map(set).collect::<Vec<_>>().concat();
+            let der = [&[0x30, content.len() as u8], &content[..]].concat();
+            Identity::from_payload(&Id::new(IdType::DER_ASN1_DN, der))
+        };
+        let cn = |tag, value: &[u8]| attribute(b"\x55\x04\x03", tag, value);
+        let ou = |tag, value: &[u8]| attribute(b"\x55\x04\x0b", tag, value);
+        let email = |value: &[u8]| attribute(b"\x2a\x86\x48\x86\xf7\x0d\x01\x09\x01", 12, value);
+        for (rdns, shown) in [
+            (&[&[cn(12, b"a"), ou(12, b"b")][..]][..], "CN=a+OU=b"),
+            (&[&[cn(12, b"a")], &[ou(12, b"b")]], "CN=a, OU=b"),
+            (&[&[cn(12, b"a+OU=b")]], "CN=a\\+OU=b"),
+            (&[&[cn(12, b"a\nOU=b")]], "CN=#0c06610a4f553d62"),
+            (&[&[cn(12, b"")]], "CN=#0c00"),
+            (&[&[cn(12, b" ")]], "CN=#0c0120"),
+            (&[&[cn(12, b"#0c00")]], "CN=\\#0c00"),
+            (&[&[cn(2, b"\x05")]], "CN=#020105"),
+            (&[&[cn(12, b"\xff")]], "CN=#0c01ff"),
+            (&[&[cn(20, b"\xe9")]], "CN=\u{e9}"),
+            (&[&[email(b"\xc3\xa9")]], "E=#0c02c3a9"),
+            (&[&[cn(12, b"a"), cn(19, b"a")]], "CN=#0c0161+CN=#130161"),
+        ] {
+            let name = name(rdns).unwrap();
+            assert_eq!(name.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(name), "{shown}");
+        }
+        // No text stands for these.
+        let malformed = Err(IdentityError::Malformed(IdType::DER_ASN1_DN));
+        assert_eq!(name(&[]), malformed);
+        assert_eq!(name(&[&[cn(12, b"a")], &[]]), malformed);
+    }
+
+    #[test]
+    fn plus_and_number_sign_are_text_where_they_are_no_syntax() {
+        let parse = |text: &str| text.parse::<Identity>().unwrap();
+        assert_eq!(parse("CN=a+b").to_string(), "CN=a\\+b");
+        assert_eq!(parse("CN=a\\+OU=b"), parse("CN=\"a+OU=b\""));
+        assert_ne!(parse("CN=a\\+OU=b"), parse("CN=a+OU=b"));
+        assert_eq!(parse("OU=b+CN=A"), parse("cn=a + ou=b"));
+        assert_eq!(parse("CN=#1").to_string(), "CN=\\#1");
+        assert!("CN=a+OU=".parse::<Identity>().is_err());
+        assert!("CN=a+CN=a".parse::<Identity>().is_err());
+        assert!(parse("CN=*+OU=b").accepts(&parse("OU=B+CN=moon")));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use x509_cert::der::asn1::{
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
+use super::identity::hexadecimal;
 use super::oid;
 
 /// Keywords with their attribute types; the first keyword of a type is the one printed.
@@ -101,9 +102,15 @@ impl Value {
 }
 
 impl Name {
+    /// None also for what no text stands for: an RDN without attributes, which X.501 section 9.3 does not have, and
+    /// object identifiers too large to be read again.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let rdns = RdnSequence::from_der(der).ok()?;
-        Some(Self::new(der.to_vec(), rdns))
+        let readable = |attribute: &AttributeTypeAndValue| {
+            oid::parse(&oid::dotted(&attribute.oid)) == Some(attribute.oid)
+        };
+        let has_text = (rdns.0.iter()).all(|rdn| !rdn.0.is_empty() && rdn.0.iter().all(readable));
+        has_text.then(|| Self::new(der.to_vec(), rdns))
     }
 
     fn new(der: Vec<u8>, rdns: RdnSequence) -> Self {
@@ -133,26 +140,18 @@ impl Name {
     }
 
     /// Parses "C=CH, O=Example, CN=moon" or "/C=CH/O=Example/CN=moon". A separator inside a value is
-    /// escaped with a backslash, or the value is put in double quotes.
+    /// escaped with a backslash, or the value is put in double quotes. As in RFC 4514, "+" stands between the
+    /// attributes of one RDN, and "#" before a value in DER as hexadecimal digits; elsewhere both are text.
     pub fn parse(text: &str) -> Option<Self> {
         let (separator, text) = match text.strip_prefix('/') {
             Some(rest) => ('/', rest),
             None => (',', text),
         };
-        let mut rdns = RdnSequence::default();
-        for part in split(text, separator)? {
-            let (keyword, value) = part.split_once('=')?;
-            let attribute = attribute(keyword.trim(), value.trim())?;
-            let mut set = SetOfVec::new();
-            set.insert(attribute).ok()?;
-            rdns.0.push(RelativeDistinguishedName(set));
-        }
+        let tokens = tokens(text)?;
+        let parts = tokens.split(|token| *token == (separator, true));
+        let rdns = RdnSequence(parts.map(rdn).collect::<Option<_>>()?);
         let der = rdns.to_der().ok()?;
         Some(Self::new(der, rdns))
-    }
-
-    fn attributes(&self) -> impl Iterator<Item = &AttributeTypeAndValue> {
-        self.rdns.0.iter().flat_map(|rdn| rdn.0.iter())
     }
 
     /// Whether an attribute's value is "*".
@@ -171,35 +170,56 @@ impl PartialEq for Name {
 impl Eq for Name {}
 
 impl std::fmt::Display for Name {
+    /// Prints what [`Name::parse`] reads back as an equal name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, attribute) in self.attributes().enumerate() {
-            if index > 0 {
-                f.write_str(", ")?;
-            }
-            match ATTRIBUTES.iter().find(|(_, oid)| *oid == attribute.oid) {
-                Some((keyword, _)) => write!(f, "{keyword}=")?,
-                None => write!(f, "{}=", oid::dotted(&attribute.oid))?,
-            }
-            match text(&attribute.value) {
-                Some(value) => {
-                    for c in value.chars() {
-                        match c {
-                            ',' | '\\' | '"' => write!(f, "\\{c}")?,
-                            c if c.is_control() => write!(f, "{}", c.escape_default())?,
-                            c => write!(f, "{c}")?,
-                        }
-                    }
-                }
-                None => {
-                    f.write_str("#")?;
-                    for byte in attribute.value.value() {
-                        write!(f, "{byte:02x}")?;
-                    }
-                }
+        for (index, RelativeDistinguishedName(rdn)) in self.rdns.0.iter().enumerate() {
+            // Equal text under one type would be one attribute when it is read.
+            let mut types: Vec<_> = rdn.iter().map(|attribute| attribute.oid).collect();
+            types.sort_unstable();
+            let distinct = types.windows(2).all(|pair| pair[0] != pair[1]);
+            for (place, attribute) in rdn.iter().enumerate() {
+                f.write_str(match (index, place) {
+                    (0, 0) => "",
+                    (_, 0) => ", ",
+                    _ => "+",
+                })?;
+                write_attribute(f, attribute, distinct)?;
             }
         }
         Ok(())
     }
+}
+
+fn write_attribute(
+    f: &mut std::fmt::Formatter<'_>,
+    attribute: &AttributeTypeAndValue,
+    as_text: bool,
+) -> std::fmt::Result {
+    match ATTRIBUTES.iter().find(|(_, oid)| *oid == attribute.oid) {
+        Some((keyword, _)) => write!(f, "{keyword}=")?,
+        None => write!(f, "{}=", oid::dotted(&attribute.oid))?,
+    }
+    let text = text(&attribute.value).filter(|text| as_text && reads_back(attribute, text));
+    let Some(text) = text else {
+        f.write_str("#")?;
+        let der = attribute.value.to_der().unwrap_or_default();
+        return der.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
+    };
+    for (at, c) in text.char_indices() {
+        match c {
+            ',' | '+' | '\\' | '"' => write!(f, "\\{c}")?,
+            '#' if text[..at].trim().is_empty() => f.write_str("\\#")?,
+            c => write!(f, "{c}")?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the text is one line, and a value that is equal to the attribute's.
+fn reads_back(attribute: &AttributeTypeAndValue, text: &str) -> bool {
+    let read = string(attribute.oid, text.trim());
+    !text.chars().any(char::is_control)
+        && read.is_some_and(|read| Value::new(&read) == Value::new(&attribute.value))
 }
 
 impl std::fmt::Debug for Name {
@@ -208,24 +228,47 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// Splits at separators outside quotes and escapes, and takes quotes and escapes away.
-fn split(text: &str, separator: char) -> Option<Vec<String>> {
-    let mut parts = vec![String::new()];
+/// A character, and whether it can be syntax: not within quotes, and not escaped.
+type Token = (char, bool);
+
+/// Takes quotes and escapes away.
+fn tokens(text: &str) -> Option<Vec<Token>> {
+    let mut tokens = Vec::new();
     let mut quoted = false;
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
-        let part = parts.last_mut()?;
         match c {
-            '\\' => part.push(chars.next()?),
+            '\\' => tokens.push((chars.next()?, false)),
             '"' => quoted = !quoted,
-            c if c == separator && !quoted => parts.push(String::new()),
-            c => part.push(c),
+            c => tokens.push((c, !quoted)),
         }
     }
-    (!quoted).then_some(parts)
+    (!quoted).then_some(tokens)
 }
 
-fn attribute(keyword: &str, value: &str) -> Option<AttributeTypeAndValue> {
+fn rdn(mut part: &[Token]) -> Option<RelativeDistinguishedName> {
+    let mut set = SetOfVec::new();
+    loop {
+        let (oid, value) = attribute_type(part)?;
+        // "CN=a+b" is one attribute, as it always was here.
+        let end = (0..value.len())
+            .find(|&at| value[at] == ('+', true) && attribute_type(&value[at + 1..]).is_some());
+        let own = &value[..end.unwrap_or(value.len())];
+        let own = attribute_value(oid, own)?;
+        set.insert(AttributeTypeAndValue { oid, value: own }).ok()?;
+        match end {
+            Some(end) => part = &value[end + 1..],
+            None => return Some(RelativeDistinguishedName(set)),
+        }
+    }
+}
+
+/// What stands before the first "=", and what follows.
+fn attribute_type(tokens: &[Token]) -> Option<(ObjectIdentifier, &[Token])> {
+    let end = |token: &Token| token.0 == '=' || *token == ('+', true);
+    let end = tokens.iter().position(end)?;
+    let keyword: String = tokens[..end].iter().map(|token| token.0).collect();
+    let keyword = keyword.trim();
     let known = ATTRIBUTES
         .iter()
         .find(|(name, _)| name.eq_ignore_ascii_case(keyword));
@@ -233,17 +276,31 @@ fn attribute(keyword: &str, value: &str) -> Option<AttributeTypeAndValue> {
         Some((_, oid)) => *oid,
         None => oid::parse(keyword)?,
     };
-    if value.is_empty() {
+    (tokens[end].0 == '=').then_some((oid, &tokens[end + 1..]))
+}
+
+fn attribute_value(oid: ObjectIdentifier, tokens: &[Token]) -> Option<Any> {
+    let first = tokens.iter().find(|token| !token.0.is_whitespace())?;
+    let text: String = tokens.iter().map(|token| token.0).collect();
+    let text = text.trim();
+    let encoded = text
+        .strip_prefix('#')
+        .filter(|_| first.1)
+        .and_then(|digits| Any::from_der(&hexadecimal(digits)?).ok());
+    encoded.or_else(|| string(oid, text))
+}
+
+fn string(oid: ObjectIdentifier, text: &str) -> Option<Any> {
+    if text.is_empty() {
         return None;
     }
-    let value = if oid == EMAIL || oid == DOMAIN_COMPONENT {
-        Any::from(Ia5StringRef::new(value).ok()?)
-    } else if let Ok(printable) = PrintableStringRef::new(value) {
+    Some(if oid == EMAIL || oid == DOMAIN_COMPONENT {
+        Any::from(Ia5StringRef::new(text).ok()?)
+    } else if let Ok(printable) = PrintableStringRef::new(text) {
         Any::from(printable)
     } else {
-        Any::from(Utf8StringRef::new(value).ok()?)
-    };
-    Some(AttributeTypeAndValue { oid, value })
+        Any::from(Utf8StringRef::new(text).ok()?)
+    })
 }
 
 /// The text of the string types that occur in names.

@@ -1,0 +1,44 @@
+//! Runs the corpus of each target again and again, and says how many inputs a second that is.
+//!
+//! `cargo run --manifest-path fuzz/Cargo.toml --release --example rate [TARGET...]`
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use esplanade_fuzz::TARGETS;
+
+const TIME: Duration = Duration::from_secs(5);
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    for (name, target) in TARGETS {
+        if !wanted.is_empty() && !wanted.iter().any(|one| one == name) {
+            continue;
+        }
+        let inputs = corpus(name);
+        let (begin, mut runs) = (Instant::now(), 0_u32);
+        while begin.elapsed() < TIME {
+            for input in &inputs {
+                target(input);
+                runs += 1;
+            }
+        }
+        let rate = f64::from(runs) / begin.elapsed().as_secs_f64();
+        println!("{name}: {rate:.0} inputs/s over {} files", inputs.len());
+    }
+}
+
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target);
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("a folder that stays").path())
+        .collect();
+    files.sort();
+    files
+        .iter()
+        .map(|path| std::fs::read(path).expect("a corpus file"))
+        .collect()
+}

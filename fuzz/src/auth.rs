@@ -1,0 +1,432 @@
+//! What a peer says about who it is: identities, certificates, signatures.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use esplanade_ike::auth::{
+    Authorities, Certificate, Credential, Identity, Name, UnixTime, VerifiedPeer,
+};
+use esplanade_ike::wire::{
+    Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
+};
+
+macro_rules! file {
+    ($name:literal) => {
+        include_bytes!(concat!("../../vectors/ike/certs/", $name)).as_slice()
+    };
+}
+
+/// 2026-06-01.
+const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_780_272_000));
+/// So few that no order of them takes more signatures than the validator will check.
+const CERTIFICATES_MAX: usize = 4;
+const ED25519: &[u8] = b"\x30\x05\x06\x03\x2b\x65\x70";
+/// The bytes of an Ed25519 public key with its algorithm (RFC 8410 section 4).
+const KEY_LEN: usize = 44;
+
+/// Byte 0 is the type of an ID payload, byte 1 the length of its data; the rest is the text of a configuration.
+pub fn identity(data: &[u8]) {
+    let Some((&[kind, len], rest)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let (data, text) = rest.split_at(rest.len().min(len.into()));
+    let payload = Id::new(IdType(kind), data.to_vec());
+    let presented = Identity::from_payload(&payload).ok();
+    if let Some(presented) = &presented {
+        assert_eq!(presented.to_payload(), Some(payload));
+        check_identity(presented);
+    }
+    let Ok(text) = std::str::from_utf8(text) else {
+        return;
+    };
+    if let Some(name) = Name::parse(text) {
+        assert_eq!(Name::from_der(name.der()).as_ref(), Some(&name));
+        assert_eq!(Name::parse(&name.to_string()).as_ref(), Some(&name));
+    }
+    let Ok(configured) = text.parse::<Identity>() else {
+        return;
+    };
+    check_identity(&configured);
+    if let Some(payload) = configured.to_payload()
+        && payload.data.len() <= usize::from(u16::MAX)
+    {
+        assert_eq!(Identity::from_payload(&payload).as_ref(), Ok(&configured));
+    }
+    if let Some(presented) = &presented {
+        check_two(&configured, presented);
+        check_two(presented, &configured);
+    }
+}
+
+fn check_identity(identity: &Identity) {
+    let shown = identity.to_string();
+    assert!(
+        !shown.chars().any(char::is_control),
+        "a log line cannot show {shown:?}"
+    );
+    let again: Result<Identity, _> = shown.parse();
+    assert_eq!(again.as_ref(), Ok(identity), "shown as {shown:?}");
+    check_two(identity, identity);
+    check_two(identity, &again.expect("equal to one"));
+    let any = *identity == Identity::Any;
+    assert_eq!(identity.accepts(identity), !any);
+    assert_eq!(Identity::Any.accepts(identity), !any);
+    assert!(!identity.accepts(&Identity::Any));
+}
+
+/// Equality is that of the canonical form, and an exact pattern accepts what is equal alone.
+fn check_two(a: &Identity, b: &Identity) {
+    assert_eq!(a == b, b == a);
+    let set: HashSet<&Identity> = [a, b].into();
+    assert_eq!(set.len(), if a == b { 1 } else { 2 });
+    if a == b {
+        assert_eq!(a.precision(), b.precision());
+        assert_eq!(a.accepts(b), b.accepts(a));
+    } else if a.precision() == 2 {
+        assert!(!a.accepts(b), "{a} accepts {b}");
+    }
+}
+
+/// Byte 0 picks the identity to prove. Then certificates, each behind two bytes of length, the end entity's first: once
+/// as they are, once with a signature of an authority whose key is known here.
+pub fn certificates(data: &[u8]) {
+    let Some((&pick, mut rest)) = data.split_first() else {
+        return;
+    };
+    let world = World::get();
+    let identity = &world.identities[usize::from(pick) % world.identities.len()];
+    check_file(data);
+    let mut certificates = Vec::new();
+    while certificates.len() < CERTIFICATES_MAX
+        && let Some(data) = crate::packets::next_packet(&mut rest)
+    {
+        check_file(data);
+        let request = cert_request(data);
+        assert!(
+            !world.authorities.is_requested_by(&request)
+                || data
+                    .chunks_exact(20)
+                    .any(|hash| world.key_hashes.iter().any(|ours| ours == hash))
+        );
+        certificates.push(Cert {
+            encoding: CertEncoding::X509_SIGNATURE,
+            data: data.to_vec(),
+        });
+    }
+    if let Some(peer) = world.verify(&certificates, identity) {
+        let signed = signed_part(peer.certificate().der());
+        assert!(
+            world.issued.iter().any(|issued| Some(*issued) == signed),
+            "nobody issued {:?}",
+            peer.certificate()
+        );
+    }
+    let mut resigned = false;
+    for certificate in &mut certificates {
+        if let Some(signed) = world.sign(&certificate.data) {
+            certificate.data = signed;
+            resigned = true;
+        }
+    }
+    if !resigned {
+        return;
+    }
+    let peer = world.verify(&certificates, identity);
+    if let Some(peer) = &peer {
+        // A key that somebody chose: nothing is known about the result.
+        let _ = peer.check_auth(&world.auth, b"octets");
+    }
+    if let Some((_, intermediates)) = certificates.split_first_mut() {
+        intermediates.reverse();
+        let other_order = world.verify(&certificates, identity);
+        assert_eq!(peer.is_some(), other_order.is_some(), "the order counts");
+    }
+}
+
+fn cert_request(data: &[u8]) -> CertReq {
+    CertReq {
+        encoding: CertEncoding::X509_SIGNATURE,
+        data: data.to_vec(),
+    }
+}
+
+/// A certificate in DER, or a file of certificates.
+fn check_file(content: &[u8]) {
+    let one = Certificate::from_der(content);
+    let several = match Certificate::from_file_content(content) {
+        Ok(certificates) => certificates,
+        Err(error) => {
+            let _ = error.to_string();
+            Vec::new()
+        }
+    };
+    for certificate in one.iter().chain(&several) {
+        let again = Certificate::from_der(certificate.der()).expect("it was read before");
+        assert_eq!(again.subject(), certificate.subject());
+        assert_eq!(again.key_hash(), certificate.key_hash());
+        let subject = Identity::Dn(certificate.subject().clone());
+        assert!(certificate.names(&subject));
+        let shown = subject.to_string();
+        assert_eq!(shown.parse().as_ref(), Ok(&subject), "shown as {shown:?}");
+        assert!(!certificate.names(&Identity::Any));
+        if let Ok(authorities) = Authorities::new(std::slice::from_ref(certificate)) {
+            let request = authorities.certreq();
+            assert_eq!(request.data, certificate.key_hash());
+            assert!(authorities.is_requested_by(&request));
+        }
+    }
+}
+
+/// Byte 0 picks the peer's certificate, byte 1 is the method; the rest is the data of an AUTH payload. A signature over
+/// other octets is never accepted.
+pub fn auth_signature(data: &[u8]) {
+    let Some((&[pick, method], data)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let world = World::get();
+    let peer = &world.peers[usize::from(pick) % world.peers.len()];
+    let auth = Auth {
+        method: AuthMethod(method),
+        data: data.to_vec(),
+    };
+    let refused = peer.check_auth(&auth, b"other octets than were signed");
+    let refused = refused.expect_err("nobody signed that");
+    assert!(!refused.to_string().chars().any(char::is_control));
+    // Of these octets the seeds have signatures.
+    if peer.check_auth(&auth, OCTETS).is_ok() {
+        assert!(matches!(
+            auth.method,
+            AuthMethod::DIGITAL_SIGNATURE
+                | AuthMethod::ECDSA_SHA2_256_P256
+                | AuthMethod::ECDSA_SHA2_384_P384
+        ));
+    }
+}
+
+/// What the seeds of [`auth_signature`] sign.
+pub const OCTETS: &[u8] = b"what both sides saw";
+
+/// The subject of the authority whose key is known.
+pub const AUTHORITY: &str = "CN=authority";
+
+struct World {
+    authorities: Authorities,
+    key_hashes: Vec<[u8; 20]>,
+    identities: Vec<Identity>,
+    /// The signed part of every certificate below the authorities.
+    issued: Vec<&'static [u8]>,
+    /// What signs as an authority.
+    issuer: Credential,
+    /// Peers with one key of each kind.
+    peers: Vec<VerifiedPeer>,
+    auth: Auth,
+}
+
+/// PEM files with certificates below the authority.
+const ISSUED: &[&[u8]] = &[
+    file!("moon-rsa.pem"),
+    file!("moon-ecdsa256.pem"),
+    file!("moon-ecdsa384.pem"),
+    file!("moon-ed25519.pem"),
+    file!("p521.pem"),
+    file!("sun.pem"),
+    file!("intermediate.pem"),
+    file!("eku-any.pem"),
+    file!("eku-ike.pem"),
+    file!("eku-intermediate.pem"),
+    file!("eku-server.pem"),
+    file!("expired.pem"),
+    file!("not-yet.pem"),
+    file!("ca-as-peer.pem"),
+    file!("root.pem"),
+];
+/// How many of them are of peers with a key of each kind.
+const PEERS: usize = 5;
+
+/// The first certificate of a file.
+pub fn certificate(pem: &[u8]) -> Certificate {
+    let mut certificates = Certificate::from_file_content(pem).expect("a good file");
+    certificates.remove(0)
+}
+
+/// A key for both sides, of an authority and of the peers that it certifies.
+pub fn issuer() -> Credential {
+    let certificate = certificate(file!("moon-ed25519.pem"));
+    Credential::new(file!("moon-ed25519.key"), vec![certificate]).expect("they belong together")
+}
+
+/// A certificate for the issuer's key. Without `extensions` it is of version 1.
+pub fn issue(by: &Credential, issuer: &str, subject: &str, extensions: &[u8]) -> Vec<u8> {
+    let [issuer, subject] = [issuer, subject].map(|name| Name::parse(name).expect("a name"));
+    let own = by.certificate().der();
+    let is_key = |at: &[u8]| at.starts_with(b"\x30\x2a") && at[2..].starts_with(ED25519);
+    let key = own.windows(KEY_LEN).find(|at| is_key(at)).expect("a key");
+    let (version, extensions) = match extensions {
+        [] => (&b""[..], Vec::new()),
+        some => (
+            &b"\xa0\x03\x02\x01\x02"[..],
+            der(0xa3, &[&der(0x30, &[some])]),
+        ),
+    };
+    let validity = b"\x30\x1e\x17\x0d250101000000Z\x17\x0d350101000000Z";
+    let parts = [
+        version,
+        b"\x02\x01\x01",
+        ED25519,
+        issuer.der(),
+        validity,
+        subject.der(),
+        key,
+        &extensions,
+    ];
+    signed(by, &der(0x30, &parts)).expect("an Ed25519 key")
+}
+
+fn signed(by: &Credential, content: &[u8]) -> Option<Vec<u8>> {
+    let auth = by.sign(&[HashAlgorithm::IDENTITY], content).ok()?;
+    // RFC 7427 section 3: a length and the algorithm come first.
+    let signature = &auth.data[1 + ED25519.len()..];
+    Some(der(0x30, &[content, ED25519, b"\x03\x41\x00", signature]))
+}
+
+pub fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let [.., high, low] = content.len().to_be_bytes();
+    let header = match content.len() {
+        ..=0x7f => vec![tag, low],
+        0x80..=0xff => vec![tag, 0x81, low],
+        _ => vec![tag, 0x82, high, low],
+    };
+    [header, content].concat()
+}
+
+impl World {
+    fn get() -> &'static Self {
+        static WORLD: OnceLock<World> = OnceLock::new();
+        WORLD.get_or_init(Self::new)
+    }
+
+    fn new() -> Self {
+        let issuer = issuer();
+        let authority = issue(&issuer, AUTHORITY, AUTHORITY, b"");
+        let anchors = [
+            certificate(file!("root.pem")),
+            Certificate::from_der(&authority).expect("well-formed"),
+        ];
+        let moon = Identity::Fqdn("moon.example.org".to_owned());
+        let authorities = Authorities::new(&anchors).expect("good certificates");
+        let issued: Vec<Certificate> = ISSUED.iter().map(|pem| certificate(pem)).collect();
+        let verify = |certificate: &Certificate| {
+            let cert = Cert {
+                encoding: CertEncoding::X509_SIGNATURE,
+                data: certificate.der().to_vec(),
+            };
+            authorities.verify(&[&cert], &moon, NOW).expect("moon's")
+        };
+        Self {
+            key_hashes: anchors.iter().map(Certificate::key_hash).collect(),
+            identities: vec![
+                moon.clone(),
+                Identity::Email("moon@example.org".to_owned()),
+                Identity::Ip([192, 0, 2, 1].into()),
+                Identity::Dn(issued[1].subject().clone()),
+                Identity::Fqdn("sun.example.org".to_owned()),
+                Identity::KeyId(vec![1]),
+                Identity::Any,
+            ],
+            peers: issued[..PEERS].iter().map(verify).collect(),
+            issued: (issued.into_iter())
+                .map(|certificate| &*certificate.der().to_vec().leak())
+                .map(|der| signed_part(der).expect("a certificate"))
+                .collect(),
+            auth: issuer
+                .sign(&[HashAlgorithm::IDENTITY], b"octets")
+                .expect("signs"),
+            authorities,
+            issuer,
+        }
+    }
+
+    fn verify(&self, certificates: &[Cert], identity: &Identity) -> Option<VerifiedPeer> {
+        let payloads: Vec<&Cert> = certificates.iter().collect();
+        match self.authorities.verify(&payloads, identity, NOW) {
+            Ok(peer) => {
+                assert!(!matches!(identity, Identity::Any | Identity::KeyId(_)));
+                assert!(peer.certificate().names(identity));
+                assert_eq!(peer.certificate().der(), payloads[0].data);
+                Some(peer)
+            }
+            Err(error) => {
+                let _ = error.to_string();
+                None
+            }
+        }
+    }
+
+    /// What is signed in a certificate, with a signature of `issuer`.
+    fn sign(&self, certificate: &[u8]) -> Option<Vec<u8>> {
+        Certificate::from_der(certificate).ok()?;
+        signed(&self.issuer, signed_part(certificate)?)
+    }
+}
+
+/// The TBSCertificate with its header (RFC 5280 section 4.1).
+fn signed_part(certificate: &[u8]) -> Option<&[u8]> {
+    let (content, _) = der_header(certificate)?;
+    let (start, len) = der_header(&certificate[content..])?;
+    certificate.get(content..content + start + len)
+}
+
+/// Lengths of header and content.
+fn der_header(der: &[u8]) -> Option<(usize, usize)> {
+    let first = usize::from(*der.get(1)?);
+    let bytes = match first {
+        ..=0x7f => return Some((2, first)),
+        0x81..=0x83 => first - 0x80,
+        _ => return None,
+    };
+    let digits = der.get(2..2 + bytes)?;
+    let len = digits
+        .iter()
+        .fold(0, |len, byte| len << 8 | usize::from(*byte));
+    Some((2 + bytes, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Behind the first byte, certificates that verify only with the signature that they are given here.
+    #[test]
+    fn the_seed_that_is_signed_here_verifies() {
+        let seed = include_bytes!("../corpus/certificates/signed-here");
+        let (mut rest, mut certs) = (&seed[1..], Vec::new());
+        while let Some(data) = crate::packets::next_packet(&mut rest) {
+            let encoding = CertEncoding::X509_SIGNATURE;
+            let data = World::get().sign(data).expect("a certificate");
+            certs.push(Cert { encoding, data });
+        }
+        let world = World::get();
+        let peer = world.verify(&certs, &world.identities[0]).expect("valid");
+        assert!(peer.check_auth(&world.auth, b"octets").is_ok());
+        assert!(world.verify(&certs[..1], &world.identities[0]).is_none());
+    }
+
+    #[test]
+    fn the_seeds_of_signatures_are_good() {
+        for seed in [
+            &include_bytes!("../corpus/auth_signature/rsa-pss")[..],
+            include_bytes!("../corpus/auth_signature/ecdsa"),
+            include_bytes!("../corpus/auth_signature/ecdsa-fixed"),
+            include_bytes!("../corpus/auth_signature/ed25519"),
+        ] {
+            let auth = Auth {
+                method: AuthMethod(seed[1]),
+                data: seed[2..].to_vec(),
+            };
+            let peer = &World::get().peers[usize::from(seed[0])];
+            assert_eq!(peer.check_auth(&auth, OCTETS), Ok(()));
+        }
+    }
+}
