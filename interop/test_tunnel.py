@@ -1,7 +1,7 @@
 """Tunnels come up and carry traffic: who initiates, how they authenticate, which suites, over what."""
 
 import pytest
-from ends import ENDS, esplanade_pair, establish, every_end, ids, start
+from ends import ENDS, esplanade_pair, establish, every_end, ids, start, with_peer
 from harness.capture import Capture, dissect
 from harness.oracle import esp_packets
 from harness.settings import ID_A, ID_B, pair
@@ -25,7 +25,7 @@ def test_psk(ends, outer, encap, topology, daemon, folder, needs_capture):
     assert {packet.udp is not None for packet in packets} == {expect_udp}
 
 
-@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ed25519"])
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ecdsa521", "ed25519"])
 @every_end
 def test_certificates(ends, kind, topology, daemon, authorities):
     authority = authorities(kind)
@@ -36,6 +36,27 @@ def test_certificates(ends, kind, topology, daemon, authorities):
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=300_000)
 
 
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ecdsa384", "ecdsa521"])
+@with_peer
+def test_certificates_without_signature_hashes(ends, kind, topology, daemon, authorities):
+    """A peer without RFC 7427 signs with methods 1, 9, 10, 11, and takes no others."""
+    authority = authorities(kind)
+    identities = authority.identity(ID_A), authority.identity(ID_B)
+    settings = pair(topology, inner=4, identities=identities, authority=authority.certificate)
+    daemons = []
+    for daemon_kind, end, one in zip(ends, "ab", settings):
+        if daemon_kind == "esplanade":
+            one.connections["site"]["legacy"] = "yes"
+        extra = {"extra": "signature_authentication = no"} if daemon_kind == "charon" else {}
+        daemons.append(daemon(daemon_kind, end, **extra))
+    a, b = daemons
+    b.start(settings[1])
+    a.start(settings[0])
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host4, count=5)
+
+
 SUITES = [
     # IKE proposal, ESP proposal, then what list-sas must call the ESP suite.
     ("aes128gcm16-prfsha256-x25519", "aes128gcm16", ("AES_GCM_16", "128", None)),
@@ -43,6 +64,7 @@ SUITES = [
     ("aes128-sha256-ecp384", "aes128-sha256", ("AES_CBC", "128", "HMAC_SHA2_256_128")),
     ("aes256-sha384-modp2048", "aes256-sha256", ("AES_CBC", "256", "HMAC_SHA2_256_128")),
     ("aes256-sha512-modp3072", "aes256gcm16-ecp256", ("AES_GCM_16", "256", None)),
+    ("aes256-sha1-modp2048", "aes256-sha256", ("AES_CBC", "256", "HMAC_SHA2_256_128")),
     ("aes128gcm16-prfsha512-modp4096", "aes128-sha256-x25519", ("AES_CBC", "128", "HMAC_SHA2_256_128")),
 ]
 
@@ -58,7 +80,11 @@ def suite_of(child):
 @every_end
 def test_suites(ends, ike, esp, expected, topology, daemon):
     """Every group and every suite once; a group in the ESP proposal is used when the child is rekeyed."""
-    a, b = establish(daemon, ends, pair(topology, ike=ike, esp=esp, inner=4))
+    settings = pair(topology, ike=ike, esp=esp, inner=4)
+    for kind, one in zip(ends, settings):
+        if kind == "esplanade" and "sha1" in ike:
+            one.connections["site"]["legacy"] = "yes"
+    a, b = establish(daemon, ends, settings)
     for end in (a, b):
         child = end.installed()[0]
         assert suite_of(child) == expected

@@ -161,8 +161,8 @@ def exchanges():
 
 # --- key derivation and the Encrypted payload ---------------------------------------------------
 
-PRF_HASH = {5: "sha256", 6: "sha384", 7: "sha512"}
-INTEGRITY = {12: ("sha256", 32, 16), 13: ("sha384", 48, 24), 14: ("sha512", 64, 32)}
+PRF_HASH = {2: "sha1", 5: "sha256", 6: "sha384", 7: "sha512"}
+INTEGRITY = {2: ("sha1", 20, 12), 12: ("sha256", 32, 16), 13: ("sha384", 48, 24), 14: ("sha512", 64, 32)}
 AES_CBC, AES_GCM_16 = 12, 20
 CIPHERS = [
     (AES_GCM_16, 128, None),
@@ -171,6 +171,7 @@ CIPHERS = [
     (AES_CBC, 128, 12),
     (AES_CBC, 192, 13),
     (AES_CBC, 256, 14),
+    (AES_CBC, 256, 2),
 ]
 
 
@@ -330,6 +331,7 @@ def certs():
         "rsa": rsa.generate_private_key(65537, 2048),
         "ecdsa256": p256(),
         "ecdsa384": ec.generate_private_key(ec.SECP384R1()),
+        "ecdsa521": ec.generate_private_key(ec.SECP521R1()),
         "ed25519": ed25519.Ed25519PrivateKey.generate(),
     }
     for kind, key in keys.items():
@@ -350,7 +352,7 @@ def certs():
     any_eku = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
     certificate("eku-any", "eku any", key, root, host="moon", eku=[any_eku])
     certificate("ca-as-peer", "ca as peer", key, root, host="moon", ca=True)
-    certificate("p521", "p521", ec.generate_private_key(ec.SECP521R1()), root, host="moon")
+    certificate("secp256k1", "secp256k1", ec.generate_private_key(ec.SECP256K1()), root, host="moon")
     signatures(keys)
 
 
@@ -363,11 +365,14 @@ def signatures(keys):
         for scheme, pad in [("pkcs1", padding.PKCS1v15()), ("pss", pss)]:
             value = keys["rsa"].sign(octets, pad, digest)
             cases.append({"certificate": "moon-rsa", "scheme": f"{scheme}-{label}", "value": value.hex()})
-        for curve in ("ecdsa256", "ecdsa384"):
+        for curve in ("ecdsa256", "ecdsa384", "ecdsa521"):
             value = keys[curve].sign(octets, ec.ECDSA(digest))
             cases.append({"certificate": f"moon-{curve}", "scheme": f"ecdsa-{label}", "value": value.hex()})
     value = keys["ed25519"].sign(octets)
     cases.append({"certificate": "moon-ed25519", "scheme": "ed25519", "value": value.hex()})
+    for label, digest in {"sha1": hashes.SHA1(), **sha}.items():
+        value = keys["rsa"].sign(octets, padding.PKCS1v15(), digest)
+        cases.append({"certificate": "moon-rsa", "scheme": f"method1-{label}", "value": value.hex()})
     write("signatures.json", {"source": SOURCE, "octets": octets.hex(), "cases": cases})
 
 

@@ -11,6 +11,7 @@ KEY_OPTIONS = {
     "rsa": ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
     "ecdsa": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
     "ecdsa384": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"],
+    "ecdsa521": ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"],
     "ed25519": ["-algorithm", "ED25519"],
 }
 

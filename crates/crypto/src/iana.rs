@@ -69,6 +69,7 @@ registry! {
 registry! {
     /// Transform type 2.
     Prf {
+        HmacSha1 = 2, "PRF_HMAC_SHA1", "prfsha1";
         HmacSha2_256 = 5, "PRF_HMAC_SHA2_256", "prfsha256";
         HmacSha2_384 = 6, "PRF_HMAC_SHA2_384", "prfsha384";
         HmacSha2_512 = 7, "PRF_HMAC_SHA2_512", "prfsha512";
@@ -218,6 +219,13 @@ impl Encryption {
             Self::ChaCha20Poly1305 => Requirement::Should,
             _ => Requirement::May,
         }
+    }
+}
+
+impl Prf {
+    /// Too weak for use without the administrator's explicit consent.
+    pub const fn legacy(self) -> bool {
+        matches!(self, Self::HmacSha1)
     }
 }
 

@@ -29,6 +29,7 @@ mod mac;
 mod plain;
 pub mod prefetch;
 pub mod random;
+pub mod rsa_sha1;
 pub mod secret;
 pub mod self_test;
 pub mod sk;

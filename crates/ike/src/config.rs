@@ -120,6 +120,8 @@ pub struct Connection {
     /// The port of the peer when initiating.
     pub remote_port: u16,
     pub proposals: Vec<IkeProposal>,
+    /// Permits RSA signatures with SHA-1 (RFC 7296 section 3.8), for peers without RFC 7427.
+    pub legacy: bool,
     /// UDP-encapsulate ESP even without a NAT, by faking NAT detection.
     pub encap: bool,
     /// Soft lifetime of the IKE SA. Zero: never rekeyed.

@@ -48,6 +48,7 @@ fn every_kind_of_key() {
         (file!("moon-rsa.key"), file!("moon-rsa.pem")),
         (file!("moon-ecdsa256.key"), file!("moon-ecdsa256.pem")),
         (file!("moon-ecdsa384.key"), file!("moon-ecdsa384.pem")),
+        (file!("moon-ecdsa521.key"), file!("moon-ecdsa521.pem")),
         (file!("moon-ed25519.key"), file!("moon-ed25519.pem")),
     ] {
         for initiator_is_a in [true, false] {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use esplanade_ike::auth::{Authorities, Identity};
 use esplanade_ike::config::{
-    Action, AddressMatch, Connection, LocalAuth, LocalMethod, Ports, RemoteAuth, RemoteMethod,
-    StartAction, Unique,
+    Action, AddressMatch, Connection, IkeProposal, LocalAuth, LocalMethod, Ports, RemoteAuth,
+    RemoteMethod, StartAction, Unique,
 };
 
 use super::child::{self, Parent, Policy};
@@ -95,7 +95,7 @@ pub(super) fn connection(
         local_port(text, context.gateway.ports)
     });
     let remote_port = read(node, "remote_port", d, |text| number(text, 1..=65_535));
-    let proposals = read_list(node, "proposals", d, proposal::ike).map(|lists| lists.concat());
+    let proposals = proposals(node, legacy, d);
     let dpd_delay = read(node, "dpd_delay", d, time);
     let unique = read(node, "unique", d, unique);
     let keyingtries = read(node, "keyingtries", d, keyingtries);
@@ -114,9 +114,8 @@ pub(super) fn connection(
         remote_addrs,
         local_port,
         remote_port: remote_port.map_or(500, |port| port as u16),
-        proposals: proposals
-            .filter(|list| !list.is_empty())
-            .unwrap_or_else(proposal::ike_default),
+        proposals,
+        legacy,
         encap,
         rekey_time: lifetime.rekey,
         over_time: lifetime.over,
@@ -156,6 +155,13 @@ struct Lifetime {
     rekey: Duration,
     over: Duration,
     rand: Duration,
+}
+
+fn proposals(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<IkeProposal> {
+    read_list(node, "proposals", d, |text| proposal::ike(text, legacy))
+        .map(|lists| lists.concat())
+        .filter(|list| !list.is_empty())
+        .unwrap_or_else(proposal::ike_default)
 }
 
 /// Rekeying after four hours by default, a tenth of that until the hard end.

@@ -96,6 +96,7 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
     ("sha2_384", A::Integrity(Integrity::HmacSha2_384_192)),
     ("sha512", A::Integrity(Integrity::HmacSha2_512_256)),
     ("sha2_512", A::Integrity(Integrity::HmacSha2_512_256)),
+    ("prfsha1", A::Prf(Prf::HmacSha1)),
     ("prfsha256", A::Prf(Prf::HmacSha2_256)),
     ("prfsha384", A::Prf(Prf::HmacSha2_384)),
     ("prfsha512", A::Prf(Prf::HmacSha2_512)),
@@ -116,7 +117,6 @@ const WEAK: &[(&str, &str)] = &[
     ("cast128", "its 64-bit blocks collide (Sweet32)"),
     ("prfmd5", "MD5 is broken"),
     ("sha1_160", "it is deprecated (RFC 8247)"),
-    ("prfsha1", "SHA-1 is broken"),
     ("sha256_96", "it truncates against RFC 4868"),
     ("sha2_256_96", "it truncates against RFC 4868"),
     ("modp768", "a 768-bit group is broken"),
@@ -268,6 +268,7 @@ fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
 /// As strongSwan does: the hash of the integrity algorithm is the PRF as well, if that is spoken.
 fn prf_of(integrity: Integrity) -> Option<Prf> {
     match integrity {
+        Integrity::HmacSha1_96 => Some(Prf::HmacSha1),
         Integrity::HmacSha2_256_128 => Some(Prf::HmacSha2_256),
         Integrity::HmacSha2_384_192 => Some(Prf::HmacSha2_384),
         Integrity::HmacSha2_512_256 => Some(Prf::HmacSha2_512),
@@ -275,21 +276,37 @@ fn prf_of(integrity: Integrity) -> Option<Prf> {
     }
 }
 
-/// One IKE proposal, or the default ones.
-pub(super) fn ike(text: &str) -> Parsed<Vec<IkeProposal>> {
+/// One IKE proposal, or the default ones. `legacy`: the connection permits what is too weak.
+pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
     if text == "default" {
         return Ok(ike_default());
     }
     let mut listed = list(text)?;
     check_for_ike(text, &listed)?;
     check_ciphers(text, &listed)?;
-    if listed.prf.is_empty() {
-        listed.prf = listed
-            .integrity
-            .iter()
-            .copied()
-            .filter_map(prf_of)
-            .collect();
+    let implied = listed.prf.is_empty();
+    if implied {
+        let of_integrity = listed.integrity.iter().copied().filter_map(prf_of);
+        listed.prf = of_integrity.collect();
+        if listed.prf.iter().any(|prf| !prf.legacy()) && !legacy {
+            listed.prf.retain(|prf| !prf.legacy());
+        }
+    }
+    if let Some(weak) = listed.prf.iter().find(|prf| prf.legacy() && !legacy) {
+        let what = match implied {
+            true => format!(
+                "{} names no PRF, which makes it {weak}: weak, and only for legacy peers",
+                quoted(text)
+            ),
+            false => format!(
+                "{}: {weak} is weak, and only for legacy peers",
+                quoted(text)
+            ),
+        };
+        return Err(Bad::new(
+            what,
+            "name a PRF such as prfsha256; if the peer knows only SHA-1, write `legacy = yes` into the connection",
+        ));
     }
     if listed.prf.is_empty() {
         return Err(Bad::new(
@@ -561,26 +578,27 @@ mod tests {
 
     #[test]
     fn combined_mode_needs_a_prf_and_drops_integrity() {
-        let one = ike("aes128gcm16-prfsha256-x25519").unwrap();
+        let one = ike("aes128gcm16-prfsha256-x25519", false).unwrap();
         assert_eq!(one[0].encryption, [(AesGcm16, 128)]);
         assert!(one[0].integrity.is_empty());
         assert_eq!(one[0].prf, [Prf::HmacSha2_256]);
-        let two = ike("aes256gcm16-sha384-ecp384").unwrap();
+        let two = ike("aes256gcm16-sha384-ecp384", false).unwrap();
         assert!(two[0].integrity.is_empty());
         assert_eq!(two[0].prf, [Prf::HmacSha2_384]);
-        assert!(ike("aes256gcm16-x25519").is_err_and(|bad| bad.what.contains("no PRF")));
+        assert!(ike("aes256gcm16-x25519", false).is_err_and(|bad| bad.what.contains("no PRF")));
     }
 
     #[test]
     fn plain_ciphers_take_the_prf_from_the_integrity() {
-        let one = ike("aes128-aes256-sha256-modp2048-x25519").unwrap();
+        let one = ike("aes128-aes256-sha256-modp2048-x25519", false).unwrap();
         assert_eq!(one[0].encryption, [(AesCbc, 128), (AesCbc, 256)]);
         assert_eq!(one[0].prf, [Prf::HmacSha2_256]);
         assert_eq!(one[0].groups, [Group::Modp2048, Group::Curve25519]);
         assert!(esp("aes128").is_err_and(|bad| bad.what.contains("integrity")));
-        assert!(ike("aes128-sha256").is_err_and(|bad| bad.what.contains("key exchange")));
+        assert!(ike("aes128-sha256", false).is_err_and(|bad| bad.what.contains("key exchange")));
         assert!(
-            ike("aes128gcm16-aes128-sha256-x25519").is_err_and(|bad| bad.what.contains("mixes"))
+            ike("aes128gcm16-aes128-sha256-x25519", false)
+                .is_err_and(|bad| bad.what.contains("mixes"))
         );
     }
 
@@ -613,17 +631,32 @@ mod tests {
             ("aes128gmac-prfsha256-x25519", "GMAC is not for IKE"),
             ("null-sha256-x25519", "ENCR_NULL is not for IKE"),
             ("blowfish-sha256-x25519", "Sweet32"),
-            ("aes128-sha1-x25519", "no PRF"),
+            (
+                "aes256-sha1-modp2048",
+                "names no PRF, which makes it PRF_HMAC_SHA1",
+            ),
+            ("aes256-sha256-prfsha1-modp2048", "PRF_HMAC_SHA1 is weak"),
+            ("aes128-aesxcbc-x25519", "no PRF"),
             ("aes128-sha256-modp1024", "1024-bit"),
             ("camellia128-sha256-x25519", "not supported yet"),
             ("aes128-sha265-x25519", "not a known algorithm"),
         ] {
             assert!(
-                ike(text).is_err_and(|bad| bad.what.contains(part)),
+                ike(text, false).is_err_and(|bad| bad.what.contains(part)),
                 "{text}"
             );
         }
-        assert!(ike("aes128-sha265-x25519").is_err_and(|bad| bad.help.contains("`sha256`")));
+        let of = |text, legacy| ike(text, legacy).unwrap()[0].prf.clone();
+        assert_eq!(of("aes256-sha1-modp2048", true), [Prf::HmacSha1]);
+        assert_eq!(
+            of("aes256-sha1-sha256-modp2048", false),
+            [Prf::HmacSha2_256]
+        );
+        assert_eq!(
+            of("aes256-sha1-prfsha256-modp2048", false),
+            [Prf::HmacSha2_256]
+        );
+        assert!(ike("aes128-sha265-x25519", false).is_err_and(|bad| bad.help.contains("`sha256`")));
     }
 
     #[test]

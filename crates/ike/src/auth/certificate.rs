@@ -145,6 +145,7 @@ fn public_key(spki: &SubjectPublicKeyInfoOwned) -> PublicKey {
     const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
     const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
     const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+    const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
     const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
     let algorithm = spki.algorithm.oid;
     let curve =
@@ -154,6 +155,7 @@ fn public_key(spki: &SubjectPublicKeyInfoOwned) -> PublicKey {
         ED25519 => Some(KeyType::Ed25519),
         EC if curve() == Some(P256) => Some(KeyType::P256),
         EC if curve() == Some(P384) => Some(KeyType::P384),
+        EC if curve() == Some(P521) => Some(KeyType::P521),
         _ => None,
     };
     PublicKey {
@@ -262,9 +264,14 @@ impl VerifiedPeer {
         &self.certificate
     }
 
-    /// Checks the peer's AUTH payload over its signed octets: digital signatures (RFC 7427) and ECDSA
-    /// by RFC 4754.
-    pub fn check_auth(&self, auth: &Auth, signed_octets: &[u8]) -> Result<(), PeerAuthError> {
+    /// Checks the peer's AUTH payload over its signed octets: digital signatures (RFC 7427), ECDSA by RFC 4754,
+    /// and RSA by RFC 7296, with SHA-1 if `legacy` allows it.
+    pub fn check_auth(
+        &self,
+        auth: &Auth,
+        signed_octets: &[u8],
+        legacy: bool,
+    ) -> Result<(), PeerAuthError> {
         let key = &self.certificate.key;
         let unsuitable = || PeerAuthError::KeyType(key.describe());
         let kind = key.kind.ok_or_else(unsuitable)?;
@@ -280,14 +287,50 @@ impl VerifiedPeer {
                 (AuthMethod::ECDSA_SHA2_384_P384, KeyType::P384) => {
                     (&signature::ECDSA_P384_SHA384_FIXED, &auth.data)
                 }
-                (AuthMethod::ECDSA_SHA2_256_P256 | AuthMethod::ECDSA_SHA2_384_P384, _) => {
-                    return Err(unsuitable());
+                (AuthMethod::ECDSA_SHA2_512_P521, KeyType::P521) => {
+                    (&signature::ECDSA_P521_SHA512_FIXED, &auth.data)
                 }
+                (AuthMethod::RSA_SIGNATURE, KeyType::Rsa) => {
+                    return check_rsa(&key.bytes, &auth.data, signed_octets, legacy);
+                }
+                (
+                    AuthMethod::ECDSA_SHA2_256_P256
+                    | AuthMethod::ECDSA_SHA2_384_P384
+                    | AuthMethod::ECDSA_SHA2_512_P521
+                    | AuthMethod::RSA_SIGNATURE,
+                    _,
+                ) => return Err(unsuitable()),
                 (other, _) => return Err(PeerAuthError::Method(other)),
             };
         signature::UnparsedPublicKey::new(algorithm, &key.bytes)
             .verify(signed_octets, value)
             .map_err(|_| PeerAuthError::BadSignature)
+    }
+}
+
+/// The method names no hash: it is the one that verifies (RFC 7296 section 3.8).
+fn check_rsa(
+    key: &[u8],
+    value: &[u8],
+    signed_octets: &[u8],
+    legacy: bool,
+) -> Result<(), PeerAuthError> {
+    let verifies = |algorithm: &'static signature::RsaParameters| {
+        signature::UnparsedPublicKey::new(algorithm, key)
+            .verify(signed_octets, value)
+            .is_ok()
+    };
+    if verifies(&signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY) {
+        return legacy.then_some(()).ok_or(PeerAuthError::Sha1);
+    }
+    let sha2 = [
+        &signature::RSA_PKCS1_2048_8192_SHA256,
+        &signature::RSA_PKCS1_2048_8192_SHA384,
+        &signature::RSA_PKCS1_2048_8192_SHA512,
+    ];
+    match sha2.into_iter().any(verifies) {
+        true => Ok(()),
+        false => Err(PeerAuthError::BadSignature),
     }
 }
 

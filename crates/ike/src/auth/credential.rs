@@ -4,6 +4,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair, RsaEncoding, RsaKeyPair,
 };
+use esplanade_crypto::rsa_sha1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
@@ -19,7 +20,11 @@ pub struct Credential {
 }
 
 enum PrivateKey {
-    Rsa(RsaKeyPair),
+    Rsa {
+        pair: RsaKeyPair,
+        /// For peers without RFC 7427.
+        sha1: RsaSha1Key,
+    },
     Ecdsa {
         kind: KeyType,
         /// For digital signatures (RFC 7427).
@@ -68,24 +73,38 @@ impl Credential {
     }
 
     /// Signs for a peer that announced these hashes with SIGNATURE_HASH_ALGORITHMS. An empty list means that it
-    /// did not, and then only ECDSA by RFC 4754 is possible: RSA would need SHA-1.
+    /// did not, and knows only one signature for a kind of key: ECDSA by RFC 4754, RSA with SHA-1 (RFC 7296
+    /// section 3.8), which is made if `legacy` allows it.
     pub fn sign(
         &self,
         announced: &[HashAlgorithm],
         signed_octets: &[u8],
+        legacy: bool,
     ) -> Result<Auth, CredentialError> {
-        if let (PrivateKey::Ecdsa { kind, fixed, .. }, []) = (&self.key, announced) {
-            let method = match kind {
-                KeyType::P384 => AuthMethod::ECDSA_SHA2_384_P384,
-                _ => AuthMethod::ECDSA_SHA2_256_P256,
-            };
-            let value = fixed
-                .sign(&SystemRandom::new(), signed_octets)
-                .map_err(|_| CredentialError::Signing)?;
-            return Ok(Auth {
-                method,
-                data: value.as_ref().to_vec(),
-            });
+        match (&self.key, announced) {
+            (PrivateKey::Ecdsa { kind, fixed, .. }, []) => {
+                let method = match kind {
+                    KeyType::P521 => AuthMethod::ECDSA_SHA2_512_P521,
+                    KeyType::P384 => AuthMethod::ECDSA_SHA2_384_P384,
+                    _ => AuthMethod::ECDSA_SHA2_256_P256,
+                };
+                let value = fixed
+                    .sign(&SystemRandom::new(), signed_octets)
+                    .map_err(|_| CredentialError::Signing)?;
+                return Ok(Auth {
+                    method,
+                    data: value.as_ref().to_vec(),
+                });
+            }
+            (PrivateKey::Rsa { .. }, []) if !legacy => return Err(CredentialError::Sha1),
+            (PrivateKey::Rsa { sha1, .. }, []) => {
+                let data = sha1.sign(signed_octets).ok_or(CredentialError::Signing)?;
+                return Ok(Auth {
+                    method: AuthMethod::RSA_SIGNATURE,
+                    data,
+                });
+            }
+            _ => {}
         }
         let scheme = Scheme::choose(self.key.kind(), announced).ok_or_else(|| {
             CredentialError::NoCommonHash {
@@ -125,7 +144,10 @@ impl PrivateKey {
                     PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
                     der => RsaKeyPair::from_pkcs8(der.secret_der()),
                 };
-                Self::Rsa(pair.map_err(rejected)?)
+                let pair = pair.map_err(rejected)?;
+                let sha1 = RsaSha1Key::from_der(der.secret_der())
+                    .ok_or_else(|| CredentialError::PrivateKey("malformed RSA key".to_owned()))?;
+                Self::Rsa { pair, sha1 }
             }
             KeyType::P256 => Self::load_ecdsa(
                 kind,
@@ -139,12 +161,18 @@ impl PrivateKey {
                 &signature::ECDSA_P384_SHA384_ASN1_SIGNING,
                 &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
             )?,
+            KeyType::P521 => Self::load_ecdsa(
+                kind,
+                der.secret_der(),
+                &signature::ECDSA_P521_SHA512_ASN1_SIGNING,
+                &signature::ECDSA_P521_SHA512_FIXED_SIGNING,
+            )?,
             KeyType::Ed25519 => Self::Ed25519(
                 Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_der()).map_err(rejected)?,
             ),
         };
         let ours = match &key {
-            Self::Rsa(pair) => pair.public_key().as_ref(),
+            Self::Rsa { pair, .. } => pair.public_key().as_ref(),
             Self::Ecdsa { asn1, .. } => asn1.public_key().as_ref(),
             Self::Ed25519(pair) => pair.public_key().as_ref(),
         };
@@ -171,7 +199,7 @@ impl PrivateKey {
 
     fn kind(&self) -> KeyType {
         match self {
-            Self::Rsa(_) => KeyType::Rsa,
+            Self::Rsa { .. } => KeyType::Rsa,
             Self::Ecdsa { kind, .. } => *kind,
             Self::Ed25519(_) => KeyType::Ed25519,
         }
@@ -180,7 +208,7 @@ impl PrivateKey {
     fn sign(&self, scheme: Scheme, message: &[u8]) -> Result<Vec<u8>, CredentialError> {
         let failed = |_| CredentialError::Signing;
         match (self, scheme) {
-            (Self::Rsa(pair), Scheme::RsaPss(hash)) => {
+            (Self::Rsa { pair, .. }, Scheme::RsaPss(hash)) => {
                 let encoding: &dyn RsaEncoding = match hash {
                     Hash::Sha256 => &signature::RSA_PSS_SHA256,
                     Hash::Sha384 => &signature::RSA_PSS_SHA384,

@@ -51,13 +51,17 @@ pub enum CredentialError {
     #[error("the private key does not belong to certificate \"{subject}\"")]
     Mismatch { subject: String },
     #[error(
-        "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256 or P-384, Ed25519"
+        "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256, P-384 or P-521, Ed25519"
     )]
     KeyType(String),
     #[error(
         "the peer does not support any signature that our key can make (it announced {announced:?})"
     )]
     NoCommonHash { announced: Vec<HashAlgorithm> },
+    #[error(
+        "the peer announces no signature hashes (RFC 7427), and RSA without them means SHA-1, which needs `legacy = yes`"
+    )]
+    Sha1,
     #[error("signing failed")]
     Signing,
 }
@@ -95,6 +99,8 @@ pub enum PeerAuthError {
     SignatureAlgorithm(String),
     #[error("the signature algorithm does not suit the {0} key of the certificate")]
     KeyType(String),
+    #[error("the signature is made with SHA-1, which needs `legacy = yes`")]
+    Sha1,
     #[error("the signature does not verify")]
     BadSignature,
 }

@@ -17,6 +17,7 @@ pub(super) enum KeyType {
     Rsa,
     P256,
     P384,
+    P521,
     Ed25519,
 }
 
@@ -26,6 +27,7 @@ impl std::fmt::Display for KeyType {
             Self::Rsa => "RSA",
             Self::P256 => "ECDSA P-256",
             Self::P384 => "ECDSA P-384",
+            Self::P521 => "ECDSA P-521",
             Self::Ed25519 => "Ed25519",
         })
     }
@@ -140,6 +142,7 @@ impl Scheme {
             ],
             KeyType::P256 => &[(Self::Ecdsa(Hash::Sha256), Hash::Sha256.number())],
             KeyType::P384 => &[(Self::Ecdsa(Hash::Sha384), Hash::Sha384.number())],
+            KeyType::P521 => &[(Self::Ecdsa(Hash::Sha512), Hash::Sha512.number())],
             KeyType::Ed25519 => &[(Self::Ed25519, HashAlgorithm::IDENTITY)],
         };
         let (scheme, _) = candidates
@@ -163,6 +166,9 @@ impl Scheme {
             (Self::Ecdsa(Hash::Sha256), KeyType::P384) => &signature::ECDSA_P384_SHA256_ASN1,
             (Self::Ecdsa(Hash::Sha384), KeyType::P384) => &signature::ECDSA_P384_SHA384_ASN1,
             (Self::Ecdsa(Hash::Sha512), KeyType::P384) => &signature::ECDSA_P384_SHA512_ASN1,
+            (Self::Ecdsa(Hash::Sha256), KeyType::P521) => &signature::ECDSA_P521_SHA256_ASN1,
+            (Self::Ecdsa(Hash::Sha384), KeyType::P521) => &signature::ECDSA_P521_SHA384_ASN1,
+            (Self::Ecdsa(Hash::Sha512), KeyType::P521) => &signature::ECDSA_P521_SHA512_ASN1,
             (Self::Ed25519, KeyType::Ed25519) => &signature::ED25519,
             _ => return None,
         })

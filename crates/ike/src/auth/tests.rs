@@ -50,6 +50,7 @@ fn moon_file(name: &str) -> &'static [u8] {
         "moon-rsa" => file!("moon-rsa.pem"),
         "moon-ecdsa256" => file!("moon-ecdsa256.pem"),
         "moon-ecdsa384" => file!("moon-ecdsa384.pem"),
+        "moon-ecdsa521" => file!("moon-ecdsa521.pem"),
         "moon-ed25519" => file!("moon-ed25519.pem"),
         other => panic!("unknown certificate {other}"),
     }
@@ -61,6 +62,7 @@ const CREDENTIALS: &[(&str, &[u8])] = &[
     ("moon-ecdsa256", file!("moon-ecdsa256.key")),
     ("moon-ecdsa256", file!("moon-ecdsa256-sec1.key")),
     ("moon-ecdsa384", file!("moon-ecdsa384.key")),
+    ("moon-ecdsa521", file!("moon-ecdsa521.key")),
     ("moon-ed25519", file!("moon-ed25519.key")),
 ];
 
@@ -107,22 +109,41 @@ fn verifies_known_signatures() {
     let hex = |value: &Value| hex::decode(value.as_str().unwrap()).unwrap();
     let octets = hex(&file["octets"]);
     let cases = file["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 13);
+    assert_eq!(cases.len(), 20);
     for case in cases {
         let peer = verify(&[moon_file(case["certificate"].as_str().unwrap())], &moon()).unwrap();
         let scheme = case["scheme"].as_str().unwrap();
         let value = hex(&case["value"]);
-        let auth = digital_signature(&identifier(scheme), &value);
-        assert_eq!(peer.check_auth(&auth, &octets), Ok(()), "{case}");
+        let auth = match scheme.starts_with("method1-") {
+            true => Auth {
+                method: AuthMethod::RSA_SIGNATURE,
+                data: value.clone(),
+            },
+            false => digital_signature(&identifier(scheme), &value),
+        };
+        let legacy = scheme == "method1-sha1";
+        assert_eq!(peer.check_auth(&auth, &octets, legacy), Ok(()), "{case}");
 
         let bad = Err(PeerAuthError::BadSignature);
-        assert_eq!(peer.check_auth(&auth, &octets[1..]), bad, "other octets");
+        assert_eq!(
+            peer.check_auth(&auth, &octets[1..], false),
+            bad,
+            "other octets"
+        );
         let mut changed = auth.clone();
         *changed.data.last_mut().unwrap() ^= 1;
-        assert_eq!(peer.check_auth(&changed, &octets), bad, "other signature");
+        assert_eq!(
+            peer.check_auth(&changed, &octets, false),
+            bad,
+            "other signature"
+        );
         let mut short = auth.clone();
         short.data.pop();
-        assert_eq!(peer.check_auth(&short, &octets), bad, "short signature");
+        assert_eq!(
+            peer.check_auth(&short, &octets, false),
+            bad,
+            "short signature"
+        );
         // The same value under every other scheme's name.
         for other in [
             "pkcs1-sha256",
@@ -136,9 +157,9 @@ fn verifies_known_signatures() {
             "ecdsa-sha512",
             "ed25519",
         ] {
-            if other != scheme {
+            if other != scheme && auth.method == AuthMethod::DIGITAL_SIGNATURE {
                 let auth = digital_signature(&identifier(other), &value);
-                let refused = peer.check_auth(&auth, &octets).unwrap_err();
+                let refused = peer.check_auth(&auth, &octets, false).unwrap_err();
                 assert!(
                     matches!(
                         refused,
@@ -176,12 +197,12 @@ fn signs_with_every_key_for_every_announcement() {
     for (name, key) in CREDENTIALS {
         let credential = credential(name, key);
         let peer = verify(&[moon_file(name)], &moon()).unwrap();
-        let auth = credential.sign(SIGNATURE_HASHES, octets).unwrap();
+        let auth = credential.sign(SIGNATURE_HASHES, octets, false).unwrap();
         assert_eq!(auth.method, AuthMethod::DIGITAL_SIGNATURE);
-        assert_eq!(peer.check_auth(&auth, octets), Ok(()), "{name}");
+        assert_eq!(peer.check_auth(&auth, octets, false), Ok(()), "{name}");
         for hash in SIGNATURE_HASHES {
-            match credential.sign(&[*hash], octets) {
-                Ok(auth) => assert_eq!(peer.check_auth(&auth, octets), Ok(())),
+            match credential.sign(&[*hash], octets, false) {
+                Ok(auth) => assert_eq!(peer.check_auth(&auth, octets, false), Ok(())),
                 Err(error) => assert_eq!(
                     error,
                     CredentialError::NoCommonHash {
@@ -190,30 +211,42 @@ fn signs_with_every_key_for_every_announcement() {
                 ),
             }
         }
-        assert!(credential.sign(&[HashAlgorithm::SHA1], octets).is_err());
+        assert!(
+            credential
+                .sign(&[HashAlgorithm::SHA1], octets, false)
+                .is_err()
+        );
     }
 }
 
 #[test]
-fn ecdsa_signs_for_peers_that_announce_nothing() {
+fn one_signature_a_key_for_peers_that_announce_nothing() {
     for (name, key) in CREDENTIALS {
         let credential = credential(name, key);
         let peer = verify(&[moon_file(name)], &moon()).unwrap();
-        match credential.sign(&[], b"octets") {
-            Ok(auth) => {
-                assert!(name.contains("ecdsa"));
-                assert_ne!(auth.method, AuthMethod::DIGITAL_SIGNATURE);
-                assert_eq!(peer.check_auth(&auth, b"octets"), Ok(()));
-                assert_eq!(
-                    peer.check_auth(&auth, b"other"),
-                    Err(PeerAuthError::BadSignature)
-                );
-            }
-            Err(error) => {
-                assert!(!name.contains("ecdsa"));
+        let method = match *name {
+            "moon-rsa" => AuthMethod::RSA_SIGNATURE,
+            "moon-ecdsa256" => AuthMethod::ECDSA_SHA2_256_P256,
+            "moon-ecdsa384" => AuthMethod::ECDSA_SHA2_384_P384,
+            "moon-ecdsa521" => AuthMethod::ECDSA_SHA2_512_P521,
+            _ => {
+                let error = credential.sign(&[], b"octets", true).unwrap_err();
                 assert!(matches!(error, CredentialError::NoCommonHash { .. }));
+                continue;
             }
-        }
+        };
+        let auth = credential.sign(&[], b"octets", true).unwrap();
+        assert_eq!(auth.method, method);
+        assert_eq!(peer.check_auth(&auth, b"octets", true), Ok(()));
+        let other = peer.check_auth(&auth, b"other", true);
+        assert_eq!(other, Err(PeerAuthError::BadSignature));
+        let (signed, checked) = match method {
+            AuthMethod::RSA_SIGNATURE => (Err(CredentialError::Sha1), Err(PeerAuthError::Sha1)),
+            _ => (Ok(()), Ok(())),
+        };
+        let sign = credential.sign(&[], b"octets", false);
+        assert_eq!(sign.map(|_| ()), signed, "{name}");
+        assert_eq!(peer.check_auth(&auth, b"octets", false), checked, "{name}");
     }
 }
 
@@ -222,7 +255,7 @@ fn malformed_and_foreign_auth_payloads_are_told_apart() {
     let rsa = verify(&[file!("moon-rsa.pem")], &moon()).unwrap();
     let check = |method, data: &[u8]| {
         let data = data.to_vec();
-        rsa.check_auth(&Auth { method, data }, b"octets")
+        rsa.check_auth(&Auth { method, data }, b"octets", false)
             .unwrap_err()
     };
     let digital = AuthMethod::DIGITAL_SIGNATURE;
@@ -235,7 +268,7 @@ fn malformed_and_foreign_auth_payloads_are_told_apart() {
     );
     assert_eq!(
         check(AuthMethod::RSA_SIGNATURE, &[0; 256]),
-        PeerAuthError::Method(AuthMethod::RSA_SIGNATURE)
+        PeerAuthError::BadSignature
     );
     assert_eq!(
         check(AuthMethod::SHARED_KEY, &[0; 32]),
@@ -245,10 +278,10 @@ fn malformed_and_foreign_auth_payloads_are_told_apart() {
         check(AuthMethod::ECDSA_SHA2_256_P256, &[0; 64]),
         PeerAuthError::KeyType("RSA".into())
     );
-    let p521 = verify(&[file!("p521.pem")], &moon()).unwrap();
+    let foreign = verify(&[file!("secp256k1.pem")], &moon()).unwrap();
     let auth = digital_signature(&identifier("ecdsa-sha512"), &[0; 100]);
     assert!(matches!(
-        p521.check_auth(&auth, b"octets"),
+        foreign.check_auth(&auth, b"octets", false),
         Err(PeerAuthError::KeyType(_))
     ));
 }
@@ -278,7 +311,7 @@ fn private_keys_must_belong_to_the_certificate() {
         Err(CredentialError::NoCertificate)
     ));
     assert!(matches!(
-        Credential::new(file!("moon-rsa.key"), vec![load(file!("p521.pem"))]),
+        Credential::new(file!("moon-rsa.key"), vec![load(file!("secp256k1.pem"))]),
         Err(CredentialError::KeyType(_))
     ));
 }

@@ -85,7 +85,7 @@ pub(super) fn sign(
         }
         LocalMethod::Certificate(credential) => {
             let auth = credential
-                .sign(announced, octets)
+                .sign(announced, octets, connection.legacy)
                 .map_err(|error| error.to_string())?;
             Ok((credential.certificates().collect(), auth))
         }
@@ -135,7 +135,7 @@ pub(super) fn verify(
             {
                 return Err("not the certificate that is configured".to_owned());
             }
-            peer.check_auth(auth, octets)
+            peer.check_auth(auth, octets, connection.legacy)
                 .map_err(|error| error.to_string())
         }
     }

@@ -14,6 +14,7 @@ const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
 
 const fn algorithm(prf: Prf) -> hmac::Algorithm {
     match prf {
+        Prf::HmacSha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
         Prf::HmacSha2_256 => hmac::HMAC_SHA256,
         Prf::HmacSha2_384 => hmac::HMAC_SHA384,
         Prf::HmacSha2_512 => hmac::HMAC_SHA512,
@@ -23,6 +24,7 @@ const fn algorithm(prf: Prf) -> hmac::Algorithm {
 /// Key and output length; an HMAC PRF prefers a key as long as its output (section 2.13).
 const fn prf_len(prf: Prf) -> usize {
     match prf {
+        Prf::HmacSha1 => 20,
         Prf::HmacSha2_256 => 32,
         Prf::HmacSha2_384 => 48,
         Prf::HmacSha2_512 => 64,

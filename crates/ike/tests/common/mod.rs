@@ -130,6 +130,7 @@ pub fn connection(
         local_port: None,
         remote_port: 500,
         proposals: vec![ike_proposal()],
+        legacy: false,
         encap: false,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,

@@ -1,0 +1,93 @@
+//! RSASSA-PKCS1-v1_5 signatures with SHA-1, which aws-lc-rs verifies and does not make. Peers without RFC 7427 know no others.
+
+use std::ptr::{self, NonNull};
+
+use aws_lc_rs::digest;
+use aws_lc_sys as lc;
+
+/// A private key for signatures with SHA-1. It is wiped when dropped.
+pub struct RsaSha1Key(NonNull<lc::RSA>);
+
+// SAFETY: an RSA object may be used by several threads at once as long as it is not changed; what aws-lc caches in
+// it has a lock of its own.
+unsafe impl Send for RsaSha1Key {}
+// SAFETY: as above.
+unsafe impl Sync for RsaSha1Key {}
+
+impl RsaSha1Key {
+    /// From PKCS#8 or PKCS#1.
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        let len = der.len().try_into().ok()?;
+        let mut input = der.as_ptr();
+        // SAFETY: `input` points to `len` readable bytes; with a null first argument the result is a new object.
+        let key = unsafe { lc::d2i_AutoPrivateKey(ptr::null_mut(), &raw mut input, len) };
+        let key = NonNull::new(key)?;
+        // SAFETY: the key is initialised; the result holds a reference of its own, so ours is released.
+        let rsa = unsafe {
+            let rsa = lc::EVP_PKEY_get1_RSA(key.as_ptr());
+            lc::EVP_PKEY_free(key.as_ptr());
+            rsa
+        };
+        NonNull::new(rsa).map(Self)
+    }
+
+    pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let hash = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message);
+        let hash = hash.as_ref();
+        // SAFETY: the key is initialised.
+        let size = unsafe { lc::RSA_size(self.0.as_ptr()) };
+        let mut signature = vec![0; usize::try_from(size).ok()?];
+        let mut len = 0;
+        // SAFETY: `hash` is readable for its length, `signature` is writable for `RSA_size` bytes, the key is initialised.
+        let done = unsafe {
+            lc::RSA_sign(
+                lc::NID_sha1,
+                hash.as_ptr(),
+                hash.len(),
+                signature.as_mut_ptr(),
+                &raw mut len,
+                self.0.as_ptr(),
+            )
+        };
+        (done == 1 && len == size).then_some(signature)
+    }
+}
+
+impl std::fmt::Debug for RsaSha1Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RsaSha1Key")
+    }
+}
+
+impl Drop for RsaSha1Key {
+    fn drop(&mut self) {
+        // SAFETY: we own the reference and nothing uses it any more.
+        unsafe { lc::RSA_free(self.0.as_ptr()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::encoding::AsDer;
+    use aws_lc_rs::rsa::KeySize;
+    use aws_lc_rs::signature::{
+        KeyPair, RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, RsaKeyPair, UnparsedPublicKey,
+    };
+
+    use super::*;
+
+    #[test]
+    fn signs_what_another_interface_verifies() {
+        let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+        let der = pair.as_der().unwrap();
+        let key = RsaSha1Key::from_der(der.as_ref()).unwrap();
+        let signature = key.sign(b"octets").unwrap();
+        let public = UnparsedPublicKey::new(
+            &RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY,
+            pair.public_key().as_ref(),
+        );
+        assert!(public.verify(b"octets", &signature).is_ok());
+        assert!(public.verify(b"other", &signature).is_err());
+        assert!(RsaSha1Key::from_der(&der.as_ref()[1..]).is_none());
+    }
+}
