@@ -52,6 +52,30 @@ async fn the_tun_wins(net: &Net, routing: &mut Routing) {
     assert_eq!(route().trim(), "");
 }
 
+/// What a gateway leaves behind holds until the next one has its own routes.
+async fn stop_and_restart(net: &Net, config: RoutingConfig, routing: Routing) {
+    let guards = || {
+        [ip("route show table 220"), ip("-6 route show table 220")].map(|routes| {
+            assert!(!routes.contains("tun0"), "{routes}");
+            routes.contains("unreachable default")
+        })
+    };
+    routing.leave_closed(net).await.unwrap();
+    assert_eq!(guards(), [true, true]);
+    assert!(ip("rule show").contains("220:\tnot from all fwmark 0xe5b lookup 220"));
+    let mut again = Routing::install(net, config.clone()).await.unwrap();
+    assert_eq!(guards(), [true, true]);
+    let local = [range("10.1.0.0", "10.1.255.255")];
+    let site = [range("10.2.0.0", "10.2.255.255")];
+    again.protect(net, &local, &site).await.unwrap();
+    again.settle(net).await.unwrap();
+    let routes = ip("route show table 220");
+    assert!(routes.contains("10.2.0.0/16 dev tun0"), "{routes}");
+    assert!(routes.contains("unreachable 10.2.0.0/16"), "{routes}");
+    assert!(!routes.contains("default"), "another gateway's: {routes}");
+    again.close(net).await.unwrap();
+}
+
 async fn scenario() {
     let net = Net::connect().unwrap();
     net.link_add_veth("tun0", "lan0").await.unwrap();
@@ -83,7 +107,9 @@ async fn scenario() {
     ip("route add throw 10.2.3.0/24 table 220 proto static");
     ip("route add throw 10.2.3.0/24 table 221");
     ip("-6 route add throw fd02::/64 table 220 proto static");
-    Routing::install(&net, config).await.unwrap();
+    let after_a_crash = Routing::install(&net, config.clone()).await.unwrap();
+    assert!(ip("route show table 220").contains("throw 10.2.3.0/24"));
+    after_a_crash.settle(&net).await.unwrap();
     assert_eq!(ip("route show table 220").trim(), "");
     assert_eq!(ip("-6 route show table 220").trim(), "");
     assert_eq!(ip("-6 route show table 220").trim(), "");
@@ -142,7 +168,7 @@ async fn scenario() {
     routing.withdraw(&net, &local, &site).await.unwrap();
     assert!(!ip("route show table 220").contains("10.2.0.0/16"));
     the_tun_wins(&net, &mut routing).await;
-    routing.close(&net).await.unwrap();
+    stop_and_restart(&net, config, routing).await;
     assert_eq!(ip("route show table 220").trim(), "");
     assert_eq!(ip("-6 route show table 220").trim(), "");
     assert!(!ip("rule show").contains("220"));

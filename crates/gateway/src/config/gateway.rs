@@ -59,6 +59,17 @@ pub struct GatewayConfig {
     pub reassemble: bool,
     /// Tell the senders of packets that a policy discards.
     pub icmp_unreachable: bool,
+    /// What becomes of protected traffic when the gateway stops.
+    pub on_stop: OnStop,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStop {
+    /// It goes nowhere until the gateway runs again.
+    #[default]
+    Closed,
+    /// The ordinary routes take it, in the clear.
+    Open,
 }
 
 impl Default for GatewayConfig {
@@ -85,6 +96,7 @@ impl Default for GatewayConfig {
             mss_clamp: true,
             reassemble: true,
             icmp_unreachable: false,
+            on_stop: OnStop::default(),
         }
     }
 }
@@ -153,6 +165,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         reassemble: read(node, "reassemble", d, switch).unwrap_or(standard.reassemble),
         icmp_unreachable: read(node, "icmp_unreachable", d, switch)
             .unwrap_or(standard.icmp_unreachable),
+        on_stop: read(node, "on_stop", d, on_stop).unwrap_or_default(),
     };
     if let Some(section) = node.section("interfaces") {
         gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
@@ -201,6 +214,10 @@ fn limits(node: &Node, d: &mut Diagnostics) -> Limits {
             .map_or(standard.cookie_threshold, |n| n as usize),
         ..standard
     }
+}
+
+fn on_stop(text: &str) -> Parsed<OnStop> {
+    word(text, &[("closed", OnStop::Closed), ("open", OnStop::Open)])
 }
 
 fn engine(text: &str) -> Parsed<EngineKind> {

@@ -33,7 +33,7 @@ use esplanade_ike::config::Config;
 pub use child::{Policy, PolicyAction, SaOptions};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use diff::{Diff, Subject};
-pub use gateway::{EngineKind, GatewayConfig};
+pub use gateway::{EngineKind, GatewayConfig, OnStop};
 pub use interface::{IfIds, InterfaceConfig};
 pub use source::Location;
 

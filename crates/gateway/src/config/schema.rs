@@ -76,6 +76,7 @@ pub const GATEWAY: Schema = Schema {
         "mss_clamp",
         "reassemble",
         "icmp_unreachable",
+        "on_stop",
     ],
     sections: &["interfaces"],
     ..EMPTY

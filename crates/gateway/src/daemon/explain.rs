@@ -7,7 +7,6 @@ use esplanade_ipsec::sa::{InboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::spd::{PolicyId, Spd};
 
 use super::Daemon;
-use super::preview::preview;
 use crate::config;
 use crate::explain::running::{self, Gateway, PathMtu};
 use crate::explain::{Packet, Report};
@@ -16,8 +15,6 @@ use crate::vici::server::Request;
 
 /// The longest packet has two IPv6 addresses with ports.
 const SPEC_BYTES_MAX: usize = 256;
-/// Policies that are not in force, and are named for that.
-const ASLEEP_SHOWN: usize = 5;
 
 /// What is asked for.
 struct Question {
@@ -74,32 +71,7 @@ impl Daemon {
             daemon: self,
             spd: self.plane.database().spd(),
         };
-        let mut report = running::report(&view, &question.packet, question.inbound);
-        self.asleep(&mut report, &view.spd, question);
-        report
-    }
-
-    /// Policies of the configuration that would match but are in force only while an SA is up.
-    fn asleep(&self, report: &mut Report, spd: &Spd, question: &Question) {
-        let flow = question.packet.flow(question.inbound);
-        let (planned, _) = preview(&self.loaded);
-        let asleep = planned.iter().filter(|one| {
-            let name = &one.entry.name;
-            !one.held
-                && one.entry.interface == flow.interface
-                && one.entry.selectors.matches(&flow)
-                && !spd.entries().iter().any(|entry| entry.name == *name)
-        });
-        for one in asleep.take(ASLEEP_SHOWN) {
-            let name = &one.entry.name;
-            let place = self.loaded.place_of(name).unwrap_or_default();
-            report.step(
-                "note",
-                format!(
-                    "{name} ({place}) would match too, but has start_action = none and no SA: it is not in force"
-                ),
-            );
-        }
+        running::report(&view, &question.packet, question.inbound)
     }
 }
 
@@ -131,6 +103,10 @@ impl Gateway for View<'_> {
 
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
         self.daemon.join.inbound_sas(policy)
+    }
+
+    fn asks(&self, policy: PolicyId) -> bool {
+        self.daemon.join.asks(policy)
     }
 
     fn interface_mtu(&self, interface: u32) -> u16 {

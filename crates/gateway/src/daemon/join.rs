@@ -20,12 +20,12 @@ use esplanade_ipsec::selector::{
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 
 use crate::config::SaOptions;
-use crate::net;
 use crate::worker::CoreHandle;
 
 use dummies::Dummies;
 
 pub use activity::Activity;
+pub use routes::{RouteChange, ranges, thrown_routes};
 
 /// How long the responder of an additional SA goes on with the SA that it has, unless the peer sends on the new one before.
 const HANDOVER: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub struct ConfiguredPolicy {
 pub enum PolicyKind {
     Bypass,
     Discard,
-    /// With `trap`, traffic is held to the policy, and asks for an SA, also while there is none.
+    /// Traffic is held to the policy also while there is no SA; with `trap` it asks for one.
     Protect {
         trap: bool,
     },
@@ -86,15 +86,6 @@ impl Carrier {
     }
 }
 
-/// Traffic that must be led into the TUN, or no longer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouteChange {
-    pub add: bool,
-    pub bypass: bool,
-    pub local: Vec<net::AddressRange>,
-    pub remote: Vec<net::AddressRange>,
-}
-
 /// What the data plane knows of one child SA.
 #[derive(Debug)]
 pub struct Installed {
@@ -120,6 +111,9 @@ struct Group {
     selectors: SelectorSet,
     routes: RouteChange,
     children: Vec<ChildSaId>,
+    /// Configured, and so there also without SAs: what is to be protected never leaves in the clear.
+    hold: bool,
+    /// Traffic asks for an SA.
     trap: bool,
     /// The place of the child in the configuration; behind all others where it is there no more.
     order: usize,
@@ -199,7 +193,9 @@ impl Join {
         for group in self.groups.values_mut() {
             group.order = order(&self.by_name, &group.configured.entry());
             let now = self.configured.get(group.order);
-            group.trap &= now.is_some_and(|policy| *policy == group.configured);
+            let same = now.is_some_and(|policy| *policy == group.configured);
+            group.hold &= same;
+            group.trap &= same;
         }
         for policy in self.configured.clone() {
             if SelectorSet::from_ends(&policy.local, &policy.remote).is_none() {
@@ -208,8 +204,11 @@ impl Join {
                     child = policy.child,
                     "the policy has too many traffic selectors and is left out"
                 );
-            } else if policy.kind == (PolicyKind::Protect { trap: true }) {
-                self.trap(&policy);
+            } else if let PolicyKind::Protect { trap } = policy.kind
+                // What a tunnel interface gets is discarded where no policy takes it, and does not get out.
+                && (trap || policy.sa.if_ids.outbound == 0)
+            {
+                self.hold(&policy, trap);
             }
         }
         let empty: Vec<_> = self.groups.keys().copied().collect();
@@ -218,16 +217,17 @@ impl Join {
         self.publish();
     }
 
-    /// Holds traffic to the policy while there is no SA.
-    fn trap(&mut self, policy: &ConfiguredPolicy) {
+    /// Holds traffic to the policy while there is no SA; with `trap` it asks for one.
+    fn hold(&mut self, policy: &ConfiguredPolicy, trap: bool) {
         let selectors = SelectorSet::from_ends(&policy.local, &policy.remote);
         let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) else {
             return;
         };
         let id = self.group_for(policy, selectors, &policy.local, &policy.remote);
         if let Some(group) = self.groups.get_mut(&id) {
-            self.stale |= !group.trap;
-            group.trap = true;
+            self.stale |= !group.hold;
+            group.hold = true;
+            group.trap |= trap;
             group.configured = policy.clone();
         }
     }
@@ -402,7 +402,7 @@ impl Join {
                 && !event.replaced
                 && event.then != Then::Clear
             {
-                self.trap(&configured);
+                self.hold(&configured, true);
             }
         }
         self.drop_if_empty(installed.group);
@@ -471,6 +471,11 @@ impl Join {
         installed.map(|sa| Arc::clone(&sa.inbound)).collect()
     }
 
+    /// Whether packets without an SA ask for one.
+    pub fn asks(&self, policy: PolicyId) -> bool {
+        self.groups.get(&policy).is_some_and(Group::asks)
+    }
+
     pub fn child(&self, child: ChildSaId) -> Option<&Installed> {
         self.children.get(&child)
     }
@@ -478,7 +483,11 @@ impl Join {
     /// The connection, and the children that a packet of this DSCP asks for: its own first. The SA of the first that comes
     /// up carries the packets of the others too, so that none would ask for theirs.
     pub fn wanted(&self, policy: PolicyId, dscp: u8) -> Option<(&str, Vec<&str>)> {
-        let configured = &self.groups.get(&policy)?.configured;
+        let group = self.groups.get(&policy)?;
+        if !group.asks() {
+            return None;
+        }
+        let configured = &group.configured;
         let family =
             || (self.configured.iter()).filter(|other| other.entry() == configured.entry());
         let own = family().find(|other| other.sa.dscp.contains(dscp));
@@ -556,6 +565,7 @@ impl Join {
             selectors,
             routes,
             children: Vec::new(),
+            hold: false,
             trap: false,
             order: order(&self.by_name, &key.0),
         };
@@ -566,7 +576,7 @@ impl Join {
     }
 
     fn drop_if_empty(&mut self, id: PolicyId) {
-        let empty = |group: &Group| !group.trap && group.children.is_empty();
+        let empty = |group: &Group| !group.hold && group.children.is_empty();
         if !self.groups.get(&id).is_some_and(empty) {
             return;
         }
@@ -581,7 +591,7 @@ impl Join {
         }
     }
 
-    /// Publishes the SPD: in the order of the configuration, negotiated selectors before the wider ones that trap;
+    /// Publishes the SPD: in the order of the configuration, negotiated selectors before the wider ones that are held;
     /// SAs whose configuration is gone come last.
     fn publish(&mut self) {
         if !std::mem::take(&mut self.stale) {
@@ -591,7 +601,7 @@ impl Join {
         let protect = |group: &Group| {
             let action = Action::Protect(group.policy.clone());
             let selectors = group.selectors.clone();
-            let place = (group.order, group.trap, group.policy.id);
+            let place = (group.order, group.hold, group.policy.id);
             let entry = Entry {
                 interface: group.configured.sa.if_ids.outbound,
                 populate: group.configured.sa.populate,
@@ -636,6 +646,11 @@ impl ConfiguredPolicy {
 }
 
 impl Group {
+    /// Whether a packet without an SA makes IKE negotiate one: with SAs there, it is another flow of theirs.
+    fn asks(&self) -> bool {
+        self.trap || !self.children.is_empty()
+    }
+
     /// Whether an SA for the same packets is in use.
     fn sends_like(&self, sa: &OutboundSa) -> bool {
         let mut in_use = self.policy.outbound_sas().into_iter();
@@ -655,73 +670,8 @@ fn mode(mode: IkeMode) -> Mode {
     }
 }
 
-impl RouteChange {
-    fn undone(&self) -> Self {
-        Self {
-            add: false,
-            ..self.clone()
-        }
-    }
-}
-
 fn order(by_name: &HashMap<Name, usize>, name: &Name) -> usize {
     by_name.get(name).copied().unwrap_or(usize::MAX)
-}
-
-/// The Bypass policies whose traffic the ordinary routes may carry, of those on the common interface. A route knows remote addresses only, so nothing else
-/// that goes to them may be for another policy; the rest of the bypassed traffic passes the TUN and the SPD.
-fn thrown_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
-    let mut thrown = Vec::new();
-    for (index, policy) in configured.iter().enumerate() {
-        if policy.kind != PolicyKind::Bypass || policy.sa.if_ids.outbound != 0 {
-            continue;
-        }
-        let mut ends = policy.local.iter().chain(&policy.remote);
-        let everything = ends.all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
-        let spoilt = configured.iter().enumerate().any(|(other_index, other)| {
-            // Without local selectors: an address that is not known yet.
-            let inside = !other.local.is_empty()
-                && other
-                    .local
-                    .iter()
-                    .all(|ts| policy.local.iter().any(|wide| covers(wide, ts)));
-            other.kind != PolicyKind::Bypass
-                && other.sa.if_ids.outbound == 0
-                && (other_index < index || !inside)
-                && policy
-                    .remote
-                    .iter()
-                    .any(|a| other.remote.iter().any(|b| overlap(a, b)))
-        });
-        if everything && !spoilt {
-            thrown.push(RouteChange {
-                add: true,
-                bypass: true,
-                local: ranges(&policy.local),
-                remote: ranges(&policy.remote),
-            });
-        }
-    }
-    thrown
-}
-
-fn covers(wide: &TrafficSelector, ts: &TrafficSelector) -> bool {
-    wide.addresses.contains(ts.addresses.first()) && wide.addresses.contains(ts.addresses.last())
-}
-
-fn overlap(a: &TrafficSelector, b: &TrafficSelector) -> bool {
-    let (a, b) = (a.addresses, b.addresses);
-    a.contains(b.first()) || b.contains(a.first())
-}
-
-fn ranges(selectors: &[TrafficSelector]) -> Vec<net::AddressRange> {
-    selectors
-        .iter()
-        .map(|ts| net::AddressRange {
-            first: ts.addresses.first(),
-            last: ts.addresses.last(),
-        })
-        .collect()
 }
 
 fn limits(event: &ChildSaInstalled) -> LifetimeLimits {
@@ -788,5 +738,6 @@ fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
 mod activity;
 mod core;
 mod dummies;
+mod routes;
 #[cfg(test)]
 mod tests;

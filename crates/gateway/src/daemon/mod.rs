@@ -178,6 +178,7 @@ impl Daemon {
 
     async fn serve(mut self, mut inputs: Inputs) -> Result<(), Failure> {
         self.flush(Instant::now()).await;
+        self.plane.settle_routes().await;
         tracing::info!(
             connections = self.loaded.ike.connections.len(),
             socket = %self.loaded.gateway.socket.display(),
@@ -517,8 +518,15 @@ impl Daemon {
             return Err(failure.help("restart the gateway: interfaces are made when it starts"));
         }
         if diff.gateway {
-            tracing::warn!("the gateway section has changed: that takes effect at the next start");
-            loaded.gateway = self.loaded.gateway.clone();
+            tracing::warn!(
+                "the gateway section has changed: but for `on_stop` that takes effect at the next start"
+            );
+            let on_stop = loaded.gateway.on_stop;
+            self.plane.set_on_stop(on_stop);
+            loaded.gateway = GatewayConfig {
+                on_stop,
+                ..self.loaded.gateway.clone()
+            };
             loaded.ike.ports = self.loaded.ike.ports;
         }
         let source = |remote| self.plane.source_for(remote);

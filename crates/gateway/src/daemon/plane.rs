@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::join::RouteChange;
 use crate::cli::{Exit, Failure};
-use crate::config::{EngineKind, GatewayConfig};
+use crate::config::{EngineKind, GatewayConfig, OnStop};
 use crate::explain::running::PathMtu;
 use crate::io::icmp::route_mtu;
 use crate::io::tun::{Tun, TunError};
@@ -45,6 +45,7 @@ pub(super) struct Plane {
     dummies: watch::Sender<DummySas>,
     net: Net,
     routing: Option<Routing>,
+    on_stop: OnStop,
     mark: u32,
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
@@ -105,6 +106,7 @@ impl Plane {
             dummies: watch::Sender::default(),
             net,
             routing: Some(routing),
+            on_stop: config.on_stop,
             mark,
             paths: sockets.paths,
         };
@@ -221,6 +223,20 @@ impl Plane {
         }
     }
 
+    /// The routes of all policies are there: what an earlier gateway left behind may go.
+    pub async fn settle_routes(&self) {
+        if let Some(routing) = &self.routing
+            && let Err(error) = routing.settle(&self.net).await
+        {
+            tracing::error!("routes of an earlier gateway are left: {error}");
+        }
+    }
+
+    /// From now on the configuration says so.
+    pub fn set_on_stop(&mut self, on_stop: OnStop) {
+        self.on_stop = on_stop;
+    }
+
     /// Adds the sums over all workers.
     pub fn report(&self, message: &mut Message) {
         let mut drops: BTreeMap<&str, u64> = BTreeMap::new();
@@ -260,14 +276,20 @@ impl Plane {
         }
     }
 
-    /// Stops the workers and takes back rules and routes; the interface goes with its last descriptor.
+    /// Stops the workers; the interface goes with its last descriptor. Takes back rules and routes if that is what the
+    /// configuration says, else leaves what keeps protected traffic in.
     pub async fn stop(&mut self) {
         self.workers.iter().for_each(Worker::stop);
         self.workers.clear();
-        if let Some(routing) = self.routing.take()
-            && let Err(error) = routing.close(&self.net).await
-        {
-            tracing::warn!("routes or rules are left behind: {error}");
+        let Some(routing) = self.routing.take() else {
+            return;
+        };
+        let result = match self.on_stop {
+            OnStop::Open => routing.close(&self.net).await,
+            OnStop::Closed => routing.leave_closed(&self.net).await,
+        };
+        if let Err(error) = result {
+            tracing::warn!("routes or rules are not as they should be: {error}");
         }
     }
 }

@@ -18,8 +18,8 @@ pub struct Planned {
     pub entry: Entry,
     /// The children that share it, as indices into [`Loaded::policies`], with the DSCPs of each.
     pub members: Vec<(usize, DscpSet)>,
-    /// In force also while no SA is up.
-    pub held: bool,
+    /// While no SA is up, packets ask for one.
+    pub asks: bool,
 }
 
 /// A policy that has no entry.
@@ -66,7 +66,7 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
             missing.push(Missing { policy: index, why });
             continue;
         };
-        let (action, held) = match policy.kind {
+        let (action, asks) = match policy.kind {
             PolicyKind::Bypass => (Action::Bypass, true),
             PolicyKind::Discard => (Action::Discard, true),
             PolicyKind::Protect { trap } => {
@@ -83,7 +83,7 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
                 ..Entry::new(selectors, action)
             },
             members: vec![(index, policy.sa.dscp)],
-            held,
+            asks,
         });
     }
     (planned, missing)

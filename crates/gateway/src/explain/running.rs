@@ -42,6 +42,8 @@ pub trait Gateway {
     fn path(&self, remote: IpAddr) -> Option<PathMtu>;
     /// The inbound SAs of a policy.
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>>;
+    /// Whether a policy's packets ask for an SA while there is none.
+    fn asks(&self, policy: PolicyId) -> bool;
     /// MTU of the interface that packets come from.
     fn interface_mtu(&self, interface: u32) -> u16;
     fn reassembles(&self) -> bool;
@@ -132,7 +134,7 @@ fn outbound(
     }
     match gateway.spd().outbound(&packet.flow(false)) {
         Decision::Protect(sa) => follow(report, gateway, packet, decider, sa),
-        Decision::Acquire(acquire) => wanting(report, &acquire),
+        Decision::Acquire(acquire) => wanting(report, gateway, &acquire),
         // The entry says Protect: only the SAs can have refused.
         Decision::Bypass | Decision::Discard(_) => {
             let up = policy.outbound_sas();
@@ -149,8 +151,15 @@ fn outbound(
     }
 }
 
-fn wanting(report: &mut Report, acquire: &Acquire<'_>) {
+fn wanting(report: &mut Report, gateway: &impl Gateway, acquire: &Acquire<'_>) {
     let wanted = describe(&acquire.selector);
+    if !gateway.asks(acquire.policy.id) {
+        let text = format!(
+            "none is up: the packet is dropped ({}), and asks for none (start_action = none); one would be for {wanted}",
+            DropReason::NoSa
+        );
+        return report.step("sa", text);
+    }
     let asks = match acquire.policy.acquire_is_raised() {
         true => "one has been asked for",
         false => "it asks for one",

@@ -62,8 +62,8 @@ impl Entry {
 }
 
 impl Routing {
-    /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that a gateway left behind when it was killed
-    /// are deleted: they were for other policies.
+    /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that an earlier gateway left behind stay until
+    /// [`Routing::settle`]: they keep protected traffic from leaving in the clear.
     pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
         let mut routing = Self {
             config,
@@ -92,11 +92,42 @@ impl Routing {
                 }
                 Err(error) => return Err(error),
             }
-            for route in net.routes_without_link(family, table).await? {
-                net.route_delete(&route).await?;
-            }
         }
         Ok(())
+    }
+
+    /// Deletes what an earlier gateway left behind and no policy asks for. Call it when the routes of all policies are there.
+    pub async fn settle(&self, net: &Net) -> Result<()> {
+        let mut result = Ok(());
+        for family in &self.rules {
+            for route in net.routes_without_link(*family, self.config.table).await? {
+                let wanted = self.routes.get(&route.destination);
+                let target = wanted.and_then(|entry| entry.target(self.config.tun));
+                let stands =
+                    target == Some(route.target) || target.and_then(guard) == Some(route.target);
+                if !stands {
+                    result = result.and(net.route_delete(&route).await);
+                }
+            }
+        }
+        result
+    }
+
+    /// Leaves the rules, and behind each route into the TUN what keeps its traffic from leaving in the clear. The routes
+    /// themselves go: a TUN that stays has nobody who reads it.
+    pub async fn leave_closed(self, net: &Net) -> Result<()> {
+        let mut result = Ok(());
+        for (destination, entry) in self.routes {
+            if let Some(target @ RouteTarget::Link { .. }) = entry.target(self.config.tun) {
+                let route = Route {
+                    destination,
+                    target,
+                    table: self.config.table,
+                };
+                result = result.and(net.route_delete(&route).await);
+            }
+        }
+        result
     }
 
     /// Routes `remote` into the TUN. The source hint is one of our addresses inside `local`, so that the gateway's

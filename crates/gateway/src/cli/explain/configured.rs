@@ -90,11 +90,11 @@ fn protect(
             true => "the policy's selectors",
             false => "the policy's selectors with the fields that come from the packet (PFP)",
         };
-        report.step("sa", match one.held {
+        report.step("sa", match one.asks {
             true => format!("while none is up, packets are dropped (no-sa) and the first asks for one: {wanted}, {from}"),
             false => format!(
-                "{child} has start_action = none: this policy is in force only while the peer or `esplanade up` has \
-                 brought it up; until then a later policy decides. Its SA is for {wanted}"
+                "{child} has start_action = none: until the peer or `esplanade up` brings one up, packets are dropped \
+                 (no-sa). It is for {wanted}"
             ),
         });
     }

@@ -226,19 +226,26 @@ fn an_sa_that_the_peer_makes_beside_ours_waits_for_the_peer() {
 }
 
 #[test]
-fn without_a_trap_the_policy_goes_with_its_sa() {
-    let mut join = join_with(vec![policy("net", NO_TRAP, "10.2.0.0/16")]);
-    assert!(join.take_route_changes().is_empty());
+fn without_a_trap_traffic_is_held_and_asks_for_nothing() {
+    let mut join = join_with(vec![
+        policy("net", NO_TRAP, "10.2.0.0/16"),
+        policy("pass", PolicyKind::Bypass, "10.0.0.0/8"),
+    ]);
+    assert!(join.take_route_changes().iter().any(|change| change.add));
+    let held = Err("acquire site/net".into());
+    assert_eq!(send(&join, "10.2.0.1"), held);
+    let id = PolicyId(1);
+    assert!(!join.asks(id) && join.wanted(id, 0).is_none());
     let sa = installed(&join, 1, "10.2.0.0/16", None);
     join.install(&sa, 0).unwrap();
     join.use_outbound(sa.child, Instant::now());
-    assert!(join.take_route_changes()[0].add);
+    assert_eq!(send(&join, "10.2.0.1"), Ok(sa.spi_out));
     join.delete(&deleted(&sa, false, Then::Clear), Instant::now());
-    assert!(!join.take_route_changes()[0].add);
-    assert_eq!(
-        send(&join, "10.2.0.1"),
-        Err(DropReason::NoPolicy.name().into())
-    );
+    assert!(join.take_route_changes().is_empty());
+    assert_eq!(send(&join, "10.2.0.1"), held, "not in the clear");
+    assert!(join.wanted(id, 0).is_none());
+    join.configure(Vec::new());
+    assert!(join.take_route_changes().iter().any(|change| !change.add));
 }
 
 #[test]
@@ -308,10 +315,7 @@ fn a_bad_key_leaves_nothing_behind() {
     sa.key_out = vec![1, 2, 3].into();
     assert!(matches!(join.install(&sa, 0), Err(InstallError::Key(_))));
     assert!(join.database.sad().lookup(sa.spi_in).is_none());
-    assert_eq!(
-        send(&join, "10.2.0.1"),
-        Err(DropReason::NoPolicy.name().into())
-    );
+    assert_eq!(send(&join, "10.2.0.1"), Err("acquire site/net".into()));
     assert!(
         join.take_route_changes()
             .iter()
@@ -319,7 +323,8 @@ fn a_bad_key_leaves_nothing_behind() {
             .count()
             <= 1
     );
-    assert!(join.groups.is_empty());
+    let mut groups = join.groups.values();
+    assert!(groups.all(|group| group.hold && group.children.is_empty()));
 }
 
 #[test]

@@ -17,6 +17,7 @@ struct Site {
     path: Option<PathMtu>,
     inbound: Vec<Arc<InboundSa>>,
     reports_discards: bool,
+    asks: bool,
 }
 
 fn net(text: &str, bits: u8) -> AddressRange {
@@ -54,6 +55,7 @@ impl Site {
             path: Some(PathMtu { mtu, learned: true }),
             inbound: Vec::new(),
             reports_discards: false,
+            asks: true,
         }
     }
 
@@ -86,6 +88,10 @@ impl Gateway for Site {
     fn inbound_sas(&self, policy: PolicyId) -> Vec<Arc<InboundSa>> {
         assert_eq!(policy, SITE);
         self.inbound.clone()
+    }
+
+    fn asks(&self, _policy: PolicyId) -> bool {
+        self.asks
     }
 
     fn interface_mtu(&self, _: u32) -> u16 {
@@ -167,6 +173,21 @@ fn without_an_sa_the_packet_asks_for_one() {
     assert_says(
         &site.report(&packet(WEB), false),
         &["and one has been asked for"],
+    );
+}
+
+#[test]
+fn a_policy_that_waits_for_a_command_says_so() {
+    let site = Site {
+        asks: false,
+        ..Site::new()
+    };
+    let report = site.report(&packet(WEB), false);
+    assert_says(
+        &report,
+        &[
+            "dropped (no-sa), and asks for none (start_action = none); one would be for 10.1.0.0/16 === 10.2.0.0/16",
+        ],
     );
 }
 
