@@ -4,7 +4,7 @@
 # make lint    format, clippy, documentation, licences
 # make rtl     synthesis, placement and routing of the FPGA cores (hours; needs rtl/.venv)
 # make build   the program alone; then make install and make uninstall, with PREFIX (/usr/local) and DESTDIR
-# make fuzz    fuzzes each target for a minute (needs nightly and cargo-fuzz)
+# make fuzz    fuzzes each target for a minute (needs a C++ compiler)
 
 .PHONY: demo test bench lint fuzz rtl build clean install uninstall
 
