@@ -135,7 +135,7 @@ pub fn certificates(data: &[u8]) {
     let peer = world.verify(&certificates, identity);
     if let Some(peer) = &peer {
         // A key that somebody chose: nothing is known about the result.
-        let _ = peer.check_auth(&world.auth, b"octets");
+        let _ = peer.check_auth(&world.auth, b"octets", false);
     }
     if let Some((_, intermediates)) = certificates.split_first_mut() {
         intermediates.reverse();
@@ -190,16 +190,17 @@ pub fn auth_signature(data: &[u8]) {
         method: AuthMethod(method),
         data: data.to_vec(),
     };
-    let refused = peer.check_auth(&auth, b"other octets than were signed");
+    let refused = peer.check_auth(&auth, b"other octets than were signed", false);
     let refused = refused.expect_err("nobody signed that");
     assert!(!refused.to_string().chars().any(char::is_control));
     // Of these octets the seeds have signatures.
-    if peer.check_auth(&auth, OCTETS).is_ok() {
+    if peer.check_auth(&auth, OCTETS, false).is_ok() {
         assert!(matches!(
             auth.method,
             AuthMethod::DIGITAL_SIGNATURE
                 | AuthMethod::ECDSA_SHA2_256_P256
                 | AuthMethod::ECDSA_SHA2_384_P384
+                | AuthMethod::ECDSA_SHA2_512_P521
         ));
     }
 }
@@ -229,7 +230,7 @@ const ISSUED: &[&[u8]] = &[
     file!("moon-ecdsa256.pem"),
     file!("moon-ecdsa384.pem"),
     file!("moon-ed25519.pem"),
-    file!("p521.pem"),
+    file!("moon-ecdsa521.pem"),
     file!("sun.pem"),
     file!("intermediate.pem"),
     file!("eku-any.pem"),
@@ -284,7 +285,7 @@ pub fn issue(by: &Credential, issuer: &str, subject: &str, extensions: &[u8]) ->
 }
 
 fn signed(by: &Credential, content: &[u8]) -> Option<Vec<u8>> {
-    let auth = by.sign(&[HashAlgorithm::IDENTITY], content).ok()?;
+    let auth = by.sign(&[HashAlgorithm::IDENTITY], content, false).ok()?;
     // RFC 7427 section 3: a length and the algorithm come first.
     let signature = &auth.data[1 + ED25519.len()..];
     Some(der(0x30, &[content, ED25519, b"\x03\x41\x00", signature]))
@@ -341,7 +342,7 @@ impl World {
                 .map(|der| signed_part(der).expect("a certificate"))
                 .collect(),
             auth: issuer
-                .sign(&[HashAlgorithm::IDENTITY], b"octets")
+                .sign(&[HashAlgorithm::IDENTITY], b"octets", false)
                 .expect("signs"),
             authorities,
             issuer,
@@ -409,7 +410,7 @@ mod tests {
         }
         let world = World::get();
         let peer = world.verify(&certs, &world.identities[0]).expect("valid");
-        assert!(peer.check_auth(&world.auth, b"octets").is_ok());
+        assert!(peer.check_auth(&world.auth, b"octets", false).is_ok());
         assert!(world.verify(&certs[..1], &world.identities[0]).is_none());
     }
 
@@ -426,7 +427,7 @@ mod tests {
                 data: seed[2..].to_vec(),
             };
             let peer = &World::get().peers[usize::from(seed[0])];
-            assert_eq!(peer.check_auth(&auth, OCTETS), Ok(()));
+            assert_eq!(peer.check_auth(&auth, OCTETS, false), Ok(()));
         }
     }
 }

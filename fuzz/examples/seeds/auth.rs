@@ -145,7 +145,9 @@ fn extensions(all: &[(&[u8], bool, &[u8])]) -> Vec<u8> {
 fn signatures() -> Seeds {
     let seed = |peer: u8, announced: &[_], pem: &[u8], key: &[u8]| {
         let credential = Credential::new(key, vec![certificate(pem)]).expect("a pair");
-        let auth = credential.sign(announced, OCTETS).expect("a signature");
+        let auth = credential
+            .sign(announced, OCTETS, false)
+            .expect("a signature");
         [&[peer, auth.method.0], &auth.data[..]].concat()
     };
     let all = SIGNATURE_HASHES;
