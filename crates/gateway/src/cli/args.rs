@@ -72,12 +72,27 @@ pub enum Command {
         #[command(flatten)]
         control: Control,
     },
+    /// What keeps protected traffic off the wire while no gateway runs
+    Guard {
+        #[command(subcommand)]
+        action: Guard,
+    },
     /// Show a tunnel at work between two gateways in network namespaces
     Demo(demo::Options),
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
     /// Print the man page of the program, or of one of its commands
     Man { command: Option<String> },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Guard {
+    /// Remove it: what a stopped gateway has protected may leave in the clear
+    Clear {
+        /// The configuration of the gateway
+        #[arg(short, long, value_name = "FILE", default_value = config::DEFAULT_PATH)]
+        config: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

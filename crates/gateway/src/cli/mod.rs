@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-pub use args::{Cli, Command, Control, Run};
+pub use args::{Cli, Command, Control, Guard, Run};
 pub use failure::{Exit, Failure};
 pub use status::{human_bytes, human_duration, render_sa};
 
@@ -53,6 +53,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Down { control, name } => control::down(&control, &name),
         Command::Rekey { control, name } => control::rekey(&control, name.as_deref()),
         Command::Reload { control } => control::reload(&control),
+        Command::Guard {
+            action: Guard::Clear { config },
+        } => daemon::clear_guards(&load(&config)?),
         Command::Demo(options) => run_demo(options),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -8,7 +8,7 @@ use esplanade_ipsec::spd::{PolicyId, Spd};
 
 use super::Daemon;
 use crate::config;
-use crate::explain::running::{self, Gateway, PathMtu};
+use crate::explain::running::{self, Gateway, Led, PathMtu};
 use crate::explain::{Packet, Report};
 use crate::vici::Message;
 use crate::vici::server::Request;
@@ -95,6 +95,10 @@ impl Gateway for View<'_> {
         let own = ike_sa.children.iter().find(|one| one.id == child)?;
         let name = format!("{connection}/{}-{}", own.name, child.0);
         Some((name, own.state.name()))
+    }
+
+    fn led(&self, destination: IpAddr) -> Option<Led> {
+        self.daemon.plane.led(destination)
     }
 
     fn path(&self, remote: IpAddr) -> Option<PathMtu> {

@@ -471,6 +471,11 @@ impl Join {
         installed.map(|sa| Arc::clone(&sa.inbound)).collect()
     }
 
+    /// The policies of the configuration, in their order.
+    pub fn configured(&self) -> &[ConfiguredPolicy] {
+        &self.configured
+    }
+
     /// Whether packets without an SA ask for one.
     pub fn asks(&self, policy: PolicyId) -> bool {
         self.groups.get(&policy).is_some_and(Group::asks)

@@ -8,15 +8,18 @@ mod control;
 mod explain;
 pub mod forwarding;
 mod join;
+mod keeper;
 mod keys;
 mod plane;
 mod policies;
 pub mod preview;
 mod report;
+mod shield;
 mod signals;
 mod tier;
 
 use std::collections::HashSet;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -98,6 +101,10 @@ struct Daemon {
     events: Events,
     /// Policies whose traffic asked for an SA in vain.
     refused: HashSet<PolicyId>,
+    /// When to put back what others have changed of the network's settings.
+    repair_at: Option<Instant>,
+    /// The table of nf_tables lags behind the configuration.
+    shield_stale: bool,
     next_tick: Instant,
 }
 
@@ -156,6 +163,8 @@ impl Daemon {
             look_at_waiters: false,
             events,
             refused: HashSet::new(),
+            repair_at: None,
+            shield_stale: true,
             next_tick: started + TICK,
         };
         daemon
@@ -203,12 +212,18 @@ impl Daemon {
                 Some(event) = inputs.plane.events.recv() => self.on_plane_event(event, Instant::now()),
                 Some(request) = inputs.requests.recv() => self.handle_request(request, Instant::now()),
                 () = tokio::time::sleep_until(deadline.into()) => {}
+                () = inputs.plane.watch.changed() => self.repair_at = Some(Instant::now()),
                 asked = inputs.signals.asked() => match asked {
                     Asked::Stop => break Ok(()),
                     Asked::Reload => if let Err(error) = self.reload(Instant::now()) {
                         tracing::error!("the configuration was not reloaded: {error}");
                     },
                 },
+            }
+            if self.repair_at.is_some_and(|at| at <= Instant::now()) {
+                let now = Instant::now();
+                let done = self.plane.repair(&inputs.plane.watch, now).await;
+                self.repair_at = (!done).then_some(now + TICK);
             }
             self.tick(Instant::now());
             self.flush(Instant::now()).await;
@@ -226,7 +241,7 @@ impl Daemon {
     /// When to wake up although nothing comes in.
     fn deadline(&self) -> Instant {
         let waiter = self.waiters.iter().map(|waiter| waiter.look_at).min();
-        [self.endpoint.poll_timeout(), waiter]
+        [self.endpoint.poll_timeout(), waiter, self.repair_at]
             .into_iter()
             .flatten()
             .fold(self.next_tick, Instant::min)
@@ -257,6 +272,9 @@ impl Daemon {
             self.on_event(event, now);
         }
         self.join.settle_core();
+        if std::mem::take(&mut self.shield_stale) {
+            self.plane.shield(self.join.configured());
+        }
         for change in self.join.take_route_changes() {
             self.plane.change_route(&change).await;
         }
@@ -542,6 +560,7 @@ impl Daemon {
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
         self.join.configure(configured);
+        self.shield_stale = true;
         self.refused.clear();
         warn_of_forwarding(&self.loaded);
         self.endpoint.start(now);
@@ -611,6 +630,20 @@ fn without_interface(loaded: &Loaded, running: &GatewayConfig) -> Option<String>
         !has(if_ids.inbound) || !has(if_ids.outbound)
     })?;
     Some(format!("{}/{}", policy.connection, policy.child))
+}
+
+/// Removes what a gateway with this configuration has left to keep traffic off the wire.
+pub fn clear_guards(loaded: &Loaded) -> Result<(), Failure> {
+    if UnixStream::connect(&loaded.gateway.socket).is_ok() {
+        let socket = loaded.gateway.socket.display();
+        let what = format!("a gateway runs at {socket}: it would put them back");
+        return Err(Failure::runtime(what).help("stop it first"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::runtime)?;
+    runtime.block_on(plane::clear_guards(&loaded.gateway))
 }
 
 /// What of IKE's configuration is not the administrator's.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use esplanade_crypto::CpuEngine;
 use esplanade_fpga::simulated::Simulated;
@@ -14,13 +15,17 @@ use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
-use super::join::RouteChange;
+use super::join::{ConfiguredPolicy, RouteChange};
+use super::keeper::Keeper;
+use super::shield;
 use crate::cli::{Exit, Failure};
 use crate::config::{EngineKind, GatewayConfig, OnStop};
-use crate::explain::running::PathMtu;
+use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
+use crate::io::sys::link_name;
 use crate::io::tun::{Tun, TunError};
-use crate::net::{Net, NetError, Routing, RoutingConfig};
+use crate::net::nft::{Nft, Table};
+use crate::net::{Net, NetError, NetWatch, OwnLink, Routing, RoutingConfig, route_to};
 use crate::vici::Message;
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
@@ -45,6 +50,7 @@ pub(super) struct Plane {
     dummies: watch::Sender<DummySas>,
     net: Net,
     routing: Option<Routing>,
+    keeper: Keeper,
     on_stop: OnStop,
     mark: u32,
     /// Path MTUs, which the workers learn.
@@ -56,6 +62,8 @@ pub(super) struct Plane {
 pub(super) struct FromPlane {
     pub ike: mpsc::Receiver<Datagram>,
     pub events: mpsc::Receiver<Event>,
+    /// What others change of the network's settings.
+    pub watch: NetWatch,
 }
 
 impl Plane {
@@ -85,7 +93,8 @@ impl Plane {
         let net = Net::connect().map_err(Failure::runtime)?;
         // The kernel may have completed the name.
         let tun = tuns.first().map_or(config.tun.as_str(), Tun::name);
-        let routing = set_up(&net, tun, config, mark).await.map_err(net_failure)?;
+        let (routing, links) = set_up(&net, tun, config, mark).await.map_err(net_failure)?;
+        let (keeper, watch) = Keeper::start(&net, config, links).map_err(net_failure)?;
 
         let mut core = match config.engine {
             EngineKind::Cpu => None,
@@ -106,6 +115,7 @@ impl Plane {
             dummies: watch::Sender::default(),
             net,
             routing: Some(routing),
+            keeper,
             on_stop: config.on_stop,
             mark,
             paths: sockets.paths,
@@ -145,7 +155,8 @@ impl Plane {
                 return Err(failure);
             }
         }
-        Ok((plane, FromPlane { ike, events }))
+        let from = FromPlane { ike, events, watch };
+        Ok((plane, from))
     }
 
     pub fn database(&self) -> Arc<Database> {
@@ -200,6 +211,24 @@ impl Plane {
         known.or_else(|| route_mtu(remote, Some(self.mark)).ok().map(by_route))
     }
 
+    /// Where the routes lead a packet that is not the gateway's own.
+    pub fn led(&self, destination: IpAddr) -> Option<Led> {
+        let out = match route_to(destination) {
+            Ok(out) => out,
+            Err(error) => {
+                let nowhere = [libc::EHOSTUNREACH, libc::ENETUNREACH];
+                let known = error
+                    .raw_os_error()
+                    .is_some_and(|error| nowhere.contains(&error));
+                return known.then_some(Led::Nowhere);
+            }
+        };
+        match self.keeper.is_common(out) {
+            true => Some(Led::Here),
+            false => Some(Led::Past(link_name(out))),
+        }
+    }
+
     pub async fn change_route(&mut self, change: &RouteChange) {
         let Some(routing) = &mut self.routing else {
             return;
@@ -229,6 +258,19 @@ impl Plane {
             && let Err(error) = routing.settle(&self.net).await
         {
             tracing::error!("routes of an earlier gateway are left: {error}");
+        }
+    }
+
+    /// Drops what must not be in the clear by these policies.
+    pub fn shield(&mut self, policies: &[ConfiguredPolicy]) {
+        self.keeper.shield(policies);
+    }
+
+    /// Puts back what others have changed; whether it worked.
+    pub async fn repair(&mut self, watch: &NetWatch, now: Instant) -> bool {
+        match &mut self.routing {
+            Some(routing) => self.keeper.repair(&self.net, routing, watch, now).await,
+            None => true,
         }
     }
 
@@ -285,13 +327,34 @@ impl Plane {
             return;
         };
         let result = match self.on_stop {
-            OnStop::Open => routing.close(&self.net).await,
+            OnStop::Open => {
+                self.keeper.lift();
+                routing.close(&self.net).await
+            }
             OnStop::Closed => routing.leave_closed(&self.net).await,
         };
         if let Err(error) = result {
             tracing::warn!("routes or rules are not as they should be: {error}");
         }
     }
+}
+
+/// Lets traffic leave in the clear again that a gateway with this configuration has protected.
+pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> {
+    let net = Net::connect().map_err(Failure::runtime)?;
+    let cleared = Routing::clear(&net, config.table, config.mark, PRIORITY).await;
+    cleared.map_err(net_failure)?;
+    // A kernel without nf_tables has no table.
+    if let Ok(nft) = Nft::connect() {
+        match nft.commit(Table::absent(&shield::name(config))) {
+            Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
+                let what = format!("cannot delete the table of nf_tables: {error}");
+                return Err(Failure::runtime(what));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn walk<'a>(walks: impl Iterator<Item = &'a Arc<WalkCounters>>) -> Message {
@@ -365,25 +428,34 @@ async fn set_up(
     tun: &str,
     config: &GatewayConfig,
     mark: u32,
-) -> crate::net::Result<Routing> {
+) -> crate::net::Result<(Routing, Vec<OwnLink>)> {
+    let mut links = Vec::new();
     for interface in &config.interfaces {
         let index = set_up_link(net, &interface.name, interface.mtu).await?;
         for (address, prefix_len) in &interface.addresses {
             net.address_add(index, *address, *prefix_len).await?;
         }
+        links.push(OwnLink {
+            index,
+            name: interface.name.clone(),
+            mtu: interface.mtu.into(),
+            addresses: interface.addresses.clone(),
+        });
     }
-    let tun = set_up_link(net, tun, config.mtu).await?;
-    let table = config.table;
-    Routing::install(
-        net,
-        RoutingConfig {
-            tun,
-            table,
-            priority: PRIORITY,
-            mark,
-        },
-    )
-    .await
+    let index = set_up_link(net, tun, config.mtu).await?;
+    links.push(OwnLink {
+        index,
+        name: tun.to_owned(),
+        mtu: config.mtu.into(),
+        addresses: Vec::new(),
+    });
+    let config = RoutingConfig {
+        tun: index,
+        table: config.table,
+        priority: PRIORITY,
+        mark,
+    };
+    Ok((Routing::install(net, config).await?, links))
 }
 
 /// Gives the link's index.

@@ -32,8 +32,20 @@ pub struct PathMtu {
     pub learned: bool,
 }
 
+/// Where the kernel's routes lead a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Led {
+    /// Into the common TUN device.
+    Here,
+    /// Out of this other interface, or to this host itself.
+    Past(String),
+    Nowhere,
+}
+
 /// What the data plane and IKE know.
 pub trait Gateway {
+    /// By the destination of a packet from this host or one behind it.
+    fn led(&self, destination: IpAddr) -> Option<Led>;
     fn spd(&self) -> &Spd;
     /// Where the configuration has a policy; empty if it has it no more.
     fn place(&self, policy: &str) -> String;
@@ -84,6 +96,24 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
         }
         return report;
     };
+    let led = match packet.interface {
+        0 if !inbound => gateway.led(packet.destination),
+        _ => None,
+    };
+    if let Some(Led::Past(interface)) = &led {
+        let text = format!(
+            "the routes lead it out of {interface}, not into the gateway's TUN device: the policies do not see it"
+        );
+        report.step("route", text);
+        if matches!(entry.action, Action::Protect(_)) {
+            report.decision = "elsewhere".to_owned();
+            let text = format!("elsewhere: {decider} would protect it, but no route brings it");
+            report.step("decision", text);
+            return report;
+        }
+    } else if led == Some(Led::Nowhere) {
+        report.step("route", "no route leads it anywhere: its sender is told");
+    }
     match &entry.action {
         Action::Discard => {
             report.discard(&decider);
@@ -123,15 +153,6 @@ fn outbound(
 ) {
     report.decision = "protect".to_owned();
     report.step("decision", format!("protect: {decider} says so"));
-    let mtu = gateway.interface_mtu(packet.interface);
-    if let Some(len) = packet.len.filter(|len| *len > mtu) {
-        report.step(
-            "interface",
-            format!(
-                "its MTU is {mtu}: of {len} bytes the packet does not get here, the kernel cuts it or tells its sender"
-            ),
-        );
-    }
     match gateway.spd().outbound(&packet.flow(false)) {
         Decision::Protect(sa) => follow(report, gateway, packet, decider, sa),
         Decision::Acquire(acquire) => wanting(report, gateway, &acquire),
@@ -186,7 +207,13 @@ fn follow(
     for depth in 0..=NESTING_MAX {
         let known_len = packet.len.is_some();
         let interface = if depth == 0 { packet.interface } else { 0 };
-        let (hop, leaves) = hop(report, gateway, &sa, (&view, known_len), interface, &policy);
+        // Only the first SA's packets come out of a device.
+        let device = match depth {
+            0 => gateway.interface_mtu(interface),
+            _ => u16::MAX,
+        };
+        let of = (interface, device);
+        let (hop, leaves) = hop(report, gateway, &sa, (&view, known_len), of, &policy);
         let outer_len = hop.outer_len.unwrap_or_default() as usize;
         report.hops.push(hop);
         let Some(next) = sa.next_policy().filter(|_| leaves).cloned() else {
@@ -221,7 +248,7 @@ fn hop(
     gateway: &impl Gateway,
     sa: &OutboundSa,
     (view, known_len): (&IpView, bool),
-    interface: u32,
+    (interface, device): (u32, u16),
     policy: &str,
 ) -> (Hop, bool) {
     let common = &sa.common;
@@ -251,9 +278,13 @@ fn hop(
     }
     let known = gateway.path(path.remote.ip());
     hop.path_mtu = known.map(|path| path.mtu);
-    hop.inner_mtu = known.map(|path| sa.inner_mtu(path.mtu as usize) as u32);
+    let whole = |path: PathMtu| (sa.inner_mtu(path.mtu as usize) as u32).min(device.into());
+    hop.inner_mtu = known.map(whole);
     hop.outer_len = known_len.then(|| sa.outer_len(view.total_len) as u32);
-    let size = size(sa, view, &meta, known, known_len);
+    let size = match known_len && view.total_len > device.into() {
+        true => too_long_for(device, view),
+        false => size(sa, view, &meta, known, (known_len, device)),
+    };
     hop.outcome = size.outcome.to_owned();
     report.step("size", size.text);
     (hop, size.leaves)
@@ -276,25 +307,52 @@ impl Size {
     }
 }
 
+/// The packet does not come out of the TUN device as it is.
+fn too_long_for(device: u16, view: &IpView) -> Size {
+    let len = view.total_len;
+    let takes = format!("the TUN device takes {device} bytes, and the packet has {len}");
+    match view.version == IpVersion::V4 && !view.dont_fragment {
+        true => Size {
+            outcome: "fragmented-before",
+            leaves: true,
+            text: format!(
+                "{takes}: the kernel cuts it into pieces of up to {device} bytes, each of which meets the policies"
+            ),
+        },
+        false => Size {
+            outcome: "too-big",
+            leaves: false,
+            text: format!(
+                "{takes}: it must not be cut, and the kernel tells its sender {device} bytes (RFC 1191, RFC 8201)"
+            ),
+        },
+    }
+}
+
 fn size(
     sa: &OutboundSa,
     view: &IpView,
     meta: &OuterMeta,
     known: Option<PathMtu>,
-    known_len: bool,
+    (known_len, device): (bool, u16),
 ) -> Size {
     let Some(PathMtu { mtu, learned }) = known else {
         return Size::sent("what the path to the peer takes is not known".to_owned());
     };
     let mtu = mtu as usize;
-    let whole = sa.inner_mtu(mtu);
+    let whole = sa.inner_mtu(mtu).min(device.into());
     let from = if learned {
         "as learned"
     } else {
         "by the route"
     };
-    let takes =
-        format!("the path takes {mtu} bytes, {from}: packets of up to {whole} fit in whole");
+    let by_device = match whole == usize::from(device) {
+        true => format!(" and the TUN device {device}"),
+        false => String::new(),
+    };
+    let takes = format!(
+        "the path takes {mtu} bytes, {from}{by_device}: packets of up to {whole} fit in whole"
+    );
     if !known_len {
         return Size::sent(takes);
     }

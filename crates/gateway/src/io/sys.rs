@@ -16,7 +16,7 @@ pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+pub(crate) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and length describe `value`, which outlives the call.
     let result = unsafe {
         libc::setsockopt(
@@ -148,4 +148,16 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
     };
     check(result).map(drop)
+}
+
+/// The interface's name, or its number where it has gone meanwhile.
+pub fn link_name(index: u32) -> String {
+    let mut name = [0_u8; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has room for the longest name and its final zero.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    let name = std::ffi::CStr::from_bytes_until_nul(&name).ok();
+    match name.filter(|_| !found.is_null()) {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => format!("interface {index}"),
+    }
 }

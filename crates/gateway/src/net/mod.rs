@@ -2,26 +2,36 @@
 //!
 //! A [`Net`] speaks to the network namespace that its thread was in when it connected. It needs a tokio runtime.
 
+pub mod nft;
 mod prefix;
+mod ranges;
+mod repair;
 mod routing;
+mod watch;
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use futures_util::TryStreamExt;
+use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
-use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::sys::{AsyncSocket, Socket, TokioSocket, protocols};
+use rtnetlink::{Handle, IpVersion, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
 pub use prefix::{Prefix, prefixes_of_range};
+pub use ranges::{disjoint, guarded};
+pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RoutingConfig};
+pub use watch::{NetWatch, Watched};
 
 /// What the kernel refused, and its error number where it gave one.
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +97,28 @@ pub struct Route {
     pub table: u32,
 }
 
+/// A route as the kernel lists it.
+#[derive(Debug)]
+struct Found {
+    destination: Prefix,
+    /// None: of a kind that we do not make.
+    target: Option<RouteTarget>,
+    message: RouteMessage,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
     V6,
+}
+
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
 }
 
 /// The metric of a route that comes after every other.
@@ -102,6 +130,8 @@ pub const TABLE_MAIN: u32 = 254;
 #[derive(Debug)]
 pub struct Net {
     handle: Handle,
+    /// Of our netlink socket: what we change ourselves is announced with it.
+    port: u32,
     task: JoinHandle<()>,
 }
 
@@ -114,12 +144,19 @@ impl Drop for Net {
 impl Net {
     /// Connects to the network namespace of the calling thread.
     pub fn connect() -> Result<Self> {
-        let (connection, handle, _) = rtnetlink::new_connection().map_err(|source| NetError {
+        let bound = || {
+            let mut socket = TokioSocket::new(protocols::NETLINK_ROUTE)?;
+            let address = socket.socket_mut().bind_auto()?;
+            Ok((socket, address.port_number()))
+        };
+        let (socket, port) = bound().map_err(|source| NetError {
             what: "cannot open a netlink socket".into(),
             source,
         })?;
+        let (connection, handle, _) = rtnetlink::from_socket(socket);
         Ok(Self {
             handle,
+            port,
             task: tokio::spawn(connection),
         })
     }
@@ -154,6 +191,17 @@ impl Net {
                 _ => None,
             });
         mtu.ok_or_else(|| NetError::not_found(format!("the interface {name} has no MTU")))
+    }
+
+    /// Whether the link is up, and its MTU.
+    async fn link_state(&self, name: &str) -> Result<(u32, bool, Option<u32>)> {
+        let link = self.link(name).await?;
+        let mtu = link.attributes.iter().find_map(|one| match one {
+            LinkAttribute::Mtu(mtu) => Some(*mtu),
+            _ => None,
+        });
+        let up = link.header.flags.contains(LinkFlags::Up);
+        Ok((link.header.index, up, mtu))
     }
 
     pub async fn link_add_veth(&self, name: &str, peer: &str) -> Result<()> {
@@ -252,6 +300,21 @@ impl Net {
 
     /// The routes of a table that lead to no link, and so outlive every one.
     pub async fn routes_without_link(&self, family: Family, table: u32) -> Result<Vec<Route>> {
+        let found = self.routes(family, table).await?.into_iter();
+        let without = |found: Found| {
+            let target = found.target?;
+            let outlives = matches!(target, RouteTarget::Throw | RouteTarget::Unreachable);
+            outlives.then_some(Route {
+                destination: found.destination,
+                target,
+                table,
+            })
+        };
+        Ok(found.filter_map(without).collect())
+    }
+
+    /// The routes of a table.
+    async fn routes(&self, family: Family, table: u32) -> Result<Vec<Found>> {
         let request = match family {
             Family::V4 => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
                 .table_id(table)
@@ -264,22 +327,44 @@ impl Net {
             .try_collect()
             .await
             .map_err(|e| NetError::new(format!("cannot list the routes of table {table}"), e))?;
-        let route = |message: &RouteMessage| {
-            let target = match message.header.kind {
-                RouteType::Throw => RouteTarget::Throw,
-                RouteType::Unreachable => RouteTarget::Unreachable,
-                _ => return None,
-            };
-            // Kernels without strict checking list every table.
-            let destination =
-                destination(message, family).filter(|_| table_of(message) == table)?;
-            Some(Route {
-                destination,
-                target,
-                table,
+        // Kernels without strict checking list every table.
+        let of_table = messages.into_iter().filter(|one| table_of(one) == table);
+        let found = |message: RouteMessage| {
+            Some(Found {
+                destination: destination(&message, family)?,
+                target: target(&message),
+                message,
             })
         };
-        Ok(messages.iter().filter_map(route).collect())
+        Ok(of_table.filter_map(found).collect())
+    }
+
+    /// Deletes a route as it was found.
+    async fn route_delete_found(&self, found: Found) -> Result<()> {
+        let what = format!("cannot delete the route to {}", found.destination);
+        let result = self.handle.route().del(found.message).execute().await;
+        let result = result.map_err(|e| NetError::new(what, e));
+        ignore(result, &[libc::ESRCH, libc::ENODEV])
+    }
+
+    /// Whether the rule of [`Net::rule_add_unmarked`] is there.
+    async fn has_rule(&self, family: Family, mark: u32, table: u32, priority: u32) -> Result<bool> {
+        let version = match family {
+            Family::V4 => IpVersion::V4,
+            Family::V6 => IpVersion::V6,
+        };
+        let rules: Vec<RuleMessage> = Box::pin(self.handle.rule().get(version).execute())
+            .try_collect()
+            .await
+            .map_err(|e| NetError::new("cannot list the rules", e))?;
+        let wanted = unmarked_rule(family, mark, table, priority);
+        let same = |rule: &RuleMessage| {
+            let mut attributes = wanted.attributes.iter();
+            rule.header.action == wanted.header.action
+                && rule.header.flags.contains(RuleFlags::Invert)
+                && attributes.all(|attribute| rule.attributes.contains(attribute))
+        };
+        Ok(rules.iter().any(same))
     }
 
     /// `ip rule add not fwmark MARK lookup TABLE priority PRIORITY`: everything but packets with the mark.
@@ -314,6 +399,48 @@ impl Net {
         let result = result
             .map_err(|e| NetError::new(format!("cannot delete the rule for table {table}"), e));
         ignore(result, &[libc::ENOENT])
+    }
+}
+
+/// The interface that a packet from here leaves by. Asks the kernel once, without waiting for anything else.
+pub fn route_to(destination: IpAddr) -> io::Result<u32> {
+    let mut message = match destination {
+        IpAddr::V4(to) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
+            .destination_prefix(to, 32)
+            .build(),
+        IpAddr::V6(to) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
+            .destination_prefix(to, 128)
+            .build(),
+    };
+    message.header.table = 0;
+    message.header.protocol = Default::default();
+    message.header.scope = Default::default();
+    message.header.kind = RouteType::Unspec;
+    let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(message));
+    request.header.flags = NLM_F_REQUEST;
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    // The kernel has answered before `send` returns.
+    socket.set_non_blocking(true)?;
+    socket.send(&bytes, 0)?;
+    let (answer, _) = socket.recv_from_full()?;
+    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
+    let link = |route: &RouteMessage| {
+        route.attributes.iter().find_map(|one| match one {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        })
+    };
+    let unusable = || io::Error::from(io::ErrorKind::InvalidData);
+    match answer.map_err(io::Error::other)?.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+            link(&route).ok_or_else(unusable)
+        }
+        NetlinkPayload::Error(error) => Err(error.to_io()),
+        _ => Err(unusable()),
     }
 }
 
@@ -352,6 +479,34 @@ fn link_address(message: &AddressMessage) -> Option<LinkAddress> {
         link: message.header.index,
         address,
         prefix_len: message.header.prefix_len,
+    })
+}
+
+fn target(message: &RouteMessage) -> Option<RouteTarget> {
+    match message.header.kind {
+        RouteType::Throw => return Some(RouteTarget::Throw),
+        RouteType::Unreachable => return Some(RouteTarget::Unreachable),
+        RouteType::Unicast => {}
+        _ => return None,
+    }
+    let address = |address: &RouteAddress| match address {
+        RouteAddress::Inet(address) => Some(IpAddr::from(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::from(*address)),
+        _ => None,
+    };
+    let (mut link, mut gateway, mut source) = (None, None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => link = Some(*index),
+            RouteAttribute::Gateway(to) => gateway = address(to),
+            RouteAttribute::PrefSource(from) => source = address(from),
+            _ => {}
+        }
+    }
+    Some(RouteTarget::Link {
+        index: link?,
+        gateway,
+        source,
     })
 }
 

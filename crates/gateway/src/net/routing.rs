@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::{Family, Net, NetError, Prefix, Result, Route, RouteTarget, prefixes_of_range};
+use super::{
+    Family, LinkAddress, Net, NetError, Prefix, Result, Route, RouteTarget, prefixes_of_range,
+};
 
 /// An inclusive address range, as a traffic selector has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +34,9 @@ pub struct RoutingConfig {
 /// The routes that the installed policies need. Several policies can need the same one.
 #[derive(Debug)]
 pub struct Routing {
-    config: RoutingConfig,
+    pub(super) config: RoutingConfig,
     routes: HashMap<Prefix, Entry>,
-    rules: Vec<Family>,
+    pub(super) rules: Vec<Family>,
 }
 
 /// One prefix and how many policies want it in the TUN, or kept out. The TUN wins: what it should not have got, the
@@ -43,6 +45,8 @@ pub struct Routing {
 struct Entry {
     into_tun: usize,
     thrown: usize,
+    /// Where our own packets should come from, and which address of ours is there.
+    local: Vec<AddressRange>,
     source: Option<IpAddr>,
 }
 
@@ -140,18 +144,13 @@ impl Routing {
         remote: &[AddressRange],
     ) -> Result<()> {
         let addresses = net.addresses().await;
-        let own = |v4: bool| {
-            let addresses = addresses.as_deref().unwrap_or_default();
-            addresses.iter().map(|entry| entry.address).find(|address| {
-                address.is_ipv4() == v4 && local.iter().any(|range| range.contains(*address))
-            })
-        };
+        let known = addresses.as_deref().unwrap_or_default();
         let mut result = Ok(());
         for prefix in wanted(remote) {
-            let source = own(prefix.address().is_ipv4());
             let led = self.change(net, prefix, |entry| {
                 if entry.into_tun == 0 {
-                    entry.source = source;
+                    entry.local = local.to_vec();
+                    entry.source = source(known, prefix, local);
                 }
                 entry.into_tun += 1;
             });
@@ -179,6 +178,44 @@ impl Routing {
             result = result.and(led.await);
         }
         result.and(self.no_longer_throw(net, &shadowed(local, remote)).await)
+    }
+
+    /// Our addresses may be others than when the routes were made.
+    pub(super) async fn look_for_sources(&mut self, net: &Net) -> Result<()> {
+        let addresses = net.addresses().await?;
+        for (prefix, entry) in &mut self.routes {
+            let stays = |source| addresses.iter().any(|entry| entry.address == source);
+            if !entry.source.is_some_and(stays) {
+                entry.source = source(&addresses, *prefix, &entry.local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every route of ours.
+    pub(super) fn wanted_routes(
+        &self,
+        family: Family,
+    ) -> impl Iterator<Item = (Prefix, RouteTarget)> {
+        let of_family = move |prefix: &Prefix| prefix.address().is_ipv4() == (family == Family::V4);
+        let entries = self
+            .routes
+            .iter()
+            .filter(move |(prefix, _)| of_family(prefix));
+        entries.flat_map(|(prefix, entry)| {
+            let target = entry.target(self.config.tun);
+            let both = [target, target.and_then(guard)];
+            both.into_iter().flatten().map(|target| (*prefix, target))
+        })
+    }
+
+    /// Whether the prefix has routes of ours, and this is none of them.
+    pub(super) fn has_other_target(&self, prefix: Prefix, found: Option<RouteTarget>) -> bool {
+        let target = self
+            .routes
+            .get(&prefix)
+            .and_then(|entry| entry.target(self.config.tun));
+        target.is_some_and(|target| found != Some(target) && found != guard(target))
     }
 
     /// Keeps the traffic of a Bypass policy on the ordinary routes.
@@ -235,6 +272,31 @@ impl Routing {
         result
     }
 
+    /// Removes what is left of a gateway with this table: routes that lead to no link, then the rules, so that on the way
+    /// traffic is held and not half of it.
+    pub async fn clear(net: &Net, table: u32, mark: u32, priority: u32) -> Result<()> {
+        let mut result = Ok(());
+        for family in [Family::V4, Family::V6] {
+            match net.routes_without_link(family, table).await {
+                Ok(routes) => {
+                    for route in routes {
+                        result = result.and(net.route_delete(&route).await);
+                    }
+                }
+                Err(error) if family == Family::V6 && is_no_ipv6(&error) => continue,
+                Err(error) => result = result.and(Err(error)),
+            }
+            match net
+                .rule_delete_unmarked(family, mark, table, priority)
+                .await
+            {
+                Err(error) if family == Family::V6 && is_no_ipv6(&error) => {}
+                removed => result = result.and(removed),
+            }
+        }
+        result
+    }
+
     /// Changes who wants the prefix, and the route if that asks for another. A route that the kernel refuses is counted
     /// all the same, so that withdrawing it never takes another policy's.
     async fn change(
@@ -278,7 +340,16 @@ fn guard(target: RouteTarget) -> Option<RouteTarget> {
     matches!(target, RouteTarget::Link { .. }).then_some(RouteTarget::Unreachable)
 }
 
-fn wanted(remote: &[AddressRange]) -> Vec<Prefix> {
+/// An address of ours in `local`, for the route to the prefix.
+fn source(addresses: &[LinkAddress], prefix: Prefix, local: &[AddressRange]) -> Option<IpAddr> {
+    let mut addresses = addresses.iter().map(|entry| entry.address);
+    addresses.find(|address| {
+        address.is_ipv4() == prefix.address().is_ipv4()
+            && local.iter().any(|range| range.contains(*address))
+    })
+}
+
+pub(super) fn wanted(remote: &[AddressRange]) -> Vec<Prefix> {
     let mut prefixes: Vec<Prefix> = remote
         .iter()
         .flat_map(|range| prefixes_of_range(range.first, range.last))
@@ -290,7 +361,7 @@ fn wanted(remote: &[AddressRange]) -> Vec<Prefix> {
 
 /// Local prefixes inside a wider remote one (remote 0.0.0.0/0, say): what the tunnel delivers to them must find the
 /// ordinary routes and not the tunnel again.
-fn shadowed(local: &[AddressRange], remote: &[AddressRange]) -> Vec<Prefix> {
+pub(super) fn shadowed(local: &[AddressRange], remote: &[AddressRange]) -> Vec<Prefix> {
     let remote = wanted(remote);
     let mut prefixes = wanted(local);
     prefixes.retain(|prefix| {

@@ -18,6 +18,8 @@ struct Site {
     inbound: Vec<Arc<InboundSa>>,
     reports_discards: bool,
     asks: bool,
+    device: u16,
+    led: Option<Led>,
 }
 
 fn net(text: &str, bits: u8) -> AddressRange {
@@ -56,6 +58,8 @@ impl Site {
             inbound: Vec::new(),
             reports_discards: false,
             asks: true,
+            device: 9000,
+            led: Some(Led::Here),
         }
     }
 
@@ -95,7 +99,11 @@ impl Gateway for Site {
     }
 
     fn interface_mtu(&self, _: u32) -> u16 {
-        9000
+        self.device
+    }
+
+    fn led(&self, _: IpAddr) -> Option<Led> {
+        self.led.clone()
     }
 
     fn reassembles(&self) -> bool {
@@ -267,6 +275,41 @@ fn long_packets_are_cut_or_refused_as_the_worker_does_it() {
     });
     site.policy.install(Arc::new(clear));
     assert_eq!(outcome(&site, &sized(fits + 1, true)).0, "fragmented-after");
+}
+
+#[test]
+fn the_tun_device_takes_less_than_the_path() {
+    let mut site = Site::new();
+    site.device = 1400;
+    let copied = sa(1, SITE, Transform::ESP[0], |_| {});
+    site.policy.install(Arc::new(copied));
+    let report = |len, dont_fragment| site.report(&sized(len, dont_fragment), false);
+    let fits = report(1400, true);
+    assert_eq!(
+        (fits.hops[0].outcome.as_str(), fits.hops[0].inner_mtu),
+        ("sent", Some(1400))
+    );
+    assert_says(&fits, &["packets of up to 1400 fit in whole"]);
+    let refused = report(1401, true);
+    assert_eq!(refused.hops[0].outcome, "too-big");
+    assert_says(&refused, &["tells its sender 1400 bytes"]);
+    let cut = report(1440, false);
+    assert_eq!(cut.hops[0].outcome, "fragmented-before");
+    assert!(!cut.to_string().contains("which fit"), "{cut}");
+}
+
+#[test]
+fn what_the_routes_lead_past_the_gateway_is_not_protected() {
+    let mut site = Site::new();
+    site.led = Some(Led::Past("lan0".to_owned()));
+    let ping = packet("icmp 10.1.0.5 -> 10.2.0.9");
+    let report = site.report(&ping, false);
+    assert_eq!(report.decision, "elsewhere");
+    assert_says(&report, &["lead it out of lan0"]);
+    site.led = Some(Led::Nowhere);
+    assert_says(&site.report(&ping, false), &["no route leads it anywhere"]);
+    site.led = None;
+    assert_eq!(site.report(&ping, false).decision, "protect");
 }
 
 #[test]

@@ -1,0 +1,266 @@
+//! The second line behind the routes: a table of nf_tables that drops what must not be in the clear, in both directions.
+//!
+//! It stands while the gateway restarts, and when somebody has taken rules or routes away; and only it sees packets that
+//! come in without protection and claim to be from the other side of a tunnel.
+
+use std::net::IpAddr;
+
+use esplanade_ipsec::selector::{PortRange, TrafficSelector};
+use esplanade_ipsec::wire::{ah, esp};
+
+use super::join::{ConfiguredPolicy, PolicyKind, ranges, thrown_routes};
+use crate::config::GatewayConfig;
+use crate::net::nft::{Hook, Keys, Match, Table, Verdict};
+use crate::net::{self, AddressRange, guarded};
+
+/// Elements of one set. More are pairs of policies that overlap without end.
+const PAIRS_MAX: usize = 1 << 17;
+/// Rules for single selectors, each of which costs every packet something.
+const RULES_MAX: usize = 4096;
+
+const DEVICES: &str = "devices";
+const INBOUND: &str = "inbound";
+const OUTBOUND: &str = "outbound";
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// nf_tables' numbers, the offset of the source address, and its length.
+const FAMILIES: [(u8, u32, usize); 2] = [(2, 12, 4), (10, 8, 16)];
+
+/// The table's name: gateways with different routing tables have tables of their own.
+pub fn name(config: &GatewayConfig) -> String {
+    format!("esplanade-{}", config.table)
+}
+
+/// What does not fit.
+#[derive(Debug, thiserror::Error)]
+#[error("the policies' selectors overlap too often, or too many name ports")]
+pub struct TooMany;
+
+/// The table for these policies, in the order of the SPD; `devices` are the gateway's TUN devices.
+pub fn table(
+    config: &GatewayConfig,
+    devices: &[String],
+    policies: &[ConfiguredPolicy],
+) -> Result<Table, TooMany> {
+    let mut table = Table::new(&name(config));
+    let mut names: Vec<_> = devices.iter().map(|name| padded(name)).collect();
+    names.push(padded("lo"));
+    names.sort_unstable();
+    names.dedup();
+    let names: Vec<_> = names.into_iter().map(|name| (name.clone(), name)).collect();
+    table.set(DEVICES, 1, Keys::Names, &names);
+    table.chain(OUTBOUND, None);
+    table.chain(INBOUND, None);
+    table.chain("input", Some(Hook::Input));
+    table.chain("forward", Some(Hook::Forward));
+    table.chain("output", Some(Hook::Output));
+    outbound(&mut table, config, policies);
+    exceptions(&mut table, config);
+    for chain in ["input", "forward"] {
+        table.rule(chain, &[], Verdict::Jump(INBOUND));
+    }
+    inbound(&mut table, policies)?;
+    Ok(table)
+}
+
+/// What routes lead into the TUN device must not leave by another, unless the gateway itself sends it.
+fn outbound(table: &mut Table, config: &GatewayConfig, policies: &[ConfiguredPolicy]) {
+    let guards: Vec<_> = (policies.iter())
+        .filter(|policy| is_common(policy) && matches!(policy.kind, PolicyKind::Protect { .. }))
+        .map(|policy| (ranges(&policy.local), ranges(&policy.remote)))
+        .collect();
+    let thrown: Vec<_> = (thrown_routes(policies).into_iter())
+        .map(|change| change.remote)
+        .collect();
+    let all = guarded(&guards, &thrown);
+    table.rule(OUTBOUND, &[Match::Mark(config.mark)], Verdict::Return);
+    table.rule(OUTBOUND, &[Match::InterfaceOut(DEVICES)], Verdict::Return);
+    for (id, (family, source, len)) in (2..).zip(FAMILIES) {
+        let of_family = |range: &&AddressRange| range.first.is_ipv4() == (len == 4);
+        let keys: Vec<_> = (all.iter().filter(of_family))
+            .map(|range| (octets(range.first), octets(range.last)))
+            .collect();
+        let set = format!("out{id}");
+        table.set(&set, id, Keys::Addresses(len), &keys);
+        let to = Match::Destination(source + len as u32, len, set);
+        table.rule(OUTBOUND, &[Match::Family(family), to], Verdict::Drop);
+    }
+    // The kernel's own.
+    neighbours(table, "output");
+    for chain in ["output", "forward"] {
+        table.rule(chain, &[], Verdict::Jump(OUTBOUND));
+    }
+}
+
+/// Neighbour discovery (RFC 4861), which the kernel sends and takes for itself.
+fn neighbours(table: &mut Table, chain: &str) {
+    let discovery = Match::Transport(0, vec![133], vec![137]);
+    table.rule(
+        chain,
+        &[Match::Family(10), Match::Protocol(ICMPV6), discovery],
+        Verdict::Accept,
+    );
+}
+
+/// What comes in without an SA by right.
+fn exceptions(table: &mut Table, config: &GatewayConfig) {
+    for chain in ["input", "forward"] {
+        table.rule(chain, &[Match::InterfaceIn(DEVICES)], Verdict::Accept);
+    }
+    for protocol in [esp::PROTOCOL, ah::PROTOCOL] {
+        table.rule("input", &[Match::Protocol(protocol)], Verdict::Accept);
+    }
+    for port in [config.ports.ike, config.ports.nat_t] {
+        let port = port.to_be_bytes().to_vec();
+        let to = Match::Transport(2, port.clone(), port);
+        table.rule("input", &[Match::Protocol(UDP), to], Verdict::Accept);
+    }
+    // Errors about what the gateway has sent outside: path MTUs are learned from them.
+    for (family, protocol, first, last) in [(2, ICMP, 3, 3), (2, ICMP, 11, 12), (10, ICMPV6, 1, 4)]
+    {
+        let kind = Match::Transport(0, vec![first], vec![last]);
+        table.rule(
+            "input",
+            &[Match::Family(family), Match::Protocol(protocol), kind],
+            Verdict::Accept,
+        );
+    }
+    neighbours(table, "input");
+}
+
+/// Packets that no SA has brought, but whose policy says Protect (RFC 4301 section 5.2, step 3b). The first policy that
+/// names a packet decides.
+fn inbound(table: &mut Table, policies: &[ConfiguredPolicy]) -> Result<(), TooMany> {
+    let mut rules = 0;
+    let mut sets = 10..;
+    let mut together: Vec<(AddressRange, AddressRange)> = Vec::new();
+    for policy in policies.iter().filter(|policy| is_common(policy)) {
+        let verdict = match policy.kind {
+            PolicyKind::Bypass => Verdict::Accept,
+            PolicyKind::Protect { .. } => Verdict::Drop,
+            PolicyKind::Discard => continue,
+        };
+        for local in &policy.local {
+            for remote in &policy.remote {
+                let pair = (range(remote), range(local));
+                if pair.0.first.is_ipv4() != pair.1.first.is_ipv4() {
+                    continue;
+                }
+                let everything = [local, remote]
+                    .iter()
+                    .all(|ts| ts.protocol == 0 && ts.ports == PortRange::Any);
+                if everything && matches!(verdict, Verdict::Drop) {
+                    together.push(pair);
+                    continue;
+                }
+                flush(table, &mut together, &mut sets)?;
+                rules += 1;
+                if rules > RULES_MAX {
+                    return Err(TooMany);
+                }
+                if let Some(matches) = single(remote, local) {
+                    table.rule(INBOUND, &matches, verdict);
+                }
+            }
+        }
+    }
+    flush(table, &mut together, &mut sets)
+}
+
+/// One rule for each family, and a set behind it, however many policies there are.
+fn flush(
+    table: &mut Table,
+    together: &mut Vec<(AddressRange, AddressRange)>,
+    sets: &mut impl Iterator<Item = u32>,
+) -> Result<(), TooMany> {
+    let pairs = std::mem::take(together);
+    for (family, source, len) in FAMILIES {
+        let of_family = |pair: &&(AddressRange, AddressRange)| pair.0.first.is_ipv4() == (len == 4);
+        let rectangles: Vec<_> = pairs.iter().filter(of_family).copied().collect();
+        if rectangles.is_empty() {
+            continue;
+        }
+        let Some(id) = sets.next() else {
+            return Err(TooMany);
+        };
+        let name = format!("in{id}");
+        let disjoint = net::disjoint(&rectangles, PAIRS_MAX).ok_or(TooMany)?;
+        let keys: Vec<_> = (disjoint.iter())
+            .map(|(from, to)| {
+                let first = [octets(from.first), octets(to.first)].concat();
+                (first, [octets(from.last), octets(to.last)].concat())
+            })
+            .collect();
+        table.set(&name, id, Keys::Pairs(len), &keys);
+        let pair = Match::Pair(source, len, name);
+        table.rule(INBOUND, &[Match::Family(family), pair], Verdict::Drop);
+    }
+    Ok(())
+}
+
+/// Routes into other interfaces are the administrator's.
+fn is_common(policy: &ConfiguredPolicy) -> bool {
+    policy.sa.if_ids.outbound == 0
+}
+
+/// None for what the header does not show.
+fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<Match>> {
+    let (family, source, len) = FAMILIES[usize::from(remote.addresses.first().is_ipv6())];
+    let address = |offset, ts: &TrafficSelector| {
+        Match::Network(
+            offset,
+            octets(ts.addresses.first()),
+            octets(ts.addresses.last()),
+        )
+    };
+    let mut matches = vec![
+        Match::Family(family),
+        address(source, remote),
+        address(source + len as u32, local),
+    ];
+    let protocol = remote.protocol.max(local.protocol);
+    if protocol != 0 {
+        matches.push(Match::Protocol(protocol));
+    }
+    // Type and code of ICMP stand where a source port would.
+    let is_icmp = [ICMP, ICMPV6].contains(&protocol);
+    for (offset, ports) in [
+        (0, remote.ports),
+        (if is_icmp { 0 } else { 2 }, local.ports),
+    ] {
+        match ports {
+            PortRange::Any => {}
+            PortRange::Range(first, last)
+                if is_icmp || [TCP, UDP, 132, 136].contains(&protocol) =>
+            {
+                let (first, last) = (first.to_be_bytes().to_vec(), last.to_be_bytes().to_vec());
+                matches.push(Match::Transport(offset, first, last));
+            }
+            _ => return None,
+        }
+    }
+    Some(matches)
+}
+
+fn range(ts: &TrafficSelector) -> AddressRange {
+    AddressRange {
+        first: ts.addresses.first(),
+        last: ts.addresses.last(),
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn padded(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(16, 0);
+    bytes
+}

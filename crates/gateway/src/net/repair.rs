@@ -1,0 +1,113 @@
+//! Puts back what others have taken from links, rules and routes.
+
+use std::collections::HashSet;
+
+use super::{Family, Net, Result, Route, RouteTarget, Routing};
+
+/// An interface of the gateway, as it was set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnLink {
+    pub index: u32,
+    pub name: String,
+    pub mtu: u32,
+    pub addresses: Vec<(std::net::IpAddr, u8)>,
+}
+
+impl Net {
+    /// Sets the link up again, its MTU, its addresses. Gives what was missing.
+    pub async fn repair_link(&self, link: &OwnLink) -> Result<Vec<String>> {
+        let mut repaired = Vec::new();
+        let name = &link.name;
+        let (_, up, mtu) = self.link_state(name).await?;
+        if mtu != Some(link.mtu) {
+            self.link_set_mtu(link.index, link.mtu).await?;
+            repaired.push(format!("the MTU of {name}"));
+        }
+        if !up {
+            self.link_set_up(link.index).await?;
+            repaired.push(format!("{name}, which was down"));
+        }
+        if link.addresses.is_empty() {
+            return Ok(repaired);
+        }
+        let there = self.addresses().await?;
+        for (address, prefix_len) in &link.addresses {
+            let same = |one: &super::LinkAddress| {
+                (one.link, one.address, one.prefix_len) == (link.index, *address, *prefix_len)
+            };
+            if !there.iter().any(same) {
+                self.address_add(link.index, *address, *prefix_len).await?;
+                repaired.push(format!("the address {address}/{prefix_len} of {name}"));
+            }
+        }
+        Ok(repaired)
+    }
+}
+
+impl Routing {
+    /// Puts back rules and routes, and takes away what others have put in the place of our routes. Goes on after an
+    /// error and returns the first, with what was repaired all the same.
+    pub async fn repair(&mut self, net: &Net) -> (Vec<String>, Result<()>) {
+        let mut repaired = Vec::new();
+        let (mark, table, priority) = (self.config.mark, self.config.table, self.config.priority);
+        let mut result = self.look_for_sources(net).await;
+        for family in self.rules.clone() {
+            match net.has_rule(family, mark, table, priority).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let added = net.rule_add_unmarked(family, mark, table, priority).await;
+                    if added.is_ok() {
+                        repaired.push(format!("the {family} rule for table {table}"));
+                    }
+                    result = result.and(added);
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
+            let routes = self.repair_routes(net, family, &mut repaired).await;
+            result = result.and(routes);
+        }
+        (repaired, result)
+    }
+
+    async fn repair_routes(
+        &self,
+        net: &Net,
+        family: Family,
+        repaired: &mut Vec<String>,
+    ) -> Result<()> {
+        let table = self.config.table;
+        let found = net.routes(family, table).await?;
+        let there: HashSet<_> = (found.iter())
+            .filter_map(|route| Some((route.destination, route.target?)))
+            .collect();
+        let mut result = Ok(());
+        // With the same destination, these could come before ours. What is deleted with them comes back below.
+        let mut replaced = HashSet::new();
+        for route in found {
+            if self.has_other_target(route.destination, route.target) {
+                replaced.insert(route.destination);
+                result = result.and(net.route_delete_found(route).await);
+            }
+        }
+        for (destination, target) in self.wanted_routes(family) {
+            if there.contains(&(destination, target)) && !replaced.contains(&destination) {
+                continue;
+            }
+            let route = Route {
+                destination,
+                target,
+                table,
+            };
+            let added = net.route_add(&route).await;
+            if added.is_ok() {
+                let what = match target {
+                    RouteTarget::Unreachable => "the guard of",
+                    _ => "the route to",
+                };
+                repaired.push(format!("{what} {destination}"));
+            }
+            result = result.and(added);
+        }
+        result
+    }
+}

@@ -1,0 +1,156 @@
+//! What happens to the network's settings behind our back.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::sys::{AsyncSocket, AsyncSocketExt, TokioSocket, protocols};
+use rtnetlink::{MulticastGroup, sys::SocketAddr};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::nft::{self, Nft};
+use super::{Net, NetError, Result, table_of};
+
+const GROUPS: [MulticastGroup; 7] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+    MulticastGroup::Ipv4Rule,
+    MulticastGroup::Ipv6Rule,
+];
+
+// <linux/netfilter/nfnetlink.h>
+const NFNLGRP_NFTABLES: u32 = 7;
+
+/// Between two reports: others may delete what we put back again and again.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What is of interest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    pub table: u32,
+    pub links: Vec<u32>,
+}
+
+/// Reports that others have changed something, without saying what: several changes can be one report.
+#[derive(Debug)]
+pub struct NetWatch {
+    changed: Arc<Notify>,
+    /// The table of nf_tables is among what has changed.
+    table_changed: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for NetWatch {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl NetWatch {
+    /// Watches from now on. Changes that `net` makes are not reported.
+    pub fn start(net: &Net, watched: Watched) -> Result<Self> {
+        let refused = |source| NetError {
+            what: "cannot watch the network's settings".into(),
+            source,
+        };
+        let groups = GROUPS.map(|group| group as u32);
+        let socket = open(protocols::NETLINK_ROUTE, &groups).map_err(refused)?;
+        let changed = Arc::new(Notify::new());
+        let port = net.port;
+        let concerns = move |datagram: &[u8]| concerns(datagram, &watched, port);
+        let task = tokio::spawn(watch(socket, concerns, Arc::clone(&changed), None));
+        Ok(Self {
+            changed,
+            table_changed: Arc::default(),
+            tasks: vec![task],
+        })
+    }
+
+    /// Watches a table of nf_tables too. Changes that `nft` makes are not reported.
+    pub fn watch_table(&mut self, nft: &Nft, name: String) -> io::Result<()> {
+        let socket = open(nft::NETLINK_NETFILTER, &[NFNLGRP_NFTABLES])?;
+        let port = nft.port;
+        let concerns = move |datagram: &[u8]| nft::concerns(datagram, &name, port);
+        let (changed, table) = (Arc::clone(&self.changed), Arc::clone(&self.table_changed));
+        let task = tokio::spawn(watch(socket, concerns, changed, Some(table)));
+        self.tasks.push(task);
+        Ok(())
+    }
+
+    /// Whether the table has changed since the last call.
+    pub fn table_has_changed(&self) -> bool {
+        self.table_changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns when something has changed since the last call.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+fn open(protocol: isize, groups: &[u32]) -> io::Result<TokioSocket> {
+    let mut socket = TokioSocket::new(protocol)?;
+    socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
+    for group in groups {
+        socket.socket_mut().add_membership(*group)?;
+    }
+    Ok(socket)
+}
+
+async fn watch(
+    socket: TokioSocket,
+    concerns: impl Fn(&[u8]) -> bool,
+    changed: Arc<Notify>,
+    table: Option<Arc<AtomicBool>>,
+) {
+    loop {
+        let concerns = match socket.recv_from_full().await {
+            Ok((datagram, _)) => concerns(&datagram),
+            // More has happened than the socket holds (ENOBUFS).
+            Err(_) => true,
+        };
+        if concerns {
+            if let Some(table) = &table {
+                table.store(true, Ordering::Relaxed);
+            }
+            changed.notify_one();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+fn concerns(mut datagram: &[u8], watched: &Watched, own_port: u32) -> bool {
+    while !datagram.is_empty() {
+        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(datagram) else {
+            return true;
+        };
+        if message.header.port_number != own_port && is_of(&message.payload, watched) {
+            return true;
+        }
+        let len = (message.header.length as usize).next_multiple_of(4);
+        datagram = datagram.get(len.max(4)..).unwrap_or_default();
+    }
+    false
+}
+
+fn is_of(payload: &NetlinkPayload<RouteNetlinkMessage>, watched: &Watched) -> bool {
+    use RouteNetlinkMessage as M;
+    let NetlinkPayload::InnerMessage(message) = payload else {
+        return matches!(payload, NetlinkPayload::Overrun(_));
+    };
+    match message {
+        // The kernel does not announce the IPv4 routes that go with a link or an address.
+        M::NewLink(link) | M::DelLink(link) => watched.links.contains(&link.header.index),
+        M::NewAddress(_) | M::DelAddress(_) => true,
+        M::NewRoute(route) | M::DelRoute(route) => table_of(route) == watched.table,
+        M::NewRule(_) | M::DelRule(_) => true,
+        _ => false,
+    }
+}

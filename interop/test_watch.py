@@ -1,0 +1,198 @@
+"""Others take rules, routes, devices and nftables tables away: they are put back, and nothing is in the clear meanwhile."""
+
+import re
+import signal
+import time
+
+import pytest
+from ends import esplanade_pair, start
+from harness.capture import Capture, dissect
+from harness.esplanade import binary
+from harness.namespaces import A, B
+from harness.process import wait_until
+from harness.settings import pair
+from harness.traffic import Flow, assert_ping
+
+pytestmark = [pytest.mark.esplanade_only, pytest.mark.usefixtures("needs_capture")]
+
+INNER = f"net {B.lan4} or net {B.lan6}"
+
+
+@pytest.fixture
+def site(topology, daemon):
+    """Both gateways, up, between routers that know the way to the inner networks: what leaves in the clear arrives."""
+    settings = pair(topology)
+    a, b = start(daemon, esplanade_pair, settings)
+    a.up()
+    b.wait_installed()
+    for site in (topology.a, topology.b):
+        for version in (4, 6):
+            topology.wan.run(["ip", "route", "add", site.lan(version), "via", site.wan(version)])
+    return a, b, settings
+
+
+class Traffic:
+    """To the other site all the while, from A's host and from A itself."""
+
+    def __init__(self, topology, folder, expression=INNER):
+        self.flows = [Flow(topology.host_a, topology.host_b, topology.b.host(version), port=40100 + version, rate=1000)
+                      for version in (4, 6)]
+        self.flows += [Flow(topology.gw_a, topology.host_b, topology.b.host(version), port=40200 + version, rate=500)
+                       for version in (4, 6)]
+        self.wire = Capture(topology, folder / "clear.pcap", expression)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for flow in self.flows:
+            flow.abandon()
+        self.clear = dissect(self.wire.stop())
+
+
+def state(space) -> str:
+    text = "".join(space.run(["ip", *what]).stdout for what in (
+        ["-4", "rule"], ["-6", "rule"], ["-4", "route", "show", "table", "220"], ["-6", "route", "show", "table", "220"],
+        ["-br", "link", "show", "dev", "esp0"]))
+    rules = space.run(["nft", "list", "ruleset"]).stdout
+    return text + re.sub(r"packets \d+ bytes \d+", "", rules)
+
+
+# Each by what an administrator, or a daemon that thinks the network its own, might do.
+TAKEN = {
+    "rules": ["ip rule del table 220; ip -6 rule del table 220"],
+    "routes": ["ip route flush table 220; ip -6 route flush table 220"],
+    "rules-and-routes": ["ip rule del table 220; ip -6 rule del table 220",
+                         "ip route flush table 220; ip -6 route flush table 220"],
+    "link-down": ["ip link set esp0 down"],
+    "mtu": ["ip link set esp0 mtu 1300"],
+    "nftables": ["nft flush ruleset"],
+    "nftables-then-rules": ["nft flush ruleset", "sleep 0.3; ip rule del table 220; ip -6 rule del table 220"],
+    "another-route": ["ip route replace {lan4} via 172.16.1.1 table 220; "
+                      "ip -6 route add {lan6} via fd00:1::1 metric 1 table 220"],
+    "a-rule-in-front": ["ip rule add pref 100 lookup main; ip -6 rule add pref 100 lookup main; sleep 0.3; "
+                        "ip rule del pref 100; ip -6 rule del pref 100"],
+}
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_what_is_taken_is_put_back(taken, site, topology, folder):
+    a, _, _ = site
+    before = state(topology.gw_a)
+    assert "table inet esplanade-220" in before
+    with Traffic(topology, folder) as traffic:
+        for _ in range(3):
+            for command in TAKEN[taken]:
+                topology.gw_a.run(["sh", "-c", command.format(lan4=B.lan4, lan6=B.lan6)])
+            wait_until("all is as before", lambda: state(topology.gw_a) == before)
+        for version in (4, 6):
+            assert_ping(topology.host_a, topology.b.host(version))
+    assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
+    warnings = [line for line in a.logs().splitlines() if "put back" in line]
+    if taken != "a-rule-in-front":
+        assert warnings and "WARN" in warnings[0], a.logs()[-3000:]
+    assert len(warnings) <= 2, "of many, one line is told in ten seconds"
+
+
+def test_an_address_comes_and_goes(site, topology, folder):
+    """The routes have it as their source, and the kernel takes them away with it."""
+    before = state(topology.gw_a)
+    with Traffic(topology, folder) as traffic:
+        for change in (("del", ""), ("add", "nodad")):
+            for own in (topology.a.gw4 + "/16", topology.a.gw6 + "/64"):
+                flags = change[1:] if ":" in own and change[1] else ()
+                topology.gw_a.run(["ip", "address", change[0], own, "dev", "lan", *flags])
+            time.sleep(0.3)
+        wait_until("all is as before", lambda: state(topology.gw_a) == before)
+    assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
+
+
+def test_the_device_is_deleted(site, topology, folder):
+    """Then nothing goes, until the gateway is started again."""
+    a, _, settings = site
+    with Traffic(topology, folder) as traffic:
+        topology.gw_a.run(["ip", "link", "del", "esp0"])
+        time.sleep(0.5)
+        a.stop()
+        a.start(settings[0])
+        a.up()
+        for version in (4, 6):
+            assert_ping(topology.host_a, topology.b.host(version))
+    assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
+
+
+# Ten datagrams whose source is not the sender's own.
+SPOOF = """
+import socket, sys, time
+source, target = sys.argv[1:]
+v6 = ":" in target
+one = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM)
+one.setsockopt(*((socket.IPPROTO_IPV6, 75) if v6 else (socket.IPPROTO_IP, 19)), 1)  # IP_TRANSPARENT
+one.bind((source, 4321))
+for _ in range(10):
+    one.sendto(b"x", (target, 9))
+    time.sleep(0.01)
+"""
+
+
+def arrived(topology, folder, source, target) -> int:
+    """How many of ten datagrams in the clear reach A's host."""
+    file = folder / f"arrived-{time.monotonic_ns()}.pcap"
+    wire = topology.start("host_a", ["dumpcap", "-q", "-P", "-i", "lan", "-w", file, "-f",
+                                     f"src host {source} and dst host {target} and udp port 9"])
+    wait_until("dumpcap", lambda: file.exists() and file.stat().st_size >= 24)
+    topology.wan.run(["python3", "-c", SPOOF, source, target])
+    time.sleep(0.6)
+    wire.stop(signal.SIGINT)
+    return len(dissect(file))
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_clear_packets_that_claim_the_other_site_are_refused(version, topology, daemon, folder):
+    settings = pair(topology)
+    topology.wan.run(["ip", "route", "add", A.lan(version), "via", A.wan(version)])
+    claimed, target = B.host(version), A.host(version)
+    assert arrived(topology, folder, claimed, target) == 10, "without a gateway they arrive"
+    a, _ = start(daemon, esplanade_pair, settings)
+    assert arrived(topology, folder, claimed, target) == 0
+    a.up()
+    assert arrived(topology, folder, claimed, target) == 0
+    assert_ping(topology.host_a, topology.b.host(version))
+    stranger = "172.16.9.9" if version == 4 else "fd00:9::9"
+    assert arrived(topology, folder, stranger, target) == 10, "others are none of the gateway's business"
+    a.stop()
+    assert arrived(topology, folder, claimed, target) == 0, "nor when no gateway runs"
+
+
+def test_what_a_stopped_gateway_leaves_is_removed_by_hand(site, topology):
+    a, _, _ = site
+
+    def clear():
+        return topology.gw_a.run([binary(), "guard", "clear", "--config", a.config], check=False)
+
+    refused = clear()
+    assert refused.returncode == 1 and "stop it first" in refused.stderr, refused
+    a.stop()
+    left = topology.gw_a.run(["nft", "list", "tables"]).stdout
+    assert "esplanade-220" in left
+    for _ in range(2):
+        assert clear().returncode == 0, "also where nothing is left"
+        left = [topology.gw_a.run(what).stdout for what in (
+            ["nft", "list", "tables"], ["ip", "rule"], ["ip", "-6", "rule"],
+            ["ip", "route", "show", "table", "all"], ["ip", "-6", "route", "show", "table", "all"])]
+        assert not [text for text in left if "220" in text], left
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_what_is_bypassed_comes_in(version, topology, daemon, folder):
+    """A policy in front lets one port through, both ways."""
+    settings = pair(topology)
+    port = {"mode": "pass", "start_action": "trap", "local_ts": f"{A.lan(version)}[udp/9]",
+            "remote_ts": f"{B.lan(version)}[udp/4321]"}
+    settings[0].connections["site"]["children"]["open"] = port
+    topology.wan.run(["ip", "route", "add", A.lan(version), "via", A.wan(version)])
+    a, _ = start(daemon, esplanade_pair, settings)
+    assert arrived(topology, folder, B.host(version), A.host(version)) == 10
+    port["remote_ts"] = f"{B.lan(version)}[udp/4322]"
+    a.load(settings[0])
+    assert arrived(topology, folder, B.host(version), A.host(version)) == 0
