@@ -30,6 +30,8 @@ def threads(pid: int) -> dict[str, dict[str, str]]:
 
 def test_no_thread_has_rights_that_it_does_not_use(topology, daemon):
     settings = pair(topology, inner=4)
+    # The end too: rules and routes are taken back.
+    settings[0].gateway["on_stop"] = "open"
     a, b = establish(daemon, esplanade_pair, settings)
     found = threads(pid_of(a))
     assert {"worker-0", "log"} <= found.keys(), found.keys()

@@ -119,9 +119,10 @@ def test_each_interface_has_its_policies(topology, daemon, folder, needs_capture
 
 @pytest.mark.esplanade_only
 def test_senders_are_told_through_the_interface(topology, daemon):
-    """The peer narrows what is negotiated; what a route leads to the interface beside that is discarded."""
+    """What a route leads to the interface beside its policies is discarded."""
     settings = pair(topology, inner=4)
     bind(settings[0], ADDRESSES[0])
+    settings[0].child().update(local_ts=topology.a.lan4, remote_ts=topology.b.lan4)
     settings[0].gateway["icmp_unreachable"] = "yes"
     establish(daemon, esplanade_pair, settings)
     route(topology.gw_a, topology.b.lan4)
