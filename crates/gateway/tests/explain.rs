@@ -321,7 +321,11 @@ fn check_warns_about_policies_that_meet_no_packet_or_cross() {
     );
     let quiet = fixture().replace("policies.conf", "site-to-site.conf");
     let quiet = text(&esplanade(&["check", &quiet]).stderr);
-    assert!(!quiet.contains("packet"), "{quiet}");
+    // The machine may not forward packets, which is another matter.
+    let of_policies = quiet
+        .replace("forward IPv4 packets", "")
+        .replace("forward IPv6 packets", "");
+    assert!(!of_policies.contains("packet"), "{quiet}");
 }
 
 /// Transport mode carries packets of the two gateways only, and AH is never in UDP.
