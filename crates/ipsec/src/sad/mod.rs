@@ -1,6 +1,6 @@
 //! The security association database for inbound packets.
 //!
-//! We choose inbound SPIs, so an SPI says, to us alone (see [`spi`]), where its SA is: in 20 bits the slot, in 12 a
+//! We choose inbound SPIs, so an SPI says, to us alone (see `spi.rs`), where its SA is: in 20 bits the slot, in 12 a
 //! random tag that tells a slot's occupants apart. Lookups take no lock; the slots come in chunks that are
 //! made when first needed and never move. Workers keep copies of the slots that they use, see [`SadReader`].
 //!
