@@ -195,8 +195,7 @@ def test_bad_padding_and_next_header(live):
 
 
 @pytest.mark.esplanade_only
-@pytest.mark.parametrize("rp_filter", [
-    1, pytest.param(0, marks=pytest.mark.xfail(reason="the kernel forwards what never reaches the gateway's process"))])
+@pytest.mark.parametrize("rp_filter", [1, 0])
 # RFC 4301 R8, R40
 def test_clear_packets_do_not_get_in(rp_filter, live):
     """Unprotected packets from outside that pretend to come from the other site (RFC 4301 section 5.2)."""
