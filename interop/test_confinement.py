@@ -1,10 +1,12 @@
 """What the gateway gives up, and that it works without: rights, and ways to see its memory."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from ends import esplanade_pair, establish
 from harness.namespaces import SECOND_A4
+from harness.process import run
 from harness.settings import PSK, add_second, pair
 from harness.traffic import assert_ping
 
@@ -90,3 +92,47 @@ def test_a_secret_is_in_memory_once(topology, daemon):
     a.write(settings[0])
     assert a.command("reload", check=False).returncode != 0
     assert memory(pid).count(other[:16].encode()) == 1, "a configuration that is refused leaves nothing"
+
+
+# A process of the same user, with the rights that the gateway needs, and not those to look into any process.
+NEIGHBOUR = ["setpriv", "--bounding-set", "-all,+net_admin,+net_raw,+net_bind_service", "--inh-caps", "-all", "--"]
+READS_MEMORY = """
+import ctypes, sys
+pid = int(sys.argv[1])
+place = next(line.split("-")[0] for line in open(f"/proc/{pid}/maps") if " rw-p " in line)
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+room = ctypes.create_string_buffer(16)
+here, there = Vector(ctypes.addressof(room), 16), Vector(int(place, 16), 16)
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) != 16:
+    raise OSError(ctypes.get_errno(), "process_vm_readv")
+print("read")
+"""
+
+
+@pytest.mark.parametrize("confined", [True, False], ids=["confined", "unconfined"])
+def test_no_other_process_of_its_user_reads_its_memory(topology, daemon, confined):
+    a = daemon("esplanade", "a")
+    a.wrapper = NEIGHBOUR
+    a.arguments = [] if confined else ["--unconfined"]
+    a.start(pair(topology, inner=4)[0])
+    done = run([*NEIGHBOUR, "python3", "-c", READS_MEMORY, str(pid_of(a))], check=False)
+    if confined:
+        assert done.returncode != 0 and "Permission denied" in done.stderr, (done.stdout, done.stderr)
+    else:
+        assert done.stdout == "read\n", "the test reads what may be read: " + done.stderr
+
+
+@pytest.mark.parametrize("confined", [True, False], ids=["confined", "unconfined"])
+def test_a_crash_leaves_no_core_file(topology, daemon, confined):
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    if pattern.startswith(("|", "/")):
+        pytest.skip(f"core dumps go elsewhere: {pattern}")
+    a = daemon("esplanade", "a")
+    a.wrapper = ["prlimit", "--core=unlimited", "--"]
+    a.arguments = [] if confined else ["--unconfined"]
+    a.start(pair(topology, inner=4)[0])
+    assert a._process.stop(signal.SIGABRT) == -signal.SIGABRT
+    cores = [file.name for file in a.folder.iterdir() if file.name.startswith("core")]
+    assert bool(cores) != confined, "only the unconfined one leaves its memory"

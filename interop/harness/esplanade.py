@@ -34,6 +34,8 @@ class Esplanade(Control):
         self.config = folder / "esplanade.conf"
         self.keys: Path | None = folder / "keys" if export_keys else None
         self.wrapper: list[str] = []
+        # Of `run`, beside those that every test needs.
+        self.arguments: list[str] = []
         # A descriptor in the log's place.
         self.stderr: int | None = None
         self.gateway = {"socket": str(self.socket), "log_level": os.environ.get("ESPLANADE_LOG", "debug"),
@@ -57,7 +59,8 @@ class Esplanade(Control):
         argv = [*self.wrapper, binary(), "run", "--config", self.config]
         if self.keys:
             argv += ["--export-keys", self.keys]
-        self._process = Process(self.space.wrap(argv), log=self.log, stderr=self.stderr)
+        argv += self.arguments
+        self._process = Process(self.space.wrap(argv), log=self.log, stderr=self.stderr, cwd=self.folder)
         return self._process
 
     def start(self, settings: Settings) -> None:
