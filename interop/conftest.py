@@ -99,6 +99,9 @@ def topology(request):
     built.close()
 
 
+REFUSED = "the confinement refused a system call"
+
+
 @pytest.fixture
 def daemon(request, topology, folder):
     """Makes a daemon of a kind at one end: `daemon("charon", "a")`."""
@@ -121,6 +124,8 @@ def daemon(request, topology, folder):
     yield make
     for one in made:
         one.stop()
+    for one in made:
+        assert REFUSED not in one.logs(), f"{one.name} needs a system call that it may not make"
 
 
 @pytest.fixture

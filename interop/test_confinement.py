@@ -1,18 +1,23 @@
 """What the gateway gives up, and that it works without: rights, and ways to see its memory."""
 
+import ctypes
+import json
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 from ends import esplanade_pair, establish
 from harness.namespaces import SECOND_A4
-from harness.process import run
-from harness.settings import PSK, add_second, pair
+from harness.process import run, wait_until
+from harness.settings import ID_A, PSK, add_second, pair
 from harness.traffic import assert_ping
 
 pytestmark = pytest.mark.esplanade_only
 
 NET_ADMIN, NET_RAW = 1 << 12, 1 << 13
+# <linux/landlock.h>, and the number of the call that every machine has for it.
+LANDLOCK_CREATE_RULESET, LANDLOCK_CREATE_RULESET_VERSION = 444, 1
 
 
 def pid_of(gateway) -> int:
@@ -36,13 +41,14 @@ def test_no_thread_has_rights_that_it_does_not_use(topology, daemon):
     settings[0].gateway["on_stop"] = "open"
     a, b = establish(daemon, esplanade_pair, settings)
     found = threads(pid_of(a))
-    assert {"worker-0", "log"} <= found.keys(), found.keys()
+    assert {"worker-0", "log", "keys"} <= found.keys(), found.keys()
+    assert a.status()["confinement"] == {"landlock": str(min(landlock(), 6)), "seccomp": "yes"}
     for name, thread in found.items():
         rights = {key: int(value, 16) for key, value in thread.items() if key.startswith("Cap")}
         allowed = 0 if name in ("log", "keys") else NET_ADMIN | NET_RAW
         assert rights["CapEff"] == rights["CapPrm"] == allowed, (name, thread)
         assert rights["CapBnd"] & ~(NET_ADMIN | NET_RAW) == 0 == rights["CapInh"] | rights["CapAmb"], (name, thread)
-        assert thread["NoNewPrivs"] == "1", (name, thread)
+        assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("1", "2"), (name, thread)
     limits = Path(f"/proc/{pid_of(a)}/limits").read_text().splitlines()
     assert [line.split()[4:6] for line in limits if line.startswith("Max core")] == [["0", "0"]]
     # All that the control thread does later works with what is left: routes, marks, new policies, the end.
@@ -57,6 +63,77 @@ def test_no_thread_has_rights_that_it_does_not_use(topology, daemon):
     assert a.stop() == 0
     assert "Operation not permitted" not in a.logs() and "Permission denied" not in a.logs()
     assert a.space.run(["ip", "rule"]).stdout.count("lookup 220") == 0
+
+
+def landlock() -> int:
+    """The version that the kernel has."""
+    return max(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_CREATE_RULESET_VERSION), 0)
+
+
+needs_landlock = pytest.mark.skipif(landlock() == 0, reason="the kernel has no Landlock")
+OUT_OF_REACH = "is out of the confined gateway's reach"
+
+
+def include(a, settings, pattern) -> None:
+    a.write(settings)
+    a.config.write_text(a.config.read_text() + f"include {pattern}\n")
+
+
+@needs_landlock
+def test_a_reload_reads_what_is_new_where_it_may(topology, daemon, authorities, tmp_path):
+    settings = pair(topology, inner=4)
+    a, b = establish(daemon, esplanade_pair, settings)
+    # Beside the configuration, a folder that was not there too.
+    identity = authorities("ecdsa").identity(ID_A)
+    for folder, file in (("x509", identity.certificate), ("private", identity.key)):
+        (a.folder / folder).mkdir()
+        shutil.copy(file, a.folder / folder / "new")
+    add_second(*settings)
+    settings[0].connections["second"]["local"] = {"auth": "pubkey", "id": ID_A, "certs": "new"}
+    (a.folder / "more").mkdir()
+    (a.folder / "more/secrets.conf").write_text('secrets { ike-more { secret = "a secret of another file" } }\n')
+    include(a, settings[0], "more/*.conf")
+    a.command("reload")
+    assert "second" in json.dumps(a.status()["connections"])
+
+    # Elsewhere: a file, a link's, what a pattern finds.
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = tmp_path / "elsewhere/secrets.conf"
+    elsewhere.write_text('secrets { ike-elsewhere { secret = "a secret of another place" } }\n')
+    (a.folder / "link.conf").symlink_to(elsewhere)
+    del settings[0].connections["second"]
+    for name in (elsewhere, elsewhere.parent / "*.conf", "link.conf"):
+        include(a, settings[0], name)
+        done = a.command("reload", check=False)
+        assert done.returncode != 0 and OUT_OF_REACH in done.stderr and "readable" in done.stderr, done.stderr
+        assert "second" in json.dumps(a.status()["connections"]), "the old configuration stays"
+    assert_ping(topology.host_a, topology.b.host4)
+    # A restart reads it, and then reloads do, in the form of another file as well.
+    assert a.stop() == 0
+    include(a, settings[0], "link.conf")
+    a.launch()
+    wait_until("the gateway is ready", a.ready)
+    new = elsewhere.with_suffix(".new")
+    new.write_text(elsewhere.read_text())
+    new.rename(elsewhere)
+    a.command("reload")
+
+
+@needs_landlock
+@pytest.mark.parametrize("key", ["readable", "confine"])
+def test_the_configuration_widens_the_reach(topology, daemon, tmp_path, key):
+    settings = pair(topology, inner=4)[0]
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "secrets.conf").write_text('secrets { ike-elsewhere { secret = "a secret of another place" } }\n')
+    settings.gateway[key] = {"readable": str(folder), "confine": "no"}[key]
+    a = daemon("esplanade", "a")
+    a.start(settings)
+    include(a, settings, folder / "*.conf")
+    a.command("reload")
+    seccomp = {"readable": "2", "confine": "0"}[key]
+    assert {thread["Seccomp"] for thread in threads(pid_of(a)).values()} == {seccomp}
+    assert {thread["NoNewPrivs"] for thread in threads(pid_of(a)).values()} == {"1"}
 
 
 def memory(pid: int) -> bytes:

@@ -140,4 +140,17 @@ fn systemd_takes_the_unit() {
         .lines()
         .filter(|line| line.contains("esplanade.service"));
     assert_eq!(about.collect::<Vec<_>>(), Vec::<&str>::new());
+    // Without these, which no group has in every version of systemd, the gateway would be killed when it confines itself.
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let filters = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    let calls: Vec<&str> = filters.flat_map(str::split_whitespace).collect();
+    for call in ["create_ruleset", "add_rule", "restrict_self"] {
+        assert!(
+            calls.contains(&format!("landlock_{call}").as_str()),
+            "{call}"
+        );
+    }
+    assert!(calls.contains(&"seccomp"));
 }

@@ -18,7 +18,8 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
     let text = if json {
         let engine = stats.sub("engine");
         let report = serde_json::json!({
-            "sas": sas, "connections": connections, "counters": counters, "engine": engine
+            "sas": sas, "connections": connections, "counters": counters, "engine": engine,
+            "confinement": stats.sub("confinement")
         });
         format!("{report:#}\n")
     } else {

@@ -44,6 +44,10 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command) -> Result<(), Failure> {
+    if let Command::Check { .. } | Command::Explain(_) | Command::Guard { .. } = command {
+        // They read secrets, and do their work also where their memory cannot be hidden.
+        let _ = confine::hide();
+    }
     match command {
         Command::Run(options) => run(options),
         Command::Check { file } => check::check(&file),
@@ -96,7 +100,6 @@ fn run(options: Run) -> Result<(), Failure> {
             config: options.config,
             export_keys: options.export_keys,
             cpu_tier: options.cpu_tier,
-            unconfined: options.unconfined,
         },
     )
 }

@@ -55,6 +55,7 @@ impl Store {
         d: &mut Diagnostics,
     ) -> Vec<Certificate> {
         let path = self.base.join(folder).join(file);
+        d.sources.note_read(&path);
         match certificates_of(&path) {
             Ok(found) => found,
             Err((what, help)) => {
@@ -74,7 +75,8 @@ impl Store {
             return known.clone();
         }
         let mut found = Vec::new();
-        for path in expand(&self.base, "x509ca/*", FOLDER_FILES_MAX).unwrap_or_default() {
+        for path in all_in(&self.base, "x509ca", d) {
+            d.sources.note_read(&path);
             match certificates_of(&path) {
                 Ok(certificates) => found.extend(certificates),
                 Err((what, help)) => {
@@ -154,6 +156,7 @@ impl Store {
             if keys.iter().any(|key| key.path == path) {
                 return;
             }
+            d.sources.note_read(&path);
             match key_of(&path) {
                 Ok(content) => keys.push(KeyFile { path, content }),
                 Err((what, help)) => {
@@ -172,9 +175,7 @@ impl Store {
             add(self.base.join(folder).join(&file.value), Some(file.at), d);
         }
         for folder in ["private", "rsa", "ecdsa", "pkcs8"] {
-            for path in
-                expand(&self.base, &format!("{folder}/*"), FOLDER_FILES_MAX).unwrap_or_default()
-            {
+            for path in all_in(&self.base, folder, d) {
                 add(path, None, d);
             }
         }
@@ -183,6 +184,15 @@ impl Store {
         }
         keys
     }
+}
+
+/// The files of a folder, which need not exist.
+fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<PathBuf> {
+    expand(base, &format!("{folder}/*"), FOLDER_FILES_MAX).unwrap_or_else(|problem| {
+        let what = format!("the folder {}: {}", quoted(folder), problem.what);
+        d.push(Diagnostic::error(what).help(problem.help));
+        Vec::new()
+    })
 }
 
 type Refusal = (String, &'static str);

@@ -61,6 +61,10 @@ pub struct GatewayConfig {
     pub icmp_unreachable: bool,
     /// What becomes of protected traffic when the gateway stops.
     pub on_stop: OnStop,
+    /// Leave the running gateway only the system calls and files that it uses.
+    pub confine: bool,
+    /// Files and folders that a reload may read, beside those that the start has read.
+    pub readable: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +101,8 @@ impl Default for GatewayConfig {
             reassemble: true,
             icmp_unreachable: false,
             on_stop: OnStop::default(),
+            confine: true,
+            readable: Vec::new(),
         }
     }
 }
@@ -166,6 +172,8 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         icmp_unreachable: read(node, "icmp_unreachable", d, switch)
             .unwrap_or(standard.icmp_unreachable),
         on_stop: read(node, "on_stop", d, on_stop).unwrap_or_default(),
+        confine: read(node, "confine", d, switch).unwrap_or(standard.confine),
+        readable: read_list(node, "readable", d, absolute).unwrap_or_default(),
     };
     if let Some(section) = node.section("interfaces") {
         gateway.interfaces = interface::interfaces(section, &gateway.tun, gateway.mtu, d);
@@ -292,6 +300,16 @@ fn socket(text: &str) -> Parsed<PathBuf> {
         ));
     }
     Ok(PathBuf::from(path))
+}
+
+fn absolute(text: &str) -> Parsed<PathBuf> {
+    match text.starts_with('/') {
+        true => Ok(PathBuf::from(text)),
+        false => Err(Bad::new(
+            format!("{} is no absolute path", quoted(text)),
+            "write the whole path of a file or a folder, such as /etc/ssl/esplanade",
+        )),
+    }
 }
 
 fn log_level(text: &str) -> Parsed<String> {

@@ -8,6 +8,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
+use crate::confine;
+
+const WILD: [char; 3] = ['*', '?', '['];
+
 /// What went wrong and what to do.
 pub(super) struct Problem {
     pub what: String,
@@ -40,7 +44,10 @@ pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, 
         .read(true)
         .custom_flags(flags.bits() as i32)
         .open(path)
-        .map_err(io_problem)?;
+        .map_err(|error| match is_refused(&error, path) {
+            true => out_of_reach("it"),
+            false => io_problem(error),
+        })?;
     let metadata = file.metadata().map_err(io_problem)?;
     require_regular(&metadata)?;
     require_stored(&file)?;
@@ -119,6 +126,19 @@ fn require_stored(file: &fs::File) -> Result<(), Problem> {
     }
 }
 
+/// The confinement is the reason.
+fn is_refused(error: &std::io::Error, path: &Path) -> bool {
+    error.kind() == ErrorKind::PermissionDenied && confine::is_out_of_reach(path)
+}
+
+/// What the start has not read, a reload may not.
+fn out_of_reach(what: &str) -> Problem {
+    Problem {
+        what: format!("{what} is out of the confined gateway's reach"),
+        help: "restart the gateway; to have reloads read it, name its folder in `readable` of the gateway section before",
+    }
+}
+
 fn io_problem(error: std::io::Error) -> Problem {
     let (what, help) = match error.kind() {
         ErrorKind::NotFound => ("it does not exist".to_owned(), "check the path"),
@@ -131,6 +151,14 @@ fn io_problem(error: std::io::Error) -> Problem {
     Problem { what, help }
 }
 
+/// The folder below which `pattern` (relative to `directory`) is searched; none if it names one file.
+pub(super) fn searched(directory: &Path, pattern: &str) -> Option<PathBuf> {
+    let path = directory.join(pattern);
+    let wild = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(WILD);
+    let steady: PathBuf = path.components().take_while(|part| !wild(part)).collect();
+    (steady != path).then_some(steady)
+}
+
 /// The files that match `pattern` (relative to `directory`), sorted. A name without wildcards must
 /// exist; a pattern may match nothing.
 pub(super) fn expand(
@@ -139,22 +167,26 @@ pub(super) fn expand(
     files_max: usize,
 ) -> Result<Vec<PathBuf>, Problem> {
     let path = directory.join(pattern);
-    if !pattern.contains(['*', '?', '[']) {
+    if !pattern.contains(WILD) {
         return Ok(vec![path]);
     }
     let mut found = vec![PathBuf::new()];
     for component in path.components() {
         let part = component.as_os_str().to_string_lossy();
-        let wild = matches!(component, Component::Normal(_)) && part.contains(['*', '?', '[']);
+        let wild = matches!(component, Component::Normal(_)) && part.contains(WILD);
         let mut next = Vec::new();
         for base in found {
             if !wild {
                 next.push(base.join(component));
                 continue;
             }
-            // A directory that is missing or closed to us matches nothing, as in a shell.
-            let Ok(entries) = fs::read_dir(&base) else {
-                continue;
+            let entries = match fs::read_dir(&base) {
+                Ok(entries) => entries,
+                Err(error) if is_refused(&error, &base) => {
+                    return Err(out_of_reach(&base.display().to_string()));
+                }
+                // A directory that is missing or closed to us matches nothing, as in a shell.
+                Err(_) => continue,
             };
             let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
             names.sort();

@@ -25,7 +25,7 @@ mod tree;
 mod value;
 mod wiped;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use esplanade_ike::config::Config;
@@ -60,6 +60,8 @@ pub struct Loaded {
     pub policies: Vec<Policy>,
     pub gateway: GatewayConfig,
     pub warnings: Diagnostics,
+    /// Files that were read, and folders that were looked through.
+    pub read: Vec<PathBuf>,
     fingerprints: Vec<diff::Fingerprint>,
 }
 
@@ -154,6 +156,7 @@ fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loade
         ike,
         policies,
         gateway,
+        read: diagnostics.sources.take_read(),
         warnings: diagnostics,
         fingerprints,
     })

@@ -77,6 +77,8 @@ pub const GATEWAY: Schema = Schema {
         "reassemble",
         "icmp_unreachable",
         "on_stop",
+        "confine",
+        "readable",
     ],
     sections: &["interfaces"],
     ..EMPTY

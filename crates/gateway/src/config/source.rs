@@ -38,6 +38,7 @@ pub struct Spanned<T> {
 #[derive(Clone, Default)]
 pub struct Sources {
     files: Vec<File>,
+    read: Vec<PathBuf>,
 }
 
 #[derive(Clone)]
@@ -56,11 +57,21 @@ impl std::fmt::Debug for Sources {
 
 impl Sources {
     pub(super) fn add(&mut self, path: PathBuf, text: Zeroizing<String>) -> u32 {
+        self.note_read(&path);
         self.files.push(File {
             path,
             text: Arc::new(text),
         });
         (self.files.len() - 1) as u32
+    }
+
+    /// A file that was read, or a folder that was looked through.
+    pub(super) fn note_read(&mut self, path: &Path) {
+        self.read.push(path.to_owned());
+    }
+
+    pub(super) fn take_read(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.read)
     }
 
     /// Paths stay, and places with them.

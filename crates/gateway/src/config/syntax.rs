@@ -573,6 +573,9 @@ impl Parser<'_, '_, '_> {
             return;
         }
         let directory = self.path.parent().unwrap_or(Path::new("."));
+        if let Some(folder) = include::searched(directory, &pattern) {
+            self.reader.diagnostics.sources.note_read(&folder);
+        }
         match include::expand(directory, &pattern, FILES_MAX) {
             Ok(files) => {
                 for file in files {

@@ -148,7 +148,8 @@ impl Daemon {
         message
             .section("uptime", uptime)
             .section("ikesas", ike_sas)
-            .section("engine", tier::report(core.as_ref()));
+            .section("engine", tier::report(core.as_ref()))
+            .section("confinement", report::confinement(&self.confined));
         message
     }
 

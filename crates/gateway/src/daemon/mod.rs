@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::{Exit, Failure};
 use crate::config::{self, Diff, GatewayConfig, Loaded};
-use crate::confine;
+use crate::confine::{self, InForce};
 use crate::notify::Manager;
 use crate::vici::Message;
 use crate::vici::server::{self, BindError, Events, Request, Socket};
@@ -63,24 +63,22 @@ pub struct Options {
     pub export_keys: Option<PathBuf>,
     /// Goes before what the configuration says.
     pub cpu_tier: Option<Tier>,
-    /// Keep the rights that only the start needs.
-    pub unconfined: bool,
 }
 
 /// Runs the gateway until it is told to stop.
-pub fn run(loaded: Loaded, options: Options) -> Result<(), Failure> {
+pub fn run(mut loaded: Loaded, options: Options) -> Result<(), Failure> {
     tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::runtime(format!("cannot start the control thread: {error}")))?;
     runtime.block_on(async {
-        let unconfined = options.unconfined;
-        let (daemon, inputs) = Daemon::start(loaded, options).await?;
-        if !unconfined {
-            confine::running()
+        confine::settle(&loaded.gateway);
+        let read = std::mem::take(&mut loaded.read);
+        let (mut daemon, inputs) = Daemon::start(loaded, options).await?;
+        daemon.confined =
+            confine::controlling(&daemon.options.config, &read, &daemon.loaded.gateway)
                 .map_err(|error| Failure::runtime(format!("cannot give up rights: {error}")))?;
-        }
         daemon.serve(inputs).await
     })
 }
@@ -106,6 +104,7 @@ struct Daemon {
     /// The table of nf_tables lags behind the configuration.
     shield_stale: bool,
     next_tick: Instant,
+    confined: InForce,
 }
 
 /// Where the loop takes its work from.
@@ -166,6 +165,7 @@ impl Daemon {
             repair_at: None,
             shield_stale: true,
             next_tick: started + TICK,
+            confined: InForce::default(),
         };
         daemon
             .join
@@ -261,6 +261,7 @@ impl Daemon {
             self.join.renew_acquires();
             self.join.expire(now);
             self.look_at_waiters = true;
+            confine::tell_refused();
         }
     }
 

@@ -12,6 +12,7 @@ use esplanade_ike::wire::TrafficSelector;
 
 use super::join::{Carrier, Installed};
 use crate::config::{Policy, PolicyAction};
+use crate::confine::InForce;
 use crate::net::prefixes_of_range;
 use crate::output;
 use crate::vici::Message;
@@ -69,6 +70,15 @@ pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
     if let Some(task) = sa.task_active {
         message.list("tasks-active", [task]);
     }
+    message
+}
+
+/// What confines the process beside its rights.
+pub fn confinement(force: &InForce) -> Message {
+    let mut message = Message::new();
+    message
+        .set("landlock", force.landlock.unwrap_or_default())
+        .set("seccomp", if force.seccomp { "yes" } else { "no" });
     message
 }
 

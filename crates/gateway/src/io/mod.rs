@@ -14,6 +14,7 @@ pub mod ns;
 pub mod raw;
 pub mod signals;
 pub mod sys;
+pub mod trap;
 pub mod tun;
 pub mod udp;
 pub mod virtio;
@@ -22,3 +23,5 @@ pub mod watch;
 mod message;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trials;

@@ -136,7 +136,7 @@ impl Worker {
         let (io, outbound, inbound) = run.counters();
         let core = run.core_handle();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            if let Err(error) = confine::running() {
+            if let Err(error) = confine::working() {
                 tracing::error!("cannot give up rights: {error}");
                 return;
             }

@@ -1,0 +1,337 @@
+//! seccomp: which system calls the process can still make.
+//!
+//! There are three answers. What the running gateway uses is carried out. What no gateway needs and an attacker would
+//! want kills the process. All else is refused with EPERM and told once ([`trap`]): a new C library or kernel that uses
+//! a call of its own costs a function at most, not the tunnels.
+//!
+//! The list is one for all threads. They share their memory, so a thread that was taken over has the others' calls too.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen as Width, SeccompCmpOp as Is,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, apply_filter_all_threads,
+};
+
+use crate::io::trap;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Whatever their arguments.
+const USED: &[i64] = &[
+    // Packets.
+    libc::SYS_recvmmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_epoll_pwait,
+    libc::SYS_recvfrom,
+    libc::SYS_sendto,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    // Descriptors. Landlock says which files they can be of.
+    libc::SYS_openat,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstatfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_fcntl,
+    libc::SYS_getcwd,
+    libc::SYS_unlinkat,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_eventfd2,
+    libc::SYS_ppoll,
+    // Sockets.
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_accept4,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    // Threads, time and signals.
+    libc::SYS_futex,
+    libc::SYS_membarrier,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Answered by `absent`.
+    libc::SYS_clone3,
+    // The process itself.
+    libc::SYS_getrandom,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+    // To give up more.
+    libc::SYS_capget,
+    libc::SYS_capset,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_restrict_self,
+];
+
+/// The older forms, which C libraries still use where there are any.
+#[cfg(target_arch = "x86_64")]
+const USED_OLD: &[i64] = &[
+    libc::SYS_epoll_wait,
+    libc::SYS_poll,
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_unlink,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const USED_OLD: &[i64] = &[];
+
+/// What leads out of the process or changes the machine. Nothing in it, and no library, does that by itself.
+const DEADLY: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_personality,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+];
+
+#[cfg(target_arch = "x86_64")]
+const DEADLY_OLD: &[i64] = &[
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+    libc::SYS_kexec_file_load,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const DEADLY_OLD: &[i64] = &[];
+
+/// ioctl: of TUN devices; the name and number of an interface; a descriptor's mode; whether it is a terminal.
+const REQUESTS: [u64; 9] = [
+    0x4004_54ca, // TUNSETIFF
+    0x4004_54d0, // TUNSETOFFLOAD
+    0x4004_54d8, // TUNSETVNETHDRSZ
+    0x8910,      // SIOCGIFNAME
+    0x8933,      // SIOCGIFINDEX
+    0x5421,      // FIONBIO
+    0x5451,      // FIOCLEX
+    0x5401,      // TCGETS
+    0x5413,      // TIOCGWINSZ
+];
+
+/// prctl: a thread's name, the C library's names for memory (PR_SET_VMA), and to give up more.
+const OPTIONS: [u64; 4] = [
+    libc::PR_SET_NAME as u64,
+    libc::PR_GET_NAME as u64,
+    0x5356_4d41,
+    libc::PR_SET_NO_NEW_PRIVS as u64,
+];
+
+/// clone: only a thread of this process makes all of these, and none of the namespaces.
+const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
+/// Of a socket's type, what is not SOCK_NONBLOCK and SOCK_CLOEXEC.
+const TYPE: u64 = 0xf;
+
+/// Puts the filter before every thread of the process, for good.
+pub(super) fn enter() -> Result<(), Error> {
+    // What answers a trap is written for these.
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        let machine = std::env::consts::ARCH.to_owned();
+        return Err(BackendError::InvalidTargetArch(machine).into());
+    }
+    trap::catch();
+    // Of all filters the gravest answer counts. The last one allows no further.
+    apply_filter_all_threads(&deadly()?)?;
+    apply_filter_all_threads(&absent()?)?;
+    apply_filter_all_threads(&allowed()?)
+}
+
+fn allowed() -> Result<BpfProgram, BackendError> {
+    let mut rules: Rules = USED
+        .iter()
+        .chain(USED_OLD)
+        .map(|call| (*call, Vec::new()))
+        .collect();
+    rules.insert(libc::SYS_socket, sockets()?);
+    let not_executable = [arg(2, Is::MaskedEq(libc::PROT_EXEC as u64), 0)?];
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, vec![rule(not_executable.clone())?]);
+    }
+    rules.insert(libc::SYS_ioctl, any_of(1, &REQUESTS)?);
+    rules.insert(libc::SYS_prctl, any_of(0, &OPTIONS)?);
+    let thread = arg(0, Is::MaskedEq(THREAD | NAMESPACES), THREAD)?;
+    rules.insert(libc::SYS_clone, vec![rule([thread])?]);
+    // What ends the process after a panic that cannot be caught.
+    rules.insert(libc::SYS_tgkill, any_of(0, &[std::process::id().into()])?);
+    // To look at limits, not to set them.
+    let no_new_limit = SeccompCondition::new(2, Width::Qword, Is::Eq, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![rule([no_new_limit])?]);
+    program(rules, SeccompAction::Trap, SeccompAction::Allow)
+}
+
+fn deadly() -> Result<BpfProgram, BackendError> {
+    let mut rules: Rules = DEADLY
+        .iter()
+        .chain(DEADLY_OLD)
+        .map(|call| (*call, Vec::new()))
+        .collect();
+    // A process of its own.
+    let process = arg(0, Is::MaskedEq(libc::CLONE_THREAD as u64), 0)?;
+    rules.insert(libc::SYS_clone, vec![rule([process])?]);
+    program(rules, SeccompAction::Allow, SeccompAction::KillProcess)
+}
+
+/// C libraries start threads by clone3, whose flags are out of a filter's sight, and where there is none by clone. They
+/// block all signals meanwhile: a trap would kill.
+fn absent() -> Result<BpfProgram, BackendError> {
+    let rules = Rules::from([(libc::SYS_clone3, Vec::new())]);
+    program(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+    )
+}
+
+/// Datagrams, raw packets, the network's settings and the names of interfaces; no TCP.
+fn sockets() -> Result<Vec<SeccompRule>, BackendError> {
+    let mut rules = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
+            let family = arg(0, Is::Eq, family as u64)?;
+            rules.push(rule([family, arg(1, Is::MaskedEq(TYPE), kind as u64)?])?);
+        }
+    }
+    // sd_notify, and the C library's way to an interface's name.
+    let family = arg(0, Is::Eq, libc::AF_UNIX as u64)?;
+    rules.push(rule([
+        family,
+        arg(1, Is::MaskedEq(TYPE), libc::SOCK_DGRAM as u64)?,
+    ])?);
+    for protocol in [libc::NETLINK_ROUTE, libc::NETLINK_NETFILTER] {
+        let family = arg(0, Is::Eq, libc::AF_NETLINK as u64)?;
+        rules.push(rule([family, arg(2, Is::Eq, protocol as u64)?])?);
+    }
+    Ok(rules)
+}
+
+/// The kernel takes 32 bits of such an argument.
+fn arg(index: u8, is: Is, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(index, Width::Dword, is, value)
+}
+
+fn rule(conditions: impl Into<Vec<SeccompCondition>>) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into())
+}
+
+fn any_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
+    values
+        .iter()
+        .map(|value| rule([arg(index, Is::Eq, *value)?]))
+        .collect()
+}
+
+fn program(
+    rules: Rules,
+    otherwise: SeccompAction,
+    listed: SeccompAction,
+) -> Result<BpfProgram, BackendError> {
+    let machine = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(rules, otherwise, listed, machine)?.try_into()
+}

@@ -1,0 +1,456 @@
+//! The confinement is tried: a process of its own is confined as the gateway is, and does one thing.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::ptr::{null, null_mut};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, dumpable_behavior, getrlimit, set_dumpable_behavior,
+    setrlimit,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::sys::{EventFd, link_name};
+use super::trap;
+use crate::config::GatewayConfig;
+use crate::confine;
+
+const TRIAL: &str = "ESPLANADE_TRIAL";
+const PLACE: &str = "ESPLANADE_TRIAL_PLACE";
+/// The kernel lacks a part of the confinement.
+const LACKING: i32 = 77;
+
+/// Where a trial takes place: `etc` has the configuration, `run` the control socket, `other` what is nobody's business. Then the process that tries.
+struct Place(PathBuf, u32);
+
+impl Place {
+    fn etc(&self, name: &str) -> PathBuf {
+        self.0.join("a/etc").join(name)
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.0.join("a/run").join(name)
+    }
+
+    fn other(&self, name: &str) -> PathBuf {
+        self.0.join("a/other").join(name)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Works,
+    /// By seccomp.
+    NotPermitted,
+    /// By Landlock.
+    Denied,
+    Killed,
+}
+
+use Answer::{Denied, Killed, NotPermitted, Works};
+
+type Trial = (&'static str, Answer, fn(&Place) -> io::Result<()>);
+
+fn call(number: i64, arguments: [usize; 5]) -> io::Result<()> {
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: only trials come here; their pointers are null or to what outlives the call.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e) };
+    super::sys::check(result).map(drop)
+}
+
+fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<()> {
+    Socket::new(domain.into(), kind.into(), Some(Protocol::from(protocol))).map(drop)
+}
+
+fn map(protection: i32) -> io::Result<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a mapping that nobody uses.
+    let place = unsafe { libc::mmap(null_mut(), 4096, protection, flags, -1, 0) };
+    match place == libc::MAP_FAILED {
+        true => Err(io::Error::last_os_error()),
+        false => Ok(place as usize),
+    }
+}
+
+const FILES: &[Trial] = &[
+    ("reads the configuration", Works, |place| {
+        fs::read(place.etc("esplanade.conf")).map(drop)
+    }),
+    ("reads a file that has come since", Works, |place| {
+        fs::read(place.etc("x509/new.pem")).map(drop)
+    }),
+    ("looks through its folder", Works, |place| {
+        fs::read_dir(place.etc("x509")).map(drop)
+    }),
+    ("removes the control socket", Works, |place| {
+        fs::remove_file(place.run("control"))
+    }),
+    ("reads the kernel's settings", Works, |_| {
+        fs::read("/proc/sys/net/ipv4/conf/all/forwarding").map(drop)
+    }),
+    ("reads the accounts", Denied, |_| {
+        File::open("/etc/passwd").map(drop)
+    }),
+    ("reads the keys of others", Denied, |place| {
+        File::open(place.other("key")).map(drop)
+    }),
+    ("looks around", Denied, |_| fs::read_dir("/").map(drop)),
+    ("reads the memory of others", Denied, |place| {
+        File::open(format!("/proc/{}/maps", place.1)).map(drop)
+    }),
+    ("reads a device", Denied, |_| {
+        File::open("/dev/zero").map(drop)
+    }),
+    ("writes to the configuration", Denied, |place| {
+        File::options()
+            .append(true)
+            .open(place.etc("esplanade.conf"))
+            .map(drop)
+    }),
+    ("makes a file", Denied, |place| {
+        File::create(place.etc("new")).map(drop)
+    }),
+    ("empties a file", Denied, |place| {
+        File::create(place.other("key")).map(drop)
+    }),
+    ("removes the configuration", Denied, |place| {
+        fs::remove_file(place.etc("esplanade.conf"))
+    }),
+    ("removes the files of others", Denied, |place| {
+        fs::remove_file(place.other("key"))
+    }),
+    ("makes a folder", NotPermitted, |place| {
+        fs::create_dir(place.etc("new"))
+    }),
+    ("renames", NotPermitted, |place| {
+        fs::rename(place.etc("esplanade.conf"), place.etc("b"))
+    }),
+    ("makes a link", NotPermitted, |place| {
+        fs::hard_link(place.etc("esplanade.conf"), place.etc("b"))
+    }),
+    ("makes a symbolic link", NotPermitted, |place| {
+        std::os::unix::fs::symlink("/", place.etc("b"))
+    }),
+    ("changes a mode", NotPermitted, |place| {
+        fs::set_permissions(
+            place.other("key"),
+            fs::metadata(place.other("key"))?.permissions(),
+        )
+    }),
+    ("changes an owner", NotPermitted, |place| {
+        std::os::unix::fs::chown(place.other("key"), Some(0), None)
+    }),
+];
+
+const SOCKETS: &[Trial] = &[
+    ("sends a datagram", Works, |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.send_to(&[1], socket.local_addr()?).map(drop)
+    }),
+    ("asks for routes", Works, |_| {
+        socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)
+    }),
+    ("asks for tables", Works, |_| {
+        socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER)
+    }),
+    ("tells the service manager", Works, |place| {
+        UnixDatagram::unbound()?
+            .send_to(&[1], place.run("notify"))
+            .map(drop)
+    }),
+    ("connects by TCP", NotPermitted, |_| {
+        TcpStream::connect("127.0.0.1:9").map(drop)
+    }),
+    ("listens for TCP", NotPermitted, |_| {
+        TcpListener::bind("127.0.0.1:0").map(drop)
+    }),
+    ("connects to a service", NotPermitted, |place| {
+        UnixStream::connect(place.run("control")).map(drop)
+    }),
+    ("listens as a service", NotPermitted, |place| {
+        UnixListener::bind(place.run("new")).map(drop)
+    }),
+    ("sees all frames", NotPermitted, |_| {
+        Socket::new(Domain::PACKET, Type::RAW, None).map(drop)
+    }),
+    ("watches the kernel's events", NotPermitted, |_| {
+        socket(libc::AF_NETLINK, libc::SOCK_RAW, 15)
+    }),
+    ("talks to its own IPsec", NotPermitted, |_| {
+        socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_XFRM)
+    }),
+    ("uses the kernel's cryptography", NotPermitted, |_| {
+        socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0)
+    }),
+    ("uses Bluetooth", NotPermitted, |_| {
+        socket(libc::AF_BLUETOOTH, libc::SOCK_RAW, 0)
+    }),
+    ("talks to the host", NotPermitted, |_| {
+        socket(libc::AF_VSOCK, libc::SOCK_DGRAM, 0)
+    }),
+];
+
+const PROCESSES: &[Trial] = &[
+    ("starts a thread", Works, |_| {
+        let name = std::thread::Builder::new().name("trial".into());
+        let thread = name.spawn(|| std::thread::sleep(Duration::from_millis(1)))?;
+        thread.join().map_err(|_| io::Error::other("it died"))
+    }),
+    ("panics and goes on", Works, |_| {
+        // With a backtrace, whose names it reads from the program's file.
+        let caught = std::panic::catch_unwind(|| {
+            let trace = std::backtrace::Backtrace::force_capture().to_string();
+            assert!(!trace.contains("trials::child"), "{trace}");
+        });
+        caught
+            .err()
+            .map(drop)
+            .ok_or_else(|| io::Error::other("no names"))
+    }),
+    ("waits and is woken", Works, |_| {
+        EventFd::new()?.notify();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || sender.send(()));
+        receiver.recv().map_err(io::Error::other)
+    }),
+    ("has much memory", Works, |_| {
+        let mut much = vec![1_u8; 64 << 20];
+        much.shrink_to(1 << 20);
+        Ok(())
+    }),
+    ("knows its interfaces", Works, |_| {
+        match link_name(1).as_str() {
+            "lo" => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        }
+    }),
+    ("shows its memory", NotPermitted, |_| {
+        Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
+    }),
+    ("raises a limit", NotPermitted, |_| {
+        let none = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        Ok(setrlimit(Resource::Core, none)?)
+    }),
+    ("signals another process", NotPermitted, |place| {
+        call(libc::SYS_kill, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("signals another's thread", NotPermitted, |place| {
+        let parent = place.1 as usize;
+        call(libc::SYS_tgkill, [parent, parent, 0, 0, 0])
+    }),
+    ("makes memory that it can execute", NotPermitted, |_| {
+        map(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC).map(drop)
+    }),
+    ("makes code of data", NotPermitted, |_| {
+        let place = map(libc::PROT_READ | libc::PROT_WRITE)?;
+        call(
+            libc::SYS_mprotect,
+            [
+                place,
+                4096,
+                (libc::PROT_READ | libc::PROT_EXEC) as usize,
+                0,
+                0,
+            ],
+        )
+    }),
+    ("makes a file in memory", NotPermitted, |_| {
+        call(libc::SYS_memfd_create, [c"x".as_ptr() as usize, 0, 0, 0, 0])
+    }),
+    ("types into a terminal", NotPermitted, |_| {
+        let byte = 0_u8;
+        let terminal = io::stdin().as_raw_fd() as usize;
+        call(
+            libc::SYS_ioctl,
+            [
+                terminal,
+                libc::TIOCSTI as usize,
+                &raw const byte as usize,
+                0,
+                0,
+            ],
+        )
+    }),
+    ("lays a filter of its own", NotPermitted, |_| {
+        call(libc::SYS_seccomp, [1, 0, 0, 0, 0])
+    }),
+    ("executes a program", Killed, |_| {
+        Err(Command::new("/bin/true").exec())
+    }),
+    ("starts a program", Killed, |_| {
+        Command::new("/bin/true").spawn().map(drop)
+    }),
+    ("forks", Killed, |_| {
+        call(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0])
+    }),
+    ("has a namespace of its own", Killed, |_| {
+        call(
+            libc::SYS_unshare,
+            [libc::CLONE_NEWUSER as usize, 0, 0, 0, 0],
+        )
+    }),
+    ("enters a namespace", Killed, |_| {
+        call(libc::SYS_setns, [0, 0, 0, 0, 0])
+    }),
+    ("is traced", Killed, |_| {
+        call(
+            libc::SYS_ptrace,
+            [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0],
+        )
+    }),
+    ("reads another's memory", Killed, |place| {
+        call(libc::SYS_process_vm_readv, [place.1 as usize, 0, 0, 0, 0])
+    }),
+    ("mounts", Killed, |place| {
+        let folder = place.0.as_os_str().as_encoded_bytes().as_ptr() as usize;
+        call(
+            libc::SYS_mount,
+            [folder, folder, 0, libc::MS_BIND as usize, 0],
+        )
+    }),
+    ("loads a program into the kernel", Killed, |_| {
+        call(libc::SYS_bpf, [0, 0, 0, 0, 0])
+    }),
+    ("loads a module", Killed, |_| {
+        call(libc::SYS_finit_module, [0, 0, 0, 0, 0])
+    }),
+    ("has a ring", Killed, |_| {
+        call(
+            libc::SYS_io_uring_setup,
+            [1, null::<u8>() as usize, 0, 0, 0],
+        )
+    }),
+    ("counts events", Killed, |_| {
+        call(libc::SYS_perf_event_open, [0, 0, 0, 0, 0])
+    }),
+    ("handles faults", Killed, |_| {
+        call(libc::SYS_userfaultfd, [0, 0, 0, 0, 0])
+    }),
+    ("asks for keys", Killed, |_| {
+        call(libc::SYS_keyctl, [0, 0, 0, 0, 0])
+    }),
+    ("opens by handle", Killed, |_| {
+        call(libc::SYS_open_by_handle_at, [0, 0, 0, 0, 0])
+    }),
+    ("is another user", Killed, |_| {
+        call(libc::SYS_setresuid, [1, 1, 1, 0, 0])
+    }),
+    ("is another machine", Killed, |_| {
+        call(libc::SYS_personality, [0, 0, 0, 0, 0])
+    }),
+    ("sets the clock", Killed, |_| {
+        call(libc::SYS_clock_settime, [0, 0, 0, 0, 0])
+    }),
+];
+
+/// In a process of its own, by the name of the trial. Otherwise it does nothing.
+#[test]
+fn child() {
+    let (Ok(name), Ok(place)) = (std::env::var(TRIAL), std::env::var(PLACE)) else {
+        return;
+    };
+    let place = Place(place.into(), parent_id());
+    let trials = [FILES, SOCKETS, PROCESSES];
+    let trial = trials.into_iter().flatten().find(|trial| trial.0 == name);
+    let (_, expected, run) = trial.expect("a trial of that name");
+    let config = GatewayConfig {
+        socket: place.run("control"),
+        ..GatewayConfig::default()
+    };
+    confine::begin().unwrap();
+    assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+    assert_eq!(getrlimit(Resource::Core).maximum, Some(0));
+    confine::settle(&config);
+    let file = place.etc("esplanade.conf");
+    let force = confine::controlling(&file, std::slice::from_ref(&file), &config).unwrap();
+    if force.landlock.is_none() || !force.seccomp {
+        std::process::exit(LACKING);
+    }
+    let result = run(&place);
+    let refused = !trap::take_refused().is_empty();
+    assert_eq!(
+        refused,
+        *expected == NotPermitted,
+        "refusals are noted: {result:?}"
+    );
+    std::process::exit(
+        result
+            .err()
+            .map_or(0, |error| error.raw_os_error().unwrap_or(99)),
+    );
+}
+
+fn answer(name: &str) -> Result<Answer, Output> {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place(folder.path().to_owned(), 0);
+    for made in [place.etc("x509"), place.run(""), place.other("")] {
+        fs::create_dir_all(made).unwrap();
+    }
+    for file in [
+        place.etc("esplanade.conf"),
+        place.etc("x509/new.pem"),
+        place.other("key"),
+    ] {
+        fs::write(file, "").unwrap();
+    }
+    let _control = UnixListener::bind(place.run("control")).unwrap();
+    let _manager = UnixDatagram::bind(place.run("notify")).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "io::trials::child", "--nocapture"])
+        .env(TRIAL, name)
+        .env(PLACE, folder.path())
+        .output()
+        .unwrap();
+    match (output.status.code(), output.status.signal()) {
+        (Some(0), _) => Ok(Works),
+        (Some(libc::EPERM), _) => Ok(NotPermitted),
+        (Some(libc::EACCES), _) => Ok(Denied),
+        (_, Some(libc::SIGSYS)) => Ok(Killed),
+        _ => Err(output),
+    }
+}
+
+fn try_all(trials: &[Trial]) {
+    for (name, expected, _) in trials {
+        match answer(name) {
+            Ok(answer) => assert_eq!(answer, *expected, "it {name}"),
+            Err(output) if output.status.code() == Some(LACKING) => {
+                println!("SKIP confinement: the kernel has no Landlock or no seccomp");
+                return;
+            }
+            Err(output) => panic!("it {name}: {output:?}"),
+        }
+    }
+}
+
+#[test]
+fn files_are_those_of_the_configuration() {
+    try_all(FILES);
+}
+
+#[test]
+fn sockets_are_those_of_a_gateway() {
+    try_all(SOCKETS);
+}
+
+#[test]
+fn nothing_leads_out_of_the_process() {
+    try_all(PROCESSES);
+}
+
+/// What Landlock would not have refused is not told as its doing.
+#[test]
+fn without_a_confinement_everything_is_within_reach() {
+    assert!(!confine::is_out_of_reach(Path::new("/etc/passwd")));
+}
