@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use esplanade_ike::auth::{
-    Authorities, Certificate, Credential, Identity, Name, UnixTime, VerifiedPeer,
+    Authorities, Certificate, Credential, Identity, Name, PeerAuthError, UnixTime, VerifiedPeer,
 };
 use esplanade_ike::wire::{
     Auth, AuthMethod, Cert, CertEncoding, CertReq, HashAlgorithm, Id, IdType,
@@ -179,7 +179,7 @@ fn check_file(content: &[u8]) {
 }
 
 /// Byte 0 picks the peer's certificate, byte 1 is the method; the rest is the data of an AUTH payload. A signature over
-/// other octets is never accepted.
+/// other octets is never accepted, and what `legacy` adds is RSA with SHA-1 alone.
 pub fn auth_signature(data: &[u8]) {
     let Some((&[pick, method], data)) = data.split_first_chunk::<2>() else {
         return;
@@ -190,18 +190,26 @@ pub fn auth_signature(data: &[u8]) {
         method: AuthMethod(method),
         data: data.to_vec(),
     };
-    let refused = peer.check_auth(&auth, b"other octets than were signed", false);
+    let refused = peer.check_auth(&auth, b"other octets than were signed", true);
     let refused = refused.expect_err("nobody signed that");
     assert!(!refused.to_string().chars().any(char::is_control));
     // Of these octets the seeds have signatures.
-    if peer.check_auth(&auth, OCTETS, false).is_ok() {
+    let legacy = peer.check_auth(&auth, OCTETS, true);
+    if legacy.is_ok() {
         assert!(matches!(
             auth.method,
-            AuthMethod::DIGITAL_SIGNATURE
+            AuthMethod::RSA_SIGNATURE
+                | AuthMethod::DIGITAL_SIGNATURE
                 | AuthMethod::ECDSA_SHA2_256_P256
                 | AuthMethod::ECDSA_SHA2_384_P384
                 | AuthMethod::ECDSA_SHA2_512_P521
         ));
+    }
+    match peer.check_auth(&auth, OCTETS, false) {
+        Err(PeerAuthError::Sha1) => {
+            assert_eq!((auth.method, legacy), (AuthMethod::RSA_SIGNATURE, Ok(())));
+        }
+        other => assert_eq!(other, legacy),
     }
 }
 
@@ -414,20 +422,34 @@ mod tests {
         assert!(world.verify(&certs[..1], &world.identities[0]).is_none());
     }
 
+    /// And none is good over other octets, or from another peer.
     #[test]
     fn the_seeds_of_signatures_are_good() {
+        let sha1 = &include_bytes!("../corpus/auth_signature/rsa-sha1")[..];
         for seed in [
-            &include_bytes!("../corpus/auth_signature/rsa-pss")[..],
+            sha1,
+            include_bytes!("../corpus/auth_signature/rsa-sha256"),
+            include_bytes!("../corpus/auth_signature/rsa-pkcs1"),
+            include_bytes!("../corpus/auth_signature/rsa-pss"),
             include_bytes!("../corpus/auth_signature/ecdsa"),
+            include_bytes!("../corpus/auth_signature/ecdsa-p521"),
             include_bytes!("../corpus/auth_signature/ecdsa-fixed"),
+            include_bytes!("../corpus/auth_signature/ecdsa-fixed-p521"),
             include_bytes!("../corpus/auth_signature/ed25519"),
         ] {
             let auth = Auth {
                 method: AuthMethod(seed[1]),
                 data: seed[2..].to_vec(),
             };
-            let peer = &World::get().peers[usize::from(seed[0])];
-            assert_eq!(peer.check_auth(&auth, OCTETS, false), Ok(()));
+            for (index, peer) in World::get().peers.iter().enumerate() {
+                let own = index == usize::from(seed[0]);
+                assert_eq!(peer.check_auth(&auth, OCTETS, true).is_ok(), own);
+                let strict = peer.check_auth(&auth, OCTETS, false);
+                match own && seed == sha1 {
+                    true => assert_eq!(strict, Err(PeerAuthError::Sha1)),
+                    false => assert_eq!(strict.is_ok(), own),
+                }
+            }
         }
     }
 }

@@ -141,43 +141,30 @@ fn extensions(all: &[(&[u8], bool, &[u8])]) -> Vec<u8> {
     all.iter().map(one).collect::<Vec<_>>().concat()
 }
 
-/// Which peer, the method, and what the AUTH payload says.
+/// Which peer, the method, and what the AUTH payload says. `rsa-sha256` (method 1) and `rsa-pkcs1` (method 14) are not made
+/// here: no key of ours signs so. Their value is what `openssl dgst -sha256 -sign` makes of [`OCTETS`].
 fn signatures() -> Seeds {
     let seed = |peer: u8, announced: &[_], pem: &[u8], key: &[u8]| {
         let credential = Credential::new(key, vec![certificate(pem)]).expect("a pair");
         let auth = credential
-            .sign(announced, OCTETS, false)
+            .sign(announced, OCTETS, true)
             .expect("a signature");
         [&[peer, auth.method.0], &auth.data[..]].concat()
     };
     let all = SIGNATURE_HASHES;
+    let (rsa, rsa_key) = (file!("moon-rsa.pem"), file!("moon-rsa.key"));
+    let (p256, p256_key) = (file!("moon-ecdsa256.pem"), file!("moon-ecdsa256.key"));
+    let (p384, p384_key) = (file!("moon-ecdsa384.pem"), file!("moon-ecdsa384.key"));
+    let (p521, p521_key) = (file!("moon-ecdsa521.pem"), file!("moon-ecdsa521.key"));
+    let (ed25519, ed25519_key) = (file!("moon-ed25519.pem"), file!("moon-ed25519.key"));
     vec![
-        (
-            "rsa-pss",
-            seed(0, all, file!("moon-rsa.pem"), file!("moon-rsa.key")),
-        ),
-        (
-            "ecdsa",
-            seed(
-                2,
-                all,
-                file!("moon-ecdsa384.pem"),
-                file!("moon-ecdsa384.key"),
-            ),
-        ),
-        (
-            "ecdsa-fixed",
-            seed(
-                1,
-                &[],
-                file!("moon-ecdsa256.pem"),
-                file!("moon-ecdsa256.key"),
-            ),
-        ),
-        (
-            "ed25519",
-            seed(3, all, file!("moon-ed25519.pem"), file!("moon-ed25519.key")),
-        ),
+        ("rsa-pss", seed(0, all, rsa, rsa_key)),
+        ("rsa-sha1", seed(0, &[], rsa, rsa_key)),
+        ("ecdsa", seed(2, all, p384, p384_key)),
+        ("ecdsa-p521", seed(4, all, p521, p521_key)),
+        ("ecdsa-fixed", seed(1, &[], p256, p256_key)),
+        ("ecdsa-fixed-p521", seed(4, &[], p521, p521_key)),
+        ("ed25519", seed(3, all, ed25519, ed25519_key)),
         // An algorithm that nobody has.
         (
             "unknown",
