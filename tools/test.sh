@@ -53,8 +53,14 @@ names=" ${*:-$all} "
 for name in ${names/ lint / format clippy docs deny }; do
   case $name in
     deps) stage deps tools/deps.sh ;;
-    format) stage format cargo fmt --all --check ;;
-    clippy) stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings ;;
+    format)
+      stage format cargo fmt --all --check
+      stage format-fuzz cargo fmt --manifest-path fuzz/Cargo.toml --check ;;
+    clippy)
+      stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+      # Another workspace; with the same target folder every dependency has been checked.
+      stage clippy-fuzz cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" \
+        --all-targets -- -D warnings ;;
     docs) RUSTDOCFLAGS="-D warnings" stage docs cargo doc --locked --workspace --no-deps --document-private-items ;;
     deny) stage deny tools/deny.sh ;;
     # Without --show-output the harness keeps the SKIP lines of passing tests to itself.
