@@ -2,18 +2,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::{Limits, Unique};
 use esplanade_ike::{ChildSaId, Config, Transmit};
-use esplanade_testkit::net::Conditions;
+use esplanade_testkit::net::{Conditions, Network, Rng};
 
 // The model of the data plane in there checks every event.
 #[path = "../../crates/ike/tests/common/mod.rs"]
 mod common;
-use common::{Pair, Side, config, default_configs};
+mod ephemeral;
+use common::{A, B, Pair, Side, config, default_configs};
+use ephemeral::Repeatable;
 
 const STEPS_MAX: usize = 200;
 const IN_FLIGHT_MAX: usize = 64;
@@ -77,8 +79,21 @@ struct Run {
 impl Run {
     fn new(options: u8) -> Self {
         let (a, b) = configs(options);
+        let start = Instant::now();
+        let side = |name, address, config, seed| {
+            let random = Box::new(Repeatable(Rng::new(seed)));
+            Side::with_random(name, address, config, start, seed, random)
+        };
+        let pair = Pair {
+            start,
+            now: start,
+            a: side("a", A, a, 2),
+            b: side("b", B, b, 3),
+            network: Network::new(LOST, 1),
+            nat: None,
+        };
         Self {
-            pair: Pair::new(a, b, LOST, 1),
+            pair,
             in_flight: Vec::new(),
             taken: [0; 2],
             nat: false,
@@ -291,8 +306,8 @@ impl Run {
 
     fn check_bounds(&self) {
         for side in [&self.pair.a, &self.pair.b] {
-            side.check_status();
             let status = side.endpoint.status();
+            side.check_children(&status);
             assert!(status.len() <= IKE_SAS_MAX, "{} IKE SAs", status.len());
             for sa in &status {
                 // A rekeyed child stays until it is deleted.

@@ -3,7 +3,6 @@
 #[path = "../../crates/ipsec/tests/differential/choices.rs"]
 #[allow(dead_code, reason = "the test uses what the fuzz target does not")]
 mod choices;
-#[path = "../../crates/ipsec/tests/differential/cipher.rs"]
 mod cipher;
 #[path = "../../crates/ipsec/tests/differential/pair.rs"]
 mod pair;

@@ -132,7 +132,7 @@ fn outbound_case(reason: DropReason) -> Walk {
         }
         DropReason::NoRandomness => {
             let mut tunnel = Tunnel::new(CBC, false);
-            tunnel.outbound = Outbound::with_random(WalkLimits::default(), |_| Err(RandomError));
+            tunnel.outbound = Outbound::with_random(WalkLimits::default(), |_| Err(RandomError), 8);
             send(tunnel, &packet)
         }
         _ => caller_case(reason, packet),
@@ -403,7 +403,7 @@ fn failed_randomness_does_not_use_up_the_arena() {
         buffer_len: 4096,
         ..WalkLimits::default()
     };
-    tunnel.outbound = Outbound::with_random(limits, flaky);
+    tunnel.outbound = Outbound::with_random(limits, flaky, 8);
     let packet = inner(4, &[0; 1000]);
     for _ in 0..50 {
         assert!(tunnel.seal(std::slice::from_ref(&packet)).is_empty());

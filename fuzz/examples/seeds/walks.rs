@@ -40,7 +40,7 @@ pub fn write(corpus: &Path) -> Result<()> {
         }
         put("inbound_frames", name, seed)?;
     }
-    for number in 0..12u64 {
+    for number in 0..8u64 {
         let mut seed = vec![0; 1500];
         Rng::new(number).fill(&mut seed);
         put("walks", &format!("random-{number}"), seed)?;

@@ -16,12 +16,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use esplanade_crypto::iana::Group;
+
 use crate::claims::Claims;
 use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
 use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
 use crate::status::{Counters, IkeSaStatus};
+use crate::suite::{DhError, EphemeralKey, KeyPair};
 use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
@@ -45,9 +48,14 @@ pub trait Routes: Send {
     fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
 }
 
-/// Source of SPIs, nonces and jitter.
+/// Source of SPIs, nonces, jitter and ephemeral keys.
 pub trait Random: Send {
     fn fill(&mut self, bytes: &mut [u8]);
+
+    /// A key pair of the cryptographic library. A source that repeats itself, or has its keys elsewhere, says so here.
+    fn ephemeral_key(&mut self, group: Group) -> Result<Box<dyn EphemeralKey>, DhError> {
+        Ok(Box::new(KeyPair::generate(group)?))
+    }
 }
 
 /// The random generator of the cryptographic library.

@@ -13,7 +13,7 @@ use crate::config::{Child, Mode};
 use crate::event::{ChildFailure, ChildSaId, DownReason, Held};
 use crate::negotiate;
 use crate::status::Refusal;
-use crate::suite::{KeyPair, Keys, Nonces, Secret};
+use crate::suite::{EphemeralKey, Keys, Nonces, Secret};
 use crate::ts;
 use crate::wire::{
     ExchangeType, KeyExchange, Message, Notify, NotifyType, Payload, Proposal, ProtocolId,
@@ -29,7 +29,7 @@ pub(crate) struct PendingChild {
     pub(crate) config: Arc<Child>,
     pub(super) spi_in: u32,
     pub(super) nonce: Vec<u8>,
-    pub(super) key_pair: Option<KeyPair>,
+    pub(super) key_pair: Option<Box<dyn EphemeralKey>>,
     pub(super) offer: Vec<Proposal>,
     pub(super) local_ts: Vec<TrafficSelector>,
     pub(super) remote_ts: Vec<TrafficSelector>,
@@ -215,7 +215,10 @@ impl IkeSa {
                 .iter()
                 .find_map(|p| p.groups.first().copied())
         });
-        let key_pair = match group.filter(|_| !in_auth).map(KeyPair::generate) {
+        let key_pair = match group
+            .filter(|_| !in_auth)
+            .map(|group| ctx.random.ephemeral_key(group))
+        {
             None => None,
             Some(Ok(key_pair)) => Some(key_pair),
             Some(Err(_)) => return Err(ChildFailure::Resources("no key pair could be made")),
@@ -271,7 +274,7 @@ impl IkeSa {
         payloads.push(Payload::Sa(pending.offer.clone()));
         payloads.push(Payload::Nonce(pending.nonce.clone()));
         if let Some(key_pair) = &pending.key_pair {
-            payloads.push(ke_payload(key_pair));
+            payloads.push(ke_payload(&**key_pair));
         }
         payloads.push(Payload::TsI(pending.local_ts.clone()));
         payloads.push(Payload::TsR(pending.remote_ts.clone()));
@@ -355,7 +358,7 @@ impl IkeSa {
     ) -> Result<ChildSa, ChildFailure> {
         let chosen = negotiate::accept_esp(&pending.offer, theirs.proposals)
             .filter(|chosen| {
-                let ours = pending.key_pair.as_ref().map(KeyPair::group);
+                let ours = pending.key_pair.as_ref().map(|key_pair| key_pair.group());
                 chosen.group.is_none() || (chosen.group == ours && shared.is_some())
             })
             .ok_or(ChildFailure::PeerMisbehaved(
@@ -637,9 +640,12 @@ impl IkeSa {
                 .ke
                 .filter(|ke| ke.group == group.number())
                 .ok_or_else(|| Refuse::group(group))?;
-            let key_pair = KeyPair::generate(group).map_err(|_| Refuse::temporary())?;
+            let key_pair = ctx
+                .random
+                .ephemeral_key(group)
+                .map_err(|_| Refuse::temporary())?;
             shared = Some(key_pair.agree(&ke.public).map_err(|_| Refuse::syntax())?);
-            public = Some(ke_payload(&key_pair));
+            public = Some(ke_payload(&*key_pair));
         }
         let Some(spi_in) = ctx.spis.allocate() else {
             return Err(Refuse::new(
@@ -679,7 +685,7 @@ impl IkeSa {
     }
 }
 
-pub(super) fn ke_payload(key_pair: &KeyPair) -> Payload {
+pub(super) fn ke_payload(key_pair: &dyn EphemeralKey) -> Payload {
     Payload::Ke(KeyExchange {
         group: key_pair.group().number(),
         public: key_pair.public().to_vec(),

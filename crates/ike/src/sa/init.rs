@@ -10,12 +10,13 @@ use super::create_child::{Refuse, ke_payload, wanted_group};
 use super::{Channel, Context, IkeSa, Phase, Received, Wanted, notify};
 use crate::auth::SIGNATURE_HASHES;
 use crate::config::{Connection, RemoteMethod};
+use crate::endpoint::Random;
 use crate::event::{Direction, DownReason, IkeSaId};
 use crate::nat;
 use crate::nat::Nat;
 use crate::negotiate;
 use crate::status::Refusal;
-use crate::suite::{KeyPair, Keys, Nonces, Role, Secret, check_public};
+use crate::suite::{EphemeralKey, Keys, Nonces, Role, Secret, check_public};
 use crate::window::{Incoming, Window};
 use crate::wire::{
     ExchangeType, HashAlgorithm, Header, KeyExchange, Message, Notify, NotifyType, Payload,
@@ -47,7 +48,7 @@ pub(crate) enum Connecting {
 /// Initiator: the request is out, or waits for its turn.
 #[derive(Debug)]
 pub(crate) struct InitSent {
-    key_pair: KeyPair,
+    key_pair: Box<dyn EphemeralKey>,
     nonce: Vec<u8>,
     offer: Vec<Proposal>,
     request: Vec<u8>,
@@ -122,7 +123,9 @@ impl IkeSa {
     ) -> Result<Self, DownReason> {
         let group = negotiate::first_group(&connection.proposals)
             .ok_or_else(|| DownReason::Configuration("no key exchange method".to_owned()))?;
-        let key_pair = KeyPair::generate(group)
+        let key_pair = ctx
+            .random
+            .ephemeral_key(group)
             .map_err(|_| DownReason::Resources("no key pair could be made"))?;
         let offer = negotiate::ike_offer(&connection.proposals, &[]);
         let forced = connection.encap;
@@ -196,7 +199,7 @@ impl IkeSa {
             payloads.push(notify(NotifyType::COOKIE, cookie.clone()));
         }
         payloads.push(Payload::Sa(state.offer.clone()));
-        payloads.push(ke_payload(&state.key_pair));
+        payloads.push(ke_payload(&*state.key_pair));
         payloads.push(Payload::Nonce(state.nonce.clone()));
         payloads.extend(nat::notifies(
             self.spi_i,
@@ -298,7 +301,7 @@ impl IkeSa {
             (NotifyType::INVALID_KE_PAYLOAD, Some(group))
                 if state.restarts < RESTARTS_MAX && group != state.key_pair.group() =>
             {
-                if let Ok(key_pair) = KeyPair::generate(group) {
+                if let Ok(key_pair) = ctx.random.ephemeral_key(group) {
                     state.restarts += 1;
                     state.key_pair = key_pair;
                     return self.send_init(ctx, state);
@@ -388,11 +391,17 @@ fn wishes(connection: &Connection) -> impl Iterator<Item = Payload> {
     certreq.into_iter().chain([hashes])
 }
 
-fn answer_key_exchange(group: Group, public: &[u8]) -> Result<(KeyPair, Secret), Refuse> {
+fn answer_key_exchange(
+    random: &mut dyn Random,
+    group: Group,
+    public: &[u8],
+) -> Result<(Box<dyn EphemeralKey>, Secret), Refuse> {
     let invalid = |_| Refuse::syntax();
     // A forged request that leaves no half-open SA behind must not cost an exponentiation.
     check_public(group, public).map_err(invalid)?;
-    let key_pair = KeyPair::generate(group).map_err(|_| Refuse::temporary())?;
+    let key_pair = random
+        .ephemeral_key(group)
+        .map_err(|_| Refuse::temporary())?;
     let shared = key_pair.agree(public).map_err(invalid)?;
     Ok((key_pair, shared))
 }
@@ -424,7 +433,8 @@ pub(crate) fn respond_init(
     if theirs.ke.group != group.number() {
         return Err(refuse(Refuse::group(group)));
     }
-    let (key_pair, shared) = answer_key_exchange(group, &theirs.ke.public).map_err(refuse)?;
+    let (key_pair, shared) =
+        answer_key_exchange(ctx.random, group, &theirs.ke.public).map_err(refuse)?;
     let spi_i = received.header.initiator_spi;
     let spi_r = ctx.ike_spi();
     let nonce = ctx.nonce();
@@ -438,7 +448,7 @@ pub(crate) fn respond_init(
 
     let mut payloads = vec![
         Payload::Sa(vec![chosen.answer]),
-        ke_payload(&key_pair),
+        ke_payload(&*key_pair),
         Payload::Nonce(nonce.clone()),
     ];
     payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));

@@ -11,7 +11,7 @@ use super::{Channel, Context, Effect, Established, IkeSa, Phase, Received};
 use crate::event::{DownReason, Event, IkeSaId};
 use crate::negotiate;
 use crate::status::Refusal;
-use crate::suite::{KeyPair, Keys, Nonces, Role};
+use crate::suite::{EphemeralKey, Keys, Nonces, Role};
 use crate::window::Window;
 use crate::wire::{ExchangeType, KeyExchange, Message, NotifyType, Payload, Proposal};
 
@@ -22,7 +22,7 @@ const IKE_SPI_LEN: usize = 8;
 pub(crate) struct PendingRekey {
     spi: u64,
     nonce: Vec<u8>,
-    key_pair: KeyPair,
+    key_pair: Box<dyn EphemeralKey>,
     offer: Vec<Proposal>,
     pub(super) rival: Option<Rival>,
     group_changed: bool,
@@ -78,7 +78,7 @@ impl IkeSa {
         let Some(group) = group.or_else(current) else {
             return;
         };
-        let Ok(key_pair) = KeyPair::generate(group) else {
+        let Ok(key_pair) = ctx.random.ephemeral_key(group) else {
             return self.rekey_failed(ctx, None);
         };
         let spi = ctx.ike_spi();
@@ -93,7 +93,7 @@ impl IkeSa {
         let payloads = [
             Payload::Sa(pending.offer.clone()),
             Payload::Nonce(pending.nonce.clone()),
-            ke_payload(&pending.key_pair),
+            ke_payload(&*pending.key_pair),
         ];
         if let Some(state) = self.established_mut() {
             state.rekey_at = None;
@@ -284,7 +284,10 @@ impl IkeSa {
             .peer_spi
             .filter(|spi| *spi != 0)
             .ok_or_else(Refuse::syntax)?;
-        let key_pair = KeyPair::generate(group).map_err(|_| Refuse::temporary())?;
+        let key_pair = ctx
+            .random
+            .ephemeral_key(group)
+            .map_err(|_| Refuse::temporary())?;
         let shared = key_pair
             .agree(&theirs.ke.public)
             .map_err(|_| Refuse::syntax())?;
@@ -306,7 +309,7 @@ impl IkeSa {
         let payloads = vec![
             Payload::Sa(vec![chosen.answer]),
             Payload::Nonce(nonce),
-            ke_payload(&key_pair),
+            ke_payload(&*key_pair),
         ];
         Ok((new, payloads, lowest))
     }

@@ -1,8 +1,8 @@
 //! Negotiated IKE suites: key exchange, PRF, key derivation and the Encrypted payload.
 //!
 //! In the order of an IKE SA's life:
-//! 1. [`KeyPair::generate`] for the group of the first proposal; [`KeyPair::public`] goes into the KE payload.
-//! 2. [`Suite::from_proposal`] of the chosen proposal; [`KeyPair::agree`] with the peer's public value
+//! 1. [`KeyPair::generate`] for the group of the first proposal; [`EphemeralKey::public`] goes into the KE payload.
+//! 2. [`Suite::from_proposal`] of the chosen proposal; [`EphemeralKey::agree`] with the peer's public value
 //!    (an error there means an invalid public value: INVALID_SYNTAX).
 //! 3. [`Keys::derive`] (section 2.14), or [`Keys::rekey`] from the old SA's keys (section 2.18).
 //! 4. [`Keys::sealer`] and [`Keys::opener`], each with the role that *we* have in this IKE SA (the original
@@ -24,6 +24,29 @@ pub use esplanade_crypto::secret::Secret;
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
 
 use crate::wire::{Proposal, ProtocolId, Transform, TransformType};
+
+/// Our half of a key exchange. A retried IKE_SA_INIT uses it again.
+pub trait EphemeralKey: Send + std::fmt::Debug {
+    fn group(&self) -> Group;
+    /// The content of the KE payload.
+    fn public(&self) -> &[u8];
+    /// The shared secret of RFC 7296 section 2.14. Refuses public values that are no elements of the group.
+    fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError>;
+}
+
+impl EphemeralKey for KeyPair {
+    fn group(&self) -> Group {
+        Self::group(self)
+    }
+
+    fn public(&self) -> &[u8] {
+        Self::public(self)
+    }
+
+    fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
+        Self::agree(self, peer_public)
+    }
+}
 
 /// Our side of an IKE SA. After a rekey the initiator is the one that started the rekey (section 2.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

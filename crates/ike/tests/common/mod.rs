@@ -17,8 +17,8 @@ use esplanade_ike::config::{
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
-    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, Random,
-    Refusal, Routes, Transmit,
+    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, IkeSaStatus,
+    Random, Refusal, Routes, Transmit,
 };
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
@@ -192,6 +192,10 @@ pub enum Outbound {
     Used,
 }
 
+fn random(seed: u64) -> Box<dyn Random> {
+    Box::new(SeededRandom(Rng::new(seed ^ 0x5eed)))
+}
+
 /// One endpoint and what its data plane holds.
 pub struct Side {
     pub name: &'static str,
@@ -214,6 +218,17 @@ pub struct Side {
 
 impl Side {
     pub fn new(name: &'static str, address: &str, config: Config, now: Instant, seed: u64) -> Self {
+        Self::with_random(name, address, config, now, seed, random(seed))
+    }
+
+    pub fn with_random(
+        name: &'static str,
+        address: &str,
+        config: Config,
+        now: Instant,
+        seed: u64,
+        random: Box<dyn Random>,
+    ) -> Self {
         let spis = SharedSpis::default();
         // Far apart, so that no SPI of one side is one of the other by chance.
         spis.0.lock().unwrap().next = (seed as u32) << 16;
@@ -226,7 +241,7 @@ impl Side {
                 config,
                 Box::new(spis.clone()),
                 Box::new(routes.clone()),
-                Box::new(SeededRandom(Rng::new(seed ^ 0x5eed))),
+                random,
                 now,
             ),
             spis,
@@ -340,8 +355,12 @@ impl Side {
 
     /// The endpoint's own view of the children must be what its events say.
     pub fn check_status(&self) {
+        self.check_children(&self.endpoint.status());
+    }
+
+    pub fn check_children(&self, status: &[IkeSaStatus]) {
         let mut listed = BTreeSet::new();
-        for child in self.endpoint.status().iter().flat_map(|sa| &sa.children) {
+        for child in status.iter().flat_map(|sa| &sa.children) {
             assert!(listed.insert(child.id), "child listed twice");
             assert!(!matches!(child.state, ChildSaState::Rekeying) || child.rekey_at.is_none());
         }

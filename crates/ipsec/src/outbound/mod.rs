@@ -151,11 +151,11 @@ pub struct Outbound {
 
 impl Outbound {
     pub fn new(limits: WalkLimits) -> Self {
-        Self::with_random(limits, random::fill)
+        Self::with_random(limits, random::fill, FLOWS)
     }
 
-    /// With another source of the IVs that must be unpredictable.
-    pub fn with_random(limits: WalkLimits, source: RandomSource) -> Self {
+    /// With another source of the IVs that must be unpredictable; `flows` is as in [`Self::with_flows`].
+    pub fn with_random(limits: WalkLimits, source: RandomSource, flows: usize) -> Self {
         Self {
             limits,
             batches: Circulation::new(Direction::Seal, &limits),
@@ -164,7 +164,7 @@ impl Outbound {
             counters: Arc::default(),
             identification: 0,
             label_key: RandomState::new(),
-            flows: Some(flow_cache(FLOWS)),
+            flows: Some(flow_cache(flows)),
             interface: 0,
             scratch: burst::Scratch::default(),
             nested: Vec::new(),

@@ -16,6 +16,11 @@ pub fn not_random(bytes: &mut [u8]) -> Result<(), RandomError> {
     Ok(())
 }
 
+/// What the engine does with a batch.
+pub fn process(batch: &mut Batch) {
+    cpu::process(batch);
+}
+
 #[derive(Clone, Debug)]
 pub struct Keyed(Arc<KeyContext>);
 

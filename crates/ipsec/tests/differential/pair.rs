@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use esplanade_crypto::{Batch, Engine, Protocol, Rejected, Transform, cpu};
+use esplanade_crypto::{Batch, Engine, Protocol, Rejected, Transform};
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::inbound::Inbound;
@@ -24,13 +24,16 @@ use esplanade_ipsec::tunnel::{self, DfPolicy, DscpMap, DscpPolicy, EcnPolicy, Ou
 use esplanade_ipsec::{Database, DropReason, Event};
 use esplanade_testkit::model;
 
-use super::cipher::{Keyed, not_random};
+use super::cipher::{self, Keyed, not_random};
 
 const LIMITS: WalkLimits = WalkLimits {
-    buffer_len: 32 * 1024,
+    buffer_len: 16 * 1024,
     jobs_max: 32,
     batches_max: 2,
 };
+
+/// Fewer than there are, so that some give way.
+const FLOWS: usize = 64;
 
 /// The longest traffic flow confidentiality padding.
 pub const TFC_MAX: usize = 150;
@@ -40,6 +43,8 @@ pub struct Agreed {
     pub policy: u32,
     pub transform: Transform,
     pub key: Vec<u8>,
+    /// The key again, for the model.
+    pub cipher: Keyed,
     pub options: model::SaOptions,
     pub first_sequence: u64,
     /// How far the receiver's window is ahead of the sender, as if so many packets had been lost.
@@ -67,7 +72,7 @@ pub struct Receiver {
     pub model: model::Gateway,
     inbound: Inbound,
     engine: Direct,
-    database: Database,
+    database: &'static Database,
     sas: BTreeMap<u32, Arc<InboundSa>>,
     /// Those that moved, by SPI.
     peers: BTreeMap<u32, SocketAddr>,
@@ -81,7 +86,7 @@ struct Direct(VecDeque<Batch>);
 
 impl Engine for Direct {
     fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
-        cpu::process(&mut batch);
+        cipher::process(&mut batch);
         self.0.push_back(batch);
         Ok(())
     }
@@ -172,11 +177,6 @@ fn parameters<'a>(agreed: &'a Agreed, options: &model::SaOptions) -> SaParameter
     }
 }
 
-fn cipher(agreed: &Agreed) -> Box<Keyed> {
-    let keyed = Keyed::new(agreed.transform, agreed.options.esn, &agreed.key);
-    Box::new(keyed.expect("the scenario has tried it"))
-}
-
 fn named(drops: impl Iterator<Item = (DropReason, u64)>) -> BTreeMap<model::Reason, u64> {
     let counted = drops.filter(|&(_, packets)| packets > 0);
     counted
@@ -228,7 +228,7 @@ impl Sender {
     pub fn new() -> Self {
         Self {
             model: model::Gateway::default(),
-            outbound: Outbound::with_random(LIMITS, not_random),
+            outbound: Outbound::with_random(LIMITS, not_random, FLOWS),
             engine: Direct::default(),
             spd: Spd::default(),
             policies: BTreeMap::new(),
@@ -273,7 +273,7 @@ impl Sender {
         let first = agreed.first_sequence.max(1);
         sas.push(model::OutboundSa::new(
             options.clone(),
-            cipher(agreed),
+            Box::new(agreed.cipher.clone()),
             first,
         ));
         self.model
@@ -421,13 +421,27 @@ fn note(soft: &mut BTreeSet<u32>, hard: &mut BTreeSet<u32>, spi: u32, event: Lif
     assert!(new, "{spi:#x} says {event:?} twice");
 }
 
+impl Drop for Receiver {
+    /// The database is as it was.
+    fn drop(&mut self) {
+        for spi in self.model.inbound.keys() {
+            self.database.sad().remove(*spi);
+        }
+    }
+}
+
+thread_local! {
+    /// One for all scenarios, as it takes longer to make than many of them.
+    static DATABASE: &'static Database = Box::leak(Box::new(Database::with_plain_spis()));
+}
+
 impl Receiver {
     pub fn new() -> Self {
         Self {
             model: model::Gateway::default(),
             inbound: Inbound::new(LIMITS),
             engine: Direct::default(),
-            database: Database::with_plain_spis(),
+            database: DATABASE.with(|database| *database),
             sas: BTreeMap::new(),
             peers: BTreeMap::new(),
             hard: BTreeSet::new(),
@@ -460,7 +474,7 @@ impl Receiver {
         self.soft.remove(&options.spi);
         self.hard.remove(&options.spi);
         let replay = model::ReplaySet::starting_at(top, size, options.esn);
-        let sa = model::InboundSa::new(options, cipher(agreed), replay);
+        let sa = model::InboundSa::new(options, Box::new(agreed.cipher.clone()), replay);
         self.model.inbound.insert(sa.options.spi, sa);
         true
     }

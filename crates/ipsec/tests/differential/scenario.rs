@@ -200,7 +200,7 @@ impl World<'_, '_> {
         for (index, byte) in key.iter_mut().enumerate() {
             *byte = byte.wrapping_add((index as u8).wrapping_mul(29));
         }
-        Keyed::new(transform, esn, &key)?;
+        let cipher = Keyed::new(transform, esn, &key)?;
         let mut options = self.options(selectors, esn);
         if transform.protocol() == Protocol::Ah {
             options.path.udp = false;
@@ -213,6 +213,7 @@ impl World<'_, '_> {
             policy,
             transform,
             key,
+            cipher,
             options,
             first_sequence: self.first_sequence(esn),
             ahead: self.choices.of(&[0, 0, 0, 0, 40]),
