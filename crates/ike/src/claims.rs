@@ -1,4 +1,4 @@
-//! Which peer has which traffic (RFC 4301 section 4.4.3.2): what the configuration binds to one peer, and what the
+//! Which peer has which traffic (RFC 4301 section 4.4.3.3): what the configuration binds to one peer, and what the
 //! child SAs of each have negotiated. A peer that chooses its selectors out of a range that it shares with others gets
 //! none of what is theirs.
 
@@ -280,12 +280,7 @@ impl Claims {
 
 /// What a child binds to single peers, as far as addresses are known before there is an SA.
 fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
-    let host = |addresses: &[AddressMatch]| {
-        addresses.iter().find_map(|address| match address {
-            AddressMatch::Host(host) => Some(*host),
-            _ => None,
-        })
-    };
+    let host = |addresses: &[AddressMatch]| addresses.iter().find_map(AddressMatch::host);
     let known = |selectors: &[Selector], outer: Option<IpAddr>| match outer {
         Some(outer) => ts::resolve(selectors, outer),
         None => ts::fixed(selectors),

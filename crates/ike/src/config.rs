@@ -170,7 +170,7 @@ impl Connection {
     }
 }
 
-/// What peers with a certain identity may have (RFC 4301 section 4.4.3.2).
+/// What peers with a certain identity may have (RFC 4301 section 4.4.3.3).
 #[derive(Clone, Debug)]
 pub struct PeerEntry {
     /// May be a pattern.
@@ -267,6 +267,14 @@ pub enum AddressMatch {
 }
 
 impl AddressMatch {
+    /// The address, where it is a single one.
+    pub fn host(&self) -> Option<IpAddr> {
+        match *self {
+            Self::Host(host) => Some(host),
+            Self::Any | Self::Range(..) => None,
+        }
+    }
+
     pub fn matches(&self, address: IpAddr) -> bool {
         match *self {
             Self::Any => true,

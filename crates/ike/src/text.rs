@@ -20,9 +20,9 @@ pub fn clean(text: &str) -> String {
             out.push('…');
             break;
         }
-        // Also marks that turn the direction of text, which are no control characters.
+        // Also what turns the direction of text or ends a line, and is no control character.
         let steers = c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         match steers {
             true => out.extend(c.escape_default()),
             false => out.push(c),

@@ -56,7 +56,11 @@ impl Gateway {
 
     /// IKE_SA_INIT, and once more where a cookie is asked for. Whether a half-open SA comes of it.
     fn begin(&mut self, script: &mut Script) -> bool {
-        let mut payloads = script.init_payloads();
+        let payloads = script.init_payloads();
+        self.begin_with(script, payloads)
+    }
+
+    fn begin_with(&mut self, script: &mut Script, mut payloads: Vec<Payload>) -> bool {
         let Some(answer) = script.init(&mut self.side, self.now, payloads.clone()) else {
             return false;
         };
@@ -177,6 +181,28 @@ fn guesses_of_a_key_stay_slow() {
     assert!(gateway.is_served("203.0.113.2"), "another address");
     gateway.wait(31 * SECOND);
     assert!(gateway.is_served("203.0.113.1"));
+}
+
+/// IKE_SA_INIT says that there is a NAT, so IKE_AUTH may come from elsewhere. Its source has shown nothing.
+#[test]
+fn guesses_are_charged_to_the_address_that_was_answered() {
+    let mut gateway = Gateway::new(|_| {});
+    let (guesser, victim) = ("203.0.113.1", "198.51.100.77");
+    let mut guesses = 0;
+    for _ in 0..300 {
+        let mut script = gateway.script(guesser);
+        let payloads = script.init_payloads_behind_nat();
+        if gateway.begin_with(&mut script, payloads) {
+            script.local = format!("{victim}:4500").parse().unwrap();
+            script.remote.set_port(4500);
+            let refused = gateway.authenticate(&mut script, b"guess");
+            assert_eq!(refused, Some(Some(NotifyType::AUTHENTICATION_FAILED)));
+            guesses += 1;
+        }
+    }
+    assert_eq!(guesses, 200, "of one address");
+    assert!(!gateway.is_served(guesser));
+    assert!(gateway.is_served(victim));
 }
 
 #[test]

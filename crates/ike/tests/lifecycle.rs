@@ -5,11 +5,12 @@ mod common;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::script::Script;
+use common::script::{Script, error_of};
 use common::*;
-use esplanade_ike::config::{Action, Child, Connection, StartAction, Unique};
+use esplanade_ike::config::{Action, AddressMatch, Child, Connection, StartAction, Unique};
 use esplanade_ike::status::{ConfiguredState, IkeSaState};
-use esplanade_ike::{ChildFailure, CommandError, DownReason, Event};
+use esplanade_ike::wire::{Delete, ExchangeType, Id, IdType, Payload, ProtocolId};
+use esplanade_ike::{ChildFailure, CommandError, DownReason, Event, IkeSaId};
 use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -238,6 +239,124 @@ fn a_command_stops_what_waits_for_its_next_attempt() {
     assert_eq!(pair.a.endpoint.terminate(pair.now, "site", None), Ok(1));
     assert_eq!(pair.a.endpoint.terminate(pair.now, "site", None), Ok(0));
     assert_eq!(pair.a.endpoint.poll_timeout(), None);
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_not_tried_again() {
+    let mut pair = starting(|a, _| a.keyingtries = 0);
+    pair.b.dead = true;
+    start(&mut pair);
+    while failures(&pair.a).is_empty() {
+        pair.run(SECOND);
+    }
+    assert_eq!(look(&pair).0, ConfiguredState::Waiting);
+    let sent = pair.a.sent.len();
+    // The child stays, its `start_action` goes.
+    pair.a.endpoint.set_config(config(default_configs().0));
+    start(&mut pair);
+    assert_eq!(look(&pair).0, ConfiguredState::Down);
+    assert_eq!(pair.a.endpoint.poll_timeout(), None);
+    pair.b.dead = false;
+    pair.run(900 * SECOND);
+    assert_eq!(pair.a.sent.len(), sent);
+    pair.initiate();
+    pair.run(SECOND);
+    pair.assert_agreed(1, 1);
+    pair.assert_clean_end();
+}
+
+/// A calls B, and lets others call it over the same connection.
+fn with_callers(more: impl FnOnce(&mut Connection)) -> Pair {
+    starting(|a, _| {
+        a.remote_addrs.push(AddressMatch::Any);
+        a.remote.id = id("*.example");
+        a.keyingtries = 0;
+        change(a, |child| child.overlap = true);
+        more(a);
+    })
+}
+
+/// Somebody else's IKE SA with the same child.
+fn call_a(pair: &mut Pair) -> (Script, IkeSaId) {
+    let mut script = Script::new();
+    script.local = "203.0.113.5:500".parse().unwrap();
+    script.remote = format!("{A}:500").parse().unwrap();
+    script.id = Id::new(IdType::FQDN, b"c.example".to_vec());
+    let payloads = script.init_payloads();
+    script.init(&mut pair.a, pair.now, payloads).unwrap();
+    let mut payloads = script.auth_payloads(b"a shared secret");
+    for payload in &mut payloads {
+        *payload = match std::mem::replace(payload, Payload::Nonce(vec![])) {
+            Payload::TsI(ours) => Payload::TsR(ours),
+            Payload::TsR(theirs) => Payload::TsI(theirs),
+            other => other,
+        };
+    }
+    let exchange = ExchangeType::IKE_AUTH;
+    let answer = script.exchange(&mut pair.a, pair.now, exchange, &payloads);
+    assert_eq!(error_of(&answer.unwrap()), None);
+    let sas = pair.a.endpoint.status();
+    let own = sas.iter().find(|sa| sa.remote == script.local).unwrap();
+    assert_eq!(own.children.len(), 1);
+    (script, own.id)
+}
+
+#[test]
+fn another_peer_of_the_connection_is_not_the_one_that_is_called() {
+    let mut pair = with_callers(|_| {});
+    call_a(&mut pair);
+    start(&mut pair);
+    assert_eq!(look(&pair).0, ConfiguredState::Connecting);
+    pair.run(SECOND);
+    assert_eq!(look(&pair).0, ConfiguredState::Up);
+    let with_b = |pair: &Pair| {
+        let sas = pair.a.endpoint.status();
+        let children = sas
+            .into_iter()
+            .filter(|sa| sa.remote.ip() == pair.b.address);
+        children.map(|sa| sa.children.len()).sum::<usize>()
+    };
+    assert_eq!((with_b(&pair), pair.b.children.len()), (1, 1));
+    // It comes while B is out of reach.
+    let mut pair = with_callers(|_| {});
+    pair.b.dead = true;
+    start(&mut pair);
+    pair.run(30 * SECOND);
+    call_a(&mut pair);
+    pair.run(300 * SECOND);
+    assert!(failures(&pair.a).iter().all(|(_, retry)| retry.is_some()));
+    pair.b.dead = false;
+    pair.run(400 * SECOND);
+    assert_eq!((with_b(&pair), pair.b.children.len()), (1, 1));
+}
+
+#[test]
+fn the_end_of_another_peers_sa_is_no_end_of_the_goal() {
+    for by_command in [false, true] {
+        let mut pair = with_callers(|a| a.dpd_delay = 10 * SECOND);
+        start(&mut pair);
+        pair.run(SECOND);
+        let (mut script, sa) = call_a(&mut pair);
+        if by_command {
+            pair.a.endpoint.terminate_ike_sa(pair.now, sa).unwrap();
+            Script::take(&mut pair.a);
+        } else {
+            let delete = Delete {
+                protocol: ProtocolId::IKE,
+                spis: vec![],
+            };
+            let delete = [Payload::Delete(delete)];
+            let exchange = ExchangeType::INFORMATIONAL;
+            script.exchange(&mut pair.a, pair.now, exchange, &delete);
+        }
+        // Silence is no reason to give up what is to be up.
+        pair.b.dead = true;
+        pair.run(300 * SECOND);
+        assert!(pair.a.children.is_empty());
+        pair.b.dead = false;
+        pair.run(400 * SECOND);
+        assert_eq!(pair.a.children.len(), 1, "by command: {by_command}");
+    }
 }
 
 #[test]

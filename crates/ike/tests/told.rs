@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use common::script::Script;
 use common::*;
 use esplanade_crypto::iana::Encryption;
-use esplanade_ike::config::Connection;
+use esplanade_ike::config::{AddressMatch, Connection, Identity};
 use esplanade_ike::event::Refused;
-use esplanade_ike::wire::{Id, IdType};
+use esplanade_ike::wire::{ExchangeType, Id, IdType, Payload};
 use esplanade_ike::{Config, Event, Refusal};
 use esplanade_testkit::net::Conditions;
 
@@ -63,7 +63,7 @@ fn no_connection_for_its_address() {
     let refused = refused_by_b(|_, b| {
         change_b(b, |b| {
             let other = "203.0.113.9".parse().unwrap();
-            b.remote_addrs = vec![esplanade_ike::config::AddressMatch::Host(other)];
+            b.remote_addrs = vec![AddressMatch::Host(other)];
         });
     });
     assert_eq!(refused.refusal, Refusal::NoConnection);
@@ -179,27 +179,82 @@ fn a_hostile_identity_is_escaped_and_cut() {
     change_b(&mut b, |b| b.remote.id = id("nobody.example"));
     let now = Instant::now();
     let mut side = Side::new("b", B, b, now, 7);
-    let mut script = Script::new();
-    let mut name = b"\x1b[2J\nWARN forged line \xe2\x80\xae".to_vec();
-    name.extend(std::iter::repeat_n(b'x', 20_000));
-    script.id = Id::new(IdType::FQDN, name);
-    let payloads = script.init_payloads();
-    script.init(&mut side, now, payloads).unwrap();
-    let payloads = script.auth_payloads(b"a shared secret");
-    let exchange = esplanade_ike::wire::ExchangeType::IKE_AUTH;
-    script
-        .exchange(&mut side, now, exchange, &payloads)
-        .unwrap();
-    let [refused] = told(&side)[..] else {
-        panic!("{:?}", told(&side))
+    let hostile = "\u{1b}[2J\nWARN forged line \u{202e}";
+    let fqdn = hostile.to_owned() + &"x".repeat(20_000);
+    // Characters that are printable, and turn text or end a line.
+    let marks = "\u{202e}\u{61c}\u{2028}WARN\u{2029}forged\u{200f}";
+    let name = format!("CN=\"{marks}{}\"", "x".repeat(20_000));
+    let Identity::Dn(name) = id(&name) else {
+        panic!("no name")
     };
-    for text in [&refused.why, refused.remote_id.as_ref().unwrap()] {
-        assert!(text.len() < 1000, "{} bytes", text.len());
-        assert!(
-            !text.chars().any(|c| c.is_control() || c == '\u{202e}'),
-            "{text:?}"
-        );
+    for (number, id) in [
+        Id::new(IdType::FQDN, fqdn.into_bytes()),
+        Id::new(IdType::DER_ASN1_DN, name.der().to_vec()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut script = Script::new();
+        script.spi_i += number as u64;
+        script.id = id;
+        let payloads = script.init_payloads();
+        script.init(&mut side, now, payloads).unwrap();
+        let payloads = script.auth_payloads(b"a shared secret");
+        script
+            .exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)
+            .unwrap();
     }
+    let told = told(&side);
+    assert_eq!(told.len(), 2);
+    for text in told
+        .iter()
+        .flat_map(|one| [&one.why, one.remote_id.as_ref().unwrap()])
+    {
+        assert!(text.len() < 1000, "{} bytes", text.len());
+        let steers = |c: char| c.is_control() || (marks.contains(c) && !c.is_ascii());
+        assert!(!text.contains(steers), "{text:?}");
+    }
+    let shown = told[1].remote_id.as_ref().unwrap();
+    assert!(shown.contains("\\u{202e}\\u{61c}\\u{2028}WARN"), "{shown}");
+}
+
+/// Refusals that somebody causes in the name of an address do not use up what is told of it.
+#[test]
+fn a_forged_source_silences_nobody() {
+    let mut b = config(default_configs().1);
+    change_b(&mut b, |b| b.remote_addrs = vec![AddressMatch::Any]);
+    let now = Instant::now();
+    let mut side = Side::new("b", B, b, now, 7);
+    let victim = "203.0.113.7";
+    let mut attempt = |number: u64, from: &str, then: &str, init: bool| {
+        let mut script = Script::new();
+        script.spi_i += number;
+        script.local = format!("{from}:500").parse().unwrap();
+        let mut payloads = script.init_payloads_behind_nat();
+        if let (false, Payload::Sa(proposals)) = (init, &mut payloads[0]) {
+            proposals[0].transforms.clear();
+        }
+        script.init(&mut side, now, payloads).unwrap();
+        if init {
+            script.local = format!("{then}:4500").parse().unwrap();
+            script.remote.set_port(4500);
+            let payloads = script.auth_payloads(b"guess");
+            script
+                .exchange(&mut side, now, ExchangeType::IKE_AUTH, &payloads)
+                .unwrap();
+        }
+        told(&side).len()
+    };
+    // No proposal of theirs is ours: nobody has answered.
+    let unproven = (0..4).map(|number| attempt(number, victim, victim, false));
+    assert_eq!(unproven.last(), Some(3));
+    let elsewhere = (4..8).map(|number| attempt(number, "203.0.113.1", victim, true));
+    assert_eq!(
+        elsewhere.last(),
+        Some(6),
+        "three of the one who was answered"
+    );
+    assert_eq!(attempt(8, victim, victim, true), 7);
 }
 
 #[test]

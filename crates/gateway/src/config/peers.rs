@@ -1,4 +1,4 @@
-//! The section `peers` of a connection for many: which selectors are whose (RFC 4301 section 4.4.3.2).
+//! The section `peers` of a connection for many: which selectors are whose (RFC 4301 section 4.4.3.3).
 
 use std::collections::HashSet;
 use std::net::IpAddr;

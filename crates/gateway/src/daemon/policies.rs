@@ -129,10 +129,7 @@ pub(super) fn leaves_hosts_out(connection: Option<&Connection>, policy: &Policy)
 }
 
 fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
-    addresses.iter().find_map(|address| match address {
-        AddressMatch::Host(host) => Some(*host),
-        _ => None,
-    })
+    addresses.iter().find_map(AddressMatch::host)
 }
 
 /// In transport mode, what the host at `outer` itself can send or receive.

@@ -159,9 +159,10 @@ impl Endpoint {
         let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
         let connection = sa.connection.clone();
         let children = connection.children.iter().cloned();
-        let here: Vec<_> = children
-            .filter(|child| sa.has_child(&Wanted::from(child.clone())))
-            .collect();
+        let of_goal = |child: &Arc<Child>| {
+            sa.is_with_whom_we_call() && sa.has_child(&Wanted::from(child.clone()))
+        };
+        let here: Vec<_> = children.filter(of_goal).collect();
         if !self.end_ike_sa(now, ike_sa) {
             return Err(CommandError::NoSa);
         }
@@ -180,7 +181,8 @@ impl Endpoint {
         let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
         let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
         let connection = sa.connection.clone();
-        let ended = sa.established().and_then(|state| state.child(child));
+        let state = sa.established().filter(|_| sa.is_with_whom_we_call());
+        let ended = state.and_then(|state| state.child(child));
         let config = ended.map(|ended| ended.config.clone());
         if !self.end_child_sa(now, child) {
             return Err(CommandError::NoSa);
@@ -326,11 +328,11 @@ impl Endpoint {
         config.is_ok_and(|config| self.is_there(connection, &Wanted::from(config)))
     }
 
-    /// Whether the child is up or on its way.
+    /// Whether the child is up or on its way, with the peer that it is wanted with.
     fn is_there(&self, connection: &str, wanted: &Wanted) -> bool {
         let ids = self.table.of_connection(connection);
         let mut sas = ids.iter().filter_map(|id| self.table.get(*id));
-        sas.any(|sa| sa.has_child(wanted))
+        sas.any(|sa| sa.is_with_whom_we_call() && sa.has_child(wanted))
     }
 
     /// Establishes those children that are neither up nor on their way.
@@ -350,9 +352,8 @@ impl Endpoint {
             .map(|child| child.name.clone())
             .collect();
         let ids = self.table.of_connection(&connection.name);
-        let usable = ids
-            .into_iter()
-            .find(|id| self.table.get(*id).is_some_and(IkeSa::takes_children));
+        let takes = |sa: &IkeSa| sa.is_with_whom_we_call() && sa.takes_children();
+        let usable = (ids.into_iter()).find(|id| self.table.get(*id).is_some_and(takes));
         if let Some(id) = usable {
             let queued = self.with(now, id, |sa, ctx| {
                 wanted.iter().all(|child| sa.want_child(ctx, child))
@@ -389,11 +390,7 @@ impl Endpoint {
     fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
         let name = || connection.name.clone();
         let hosts = |set: &[AddressMatch]| -> Vec<IpAddr> {
-            let host = |address: &AddressMatch| match address {
-                AddressMatch::Host(host) => Some(*host),
-                _ => None,
-            };
-            set.iter().filter_map(host).collect()
+            set.iter().filter_map(AddressMatch::host).collect()
         };
         let remotes = hosts(&connection.remote_addrs);
         if remotes.is_empty() {

@@ -155,6 +155,9 @@ impl Goals {
                 goal.wish = Wish::Open;
             }
         }
+        let rest = self.goals.iter().filter(|(_, goal)| !goal.is_pursued());
+        let rest: Vec<_> = rest.map(|(name, _)| name.clone()).collect();
+        rest.iter().for_each(|name| self.stop_timer(name));
     }
 
     fn retain(&mut self, keep: impl Fn(&Name) -> bool) {

@@ -243,10 +243,7 @@ impl HalfOpen {
         let connections = config.connections.iter();
         self.configured_addresses = connections
             .flat_map(|connection| &connection.remote_addrs)
-            .filter_map(|address| match address {
-                AddressMatch::Host(host) => Some(*host),
-                AddressMatch::Any | AddressMatch::Range(..) => None,
-            })
+            .filter_map(AddressMatch::host)
             .collect();
     }
 

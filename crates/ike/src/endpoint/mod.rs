@@ -19,7 +19,7 @@ use std::time::{Instant, SystemTime};
 use esplanade_crypto::iana::Group;
 
 use crate::claims::Claims;
-use crate::config::{Child, Config, Connection};
+use crate::config::{AddressMatch, Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
 use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
@@ -400,9 +400,12 @@ impl Endpoint {
             let at = sa.next_timeout(ctx.config);
             (result, at)
         });
+        let of_goals = sa.is_with_whom_we_call();
         for event in self.events.iter().skip(before) {
             self.table.follow(event);
-            self.goals.follow(now, event);
+            if of_goals {
+                self.goals.follow(now, event);
+            }
         }
         self.pacing.note(id, sa.remote.ip(), sa.connecting());
         self.table.put_back(now, sa, result.1);
@@ -444,6 +447,16 @@ impl IkeSa {
             Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => return false,
         }
         true
+    }
+
+    /// What is wanted of a connection is wanted with the peer at its remote addresses. Others that call us over the same
+    /// connection, as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
+    fn is_with_whom_we_call(&self) -> bool {
+        let addresses = self.connection.remote_addrs.iter();
+        let mut hosts = addresses.filter_map(AddressMatch::host).peekable();
+        self.connection.names_one_peer()
+            || hosts.peek().is_none()
+            || hosts.any(|host| host == self.hosts.1)
     }
 
     /// Whether the child is up or on its way here.

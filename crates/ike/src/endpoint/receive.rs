@@ -1,6 +1,6 @@
 //! From a datagram to its IKE SA, and what is answered without one (RFC 7296 sections 2.5, 2.6 and 2.21).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,8 +23,8 @@ const FLAG_RESPONSE: u8 = 0x20;
 /// What is known of the sender of an IKE_SA_INIT request.
 #[derive(Clone, Copy)]
 struct Admission {
-    /// It has shown a cookie.
-    proven: bool,
+    /// Where it has shown a cookie.
+    proven: Option<IpAddr>,
     /// Who makes room if a half-open SA comes of the request.
     instead: Option<IkeSaId>,
 }
@@ -222,7 +222,7 @@ impl Endpoint {
                 };
                 self.counters.refuse(refusal);
                 self.in_context(now, |ctx| {
-                    ctx.tell_refused(received, false, refusal, |_| Told {
+                    ctx.tell_refused(received, None, refusal, |_| Told {
                         why: error.to_string(),
                         ..Told::default()
                     });
@@ -242,13 +242,19 @@ impl Endpoint {
             self.counters.refuse(Refusal::NoConnection);
             self.in_context(now, |ctx| {
                 let why = "no connection is for these addresses";
-                ctx.tell_refused(received, false, Refusal::NoConnection, |ctx| {
+                let proven = admission.proven;
+                ctx.tell_refused(received, proven, Refusal::NoConnection, |ctx| {
                     let known = ctx.config.connections.iter().map(AsRef::as_ref);
                     init_refused(&message, why, known, false)
                 });
             });
             let error = Notify::new(NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
-            return self.error(now, received, Payload::Notify(error), admission.proven);
+            return self.error(
+                now,
+                received,
+                Payload::Notify(error),
+                admission.proven.is_some(),
+            );
         }
         self.respond(now, received, admission, &candidates, &message, &theirs);
     }
@@ -280,7 +286,7 @@ impl Endpoint {
         if self.table.half_open.takes_unproven(source, &limits)
             && self.answers.has_left(now, source, errors)
         {
-            let proven = false;
+            let proven = None;
             return Some(Admission { proven, instead });
         }
         let spi = received.header.initiator_spi;
@@ -293,7 +299,7 @@ impl Endpoint {
                 .verify(now, random, cookie, theirs.nonce, source, spi)
         });
         if valid == Some(true) {
-            let proven = true;
+            let proven = Some(source);
             return Some(Admission { proven, instead });
         }
         self.counters.refuse(if valid.is_none() {
@@ -336,13 +342,13 @@ impl Endpoint {
                 if refusal == Refusal::NoProposalChosen {
                     self.in_context(now, |ctx| {
                         let why = "its proposals and ours have nothing in common";
-                        ctx.tell_refused(received, false, refusal, |_| {
+                        ctx.tell_refused(received, admission.proven, refusal, |_| {
                             let known = candidates.iter().map(AsRef::as_ref);
                             init_refused(message, why, known, true)
                         });
                     });
                 }
-                self.error(now, received, payload, admission.proven);
+                self.error(now, received, payload, admission.proven.is_some());
             }
         }
     }

@@ -16,12 +16,16 @@ impl Endpoint {
             for child in &connection.children {
                 let (closed, next_at, failure) = self.goals.look(&connection.name, &child.name);
                 let wanted = Wanted::from(child.clone());
-                let state = if sas.iter().any(|sa| sa.has_installed(&child.name)) {
+                let installed = |sa: &&IkeSa| sa.has_installed(&child.name);
+                let mut called = sas.iter().filter(|sa| sa.is_with_whom_we_call());
+                let state = if called.clone().any(installed) {
                     ConfiguredState::Up
-                } else if sas.iter().any(|sa| sa.has_child(&wanted)) {
+                } else if called.any(|sa| sa.has_child(&wanted)) {
                     ConfiguredState::Connecting
                 } else if next_at.is_some() {
                     ConfiguredState::Waiting
+                } else if sas.iter().any(installed) {
+                    ConfiguredState::Up
                 } else if closed {
                     ConfiguredState::Closed
                 } else {

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,7 @@ struct Slot {
     sa: Option<Box<IkeSa>>,
     spi: u64,
     init: Option<(SocketAddr, u64)>,
-    /// Not authenticated, and where it is from.
-    half_open: Option<(Stage, IpAddr)>,
+    half_open: Option<Stage>,
     connection: String,
     peer: Option<PeerKey>,
     timer: Option<Instant>,
@@ -201,10 +200,10 @@ impl Table {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        let half_open = stage(&sa).map(|stage| (stage, sa.remote.ip()));
+        let half_open = stage(&sa);
         if slot.half_open != half_open {
-            self.half_open
-                .note(now, id, sa.remote.ip(), half_open.map(|(stage, _)| stage));
+            // Not where IKE_AUTH came from: behind a NAT that may be another address, and nobody has answered from there.
+            self.half_open.note(now, id, sa.hosts.1, half_open);
             slot.half_open = half_open;
         }
         let peer = sa

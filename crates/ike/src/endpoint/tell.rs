@@ -42,33 +42,56 @@ impl Rate {
     }
 }
 
+/// What was told of sources of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Tell {
+struct Told {
     /// Those whose turn it is not yet: bounded by how many are told in all.
     sources: HashMap<Network, Due>,
-    unproven: Due,
-    proven: Due,
+    in_all: Due,
+}
+
+impl Told {
+    fn takes(&mut self, now: Instant, source: IpAddr, rate: Rate) -> bool {
+        let source = Network::of_source(source);
+        let due = self.sources.get(&source).copied().flatten();
+        if !SOURCE.allows(now, due) || !rate.allows(now, self.in_all) {
+            return false;
+        }
+        rate.take(now, &mut self.in_all);
+        self.sources
+            .retain(|_, due| due.is_some_and(|due| due > now));
+        SOURCE.take(now, self.sources.entry(source).or_default());
+        true
+    }
+}
+
+/// What is told in the name of a source that has shown nothing is not charged to the one that has.
+#[derive(Debug, Default)]
+pub(crate) struct Tell {
+    unproven: Told,
+    proven: Told,
     untold: u64,
 }
 
 impl Tell {
     /// Whether a refusal is told. Gives how many were not since the last that was.
-    pub(crate) fn tell(&mut self, now: Instant, source: IpAddr, proven: bool) -> Option<u64> {
-        let (rate, in_all) = match proven {
-            true => (PROVEN, &mut self.proven),
-            false => (UNPROVEN, &mut self.unproven),
-        };
-        let source = Network::of_source(source);
-        let due = self.sources.get(&source).copied().flatten();
-        if !SOURCE.allows(now, due) || !rate.allows(now, *in_all) {
-            self.untold += 1;
-            return None;
+    pub(crate) fn proven(&mut self, now: Instant, source: IpAddr) -> Option<u64> {
+        let takes = self.proven.takes(now, source, PROVEN);
+        self.count(takes)
+    }
+
+    /// The same for a source that anybody can pretend to be.
+    pub(crate) fn unproven(&mut self, now: Instant, source: IpAddr) -> Option<u64> {
+        let takes = self.unproven.takes(now, source, UNPROVEN);
+        self.count(takes)
+    }
+
+    fn count(&mut self, takes: bool) -> Option<u64> {
+        if takes {
+            return Some(std::mem::take(&mut self.untold));
         }
-        rate.take(now, in_all);
-        self.sources
-            .retain(|_, due| due.is_some_and(|due| due > now));
-        SOURCE.take(now, self.sources.entry(source).or_default());
-        Some(std::mem::take(&mut self.untold))
+        self.untold += 1;
+        None
     }
 }
 
@@ -85,7 +108,7 @@ mod tests {
     #[test]
     fn one_source_is_told_a_few_times() {
         let (mut tell, start) = (Tell::default(), Instant::now());
-        let told = |tell: &mut Tell, at| tell.tell(at, source(1), true);
+        let told = |tell: &mut Tell, at| tell.proven(at, source(1));
         for _ in 0..3 {
             assert_eq!(told(&mut tell, start), Some(0));
         }
@@ -94,7 +117,7 @@ mod tests {
         }
         assert_eq!(told(&mut tell, start + 30 * SECOND), Some(30));
         assert_eq!(told(&mut tell, start + 31 * SECOND), None);
-        assert_eq!(tell.tell(start + 31 * SECOND, source(2), true), Some(1));
+        assert_eq!(tell.proven(start + 31 * SECOND, source(2)), Some(1));
     }
 
     #[test]
@@ -103,10 +126,10 @@ mod tests {
         let mut told = 0;
         for number in 0..100_000 {
             let now = start + SECOND * number / 1000;
-            told += u32::from(tell.tell(now, source(number), false).is_some());
-            assert!(tell.sources.len() < 200);
+            told += u32::from(tell.unproven(now, source(number)).is_some());
+            assert!(tell.unproven.sources.len() < 200);
         }
         assert!((20..=26).contains(&told), "{told} in 100 s");
-        assert!(tell.tell(start + 100 * SECOND, source(7), true).is_some());
+        assert!(tell.proven(start + 100 * SECOND, source(7)).is_some());
     }
 }

@@ -402,7 +402,7 @@ impl IkeSa {
             }
             Err((refusal, kind, why)) => {
                 ctx.counters.refuse(refusal);
-                ctx.tell_refused(received, true, refusal, |ctx| {
+                ctx.tell_refused(received, Some(self.hosts.1), refusal, |ctx| {
                     auth_refused(ctx, received, &message, &why)
                 });
                 self.send_response(ctx, received, &[notify(kind, Vec::new())]);

@@ -1,5 +1,7 @@
 //! What the administrator is told of a peer that was refused.
 
+use std::net::IpAddr;
+
 use super::create_child::{ChildPayloads, Refuse};
 use super::{Caller, Context, IkeSa, Received, candidates};
 use crate::config::{Connection, Identity};
@@ -10,16 +12,20 @@ use crate::text;
 use crate::wire::{Message, Payload, ProtocolId};
 
 impl Context<'_> {
-    /// Tells of a refusal, if its turn has come. `proven`: the peer receives what is sent to its address.
+    /// Tells of a refusal, if its turn has come. `proven` is an address at which the peer receives what is sent to it;
+    /// where this very message is from is nobody's word.
     pub(crate) fn tell_refused(
         &mut self,
         received: &Received<'_>,
-        proven: bool,
+        proven: Option<IpAddr>,
         refusal: Refusal,
         make: impl FnOnce(&Context<'_>) -> Told,
     ) {
-        let source = received.remote.ip();
-        let Some(untold) = self.tell.tell(self.now, source, proven) else {
+        let told = match proven {
+            Some(host) => self.tell.proven(self.now, host),
+            None => self.tell.unproven(self.now, received.remote.ip()),
+        };
+        let Some(untold) = told else {
             return;
         };
         let told = make(self);
@@ -149,7 +155,7 @@ impl IkeSa {
             return;
         };
         let (local_id, remote_id) = (state.local_id.to_string(), state.remote_id.to_string());
-        ctx.tell_refused(received, true, refuse.refusal, |_| {
+        ctx.tell_refused(received, Some(self.hosts.1), refuse.refusal, |_| {
             let theirs = ChildPayloads::find(message);
             let (offered, configured) = match (refuse.refusal, theirs) {
                 (Refusal::TsUnacceptable | Refusal::TrafficHeld, Some(theirs)) => (

@@ -6,8 +6,8 @@ use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::suite::{KeyPair, Keys, Nonces, Opener, Role, Sealer, Suite};
 use esplanade_ike::wire::{
-    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KeyExchange, Message, NotifyType, Payload,
-    Proposal, ProtocolId, TrafficSelector, Transform, TransformType,
+    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KeyExchange, Message, Notify, NotifyType,
+    Payload, Proposal, ProtocolId, TrafficSelector, Transform, TransformType,
 };
 
 use super::{A, B, Side};
@@ -85,6 +85,19 @@ impl Script {
             }),
             Payload::Nonce(self.nonce.clone()),
         ]
+    }
+
+    /// With a NAT in between: IKE_AUTH may come from elsewhere.
+    pub fn init_payloads_behind_nat(&self) -> Vec<Payload> {
+        let mut payloads = self.init_payloads();
+        payloads.extend(
+            [
+                NotifyType::NAT_DETECTION_SOURCE_IP,
+                NotifyType::NAT_DETECTION_DESTINATION_IP,
+            ]
+            .map(|kind| Payload::Notify(Notify::new(kind, vec![0; 20]))),
+        );
+        payloads
     }
 
     pub fn send(&self, side: &mut Side, now: std::time::Instant, datagram: &[u8]) -> Vec<Vec<u8>> {

@@ -229,8 +229,5 @@ fn outer(connection: &Connection, protocol: Protocol, nat_t: u16) -> String {
 }
 
 fn host(addresses: &[AddressMatch]) -> Option<IpAddr> {
-    addresses.iter().find_map(|address| match address {
-        AddressMatch::Host(host) => Some(*host),
-        _ => None,
-    })
+    addresses.iter().find_map(AddressMatch::host)
 }
