@@ -6,6 +6,7 @@ use aws_lc_rs::{digest, signature};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{BasicConstraints, KeyUsage, SubjectAltName};
@@ -14,6 +15,7 @@ use x509_cert::spki::SubjectPublicKeyInfoOwned;
 use super::oid;
 use super::path::Anchors;
 use super::scheme::{KeyType, Scheme};
+use super::sets::{TOO_LARGE, sets_are_small};
 use super::{CredentialError, Identity, Name, PeerAuthError};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
@@ -65,9 +67,17 @@ impl Certificate {
 
     fn parse(der: &[u8]) -> Result<Self, String> {
         let text = |error: x509_cert::der::Error| error.to_string();
+        if !sets_are_small(der) {
+            return Err(TOO_LARGE.to_owned());
+        }
         let parsed = x509_cert::Certificate::from_der(der).map_err(text)?;
         let tbs = &parsed.tbs_certificate;
-        let subject = Name::from_der(&tbs.subject.to_der().map_err(text)?).ok_or("subject")?;
+        let subject = Name::from_rdns(&tbs.subject).ok_or("subject")?;
+        let mut names = (tbs.extensions.iter().flatten())
+            .filter(|extension| extension.extn_id == SubjectAltName::OID);
+        if !names.all(|names| sets_are_small(names.extn_value.as_bytes())) {
+            return Err(TOO_LARGE.to_owned());
+        }
         let alternative_names = match tbs.get::<SubjectAltName>().map_err(text)? {
             Some((_, names)) => names.0.iter().filter_map(alternative_name).collect(),
             None => Vec::new(),
@@ -169,15 +179,17 @@ fn alternative_name(name: &GeneralName) -> Option<Identity> {
     match name {
         GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),
         GeneralName::Rfc822Name(address) => Some(Identity::Email(address.to_string())),
-        GeneralName::DirectoryName(name) => Name::from_der(&name.to_der().ok()?).map(Identity::Dn),
-        GeneralName::IpAddress(octets) => {
-            let octets = octets.as_bytes();
-            let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
-            let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
-            v4.or(v6).ok().map(Identity::Ip)
-        }
+        GeneralName::DirectoryName(name) => Name::from_rdns(name).map(Identity::Dn),
+        GeneralName::IpAddress(octets) => address(octets.as_bytes()).map(Identity::Ip),
         _ => None,
     }
+}
+
+/// The iPAddress of a subjectAltName.
+pub(super) fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
+    v4.or(v6).ok()
 }
 
 /// The certification authorities that a connection trusts.

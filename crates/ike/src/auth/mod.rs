@@ -23,6 +23,7 @@ mod name;
 mod oid;
 mod path;
 mod scheme;
+mod sets;
 #[cfg(test)]
 mod tests;
 

@@ -10,6 +10,7 @@ use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
 use super::identity::hexadecimal;
 use super::oid;
+use super::sets::{ELEMENTS_MAX, sets_are_small};
 
 /// Keywords with their attribute types; the first keyword of a type is the one printed.
 const ATTRIBUTES: &[(&str, ObjectIdentifier)] = &[
@@ -38,7 +39,7 @@ const ATTRIBUTES: &[(&str, ObjectIdentifier)] = &[
     ),
     ("DC", DOMAIN_COMPONENT),
 ];
-const EMAIL: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1");
+pub(super) const EMAIL: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1");
 const DOMAIN_COMPONENT: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25");
 
@@ -103,14 +104,22 @@ impl Value {
 
 impl Name {
     /// None also for what no text stands for: an RDN without attributes, which X.501 section 9.3 does not have, and
-    /// object identifiers too large to be read again.
+    /// object identifiers too large to be read again. An RDN has 32 attributes at most.
     pub fn from_der(der: &[u8]) -> Option<Self> {
+        if !sets_are_small(der) {
+            return None;
+        }
         let rdns = RdnSequence::from_der(der).ok()?;
         let readable = |attribute: &AttributeTypeAndValue| {
             oid::parse(&oid::dotted(&attribute.oid)) == Some(attribute.oid)
         };
         let has_text = (rdns.0.iter()).all(|rdn| !rdn.0.is_empty() && rdn.0.iter().all(readable));
         has_text.then(|| Self::new(der.to_vec(), rdns))
+    }
+
+    /// As certificates have it.
+    pub(super) fn from_rdns(rdns: &RdnSequence) -> Option<Self> {
+        Self::from_der(&rdns.to_der().ok()?)
     }
 
     fn new(der: Vec<u8>, rdns: RdnSequence) -> Self {
@@ -205,10 +214,11 @@ fn write_attribute(
         let der = attribute.value.to_der().unwrap_or_default();
         return der.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
     };
+    let first = text.len() - text.trim_start().len();
     for (at, c) in text.char_indices() {
         match c {
             ',' | '+' | '\\' | '"' => write!(f, "\\{c}")?,
-            '#' if text[..at].trim().is_empty() => f.write_str("\\#")?,
+            '#' if at == first => f.write_str("\\#")?,
             c => write!(f, "{c}")?,
         }
     }
@@ -255,6 +265,9 @@ fn rdn(mut part: &[Token]) -> Option<RelativeDistinguishedName> {
             .find(|&at| value[at] == ('+', true) && attribute_type(&value[at + 1..]).is_some());
         let own = &value[..end.unwrap_or(value.len())];
         let own = attribute_value(oid, own)?;
+        if set.len() == ELEMENTS_MAX {
+            return None;
+        }
         set.insert(AttributeTypeAndValue { oid, value: own }).ok()?;
         match end {
             Some(end) => part = &value[end + 1..],
@@ -304,7 +317,7 @@ fn string(oid: ObjectIdentifier, text: &str) -> Option<Any> {
 }
 
 /// The text of the string types that occur in names.
-fn text(value: &Any) -> Option<String> {
+pub(super) fn text(value: &Any) -> Option<String> {
     match value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => {
             String::from_utf8(value.value().to_vec()).ok()
@@ -332,4 +345,27 @@ fn folded(text: &str) -> String {
         .collect::<Vec<_>>()
         .join(" ")
         .to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(value: &str) -> Name {
+        let value = Any::from(Utf8StringRef::new(value).unwrap());
+        let (oid, _) = attribute_type(&[('D', true), ('=', true)]).unwrap();
+        let set = SetOfVec::try_from([AttributeTypeAndValue { oid, value }]).unwrap();
+        let rdns = RdnSequence(vec![RelativeDistinguishedName(set)]);
+        Name::from_der(&rdns.to_der().unwrap()).unwrap()
+    }
+
+    /// As many as a message of IKE holds: it takes no time that grows with their square.
+    #[test]
+    fn number_signs_behind_blanks_are_printed_once() {
+        let (blanks, signs) = (" ".repeat(30_000), "#".repeat(30_000));
+        let name = name(&format!("{blanks}{signs}"));
+        let text = name.to_string();
+        assert_eq!(text, format!("D={blanks}\\{signs}"));
+        assert_eq!(Name::parse(&text), Some(name));
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use x509_cert::der::Encode;
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
 
 use super::super::Name;
+use super::super::certificate::address;
 use super::parsed::Parsed;
 
 /// What one authority permits and excludes.
@@ -15,24 +15,36 @@ pub(super) struct Constraints {
     excluded: Vec<Subtree>,
 }
 
-enum Subtree {
+/// A name that a certificate has, or that a constraint is about. The two write addresses in different ways.
+#[derive(Clone)]
+pub(super) enum Kind<Address> {
     Directory(Name),
     Dns(String),
     Email(String),
     Uri(String),
-    /// Octets of an address and its mask.
-    Ip(Vec<u8>),
+    Ip(Address),
     Other,
 }
 
+/// With the octets of an address and its mask.
+type Subtree = Kind<Vec<u8>>;
 /// A name of a certificate that constraints apply to.
-enum Presented {
-    Directory(Name),
-    Dns(String),
-    Email(String),
-    Uri(String),
-    Ip(IpAddr),
-    Other,
+pub(super) type Presented = Kind<IpAddr>;
+
+impl<Address> Kind<Address> {
+    /// None if it is malformed.
+    fn new(name: &GeneralName, address: impl FnOnce(&[u8]) -> Option<Address>) -> Option<Self> {
+        Some(match name {
+            GeneralName::DirectoryName(name) => Self::Directory(Name::from_rdns(name)?),
+            GeneralName::DnsName(name) => Self::Dns(name.as_str().to_ascii_lowercase()),
+            GeneralName::Rfc822Name(name) => Self::Email(name.to_string()),
+            GeneralName::UniformResourceIdentifier(name) => {
+                Self::Uri(name.as_str().to_ascii_lowercase())
+            }
+            GeneralName::IpAddress(octets) => Self::Ip(address(octets.as_bytes())?),
+            _ => Self::Other,
+        })
+    }
 }
 
 impl Constraints {
@@ -41,7 +53,7 @@ impl Constraints {
         let constraints = authority.extensions.name_constraints.as_ref();
         let read = |subtrees: Option<&Vec<GeneralSubtree>>| {
             let subtrees = subtrees.map_or(&[][..], Vec::as_slice).iter();
-            subtrees.map(Subtree::new).collect::<Option<Vec<_>>>()
+            subtrees.map(subtree).collect::<Option<Vec<_>>>()
         };
         Some(Self {
             permitted: read(constraints.and_then(|list| list.permitted_subtrees.as_ref()))?,
@@ -55,7 +67,7 @@ impl Constraints {
 
     /// Section 6.1.3 (b) and (c). `budget` bounds the comparisons.
     pub(super) fn allow(&self, certificate: &Parsed, budget: &mut usize) -> bool {
-        let Some(names) = presented(certificate) else {
+        let Some(names) = &certificate.names else {
             return false;
         };
         names.iter().all(|name| {
@@ -90,28 +102,16 @@ impl Constraints {
     }
 }
 
-impl Subtree {
-    fn new(subtree: &GeneralSubtree) -> Option<Self> {
-        if subtree.minimum != 0 || subtree.maximum.is_some() {
-            return None;
-        }
-        Some(match &subtree.base {
-            GeneralName::DirectoryName(name) => {
-                Self::Directory(Name::from_der(&name.to_der().ok()?)?)
-            }
-            GeneralName::DnsName(name) => Self::Dns(name.as_str().to_ascii_lowercase()),
-            GeneralName::Rfc822Name(name) => Self::Email(name.to_string()),
-            GeneralName::UniformResourceIdentifier(name) => {
-                Self::Uri(name.as_str().to_ascii_lowercase())
-            }
-            GeneralName::IpAddress(octets) => match octets.as_bytes().len() {
-                8 | 32 => Self::Ip(octets.as_bytes().to_vec()),
-                _ => return None,
-            },
-            _ => Self::Other,
-        })
+/// None if it cannot be enforced.
+fn subtree(subtree: &GeneralSubtree) -> Option<Subtree> {
+    if subtree.minimum != 0 || subtree.maximum.is_some() {
+        return None;
     }
+    let network = |octets: &[u8]| matches!(octets.len(), 8 | 32).then(|| octets.to_vec());
+    Subtree::new(&subtree.base, network)
+}
 
+impl Subtree {
     /// None: of another kind. Some(None): it cannot be told.
     fn contains(&self, name: &Presented) -> Option<Option<bool>> {
         Some(match (self, name) {
@@ -128,33 +128,18 @@ impl Subtree {
     }
 }
 
-/// The subject and the alternative names. None if one is malformed.
-fn presented(certificate: &Parsed) -> Option<Vec<Presented>> {
-    let mut names = Vec::new();
-    if !certificate.subject.is_empty() {
-        names.push(Presented::Directory(certificate.subject.clone()));
-    }
-    names.extend(certificate.emails.iter().cloned().map(Presented::Email));
-    for name in &certificate.extensions.alternative_names {
-        names.push(match name {
-            GeneralName::DirectoryName(name) => {
-                Presented::Directory(Name::from_der(&name.to_der().ok()?)?)
-            }
-            GeneralName::DnsName(name) => Presented::Dns(name.as_str().to_ascii_lowercase()),
-            GeneralName::Rfc822Name(name) => Presented::Email(name.to_string()),
-            GeneralName::UniformResourceIdentifier(name) => {
-                Presented::Uri(name.as_str().to_ascii_lowercase())
-            }
-            GeneralName::IpAddress(octets) => {
-                let octets = octets.as_bytes();
-                let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
-                let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
-                Presented::Ip(v4.or(v6).ok()?)
-            }
-            _ => Presented::Other,
-        });
-    }
-    Some(names)
+/// The subject with its emails, and the alternative names. None if one is malformed.
+pub(super) fn presented(
+    subject: &Name,
+    emails: impl Iterator<Item = String>,
+    alternative_names: &[GeneralName],
+) -> Option<Vec<Presented>> {
+    let subject = Some(subject).filter(|subject| !subject.is_empty());
+    let subject = subject.cloned().map(Presented::Directory).into_iter();
+    let own = subject.chain(emails.map(Presented::Email)).map(Some);
+    let others = alternative_names.iter();
+    own.chain(others.map(|name| Presented::new(name, address)))
+        .collect()
 }
 
 /// The domain itself and all below it; with a leading dot only those below.

@@ -1,5 +1,6 @@
 //! What path validation needs of a certificate.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustls_pki_types::alg_id;
@@ -7,6 +8,7 @@ use x509_cert::TbsCertificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::certificate::Version;
 use x509_cert::der::asn1::{BitString, ObjectIdentifier};
+use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{AnyRef, Decode, Encode, Reader, SliceReader, Tag, Tagged};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::constraints::name::NameConstraints;
@@ -17,21 +19,10 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::super::name::{EMAIL, text};
+use super::super::sets::{TOO_LARGE, sets_are_small};
 use super::super::{Name, oid};
-
-/// The extensions that are processed, by the last arc of their object identifier 2.5.29.x.
-const KEY_USAGE: u32 = 15;
-const SUBJECT_ALT_NAME: u32 = 17;
-const BASIC_CONSTRAINTS: u32 = 19;
-const NAME_CONSTRAINTS: u32 = 30;
-const CERTIFICATE_POLICIES: u32 = 32;
-const POLICY_MAPPINGS: u32 = 33;
-const POLICY_CONSTRAINTS: u32 = 36;
-const EXTENDED_KEY_USAGE: u32 = 37;
-const INHIBIT_ANY_POLICY: u32 = 54;
-
-const ID_CE: &[u8] = &[0x55, 0x1d];
-const EMAIL: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.1");
+use super::constraints::{Presented, presented};
 
 #[derive(Clone)]
 pub(super) struct Parsed {
@@ -46,8 +37,8 @@ pub(super) struct Parsed {
     pub(super) not_after: Duration,
     pub(super) version: Version,
     pub(super) extensions: Extensions,
-    /// Of the subject field, where RFC 822 constraints apply too (RFC 5280 section 4.2.1.10).
-    pub(super) emails: Vec<String>,
+    /// What name constraints apply to; None if some of it is malformed.
+    pub(super) names: Option<Vec<Presented>>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -77,29 +68,32 @@ impl Parsed {
     /// `Err` says what is malformed.
     pub(super) fn from_der(der: &[u8]) -> Result<Self, String> {
         let text = |error: x509_cert::der::Error| error.to_string();
+        if !sets_are_small(der) {
+            return Err(TOO_LARGE.to_owned());
+        }
         let (signed, algorithm, signature) = split(der).map_err(text)?;
         let tbs = TbsCertificate::from_der(signed).map_err(text)?;
         let inner = tbs.signature.to_der().map_err(text)?;
         if inner != algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
-        let name = |name: &x509_cert::name::Name| {
-            let der = name.to_der().map_err(text)?;
-            Name::from_der(&der).ok_or_else(|| "malformed name".to_owned())
-        };
-        let emails = tbs.subject.0.iter().flat_map(|rdn| rdn.0.iter());
+        let name = |name| Name::from_rdns(name).ok_or_else(|| "malformed name".to_owned());
+        let subject = name(&tbs.subject)?;
+        let extensions = Extensions::new(tbs.version, tbs.extensions.as_deref().unwrap_or(&[]))?;
+        let attributes = tbs.subject.0.iter().flat_map(|rdn| rdn.0.iter());
+        let emails = attributes.filter_map(email);
         Ok(Self {
             signed: signed.to_vec(),
             algorithm: content(algorithm).map_err(text)?,
             signature,
-            subject: name(&tbs.subject)?,
+            names: presented(&subject, emails, &extensions.alternative_names),
+            subject,
             issuer: name(&tbs.issuer)?,
             key: Key::new(&tbs.subject_public_key_info).map_err(text)?,
             not_before: tbs.validity.not_before.to_unix_duration(),
             not_after: tbs.validity.not_after.to_unix_duration(),
             version: tbs.version,
-            extensions: Extensions::new(tbs.version, tbs.extensions.as_deref().unwrap_or(&[]))?,
-            emails: emails.filter_map(email).collect(),
+            extensions,
         })
     }
 
@@ -138,9 +132,10 @@ fn content(der: &[u8]) -> x509_cert::der::Result<Vec<u8>> {
     Ok(AnyRef::from_der(der)?.value().to_vec())
 }
 
+/// Of the subject field, where RFC 822 constraints apply too (RFC 5280 section 4.2.1.10).
 fn email(attribute: &AttributeTypeAndValue) -> Option<String> {
-    let is_email = attribute.oid == EMAIL;
-    is_email.then(|| String::from_utf8_lossy(attribute.value.value()).into_owned())
+    // One that is no text is no mailbox that a constraint could permit.
+    (attribute.oid == EMAIL).then(|| text(&attribute.value).unwrap_or_default())
 }
 
 impl Extensions {
@@ -149,10 +144,11 @@ impl Extensions {
             return Err("it has extensions, and not version 3".to_owned());
         }
         let mut known = Self::default();
-        for (index, extension) in list.iter().enumerate() {
+        let mut seen = BTreeSet::new();
+        for extension in list {
             let id = extension.extn_id;
             // RFC 5280 section 4.2.
-            if list[..index].iter().any(|other| other.extn_id == id) {
+            if !seen.insert(id) {
                 return Err(format!("it has extension {} twice", oid::dotted(&id)));
             }
             let processed = known
@@ -168,34 +164,34 @@ impl Extensions {
     /// Whether the extension is one that is processed.
     fn read(&mut self, extension: &Extension) -> x509_cert::der::Result<bool> {
         let value = extension.extn_value.as_bytes();
-        let Some(&[arc]) = extension.extn_id.as_bytes().strip_prefix(ID_CE) else {
-            return Ok(false);
-        };
-        match u32::from(arc) {
-            KEY_USAGE => self.key_usage = Some(KeyUsage::from_der(value)?),
-            SUBJECT_ALT_NAME => self.alternative_names = SubjectAltName::from_der(value)?.0,
-            BASIC_CONSTRAINTS => {
+        match extension.extn_id {
+            KeyUsage::OID => self.key_usage = Some(KeyUsage::from_der(value)?),
+            SubjectAltName::OID | NameConstraints::OID if !sets_are_small(value) => {
+                return Err(Tag::Set.value_error());
+            }
+            SubjectAltName::OID => self.alternative_names = SubjectAltName::from_der(value)?.0,
+            BasicConstraints::OID => {
                 self.basic_constraints = Some(BasicConstraints::from_der(value)?);
             }
-            NAME_CONSTRAINTS => self.name_constraints = Some(NameConstraints::from_der(value)?),
-            CERTIFICATE_POLICIES => {
+            NameConstraints::OID => self.name_constraints = Some(NameConstraints::from_der(value)?),
+            CertificatePolicies::OID => {
                 let list = CertificatePolicies::from_der(value)?.0;
                 let list = list.into_iter().map(|policy| policy.policy_identifier);
                 self.policies = Some(list.collect());
             }
-            POLICY_MAPPINGS => {
+            PolicyMappings::OID => {
                 let list = PolicyMappings::from_der(value)?.0.into_iter();
                 let pairs =
                     list.map(|pair| (pair.issuer_domain_policy, pair.subject_domain_policy));
                 self.policy_mappings = pairs.collect();
             }
-            POLICY_CONSTRAINTS => {
+            PolicyConstraints::OID => {
                 let constraints = PolicyConstraints::from_der(value)?;
                 self.require_explicit_policy = constraints.require_explicit_policy;
                 self.inhibit_policy_mapping = constraints.inhibit_policy_mapping;
             }
-            EXTENDED_KEY_USAGE => self.purposes = Some(ExtendedKeyUsage::from_der(value)?.0),
-            INHIBIT_ANY_POLICY => {
+            ExtendedKeyUsage::OID => self.purposes = Some(ExtendedKeyUsage::from_der(value)?.0),
+            InhibitAnyPolicy::OID => {
                 self.inhibit_any_policy = Some(InhibitAnyPolicy::from_der(value)?.0);
             }
             _ => return Ok(false),

@@ -1,0 +1,33 @@
+//! A bound for what x509-cert decodes.
+
+use x509_cert::der::{AnyRef, Decode, Reader, SliceReader, Tag, Tagged};
+
+/// Attributes of one RDN. The names of certificates have one, seldom two.
+pub(super) const ELEMENTS_MAX: usize = 32;
+
+/// What is wrong where one has more.
+pub(super) const TOO_LARGE: &str = "a set has too many elements";
+
+/// Whether no SET has more elements. The decoder sorts them in a time that grows with the square of their number, and a
+/// message of IKE holds thousands. What stops the look here stops the decoder too.
+pub(super) fn sets_are_small(der: &[u8]) -> bool {
+    let mut contents = vec![(false, der)];
+    while let Some((is_set, content)) = contents.pop() {
+        let Ok(mut reader) = SliceReader::new(content) else {
+            continue;
+        };
+        let mut elements = 0;
+        while !reader.is_finished()
+            && let Ok(element) = AnyRef::decode(&mut reader)
+        {
+            elements += 1;
+            if is_set && elements > ELEMENTS_MAX {
+                return false;
+            }
+            if element.tag().is_constructed() {
+                contents.push((element.tag() == Tag::Set, element.value()));
+            }
+        }
+    }
+    true
+}
