@@ -368,10 +368,9 @@ impl Device for Late {
 
 #[test]
 fn what_lost_events_have_said_is_found_out() {
-    if core("lost_events").is_none() {
+    let Some(device) = device::simulated("lost_events").map(Late) else {
         return;
-    }
-    let device = Late(Simulated::new().expect("as before"));
+    };
     let mut core = InLine::new(device).expect("a core");
     let (_, key) = tunnel(SUITE);
     for (spi, esn) in [(1, true), (2, false)] {
