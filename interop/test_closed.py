@@ -1,10 +1,12 @@
 """Protected traffic never leaves in the clear: whatever becomes of the process, and before the tunnel is up."""
 
 import contextlib
+import re
 
 import pytest
 from ends import esplanade_pair, start
 from harness.capture import Capture, dissect
+from harness.process import wait_until
 from harness.settings import pair
 from harness.traffic import Flow, assert_ping, ping
 
@@ -86,3 +88,57 @@ def test_a_gateway_that_stops_open_leaves_nothing(site, topology, folder, needs_
         assert "220" not in topology.gw_a.run(["ip", "rule", "show"]).stdout
         ping(topology.host_a, topology.b.host4, count=3, timeout=0.3)
     assert clear
+
+
+def guards(space) -> dict[str, bool]:
+    """What keeps the other site's traffic in while no gateway runs, and whether it stands."""
+    def shown(*command):
+        return space.run(command, check=False).stdout
+
+    return {"rules": all("lookup 220" in shown("ip", family, "rule") for family in ("-4", "-6")),
+            "routes": all(re.search(f"^unreachable {net}", shown("ip", family, "route", "show", "table", "220"), re.M)
+                          for family, net in (("-4", "10.2.0.0/16"), ("-6", "fd00:b::/64"))),
+            "nftables": "table inet esplanade-220" in shown("nft", "list", "tables")}
+
+
+def test_an_error_opens_nothing(site, topology, folder, needs_capture):
+    """`on_stop = open` is for a stop that somebody wants."""
+    a, _, settings = site
+    settings[0].gateway["on_stop"] = "open"
+    a.load(settings[0])
+    with traffic(topology, folder) as clear:
+        topology.gw_a.run(["ip", "link", "del", "esp0"])
+        wait_until("the gateway has ended", lambda: a._process.returncode is not None)
+        assert a._process.returncode == 1, a.logs()[-2000:]
+        assert all(guards(topology.gw_a).values()), guards(topology.gw_a)
+        ping(topology.host_a, topology.b.host4, count=3, timeout=0.3)
+    assert not clear, f"{len(clear)} frames in the clear"
+
+
+def failing_starts(a, settings, descriptors=range(6, 64)):
+    """Starts that fail at one step after the other, for want of a file descriptor, until one does not."""
+    for limit in descriptors:
+        a.wrapper = ["prlimit", f"--nofile={limit}:{limit}"]
+        process = a.launch(settings)
+        wait_until("an end or a start", lambda: process.returncode is not None or a.ready())
+        if process.returncode is None:
+            return
+        yield limit, process.returncode
+    raise AssertionError("no start succeeds")
+
+
+def test_a_start_that_fails_takes_no_guard_away(site, topology, folder, needs_capture):
+    """Whatever step it fails at; also where the gateway that was there has crashed and `on_stop = open`."""
+    a, _, settings = site
+    settings[0].gateway["on_stop"] = "open"
+    with traffic(topology, folder) as clear:
+        a.kill()
+        failed = 0
+        for limit, code in failing_starts(a, settings[0]):
+            failed += 1
+            assert code not in (0, 3), limit
+            assert all(guards(topology.gw_a).values()), (limit, guards(topology.gw_a), a.logs()[-1000:])
+        assert failed > 5
+        a.wait_installed()
+        assert_ping(topology.host_a, topology.b.host4)
+    assert not clear, f"{len(clear)} frames in the clear"

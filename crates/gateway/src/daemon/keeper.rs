@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::join::ConfiguredPolicy;
-use super::shield;
+use super::shield::{self, Outcome, Raised};
 use crate::config::GatewayConfig;
-use crate::net::nft::{Nft, Table};
-use crate::net::{Net, NetWatch, OwnLink, Routing, Watched};
+use crate::net::nft::Nft;
+use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched};
 
 /// Others may change things again and again: one line in that time.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -18,9 +18,8 @@ pub(super) struct Keeper {
     /// The common one is the last.
     links: Vec<OwnLink>,
     config: GatewayConfig,
-    /// None: the kernel has no nf_tables.
-    nft: Option<Nft>,
-    policies: Vec<ConfiguredPolicy>,
+    shield: Raised<Nft>,
+    shield_watch: TableWatch,
     tell_at: Option<Instant>,
     untold: usize,
 }
@@ -35,17 +34,12 @@ impl Keeper {
             table: config.table,
             links: links.iter().map(|link| link.index).collect(),
         };
-        let mut watch = NetWatch::start(net, watched)?;
-        let connected = Nft::connect().and_then(|nft| {
-            watch.watch_table(&nft, shield::name(config))?;
-            Ok(nft)
-        });
-        let nft = connected.inspect_err(without_shield).ok();
+        let watch = NetWatch::start(net, watched)?;
         let keeper = Self {
             links,
             config: config.clone(),
-            nft,
-            policies: Vec::new(),
+            shield: Raised::new(),
+            shield_watch: watch.of_table(),
             tell_at: None,
             untold: 0,
         };
@@ -57,60 +51,74 @@ impl Keeper {
         self.links.last().is_some_and(|common| common.index == link)
     }
 
-    /// Makes the table anew, for these policies.
-    pub fn shield(&mut self, policies: &[ConfiguredPolicy]) {
-        self.policies = policies.to_vec();
-        if let Err(error) = self.raise() {
-            without_shield(&error);
+    /// From now on the table is for these policies.
+    pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
+        let devices: Vec<_> = self.links.iter().map(|link| link.name.clone()).collect();
+        let table = shield::table(&self.config, &devices, policies);
+        if let Err(error) = self.shield.want(table) {
+            tracing::warn!("the nftables table stays as it was: {error}");
+        }
+        self.keep_shield(now);
+    }
+
+    /// Makes the table if it does not stand and the time has come; whether that was necessary and has worked.
+    pub fn keep_shield(&mut self, now: Instant) -> bool {
+        let name = shield::name(&self.config);
+        let watch = &mut self.shield_watch;
+        let connect = || {
+            let nft = Nft::connect()?;
+            watch.start(&nft, name.clone())?;
+            Ok(nft)
+        };
+        match self.shield.settle(now, connect) {
+            Outcome::Nothing => false,
+            Outcome::Stands => true,
+            Outcome::StandsAgain => {
+                tracing::info!("the nftables table {name} stands now");
+                true
+            }
+            Outcome::Fails(error) => {
+                tracing::warn!(
+                    "the nftables table {name} cannot be made ({error}) and is tried again: only routes keep protected \
+                     traffic off the wire meanwhile, and packets that come in without protection are not refused"
+                );
+                false
+            }
         }
     }
 
-    fn raise(&self) -> std::io::Result<()> {
-        let Some(nft) = &self.nft else {
-            return Ok(());
-        };
-        let devices: Vec<_> = self.links.iter().map(|link| link.name.clone()).collect();
-        let table = shield::table(&self.config, &devices, &self.policies);
-        nft.commit(table.map_err(std::io::Error::other)?)
-    }
-
     /// Takes the table away.
-    pub fn lift(&self) {
-        if let Some(nft) = &self.nft
-            && let Err(error) = nft.commit(Table::absent(&shield::name(&self.config)))
-        {
+    pub fn lift(&mut self) {
+        if let Err(error) = self.shield.lift(&shield::name(&self.config)) {
             tracing::warn!("the table of nf_tables is left behind: {error}");
         }
     }
 
-    /// Whether all is as it should be now.
-    pub async fn repair(
-        &mut self,
-        net: &Net,
-        routing: &mut Routing,
-        watch: &NetWatch,
-        now: Instant,
-    ) -> bool {
+    /// Whether all is as it should be now, but for the shield, which has attempts of its own.
+    pub async fn repair(&mut self, net: &Net, routing: &mut Routing, now: Instant) -> bool {
         let mut repaired = Vec::new();
         let mut errors = Vec::new();
         // The shield first: it holds what the routes would let out meanwhile.
-        if watch.table_has_changed() {
-            match self.raise() {
-                Ok(()) => {
-                    repaired.push(format!("the nftables table {}", shield::name(&self.config)))
+        if self.shield_watch.has_changed() {
+            self.shield.spoil();
+            if self.keep_shield(now) {
+                repaired.push(format!("the nftables table {}", shield::name(&self.config)));
+            }
+        }
+        match net.addresses().await {
+            Ok(mut addresses) => {
+                for link in &self.links {
+                    match net.repair_link(link, &mut addresses).await {
+                        Ok(done) => repaired.extend(done),
+                        Err(error) => errors.push(error.to_string()),
+                    }
                 }
-                Err(error) => errors.push(error.to_string()),
+                let (done, result) = routing.repair(net, &addresses).await;
+                repaired.extend(done);
+                errors.extend(result.err().map(|error| error.to_string()));
             }
+            Err(error) => errors.push(error.to_string()),
         }
-        for link in &self.links {
-            match net.repair_link(link).await {
-                Ok(done) => repaired.extend(done),
-                Err(error) => errors.push(error.to_string()),
-            }
-        }
-        let (done, result) = routing.repair(net).await;
-        repaired.extend(done);
-        errors.extend(result.err().map(|error| error.to_string()));
         self.tell(&repaired, &errors, now);
         errors.is_empty()
     }
@@ -140,13 +148,6 @@ impl Keeper {
             );
         }
     }
-}
-
-fn without_shield(error: &std::io::Error) {
-    tracing::warn!(
-        "nf_tables cannot be used ({error}): only routes keep protected traffic off the wire, and packets that come in \
-         without protection are not refused"
-    );
 }
 
 fn named(all: &[String]) -> String {

@@ -42,7 +42,7 @@ use crate::worker::{Clock, Datagram};
 use control::Waiter;
 use join::{Activity, Join};
 use keys::KeyFile;
-use plane::{FromPlane, Plane};
+use plane::{Ending, FromPlane, Plane};
 use signals::{Asked, Signals};
 
 /// How long a stop waits for peers to confirm that their SAs are gone.
@@ -222,7 +222,7 @@ impl Daemon {
             }
             if self.repair_at.is_some_and(|at| at <= Instant::now()) {
                 let now = Instant::now();
-                let done = self.plane.repair(&inputs.plane.watch, now).await;
+                let done = self.plane.repair(now).await;
                 self.repair_at = (!done).then_some(now + TICK);
             }
             self.tick(Instant::now());
@@ -234,7 +234,12 @@ impl Daemon {
         tracing::info!("the gateway stops");
         manager.stopping();
         self.say_goodbye(&mut inputs).await;
-        self.plane.stop().await;
+        self.plane
+            .stop(match result {
+                Ok(()) => Ending::Ordered,
+                Err(_) => Ending::Failure,
+            })
+            .await;
         result
     }
 
@@ -260,6 +265,7 @@ impl Daemon {
             }
             self.join.renew_acquires();
             self.join.expire(now);
+            self.plane.keep_shield(now);
             self.look_at_waiters = true;
             confine::tell_refused();
         }
@@ -274,10 +280,12 @@ impl Daemon {
         }
         self.join.settle_core();
         if std::mem::take(&mut self.shield_stale) {
-            self.plane.shield(self.join.configured());
+            self.plane.shield(self.join.configured(), now);
         }
         for change in self.join.take_route_changes() {
-            self.plane.change_route(&change).await;
+            if !self.plane.change_route(&change).await {
+                self.repair_at.get_or_insert(now + TICK);
+            }
         }
         if let Some(sas) = self.join.take_dummies() {
             self.plane.schedule_dummies(sas);

@@ -57,6 +57,15 @@ pub(super) struct Plane {
     paths: Arc<PathMtus>,
 }
 
+/// Why the data plane stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Somebody wants it to.
+    Ordered,
+    /// Nobody does: whatever `on_stop` says, nothing may leave in the clear.
+    Failure,
+}
+
 /// What comes from the data plane.
 #[derive(Debug)]
 pub(super) struct FromPlane {
@@ -67,7 +76,8 @@ pub(super) struct FromPlane {
 }
 
 impl Plane {
-    /// Binds, makes the interface, adds the rules, starts the workers. What fails undoes what was done.
+    /// Binds, makes the interface, adds the rules, starts the workers. What fails ends what was begun, but takes away
+    /// nothing that keeps traffic in, of an earlier gateway neither.
     pub async fn start(config: &GatewayConfig, clock: Clock) -> Result<(Self, FromPlane), Failure> {
         let mark = config.mark;
         let workers = config.workers;
@@ -151,7 +161,7 @@ impl Plane {
                 dummies: (index == 0).then(|| plane.dummies.subscribe()),
             };
             if let Err(failure) = spawn(worker).map(|worker| plane.workers.push(worker)) {
-                plane.stop().await;
+                plane.stop(Ending::Failure).await;
                 return Err(failure);
             }
         }
@@ -229,27 +239,22 @@ impl Plane {
         }
     }
 
-    pub async fn change_route(&mut self, change: &RouteChange) {
+    /// Whether it worked. If not, the routes are as they should be only after [`Plane::repair`].
+    pub async fn change_route(&mut self, change: &RouteChange) -> bool {
         let Some(routing) = &mut self.routing else {
-            return;
+            return true;
         };
+        let (local, remote) = (&change.local, &change.remote);
         let result = match (change.bypass, change.add) {
-            (true, true) => routing.bypass(&self.net, &change.remote).await,
-            (true, false) => routing.withdraw_bypass(&self.net, &change.remote).await,
-            (false, true) => {
-                routing
-                    .protect(&self.net, &change.local, &change.remote)
-                    .await
-            }
-            (false, false) => {
-                routing
-                    .withdraw(&self.net, &change.local, &change.remote)
-                    .await
-            }
+            (true, true) => routing.bypass(&self.net, remote).await,
+            (true, false) => routing.withdraw_bypass(&self.net, remote).await,
+            (false, true) => routing.protect(&self.net, local, remote).await,
+            (false, false) => routing.withdraw(&self.net, local, remote).await,
         };
-        if let Err(error) = result {
-            tracing::error!("routes do not follow the policies: {error}");
+        if let Err(error) = &result {
+            tracing::error!("routes do not follow the policies and are tried again: {error}");
         }
+        result.is_ok()
     }
 
     /// The routes of all policies are there: what an earlier gateway left behind may go.
@@ -262,14 +267,19 @@ impl Plane {
     }
 
     /// Drops what must not be in the clear by these policies.
-    pub fn shield(&mut self, policies: &[ConfiguredPolicy]) {
-        self.keeper.shield(policies);
+    pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
+        self.keeper.shield(policies, now);
+    }
+
+    /// Tries again what could not be made.
+    pub fn keep_shield(&mut self, now: Instant) {
+        self.keeper.keep_shield(now);
     }
 
     /// Puts back what others have changed; whether it worked.
-    pub async fn repair(&mut self, watch: &NetWatch, now: Instant) -> bool {
+    pub async fn repair(&mut self, now: Instant) -> bool {
         match &mut self.routing {
-            Some(routing) => self.keeper.repair(&self.net, routing, watch, now).await,
+            Some(routing) => self.keeper.repair(&self.net, routing, now).await,
             None => true,
         }
     }
@@ -319,19 +329,19 @@ impl Plane {
     }
 
     /// Stops the workers; the interface goes with its last descriptor. Takes back rules and routes if that is what the
-    /// configuration says, else leaves what keeps protected traffic in.
-    pub async fn stop(&mut self) {
+    /// configuration says of an ordered stop, else leaves what keeps protected traffic in.
+    pub async fn stop(&mut self, ending: Ending) {
         self.workers.iter().for_each(Worker::stop);
         self.workers.clear();
         let Some(routing) = self.routing.take() else {
             return;
         };
-        let result = match self.on_stop {
-            OnStop::Open => {
+        let result = match (ending, self.on_stop) {
+            (Ending::Ordered, OnStop::Open) => {
                 self.keeper.lift();
                 routing.close(&self.net).await
             }
-            OnStop::Closed => routing.leave_closed(&self.net).await,
+            (Ending::Failure, _) | (_, OnStop::Closed) => routing.leave_closed(&self.net).await,
         };
         if let Err(error) = result {
             tracing::warn!("routes or rules are not as they should be: {error}");
@@ -346,7 +356,7 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     cleared.map_err(net_failure)?;
     // A kernel without nf_tables has no table.
     if let Ok(nft) = Nft::connect() {
-        match nft.commit(Table::absent(&shield::name(config))) {
+        match nft.commit(&Table::absent(&shield::name(config))) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
                 let what = format!("cannot delete the table of nf_tables: {error}");
                 return Err(Failure::runtime(what));

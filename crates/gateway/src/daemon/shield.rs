@@ -3,6 +3,8 @@
 //! It stands while the gateway restarts, and when somebody has taken rules or routes away; and only it sees packets that
 //! come in without protection and claim to be from the other side of a tunnel.
 
+mod raised;
+
 use std::net::IpAddr;
 
 use esplanade_ipsec::selector::{PortRange, TrafficSelector};
@@ -13,6 +15,8 @@ use crate::config::GatewayConfig;
 use crate::net::nft::{Hook, Keys, Match, Table, Verdict};
 use crate::net::{self, AddressRange, guarded};
 
+pub use raised::{Outcome, Raised};
+
 /// Elements of one set. More are pairs of policies that overlap without end.
 const PAIRS_MAX: usize = 1 << 17;
 /// Rules for single selectors, each of which costs every packet something.
@@ -21,13 +25,22 @@ const RULES_MAX: usize = 4096;
 const DEVICES: &str = "devices";
 const INBOUND: &str = "inbound";
 const OUTBOUND: &str = "outbound";
-const UDP: u8 = 17;
-const TCP: u8 = 6;
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
+const UDP: u8 = libc::IPPROTO_UDP as u8;
+const ICMP: u8 = libc::IPPROTO_ICMP as u8;
+const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
+/// Their headers begin with two ports.
+const WITH_PORTS: [libc::c_int; 5] = [
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_SCTP,
+    libc::IPPROTO_DCCP,
+    libc::IPPROTO_UDPLITE,
+];
 
-/// nf_tables' numbers, the offset of the source address, and its length.
-const FAMILIES: [(u8, u32, usize); 2] = [(2, 12, 4), (10, 8, 16)];
+const IPV4: u8 = libc::NFPROTO_IPV4 as u8;
+const IPV6: u8 = libc::NFPROTO_IPV6 as u8;
+/// With the offset of the source address, and its length.
+const FAMILIES: [(u8, u32, usize); 2] = [(IPV4, 12, 4), (IPV6, 8, 16)];
 
 /// The table's name: gateways with different routing tables have tables of their own.
 pub fn name(config: &GatewayConfig) -> String {
@@ -100,7 +113,7 @@ fn neighbours(table: &mut Table, chain: &str) {
     let discovery = Match::Transport(0, vec![133], vec![137]);
     table.rule(
         chain,
-        &[Match::Family(10), Match::Protocol(ICMPV6), discovery],
+        &[Match::Family(IPV6), Match::Protocol(ICMPV6), discovery],
         Verdict::Accept,
     );
 }
@@ -119,8 +132,11 @@ fn exceptions(table: &mut Table, config: &GatewayConfig) {
         table.rule("input", &[Match::Protocol(UDP), to], Verdict::Accept);
     }
     // Errors about what the gateway has sent outside: path MTUs are learned from them.
-    for (family, protocol, first, last) in [(2, ICMP, 3, 3), (2, ICMP, 11, 12), (10, ICMPV6, 1, 4)]
-    {
+    for (family, protocol, first, last) in [
+        (IPV4, ICMP, 3, 3),
+        (IPV4, ICMP, 11, 12),
+        (IPV6, ICMPV6, 1, 4),
+    ] {
         let kind = Match::Transport(0, vec![first], vec![last]);
         table.rule(
             "input",
@@ -233,9 +249,7 @@ fn single(remote: &TrafficSelector, local: &TrafficSelector) -> Option<Vec<Match
     ] {
         match ports {
             PortRange::Any => {}
-            PortRange::Range(first, last)
-                if is_icmp || [TCP, UDP, 132, 136].contains(&protocol) =>
-            {
+            PortRange::Range(first, last) if is_icmp || WITH_PORTS.contains(&protocol.into()) => {
                 let (first, last) = (first.to_be_bytes().to_vec(), last.to_be_bytes().to_vec());
                 matches.push(Match::Transport(offset, first, last));
             }

@@ -31,7 +31,7 @@ pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RoutingConfig};
-pub use watch::{NetWatch, Watched};
+pub use watch::{NetWatch, TableWatch, Watched};
 
 /// What the kernel refused, and its error number where it gave one.
 #[derive(Debug, thiserror::Error)]
@@ -182,26 +182,18 @@ impl Net {
     }
 
     pub async fn link_mtu(&self, name: &str) -> Result<u32> {
-        let link = self.link(name).await?;
-        let mtu = link
-            .attributes
-            .iter()
-            .find_map(|attribute| match attribute {
-                LinkAttribute::Mtu(mtu) => Some(*mtu),
-                _ => None,
-            });
+        let mtu = mtu(&self.link(name).await?);
         mtu.ok_or_else(|| NetError::not_found(format!("the interface {name} has no MTU")))
     }
 
     /// Whether the link is up, and its MTU.
-    async fn link_state(&self, name: &str) -> Result<(u32, bool, Option<u32>)> {
-        let link = self.link(name).await?;
-        let mtu = link.attributes.iter().find_map(|one| match one {
-            LinkAttribute::Mtu(mtu) => Some(*mtu),
-            _ => None,
-        });
-        let up = link.header.flags.contains(LinkFlags::Up);
-        Ok((link.header.index, up, mtu))
+    async fn link_state(&self, index: u32) -> Result<(bool, Option<u32>)> {
+        let what = || format!("cannot find the interface with index {index}");
+        let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
+        let link = links.try_next().await;
+        let link = link.map_err(|e| NetError::new(what(), e))?;
+        let link = link.ok_or_else(|| NetError::not_found(what()))?;
+        Ok((link.header.flags.contains(LinkFlags::Up), mtu(&link)))
     }
 
     pub async fn link_add_veth(&self, name: &str, peer: &str) -> Result<()> {
@@ -283,18 +275,13 @@ impl Net {
 
     /// Deletes the route; one that is already gone is no error.
     pub async fn route_delete(&self, route: &Route) -> Result<()> {
-        let result = self
-            .handle
-            .route()
-            .del(route_message(route))
-            .execute()
-            .await;
-        let result = result.map_err(|e| {
-            NetError::new(
-                format!("cannot delete the route to {}", route.destination),
-                e,
-            )
-        });
+        self.delete(route.destination, route_message(route)).await
+    }
+
+    async fn delete(&self, destination: Prefix, message: RouteMessage) -> Result<()> {
+        let result = self.handle.route().del(message).execute().await;
+        let what = || format!("cannot delete the route to {destination}");
+        let result = result.map_err(|e| NetError::new(what(), e));
         ignore(result, &[libc::ESRCH, libc::ENODEV])
     }
 
@@ -337,14 +324,6 @@ impl Net {
             })
         };
         Ok(of_table.filter_map(found).collect())
-    }
-
-    /// Deletes a route as it was found.
-    async fn route_delete_found(&self, found: Found) -> Result<()> {
-        let what = format!("cannot delete the route to {}", found.destination);
-        let result = self.handle.route().del(found.message).execute().await;
-        let result = result.map_err(|e| NetError::new(what, e));
-        ignore(result, &[libc::ESRCH, libc::ENODEV])
     }
 
     /// Whether the rule of [`Net::rule_add_unmarked`] is there.
@@ -455,6 +434,13 @@ fn ignore(result: Result<()>, errors: &[i32]) -> Result<()> {
         }
         other => other,
     }
+}
+
+fn mtu(link: &LinkMessage) -> Option<u32> {
+    link.attributes.iter().find_map(|one| match one {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    })
 }
 
 fn link_address(message: &AddressMessage) -> Option<LinkAddress> {

@@ -7,35 +7,39 @@ use rtnetlink::sys::Socket;
 
 use crate::io::sys::set_option;
 
-// <linux/netfilter/nfnetlink.h>, <linux/netfilter/nf_tables.h>
-pub(super) const NETLINK_NETFILTER: isize = 12;
-const BATCH_BEGIN: u16 = 0x10;
-const BATCH_END: u16 = 0x11;
-const SUBSYSTEM: u16 = 10;
-const NEW_TABLE: u16 = 0;
-const DELETE_TABLE: u16 = 2;
-const NEW_CHAIN: u16 = 3;
-const NEW_RULE: u16 = 6;
-const NEW_SET: u16 = 9;
-const NEW_ELEMENTS: u16 = 12;
-const FAMILY_INET: u8 = 1;
-/// NLM_F_REQUEST and NLM_F_CREATE.
-const FLAGS: u16 = 0x401;
-/// NLM_F_APPEND: rules come in the order in which they are added.
-const FLAG_APPEND: u16 = 0x800;
-const NESTED: u16 = 0x8000;
+pub(super) const NETLINK_NETFILTER: isize = libc::NETLINK_NETFILTER as isize;
+const BATCH_BEGIN: u16 = libc::NFNL_MSG_BATCH_BEGIN as u16;
+const BATCH_END: u16 = libc::NFNL_MSG_BATCH_END as u16;
+const SUBSYSTEM: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
+const NEW_TABLE: u16 = libc::NFT_MSG_NEWTABLE as u16;
+const DELETE_TABLE: u16 = libc::NFT_MSG_DELTABLE as u16;
+const NEW_CHAIN: u16 = libc::NFT_MSG_NEWCHAIN as u16;
+const NEW_RULE: u16 = libc::NFT_MSG_NEWRULE as u16;
+const NEW_SET: u16 = libc::NFT_MSG_NEWSET as u16;
+const NEW_ELEMENTS: u16 = libc::NFT_MSG_NEWSETELEM as u16;
+const REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+const CREATE: u16 = libc::NLM_F_CREATE as u16;
+/// Rules come in the order in which they are added.
+const APPEND: u16 = libc::NLM_F_APPEND as u16;
+const NESTED: u16 = libc::NLA_F_NESTED as u16;
+const INTERVALS: u32 = libc::NFT_SET_INTERVAL as u32;
+/// Every word of a register; keys of several fields lie side by side.
+const REGISTER: u32 = libc::NFT_REG32_00 as u32;
+// <linux/netfilter/nf_tables.h>, as far as `libc` does not have it. NFT_SET_CONCAT:
+const CONCATENATED: u32 = 0x80;
+/// NFTA_LIST_ELEM.
 const LIST_ELEMENT: u16 = 1;
+/// Of a netlink message, and of nfgenmsg.
 const HEADER_LEN: usize = 20;
 /// The length of an attribute has 16 bits.
 const ELEMENTS_PER_MESSAGE: usize = 256;
-const NLMSG_ERROR: u16 = 2;
 
 /// Where a base chain is called.
 #[derive(Debug, Clone, Copy)]
 pub enum Hook {
-    Input = 1,
-    Forward = 2,
-    Output = 3,
+    Input = libc::NF_INET_LOCAL_IN as isize,
+    Forward = libc::NF_INET_FORWARD as isize,
+    Output = libc::NF_INET_LOCAL_OUT as isize,
 }
 
 /// What a set's keys are; the number tells `nft` how to print them.
@@ -52,7 +56,7 @@ pub enum Keys {
 /// One step of a rule. What does not match ends the rule.
 #[derive(Debug, Clone)]
 pub enum Match {
-    /// The version of IP: 2 is IPv4, 10 is IPv6.
+    /// NFPROTO_IPV4 or NFPROTO_IPV6.
     Family(u8),
     Protocol(u8),
     Mark(u32),
@@ -79,7 +83,7 @@ pub enum Verdict {
 }
 
 /// A table in the making.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     name: String,
     bytes: Vec<u8>,
@@ -122,8 +126,12 @@ impl Table {
     pub fn set(&mut self, name: &str, id: u32, keys: Keys, elements: &[(Vec<u8>, Vec<u8>)]) {
         let (kind, len, flags) = match keys {
             Keys::Names => (41, 16, 0),
-            Keys::Addresses(len) => (type_of(len), len, 4),
-            Keys::Pairs(len) => (type_of(len) << 6 | type_of(len), 2 * len, 4 | 0x80),
+            Keys::Addresses(len) => (type_of(len), len, INTERVALS),
+            Keys::Pairs(len) => (
+                type_of(len) << 6 | type_of(len),
+                2 * len,
+                INTERVALS | CONCATENATED,
+            ),
         };
         let mut body = attribute(1, &string(&self.name));
         body.extend(attribute(2, &string(name)));
@@ -156,31 +164,37 @@ impl Table {
             steps.extend(expression("counter", &[]));
         }
         let verdict = match verdict {
-            Verdict::Drop => number(1, 0),
-            Verdict::Accept => number(1, 1),
-            Verdict::Return => number(1, -5_i32 as u32),
-            Verdict::Jump(chain) => {
-                [number(1, -3_i32 as u32), attribute(2, &string(chain))].concat()
-            }
+            Verdict::Drop => number(1, libc::NF_DROP as u32),
+            Verdict::Accept => number(1, libc::NF_ACCEPT as u32),
+            Verdict::Return => number(1, libc::NFT_RETURN as u32),
+            Verdict::Jump(chain) => [
+                number(1, libc::NFT_JUMP as u32),
+                attribute(2, &string(chain)),
+            ]
+            .concat(),
         };
         let data = attribute(2 | NESTED, &attribute(2 | NESTED, &verdict));
-        steps.extend(expression("immediate", &[number(1, 0), data].concat()));
+        steps.extend(expression(
+            "immediate",
+            &[number(1, libc::NFT_REG_VERDICT as u32), data].concat(),
+        ));
         let mut body = attribute(1, &string(&self.name));
         body.extend(attribute(2, &string(chain)));
         body.extend(attribute(4 | NESTED, &steps));
-        self.message(NEW_RULE, FLAG_APPEND, &body);
+        self.message(NEW_RULE, APPEND, &body);
     }
 
     fn batch(&mut self, kind: u16) {
-        self.put(kind, 1, 0, SUBSYSTEM, &[]);
+        self.put(kind, REQUEST, 0, SUBSYSTEM, &[]);
     }
 
     fn message(&mut self, kind: u16, flags: u16, body: &[u8]) {
         let flags = match kind {
-            DELETE_TABLE => 1,
-            _ => FLAGS | flags,
+            DELETE_TABLE => REQUEST,
+            _ => REQUEST | CREATE | flags,
         };
-        self.put(SUBSYSTEM << 8 | kind, flags, FAMILY_INET, 0, body);
+        let family = libc::NFPROTO_INET as u8;
+        self.put(SUBSYSTEM << 8 | kind, flags, family, 0, body);
     }
 
     fn put(&mut self, kind: u16, flags: u16, family: u8, resource: u16, body: &[u8]) {
@@ -212,24 +226,34 @@ impl Nft {
         Ok(Self { socket, port })
     }
 
-    /// All of it, or nothing.
-    pub fn commit(&self, mut table: Table) -> io::Result<()> {
-        table.batch(BATCH_END);
+    /// All of it, or nothing. After an error of the socket itself it is not known which.
+    pub fn commit(&self, table: &Table) -> io::Result<()> {
+        let mut batch = table.clone();
+        batch.batch(BATCH_END);
         // A transaction is one datagram.
-        let room = i32::try_from(table.bytes.len() + 4096).unwrap_or(i32::MAX);
+        let room = i32::try_from(batch.bytes.len() + 4096).unwrap_or(i32::MAX);
         let _ = set_option(
             self.socket.as_fd(),
             libc::SOL_SOCKET,
             libc::SO_SNDBUFFORCE,
             room,
         );
-        self.socket.send(&table.bytes, 0)?;
+        self.socket.send(&batch.bytes, 0)?;
         // The kernel has done it, and answered, before `send` returns. It answers what it refuses only.
-        let mut result = Ok(());
-        while let Ok((answer, _)) = self.socket.recv_from_full() {
-            result = result.and(refusal(&answer));
+        answered(|| self.socket.recv_from_full().map(|(answer, _)| answer))
+    }
+}
+
+/// The first error among the answers that wait, or of reading them: some are lost if they are more than the socket holds.
+fn answered(mut receive: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<()> {
+    let mut result = Ok(());
+    loop {
+        match receive() {
+            Ok(answer) => result = result.and(refusal(&answer)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return result,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return result.and(Err(error)),
         }
-        result
     }
 }
 
@@ -239,8 +263,10 @@ fn refusal(answer: &[u8]) -> io::Result<()> {
         .get(4..6)
         .map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
     let error = answer.get(16..20).and_then(|error| error.try_into().ok());
-    match (kind, error.map(i32::from_ne_bytes)) {
-        (Some(NLMSG_ERROR), Some(error)) if error != 0 => Err(io::Error::from_raw_os_error(-error)),
+    match error.map(i32::from_ne_bytes) {
+        Some(error) if kind == Some(libc::NLMSG_ERROR as u16) && error != 0 => {
+            Err(io::Error::from_raw_os_error(error.wrapping_neg()))
+        }
         _ => Ok(()),
     }
 }
@@ -307,7 +333,11 @@ fn element(keys: Keys, first: &[u8], last: &[u8]) -> Vec<u8> {
                 *byte != 0
             });
             if carried {
-                bytes.extend(one(&[data(1, &behind), number(3, 1)].concat()));
+                bytes.extend(one(&[
+                    data(1, &behind),
+                    number(3, libc::NFT_SET_ELEM_INTERVAL_END as u32),
+                ]
+                .concat()));
             }
             bytes
         }
@@ -319,14 +349,15 @@ fn expression(name: &str, body: &[u8]) -> Vec<u8> {
     attribute(LIST_ELEMENT | NESTED, &both)
 }
 
-fn load_meta(key: u32) -> Vec<u8> {
-    expression("meta", &[number(1, 8), number(2, key)].concat())
+fn load_meta(key: libc::c_int) -> Vec<u8> {
+    let body = [number(1, REGISTER), number(2, key as u32)];
+    expression("meta", &body.concat())
 }
 
-fn load(register: u32, base: u32, offset: u32, len: usize) -> Vec<u8> {
+fn load(register: u32, base: libc::c_int, offset: u32, len: usize) -> Vec<u8> {
     let body = [
         number(1, register),
-        number(2, base),
+        number(2, base as u32),
         number(3, offset),
         number(4, len as u32),
     ];
@@ -334,47 +365,91 @@ fn load(register: u32, base: u32, offset: u32, len: usize) -> Vec<u8> {
 }
 
 fn equals(value: &[u8]) -> Vec<u8> {
-    expression(
-        "cmp",
-        &[number(1, 8), number(2, 0), data(3, value)].concat(),
-    )
+    let equal = number(2, libc::NFT_CMP_EQ as u32);
+    let body = [number(1, REGISTER), equal, data(3, value)];
+    expression("cmp", &body.concat())
 }
 
 fn between(first: &[u8], last: &[u8]) -> Vec<u8> {
-    let body = [number(1, 8), number(2, 0), data(3, first), data(4, last)];
+    let equal = number(2, libc::NFT_RANGE_EQ as u32);
+    let body = [number(1, REGISTER), equal, data(3, first), data(4, last)];
     expression("range", &body.concat())
 }
 
 fn is_in(set: &str) -> Vec<u8> {
-    expression(
-        "lookup",
-        &[attribute(1, &string(set)), number(2, 8)].concat(),
-    )
+    let body = [attribute(1, &string(set)), number(2, REGISTER)];
+    expression("lookup", &body.concat())
 }
 
 fn expressions(step: &Match) -> Vec<u8> {
+    const NETWORK: libc::c_int = libc::NFT_PAYLOAD_NETWORK_HEADER;
+    const TRANSPORT: libc::c_int = libc::NFT_PAYLOAD_TRANSPORT_HEADER;
+    let meta = |key, test| [load_meta(key), test].concat();
     match step {
-        Match::Family(version) => [load_meta(15), equals(&[*version])].concat(),
-        Match::Protocol(protocol) => [load_meta(16), equals(&[*protocol])].concat(),
-        Match::Mark(mark) => [load_meta(3), equals(&mark.to_ne_bytes())].concat(),
-        Match::InterfaceIn(set) => [load_meta(6), is_in(set)].concat(),
-        Match::InterfaceOut(set) => [load_meta(7), is_in(set)].concat(),
+        Match::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
+        Match::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
+        Match::Mark(mark) => meta(libc::NFT_META_MARK, equals(&mark.to_ne_bytes())),
+        Match::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
+        Match::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
         Match::Network(offset, first, last) => {
-            [load(8, 1, *offset, first.len()), between(first, last)].concat()
+            let field = load(REGISTER, NETWORK, *offset, first.len());
+            [field, between(first, last)].concat()
         }
         Match::Transport(offset, first, last) => {
-            [load(8, 2, *offset, first.len()), between(first, last)].concat()
+            let field = load(REGISTER, TRANSPORT, *offset, first.len());
+            [field, between(first, last)].concat()
         }
-        Match::Destination(offset, len, set) => [load(8, 1, *offset, *len), is_in(set)].concat(),
+        Match::Destination(offset, len, set) => {
+            [load(REGISTER, NETWORK, *offset, *len), is_in(set)].concat()
+        }
         Match::Pair(offset, len, set) => {
-            let second = 8 + (*len / 4) as u32;
+            let second = REGISTER + (*len / 4) as u32;
             let behind = offset + *len as u32;
             [
-                load(8, 1, *offset, *len),
-                load(second, 1, behind, *len),
+                load(REGISTER, NETWORK, *offset, *len),
+                load(second, NETWORK, behind, *len),
                 is_in(set),
             ]
             .concat()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(list: Vec<io::Result<Vec<u8>>>) -> io::Result<()> {
+        let mut list = list.into_iter();
+        answered(|| {
+            let end = Err(io::ErrorKind::WouldBlock.into());
+            list.next().unwrap_or(end)
+        })
+    }
+
+    fn refused(error: i32) -> io::Result<Vec<u8>> {
+        let mut answer = vec![0; 36];
+        answer[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
+        answer[16..20].copy_from_slice(&(-error).to_ne_bytes());
+        Ok(answer)
+    }
+
+    #[test]
+    fn no_answer_is_overlooked() {
+        let number = |list| answers(list).map_err(|error| error.raw_os_error());
+        let lost = || Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+        let interrupted = || Err(io::Error::from_raw_os_error(libc::EINTR));
+        assert_eq!(number(vec![]), Ok(()));
+        assert_eq!(number(vec![refused(0), Ok(Vec::new())]), Ok(()));
+        assert_eq!(
+            number(vec![
+                interrupted(),
+                refused(libc::ENOENT),
+                refused(libc::EINVAL)
+            ]),
+            Err(Some(libc::ENOENT))
+        );
+        // Whether the table stands is not known: it does not count as standing.
+        assert_eq!(number(vec![lost()]), Err(Some(libc::ENOBUFS)));
     }
 }

@@ -47,6 +47,14 @@ impl Prefix {
         Self::new(address, self.length).as_ref() == Some(self)
     }
 
+    /// The last address.
+    pub fn last(&self) -> IpAddr {
+        let width = u32::from(width(self.address));
+        let host = u128::MAX.checked_shr(128 - (width - u32::from(self.length)));
+        let bits = to_bits(self.address) | host.unwrap_or(0);
+        from_bits(bits, self.address.is_ipv4())
+    }
+
     /// Whether `other` lies inside this prefix (or is the same).
     pub fn covers(&self, other: &Prefix) -> bool {
         self.length <= other.length && self.contains(other.address)
@@ -63,14 +71,14 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-fn to_bits(address: IpAddr) -> u128 {
+pub(super) fn to_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         IpAddr::V6(address) => address.to_bits(),
     }
 }
 
-fn from_bits(bits: u128, v4: bool) -> IpAddr {
+pub(super) fn from_bits(bits: u128, v4: bool) -> IpAddr {
     if v4 {
         Ipv4Addr::from_bits(bits as u32).into()
     } else {
@@ -156,5 +164,14 @@ mod tests {
                 .covers(&net)
         );
         assert!(Prefix::new("10.0.0.0".parse().unwrap(), 33).is_none());
+        let last = |address: &str, length| {
+            let prefix = Prefix::new(address.parse().unwrap(), length);
+            prefix.unwrap().last().to_string()
+        };
+        assert_eq!(last("10.1.2.3", 16), "10.1.255.255");
+        assert_eq!(last("10.1.2.3", 32), "10.1.2.3");
+        assert_eq!(last("0.0.0.0", 0), "255.255.255.255");
+        assert_eq!(last("fd00::", 64), "fd00::ffff:ffff:ffff:ffff");
+        assert_eq!(last("::", 0), "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
     }
 }

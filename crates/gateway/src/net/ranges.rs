@@ -1,8 +1,8 @@
 //! Sets of addresses, and of pairs of them, as lists of ranges that do not overlap.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::prefix::{from_bits, to_bits};
 use super::routing::{shadowed, wanted};
 use super::{AddressRange, Prefix};
 
@@ -39,10 +39,7 @@ pub fn guarded(
             .iter()
             .filter(move |(one, _)| one.address().is_ipv4() == v4);
         let span = |(prefix, into): (&Prefix, &bool)| {
-            let first = bits(prefix.address());
-            let width = if v4 { 32 } else { 128 };
-            let host = u128::MAX.checked_shr(128 - (width - u32::from(prefix.length())));
-            ((first, first | host.unwrap_or(0)), *into)
+            ((to_bits(prefix.address()), to_bits(prefix.last())), *into)
         };
         nested(of_family.map(span))
             .into_iter()
@@ -99,7 +96,7 @@ pub fn disjoint(
     most: usize,
 ) -> Option<Vec<(AddressRange, AddressRange)>> {
     let v4 = pairs.first()?.0.first.is_ipv4();
-    let span = |range: &AddressRange| (bits(range.first), bits(range.last));
+    let span = |range: &AddressRange| (to_bits(range.first), to_bits(range.last));
     let mut rectangles: Vec<(Span, Span)> =
         (pairs.iter()).map(|(a, b)| (span(a), span(b))).collect();
     rectangles.sort_unstable();
@@ -143,26 +140,17 @@ pub fn disjoint(
     Some(found.into_iter().map(back).collect())
 }
 
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u32::from(address).into(),
-        IpAddr::V6(address) => address.into(),
-    }
-}
-
 fn range((first, last): Span, v4: bool) -> AddressRange {
-    let address = |bits: u128| match v4 {
-        true => IpAddr::from(Ipv4Addr::from(bits as u32)),
-        false => IpAddr::from(Ipv6Addr::from(bits)),
-    };
     AddressRange {
-        first: address(first),
-        last: address(last),
+        first: from_bits(first, v4),
+        last: from_bits(last, v4),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
 
     fn of(text: &str) -> AddressRange {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Family, Net, Result, Route, RouteTarget, Routing};
+use super::{Family, LinkAddress, Net, Result, Route, RouteTarget, Routing};
 
 /// An interface of the gateway, as it was set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,11 +14,16 @@ pub struct OwnLink {
 }
 
 impl Net {
-    /// Sets the link up again, its MTU, its addresses. Gives what was missing.
-    pub async fn repair_link(&self, link: &OwnLink) -> Result<Vec<String>> {
+    /// Sets the link up again, its MTU, its addresses. `addresses` are those of this namespace, and follow. Gives what
+    /// was missing.
+    pub async fn repair_link(
+        &self,
+        link: &OwnLink,
+        addresses: &mut Vec<LinkAddress>,
+    ) -> Result<Vec<String>> {
         let mut repaired = Vec::new();
         let name = &link.name;
-        let (_, up, mtu) = self.link_state(name).await?;
+        let (up, mtu) = self.link_state(link.index).await?;
         if mtu != Some(link.mtu) {
             self.link_set_mtu(link.index, link.mtu).await?;
             repaired.push(format!("the MTU of {name}"));
@@ -27,17 +32,16 @@ impl Net {
             self.link_set_up(link.index).await?;
             repaired.push(format!("{name}, which was down"));
         }
-        if link.addresses.is_empty() {
-            return Ok(repaired);
-        }
-        let there = self.addresses().await?;
         for (address, prefix_len) in &link.addresses {
-            let same = |one: &super::LinkAddress| {
-                (one.link, one.address, one.prefix_len) == (link.index, *address, *prefix_len)
+            let wanted = LinkAddress {
+                link: link.index,
+                address: *address,
+                prefix_len: *prefix_len,
             };
-            if !there.iter().any(same) {
+            if !addresses.contains(&wanted) {
                 self.address_add(link.index, *address, *prefix_len).await?;
                 repaired.push(format!("the address {address}/{prefix_len} of {name}"));
+                addresses.push(wanted);
             }
         }
         Ok(repaired)
@@ -45,12 +49,17 @@ impl Net {
 }
 
 impl Routing {
-    /// Puts back rules and routes, and takes away what others have put in the place of our routes. Goes on after an
-    /// error and returns the first, with what was repaired all the same.
-    pub async fn repair(&mut self, net: &Net) -> (Vec<String>, Result<()>) {
+    /// Puts back rules and routes, and takes away what others have put in the place of our routes. `addresses` are those of
+    /// this namespace. Goes on after an error and returns the first, with what was repaired all the same.
+    pub async fn repair(
+        &mut self,
+        net: &Net,
+        addresses: &[LinkAddress],
+    ) -> (Vec<String>, Result<()>) {
         let mut repaired = Vec::new();
         let (mark, table, priority) = (self.config.mark, self.config.table, self.config.priority);
-        let mut result = self.look_for_sources(net).await;
+        let mut result = Ok(());
+        self.look_for_sources(addresses);
         for family in self.rules.clone() {
             match net.has_rule(family, mark, table, priority).await {
                 Ok(true) => {}
@@ -86,7 +95,8 @@ impl Routing {
         for route in found {
             if self.has_other_target(route.destination, route.target) {
                 replaced.insert(route.destination);
-                result = result.and(net.route_delete_found(route).await);
+                // As it was found: with its metric, say.
+                result = result.and(net.delete(route.destination, route.message).await);
             }
         }
         for (destination, target) in self.wanted_routes(family) {

@@ -67,21 +67,16 @@ impl Entry {
 
 impl Routing {
     /// Adds the rules. A kernel without IPv6 leaves that family out. Routes that an earlier gateway left behind stay until
-    /// [`Routing::settle`]: they keep protected traffic from leaving in the clear.
+    /// [`Routing::settle`]: they keep protected traffic from leaving in the clear. So do its rules after an error: which
+    /// are its own and which are new is not known, and a rule without routes does nothing.
     pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
         let mut routing = Self {
             config,
             routes: HashMap::new(),
             rules: Vec::new(),
         };
-        match routing.add_rules(net).await {
-            Ok(()) => Ok(routing),
-            Err(error) => {
-                // The first error says more than one of the clean-up.
-                let _ = routing.close(net).await;
-                Err(error)
-            }
-        }
+        routing.add_rules(net).await?;
+        Ok(routing)
     }
 
     async fn add_rules(&mut self, net: &Net) -> Result<()> {
@@ -181,15 +176,13 @@ impl Routing {
     }
 
     /// Our addresses may be others than when the routes were made.
-    pub(super) async fn look_for_sources(&mut self, net: &Net) -> Result<()> {
-        let addresses = net.addresses().await?;
+    pub(super) fn look_for_sources(&mut self, addresses: &[LinkAddress]) {
         for (prefix, entry) in &mut self.routes {
             let stays = |source| addresses.iter().any(|entry| entry.address == source);
             if !entry.source.is_some_and(stays) {
-                entry.source = source(&addresses, *prefix, &entry.local);
+                entry.source = source(addresses, *prefix, &entry.local);
             }
         }
-        Ok(())
     }
 
     /// Every route of ours.

@@ -25,8 +25,7 @@ const GROUPS: [MulticastGroup; 7] = [
     MulticastGroup::Ipv6Rule,
 ];
 
-// <linux/netfilter/nfnetlink.h>
-const NFNLGRP_NFTABLES: u32 = 7;
+const NFNLGRP_NFTABLES: u32 = libc::NFNLGRP_NFTABLES as u32;
 
 /// Between two reports: others may delete what we put back again and again.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -42,14 +41,26 @@ pub struct Watched {
 #[derive(Debug)]
 pub struct NetWatch {
     changed: Arc<Notify>,
-    /// The table of nf_tables is among what has changed.
+    task: JoinHandle<()>,
+}
+
+/// Reports changes of a table of nf_tables, there too.
+#[derive(Debug)]
+pub struct TableWatch {
+    changed: Arc<Notify>,
     table_changed: Arc<AtomicBool>,
-    tasks: Vec<JoinHandle<()>>,
+    task: Option<JoinHandle<()>>,
 }
 
 impl Drop for NetWatch {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.task.abort();
+    }
+}
+
+impl Drop for TableWatch {
+    fn drop(&mut self) {
+        self.task.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -66,32 +77,41 @@ impl NetWatch {
         let port = net.port;
         let concerns = move |datagram: &[u8]| concerns(datagram, &watched, port);
         let task = tokio::spawn(watch(socket, concerns, Arc::clone(&changed), None));
-        Ok(Self {
-            changed,
+        Ok(Self { changed, task })
+    }
+
+    /// A watch that reports here, and watches nothing yet.
+    pub fn of_table(&self) -> TableWatch {
+        TableWatch {
+            changed: Arc::clone(&self.changed),
             table_changed: Arc::default(),
-            tasks: vec![task],
-        })
-    }
-
-    /// Watches a table of nf_tables too. Changes that `nft` makes are not reported.
-    pub fn watch_table(&mut self, nft: &Nft, name: String) -> io::Result<()> {
-        let socket = open(nft::NETLINK_NETFILTER, &[NFNLGRP_NFTABLES])?;
-        let port = nft.port;
-        let concerns = move |datagram: &[u8]| nft::concerns(datagram, &name, port);
-        let (changed, table) = (Arc::clone(&self.changed), Arc::clone(&self.table_changed));
-        let task = tokio::spawn(watch(socket, concerns, changed, Some(table)));
-        self.tasks.push(task);
-        Ok(())
-    }
-
-    /// Whether the table has changed since the last call.
-    pub fn table_has_changed(&self) -> bool {
-        self.table_changed.swap(false, Ordering::Relaxed)
+            task: None,
+        }
     }
 
     /// Returns when something has changed since the last call.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+}
+
+impl TableWatch {
+    /// Watches the table from now on. Changes that `nft` makes are not reported.
+    pub fn start(&mut self, nft: &Nft, name: String) -> io::Result<()> {
+        let socket = open(nft::NETLINK_NETFILTER, &[NFNLGRP_NFTABLES])?;
+        let port = nft.port;
+        let concerns = move |datagram: &[u8]| nft::concerns(datagram, &name, port);
+        let (changed, table) = (Arc::clone(&self.changed), Arc::clone(&self.table_changed));
+        let task = tokio::spawn(watch(socket, concerns, changed, Some(table)));
+        if let Some(former) = self.task.replace(task) {
+            former.abort();
+        }
+        Ok(())
+    }
+
+    /// Whether the table has changed since the last call.
+    pub fn has_changed(&self) -> bool {
+        self.table_changed.swap(false, Ordering::Relaxed)
     }
 }
 

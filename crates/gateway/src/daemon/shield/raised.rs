@@ -1,0 +1,217 @@
+//! The table as it should stand, and the attempts to make it so.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::TooMany;
+use crate::net::nft::{Nft, Table};
+
+/// Until the next attempt after a first failure; each further one doubles it.
+const WAIT: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(64);
+
+/// What takes tables.
+pub trait Filter {
+    fn commit(&self, table: &Table) -> io::Result<()>;
+}
+
+impl Filter for Nft {
+    fn commit(&self, table: &Table) -> io::Result<()> {
+        Self::commit(self, table)
+    }
+}
+
+/// What has come of an attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing was to do, or it failed again.
+    Nothing,
+    Stands,
+    StandsAgain,
+    /// The first failure in a row, and why.
+    Fails(String),
+}
+
+#[derive(Debug)]
+pub struct Raised<F> {
+    /// None: it could not be reached yet.
+    filter: Option<F>,
+    /// What the policies ask for, made once.
+    table: Option<Table>,
+    /// The kernel may have another.
+    stale: bool,
+    /// Failures in a row.
+    failures: u32,
+    again: Option<Instant>,
+}
+
+impl<F: Filter> Raised<F> {
+    pub fn new() -> Self {
+        Self {
+            filter: None,
+            table: None,
+            stale: false,
+            failures: 0,
+            again: None,
+        }
+    }
+
+    /// From now on this is wanted. Where it cannot be made, the former one stays: it may drop too much, but lets out no
+    /// more.
+    pub fn want(&mut self, table: Result<Table, TooMany>) -> Result<(), TooMany> {
+        let table = table?;
+        if self.table.as_ref() != Some(&table) {
+            self.table = Some(table);
+            self.spoil();
+        }
+        Ok(())
+    }
+
+    /// Others have changed the table.
+    pub fn spoil(&mut self) {
+        self.stale = true;
+        self.again = None;
+    }
+
+    /// Makes the table, if that is to be done now. `connect` reaches the filter.
+    pub fn settle(&mut self, now: Instant, connect: impl FnOnce() -> io::Result<F>) -> Outcome {
+        if !self.stale || self.again.is_some_and(|again| now < again) {
+            return Outcome::Nothing;
+        }
+        let Some(table) = &self.table else {
+            return Outcome::Nothing;
+        };
+        let filter = match self.filter.take() {
+            Some(filter) => Ok(filter),
+            None => connect(),
+        };
+        let result = filter.and_then(|filter| {
+            let result = filter.commit(table);
+            self.filter = Some(filter);
+            result
+        });
+        match result {
+            Ok(()) => {
+                self.stale = false;
+                self.again = None;
+                match std::mem::take(&mut self.failures) {
+                    0 => Outcome::Stands,
+                    _ => Outcome::StandsAgain,
+                }
+            }
+            Err(error) => {
+                let wait = WAIT.saturating_mul(1 << self.failures.min(6));
+                self.again = Some(now + wait.min(WAIT_MAX));
+                self.failures = self.failures.saturating_add(1);
+                match self.failures {
+                    1 => Outcome::Fails(error.to_string()),
+                    _ => Outcome::Nothing,
+                }
+            }
+        }
+    }
+
+    /// Takes the table away, for good.
+    pub fn lift(&mut self, name: &str) -> io::Result<()> {
+        self.table = None;
+        match &self.filter {
+            Some(filter) => filter.commit(&Table::absent(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Refuses as often as it is told, and remembers what it took.
+    #[derive(Clone, Default)]
+    struct Kernel(Rc<RefCell<(usize, Vec<Table>)>>);
+
+    impl Filter for Kernel {
+        fn commit(&self, table: &Table) -> io::Result<()> {
+            let (refusals, taken) = &mut *self.0.borrow_mut();
+            if *refusals > 0 {
+                *refusals -= 1;
+                return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+            }
+            taken.push(table.clone());
+            Ok(())
+        }
+    }
+
+    impl Kernel {
+        fn refuse(&self, times: usize) {
+            self.0.borrow_mut().0 = times;
+        }
+
+        fn taken(&self) -> Vec<Table> {
+            std::mem::take(&mut self.0.borrow_mut().1)
+        }
+    }
+
+    fn fails(outcome: &Outcome) -> bool {
+        matches!(outcome, Outcome::Fails(_))
+    }
+
+    #[test]
+    fn what_could_not_be_made_is_tried_again() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let mut now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        assert_eq!(raised.settle(now, connect), Outcome::Nothing);
+        let table = Table::new("one");
+        raised.want(Ok(table.clone())).unwrap();
+
+        // Not reached at all, then refused twice; told once.
+        let unreached = || Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
+        assert!(fails(&raised.settle(now, unreached)));
+        assert_eq!(raised.settle(now, connect), Outcome::Nothing, "not yet");
+        assert!(kernel.taken().is_empty());
+        kernel.refuse(2);
+        for _ in 0..2 {
+            now += WAIT_MAX;
+            assert_eq!(raised.settle(now, connect), Outcome::Nothing);
+        }
+        now += WAIT_MAX;
+        assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
+        assert_eq!(kernel.taken(), [table]);
+        now += WAIT_MAX;
+        assert_eq!(raised.settle(now, connect), Outcome::Nothing);
+        assert!(kernel.taken().is_empty(), "it stands");
+    }
+
+    #[test]
+    fn what_others_take_is_made_again_at_once() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let table = Table::new("one");
+        raised.want(Ok(table.clone())).unwrap();
+        assert_eq!(raised.settle(now, connect), Outcome::Stands);
+        raised.want(Ok(table.clone())).unwrap();
+        assert_eq!(raised.settle(now, connect), Outcome::Nothing, "the same");
+        kernel.refuse(1);
+        raised.spoil();
+        assert!(fails(&raised.settle(now, connect)));
+        raised.spoil();
+        assert_eq!(raised.settle(now, connect), Outcome::StandsAgain);
+        assert_eq!(kernel.taken(), [table.clone(), table.clone()]);
+
+        // What cannot be expressed leaves what stands.
+        assert!(raised.want(Err(TooMany)).is_err());
+        raised.spoil();
+        assert_eq!(raised.settle(now, connect), Outcome::Stands);
+        assert_eq!(kernel.taken(), [table]);
+        raised.lift("one").unwrap();
+        assert_eq!(kernel.taken(), [Table::absent("one")]);
+        raised.spoil();
+        assert_eq!(raised.settle(now, connect), Outcome::Nothing, "for good");
+    }
+}
