@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import subprocess
 
 import pytest
 from ends import esplanade_pair, start
@@ -101,28 +102,18 @@ def guards(space) -> dict[str, bool]:
             "nftables": "table inet esplanade-220" in shown("nft", "list", "tables")}
 
 
-def test_an_error_opens_nothing(site, topology, folder, needs_capture):
-    """`on_stop = open` is for a stop that somebody wants."""
-    a, _, settings = site
-    settings[0].gateway["on_stop"] = "open"
-    a.load(settings[0])
-    with traffic(topology, folder) as clear:
-        topology.gw_a.run(["ip", "link", "del", "esp0"])
-        wait_until("the gateway has ended", lambda: a._process.returncode is not None)
-        assert a._process.returncode == 1, a.logs()[-2000:]
-        assert all(guards(topology.gw_a).values()), guards(topology.gw_a)
-        ping(topology.host_a, topology.b.host4, count=3, timeout=0.3)
-    assert not clear, f"{len(clear)} frames in the clear"
-
-
 def failing_starts(a, settings, descriptors=range(6, 64)):
     """Starts that fail at one step after the other, for want of a file descriptor, until one does not."""
     for limit in descriptors:
         a.wrapper = ["prlimit", f"--nofile={limit}:{limit}"]
+        ready = a.logs().count("the gateway is ready")
         process = a.launch(settings)
-        wait_until("an end or a start", lambda: process.returncode is not None or a.ready())
+        wait_until("an end or a start",
+                   lambda: process.returncode is not None or a.logs().count("the gateway is ready") > ready)
         if process.returncode is None:
-            return
+            # Its descriptors do for a start, not for clients.
+            a.wrapper = []
+            return a.kill()
         yield limit, process.returncode
     raise AssertionError("no start succeeds")
 
@@ -139,6 +130,71 @@ def test_a_start_that_fails_takes_no_guard_away(site, topology, folder, needs_ca
             assert code not in (0, 3), limit
             assert all(guards(topology.gw_a).values()), (limit, guards(topology.gw_a), a.logs()[-1000:])
         assert failed > 5
+        a.start(settings[0])
         a.wait_installed()
-        assert_ping(topology.host_a, topology.b.host4)
+    assert_ping(topology.host_a, topology.b.host4)
     assert not clear, f"{len(clear)} frames in the clear"
+
+
+# What takes a step of the start away, and what gives it back. They come in the order of the steps.
+HINDERED = {
+    "keys": ("mkdir {keys}", "rmdir {keys}"),
+    "socket": ("mkdir {socket}", "rmdir {socket}"),
+    "port": ("", ""),
+    "tun": ("ip link add esp0 type veth peer name other0", "ip link del esp0"),
+}
+
+
+@pytest.mark.parametrize("earlier", ["first", "after-a-crash"])
+@pytest.mark.parametrize("step", HINDERED)
+def test_a_start_that_fails_keeps_traffic_in(step, earlier, topology, daemon, folder, needs_capture):
+    """The guards come before all that can fail: also where there was no gateway before."""
+    settings = pair(topology)
+    socket = folder / "hindered"
+    settings[0].gateway.update(on_stop="open", socket=str(socket))
+    settings[0].child()["start_action"] = "start"
+    topology.wan.run(["ip", "route", "add", topology.b.lan4, "via", topology.b.wan4])
+    topology.wan.run(["ip", "-6", "route", "add", topology.b.lan6, "via", topology.b.wan6])
+    a, b = daemon("esplanade", "a"), daemon("esplanade", "b")
+    b.start(settings[1])
+    space = topology.gw_a
+    if earlier == "after-a-crash":
+        a.launch(settings[0])
+        wait_until("the gateway is ready", lambda: "the gateway is ready" in a.logs())
+        a.kill()
+        a.keys.unlink()
+        socket.unlink()
+    if step == "port":
+        holder = topology.start("gw_a", ["python3", "-c", HOLDER], stdout=subprocess.PIPE)
+        assert holder.popen.stdout.readline() == b"ready\n"
+    names = {"keys": a.keys, "socket": socket}
+    space.run(["sh", "-c", HINDERED[step][0].format(**names)])
+    process = a.launch(settings[0])
+    wait_until("the start has failed", lambda: process.returncode is not None)
+    assert process.returncode not in (0, 3), a.logs()[-2000:]
+    assert "guard clear" in a.logs(), "it is told"
+    assert all(guards(space).values()), guards(space)
+    with traffic(topology, folder) as clear:
+        for version in (4, 6):
+            assert ping(topology.host_a, topology.b.host(version), count=2, timeout=0.2) == 0
+        if step == "port":
+            holder.stop()
+        space.run(["sh", "-c", HINDERED[step][1].format(**names)])
+        a.socket = socket
+        a.start(settings[0])
+        a.wait_installed()
+    for version in (4, 6):
+        assert_ping(topology.host_a, topology.b.host(version))
+    assert not clear, f"{len(clear)} frames in the clear"
+
+
+# Holds the port of IKE.
+HOLDER = """
+import socket, time
+six, four = (socket.socket(family, socket.SOCK_DGRAM) for family in (socket.AF_INET6, socket.AF_INET))
+six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+six.bind(("::", 500))
+four.bind(("0.0.0.0", 500))
+print("ready", flush=True)
+time.sleep(60)
+"""

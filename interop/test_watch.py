@@ -11,7 +11,7 @@ from harness.esplanade import binary
 from harness.namespaces import A, B
 from harness.process import wait_until
 from harness.settings import pair
-from harness.traffic import Flow, assert_ping
+from harness.traffic import Flow, assert_ping, ping
 
 pytestmark = [pytest.mark.esplanade_only, pytest.mark.usefixtures("needs_capture")]
 
@@ -51,7 +51,7 @@ class Traffic:
 
 
 def state(space) -> str:
-    text = "".join(space.run(["ip", *what]).stdout for what in (
+    text = "".join(space.run(["ip", *what], check=False).stdout for what in (
         ["-4", "rule"], ["-6", "rule"], ["-4", "route", "show", "table", "220"], ["-6", "route", "show", "table", "220"],
         ["-br", "link", "show", "dev", "esp0"]))
     rules = space.run(["nft", "list", "ruleset"]).stdout
@@ -66,6 +66,10 @@ TAKEN = {
                          "ip route flush table 220; ip -6 route flush table 220"],
     "link-down": ["ip link set esp0 down"],
     "mtu": ["ip link set esp0 mtu 1300"],
+    "name": ["ip link set esp0 down; ip link set esp0 name elsewhere"],
+    "device": ["ip link del esp0"],
+    "device-and-nftables": ["nft flush ruleset; ip link del esp0"],
+    "device-moved": ["ip link set esp0 netns {other}"],
     "nftables": ["nft flush ruleset"],
     "nftables-then-rules": ["nft flush ruleset", "sleep 0.3; ip rule del table 220; ip -6 rule del table 220"],
     "another-route": ["ip route replace {lan4} via 172.16.1.1 table 220; "
@@ -78,16 +82,20 @@ TAKEN = {
 @pytest.mark.parametrize("taken", TAKEN)
 def test_what_is_taken_is_put_back(taken, site, topology, folder):
     a, _, _ = site
+    other = topology.start("host_a", ["sleep", "60"]).popen.pid
     before = state(topology.gw_a)
+    spis = {sa["spi-in"] for sa in a.installed()}
     assert "table inet esplanade-220" in before
     with Traffic(topology, folder) as traffic:
         for _ in range(3):
             for command in TAKEN[taken]:
-                topology.gw_a.run(["sh", "-c", command.format(lan4=B.lan4, lan6=B.lan6)])
+                topology.gw_a.run(["sh", "-c", command.format(lan4=B.lan4, lan6=B.lan6, other=other)])
             wait_until("all is as before", lambda: state(topology.gw_a) == before)
-        for version in (4, 6):
-            assert_ping(topology.host_a, topology.b.host(version))
+    # Not beside the traffic, which may be more than a loaded machine carries.
+    for version in (4, 6):
+        assert_ping(topology.host_a, topology.b.host(version))
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
+    assert {sa["spi-in"] for sa in a.installed()} == spis
     warnings = [line for line in a.logs().splitlines() if "put back" in line]
     if taken != "a-rule-in-front":
         assert warnings and "WARN" in warnings[0], a.logs()[-3000:]
@@ -107,17 +115,28 @@ def test_an_address_comes_and_goes(site, topology, folder):
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
 
 
-def test_the_device_is_deleted(site, topology, folder):
-    """Then nothing goes, until the gateway is started again."""
-    a, _, settings = site
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_device_comes_back_when_its_name_is_free(workers, topology, daemon, folder):
+    """Until then nothing goes."""
+    settings = pair(topology)
+    settings[0].gateway["workers"] = workers
+    a, b = start(daemon, esplanade_pair, settings)
+    a.up()
+    b.wait_installed()
+    for version in (4, 6):
+        topology.wan.run(["ip", "route", "add", B.lan(version), "via", B.wan(version)])
+    before = state(topology.gw_a)
     with Traffic(topology, folder) as traffic:
+        a.signal(signal.SIGSTOP)
+        topology.gw_a.run(["sh", "-c", "ip link del esp0 && ip link add esp0 type veth peer name other0 && ip link set esp0 up"])
+        a.signal(signal.SIGCONT)
+        wait_until("it is told", lambda: "not as they should be" in a.logs())
+        assert ping(topology.host_a, topology.b.host4, count=3, timeout=0.2) == 0
         topology.gw_a.run(["ip", "link", "del", "esp0"])
-        time.sleep(0.5)
-        a.stop()
-        a.start(settings[0])
-        a.up()
-        for version in (4, 6):
-            assert_ping(topology.host_a, topology.b.host(version))
+        wait_until("all is as before", lambda: state(topology.gw_a) == before)
+    for version in (4, 6):
+        assert_ping(topology.host_a, topology.b.host(version))
+        assert_ping(topology.host_b, topology.a.host(version))
     assert not traffic.clear, f"{len(traffic.clear)} frames in the clear"
 
 
@@ -196,3 +215,57 @@ def test_what_is_bypassed_comes_in(version, topology, daemon, folder):
     port["remote_ts"] = f"{B.lan(version)}[udp/4322]"
     a.load(settings[0])
     assert arrived(topology, folder, B.host(version), A.host(version)) == 0
+
+
+def test_a_peer_whose_address_comes_with_it_is_held_while_it_is_there(topology, daemon, folder):
+    """`dynamic`, where any peer may connect: before and after, its address is nobody's."""
+    settings = pair(topology, inner=4)
+    settings[0].connections["site"]["remote_addrs"] = "%any"
+    settings[0].child().update(local_ts=A.lan4, remote_ts="dynamic")
+    settings[1].child().update(local_ts="dynamic", remote_ts=A.lan4)
+    topology.wan.run(["ip", "route", "add", A.lan4, "via", A.wan4])
+    a, b = start(daemon, esplanade_pair, settings)
+    assert arrived(topology, folder, B.wan4, A.host4) == 10
+    b.up()
+    a.wait_installed()
+    assert arrived(topology, folder, B.wan4, A.host4) == 0
+    flow = Flow(topology.host_a, topology.gw_b, B.wan4, port=40300, rate=1000)
+    wire = Capture(topology, folder / "clear.pcap", f"src net {A.lan4} and dst host {B.wan4}")
+    for _ in range(5):
+        topology.gw_a.run(["sh", "-c", "ip rule del table 220; ip route flush table 220"])
+        wait_until("they are put back", lambda: f"{B.wan4} dev esp0" in topology.gw_a.run(
+            ["ip", "route", "show", "table", "220"]).stdout)
+    flow.abandon()
+    clear = dissect(wire.stop())
+    assert_ping(topology.host_a, B.wan4)
+    assert not clear, f"{len(clear)} frames in the clear"
+    b.command("rekey", "net")
+    assert arrived(topology, folder, B.wan4, A.host4) == 0
+    b.down()
+    a.wait_gone()
+    wait_until("nobody has the address", lambda: arrived(topology, folder, B.wan4, A.host4) == 10)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_what_a_route_leads_into_an_interface_comes_out_of_it(version, topology, daemon, folder):
+    settings = pair(topology)
+    for one in settings:
+        one.gateway["interfaces"] = {"ipsec0": {"if_id": 42}}
+        one.connections["site"].update(if_id_in=42, if_id_out=42)
+        one.child().update(local_ts="0.0.0.0/0, ::/0", remote_ts="0.0.0.0/0, ::/0")
+    topology.wan.run(["ip", "route", "add", A.lan(version), "via", A.wan(version)])
+    claimed, target = B.host(version), A.host(version)
+    a, b = start(daemon, esplanade_pair, settings)
+    assert arrived(topology, folder, claimed, target) == 10, "nothing leads there"
+    topology.gw_a.run(["ip", "route", "add", B.lan(version), "dev", "ipsec0"])
+    topology.gw_b.run(["ip", "route", "add", A.lan(version), "dev", "ipsec0"])
+    assert arrived(topology, folder, claimed, target) == 0
+    a.up()
+    b.wait_installed()
+    assert_ping(topology.host_a, topology.b.host(version))
+    assert_ping(topology.host_b, topology.a.host(version))
+    assert arrived(topology, folder, claimed, target) == 0
+    stranger = "172.16.9.9" if version == 4 else "fd00:9::9"
+    assert arrived(topology, folder, stranger, target) == 10
+    topology.gw_a.run(["ip", "route", "del", B.lan(version), "dev", "ipsec0"])
+    assert arrived(topology, folder, claimed, target) == 10, "routes decide"

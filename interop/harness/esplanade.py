@@ -99,6 +99,9 @@ class Esplanade(Control):
         """Dies without a word to its peer."""
         self._process.stop(signal.SIGKILL)
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def stop(self) -> int | None:
         return self._process.stop(signal.SIGTERM) if self._process else None
 

@@ -53,7 +53,7 @@ async fn the_tun_wins(net: &Net, routing: &mut Routing) {
 }
 
 /// What a gateway leaves behind holds until the next one has its own routes.
-async fn stop_and_restart(net: &Net, config: RoutingConfig, routing: Routing) {
+async fn stop_and_restart(net: &Net, tun: u32, config: RoutingConfig, routing: Routing) {
     let guards = || {
         [ip("route show table 220"), ip("-6 route show table 220")].map(|routes| {
             assert!(!routes.contains("tun0"), "{routes}");
@@ -67,8 +67,22 @@ async fn stop_and_restart(net: &Net, config: RoutingConfig, routing: Routing) {
     assert_eq!(guards(), [true, true]);
     let local = [range("10.1.0.0", "10.1.255.255")];
     let site = [range("10.2.0.0", "10.2.255.255")];
+    let six = [range("fd02::", "fd02::ffff:ffff:ffff:ffff")];
+    again.bypass(net, &six).await.unwrap();
     again.protect(net, &local, &site).await.unwrap();
+    again.protect(net, &local, &six).await.unwrap();
     again.settle(net).await.unwrap();
+    // Without a TUN there are guards alone.
+    let routes = [ip("route show table 220"), ip("-6 route show table 220")].concat();
+    assert!(routes.contains("unreachable 10.2.0.0/16"), "{routes}");
+    assert!(routes.contains("unreachable fd02::/64"), "{routes}");
+    assert!(!routes.contains("tun0"), "{routes}");
+    assert!(!routes.contains("throw"), "{routes}");
+    std::fs::write("/proc/sys/net/ipv6/conf/tun0/disable_ipv6", "0").unwrap();
+    again.lead_into(net, tun).await.unwrap();
+    let routes = [ip("route show table 220"), ip("-6 route show table 220")].concat();
+    assert!(routes.contains("unreachable fd02::/64"), "{routes}");
+    assert!(routes.contains("fd02::/64 dev tun0"), "{routes}");
     let routes = ip("route show table 220");
     assert!(routes.contains("10.2.0.0/16 dev tun0"), "{routes}");
     assert!(routes.contains("unreachable 10.2.0.0/16"), "{routes}");
@@ -97,12 +111,12 @@ async fn scenario() {
     );
 
     let config = RoutingConfig {
-        tun,
         table: 220,
         priority: 220,
         mark: MARK,
     };
     let mut routing = Routing::install(&net, config.clone()).await.unwrap();
+    routing.lead_into(&net, tun).await.unwrap();
     // A second installation, after a crash say, finds its rules there, and what would let traffic out.
     ip("route add throw 10.2.3.0/24 table 220 proto static");
     ip("route add throw 10.2.3.0/24 table 221");
@@ -168,7 +182,7 @@ async fn scenario() {
     routing.withdraw(&net, &local, &site).await.unwrap();
     assert!(!ip("route show table 220").contains("10.2.0.0/16"));
     the_tun_wins(&net, &mut routing).await;
-    stop_and_restart(&net, config, routing).await;
+    stop_and_restart(&net, tun, config, routing).await;
     assert_eq!(ip("route show table 220").trim(), "");
     assert_eq!(ip("-6 route show table 220").trim(), "");
     assert!(!ip("rule show").contains("220"));

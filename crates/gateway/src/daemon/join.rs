@@ -109,7 +109,8 @@ struct Group {
     policy: Arc<Policy>,
     configured: ConfiguredPolicy,
     selectors: SelectorSet,
-    routes: RouteChange,
+    /// The same, local and remote, as routes and nf_tables see them.
+    ends: (Vec<TrafficSelector>, Vec<TrafficSelector>),
     children: Vec<ChildSaId>,
     /// Configured, and so there also without SAs: what is to be protected never leaves in the clear.
     hold: bool,
@@ -137,6 +138,8 @@ pub struct Join {
     /// Outbound SAs that wait until their peer has surely installed them.
     handovers: Vec<(Instant, ChildSaId)>,
     routes: Vec<RouteChange>,
+    /// Policies whose selectors came with a peer have come or gone.
+    shield_stale: bool,
     /// Bypassed traffic that is kept out of the TUN.
     thrown: Vec<RouteChange>,
     next_policy: u32,
@@ -149,9 +152,9 @@ pub struct Join {
 }
 
 impl Join {
-    pub fn new(database: Arc<Database>, core: Option<CoreHandle>) -> Self {
+    pub fn new(database: Arc<Database>) -> Self {
         Self {
-            core,
+            core: None,
             core_stale: false,
             database,
             configured: Vec::new(),
@@ -164,11 +167,18 @@ impl Join {
             lingering: Vec::new(),
             handovers: Vec::new(),
             routes: Vec::new(),
+            shield_stale: false,
             thrown: Vec::new(),
             next_policy: 1,
             stale: false,
             dummies: Dummies::default(),
         }
+    }
+
+    /// From now on SAs may go to the core.
+    pub fn set_core(&mut self, core: Option<CoreHandle>) {
+        self.core = core;
+        self.core_stale = true;
     }
 
     /// Route changes since the last call, in order.
@@ -471,11 +481,6 @@ impl Join {
         installed.map(|sa| Arc::clone(&sa.inbound)).collect()
     }
 
-    /// The policies of the configuration, in their order.
-    pub fn configured(&self) -> &[ConfiguredPolicy] {
-        &self.configured
-    }
-
     /// Whether packets without an SA ask for one.
     pub fn asks(&self, policy: PolicyId) -> bool {
         self.groups.get(&policy).is_some_and(Group::asks)
@@ -555,25 +560,20 @@ impl Join {
         let id = PolicyId(self.next_policy);
         self.next_policy = self.next_policy.wrapping_add(1);
         let name = format!("{}/{}", configured.connection, configured.child);
-        let routes = RouteChange {
-            add: true,
-            bypass: false,
-            local: ranges(local),
-            remote: ranges(remote),
-        };
-        if interface == 0 {
-            self.routes.push(routes.clone());
-        }
         let group = Group {
             policy: Arc::new(Policy::new(id, name)),
             configured: configured.clone(),
             selectors,
-            routes,
+            ends: (local.to_vec(), remote.to_vec()),
             children: Vec::new(),
             hold: false,
             trap: false,
             order: order(&self.by_name, &key.0),
         };
+        if interface == 0 {
+            self.routes.push(group.routes(true));
+        }
+        self.shield_stale |= group.is_late();
         self.groups.insert(id, group);
         self.by_selectors.insert(key, id);
         self.stale = true;
@@ -588,8 +588,9 @@ impl Join {
         if let Some(group) = self.groups.remove(&id) {
             let interface = group.configured.sa.if_ids.outbound;
             if interface == 0 {
-                self.routes.push(group.routes.undone());
+                self.routes.push(group.routes(false));
             }
+            self.shield_stale |= group.is_late();
             let key = (group.configured.entry(), interface, group.selectors);
             self.by_selectors.remove(&key);
             self.stale = true;
@@ -651,6 +652,15 @@ impl ConfiguredPolicy {
 }
 
 impl Group {
+    fn routes(&self, add: bool) -> RouteChange {
+        RouteChange {
+            add,
+            bypass: false,
+            local: ranges(&self.ends.0),
+            remote: ranges(&self.ends.1),
+        }
+    }
+
     /// Whether a packet without an SA makes IKE negotiate one: with SAs there, it is another flow of theirs.
     fn asks(&self) -> bool {
         self.trap || !self.children.is_empty()
@@ -743,6 +753,7 @@ fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
 mod activity;
 mod core;
 mod dummies;
+mod late;
 mod routes;
 #[cfg(test)]
 mod tests;

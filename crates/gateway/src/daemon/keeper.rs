@@ -6,7 +6,7 @@ use super::join::ConfiguredPolicy;
 use super::shield::{self, Outcome, Raised};
 use crate::config::GatewayConfig;
 use crate::net::nft::Nft;
-use crate::net::{Net, NetWatch, OwnLink, Routing, TableWatch, Watched};
+use crate::net::{Links, Net, NetWatch, OwnLink, Routing, TableWatch, Watched};
 
 /// Others may change things again and again: one line in that time.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -15,8 +15,9 @@ const NAMED: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Keeper {
-    /// The common one is the last.
+    /// None before the TUN devices are made.
     links: Vec<OwnLink>,
+    watched: Links,
     config: GatewayConfig,
     shield: Raised<Nft>,
     shield_watch: TableWatch,
@@ -24,19 +25,26 @@ pub(super) struct Keeper {
     untold: usize,
 }
 
+/// What was put back, and what could not be.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    pub done: Vec<String>,
+    pub failed: Vec<String>,
+}
+
 impl Keeper {
-    pub fn start(
-        net: &Net,
-        config: &GatewayConfig,
-        links: Vec<OwnLink>,
-    ) -> crate::net::Result<(Self, NetWatch)> {
-        let watched = Watched {
-            table: config.table,
-            links: links.iter().map(|link| link.index).collect(),
-        };
-        let watch = NetWatch::start(net, watched)?;
+    pub fn start(net: &Net, config: &GatewayConfig) -> crate::net::Result<(Self, NetWatch)> {
+        let watched = Links::default();
+        let watch = NetWatch::start(
+            net,
+            Watched {
+                table: config.table,
+                links: watched.clone(),
+            },
+        )?;
         let keeper = Self {
-            links,
+            links: Vec::new(),
+            watched,
             config: config.clone(),
             shield: Raised::new(),
             shield_watch: watch.of_table(),
@@ -46,16 +54,45 @@ impl Keeper {
         Ok((keeper, watch))
     }
 
+    /// These links are there now, in the place of others for the same interfaces.
+    pub fn adopt(&mut self, links: impl IntoIterator<Item = OwnLink>) {
+        for link in links {
+            self.links.retain(|old| old.interface != link.interface);
+            self.links.push(link);
+        }
+        let indices = self.links.iter().map(|link| link.index).collect();
+        self.watched.set(indices);
+    }
+
     /// Whether this is the common TUN device.
     pub fn is_common(&self, link: u32) -> bool {
-        self.links.last().is_some_and(|common| common.index == link)
+        (self.links.iter()).any(|own| own.interface == 0 && own.index == link)
+    }
+
+    /// The links that somebody has deleted.
+    pub async fn gone(&self, net: &Net) -> Vec<OwnLink> {
+        let mut gone = Vec::new();
+        for link in &self.links {
+            // What cannot be known now is looked at again with the next repair.
+            if net.is_gone(link).await.is_ok_and(|is_gone| is_gone) {
+                gone.push(link.clone());
+            }
+        }
+        gone
     }
 
     /// From now on the table is for these policies.
     pub fn shield(&mut self, policies: &[ConfiguredPolicy], now: Instant) {
-        let devices: Vec<_> = self.links.iter().map(|link| link.name.clone()).collect();
-        let table = shield::table(&self.config, &devices, policies);
-        if let Err(error) = self.shield.want(table) {
+        let interfaces = self.config.interfaces.iter();
+        let configured = interfaces.map(|interface| &interface.name);
+        // The kernel completes names.
+        let made = self.links.iter().map(|link| &link.name);
+        let devices: Vec<_> = match self.links.is_empty() {
+            true => configured.chain([&self.config.tun]).cloned().collect(),
+            false => made.cloned().collect(),
+        };
+        let tables = shield::tables(&self.config, &devices, policies);
+        if let Err(error) = self.shield.want(tables) {
             tracing::warn!("the nftables table stays as it was: {error}");
         }
         self.keep_shield(now);
@@ -77,6 +114,13 @@ impl Keeper {
                 tracing::info!("the nftables table {name} stands now");
                 true
             }
+            Outcome::StandsInPart(error) => {
+                tracing::warn!(
+                    "nf_tables cannot tell by routes where packets should have come from ({error}): those in the clear that \
+                     claim to be of a tunnel interface's policies are not refused"
+                );
+                true
+            }
             Outcome::Fails(error) => {
                 tracing::warn!(
                     "the nftables table {name} cannot be made ({error}) and is tried again: only routes keep protected \
@@ -94,36 +138,41 @@ impl Keeper {
         }
     }
 
-    /// Whether all is as it should be now, but for the shield, which has attempts of its own.
-    pub async fn repair(&mut self, net: &Net, routing: &mut Routing, now: Instant) -> bool {
-        let mut repaired = Vec::new();
-        let mut errors = Vec::new();
-        // The shield first: it holds what the routes would let out meanwhile.
+    /// Makes the table again if others have changed it.
+    pub fn repair_shield(&mut self, now: Instant, repairs: &mut Repairs) {
         if self.shield_watch.has_changed() {
             self.shield.spoil();
             if self.keep_shield(now) {
-                repaired.push(format!("the nftables table {}", shield::name(&self.config)));
+                let name = shield::name(&self.config);
+                repairs.done.push(format!("the nftables table {name}"));
             }
         }
-        match net.addresses().await {
-            Ok(mut addresses) => {
-                for link in &self.links {
-                    match net.repair_link(link, &mut addresses).await {
-                        Ok(done) => repaired.extend(done),
-                        Err(error) => errors.push(error.to_string()),
-                    }
-                }
-                let (done, result) = routing.repair(net, &addresses).await;
-                repaired.extend(done);
-                errors.extend(result.err().map(|error| error.to_string()));
-            }
-            Err(error) => errors.push(error.to_string()),
-        }
-        self.tell(&repaired, &errors, now);
-        errors.is_empty()
     }
 
-    fn tell(&mut self, repaired: &[String], errors: &[String], now: Instant) {
+    /// Repairs links that are there, rules and routes.
+    pub async fn repair(&mut self, net: &Net, routing: &mut Routing, repairs: &mut Repairs) {
+        let mut addresses = match net.addresses().await {
+            Ok(addresses) => addresses,
+            Err(error) => return repairs.failed.push(error.to_string()),
+        };
+        for link in &self.links {
+            match net.repair_link(link, &mut addresses).await {
+                Ok(done) => repairs.done.extend(done),
+                // It is gone, and could not be made again: that is told already.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ENODEV) && !repairs.failed.is_empty() => {
+                }
+                Err(error) => repairs.failed.push(error.to_string()),
+            }
+        }
+        let (done, result) = routing.repair(net, &addresses).await;
+        repairs.done.extend(done);
+        let failed = result.err().map(|error| error.to_string());
+        repairs.failed.extend(failed);
+    }
+
+    pub fn tell(&mut self, repairs: &Repairs, now: Instant) {
+        let (repaired, errors) = (&repairs.done, &repairs.failed);
         if repaired.is_empty() && errors.is_empty() {
             return;
         }

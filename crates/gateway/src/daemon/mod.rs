@@ -7,6 +7,7 @@
 mod control;
 mod explain;
 pub mod forwarding;
+mod guards;
 mod join;
 mod keeper;
 mod keys;
@@ -16,6 +17,7 @@ pub mod preview;
 mod report;
 mod shield;
 mod signals;
+mod start;
 mod tier;
 
 use std::collections::HashSet;
@@ -24,8 +26,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use esplanade_crypto::Tier;
+use esplanade_ike::Endpoint;
 use esplanade_ike::event::{ChildSaId, DownReason, Event};
-use esplanade_ike::{Endpoint, SystemRandom};
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::SaDirection;
 use esplanade_ipsec::spd::PolicyId;
@@ -36,7 +38,7 @@ use crate::config::{self, Diff, GatewayConfig, Loaded};
 use crate::confine::{self, InForce};
 use crate::notify::Manager;
 use crate::vici::Message;
-use crate::vici::server::{self, BindError, Events, Request, Socket};
+use crate::vici::server::{Events, Request};
 use crate::worker::{Clock, Datagram};
 
 use control::Waiter;
@@ -49,6 +51,8 @@ use signals::{Asked, Signals};
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How often the data plane is asked which SAs are in use, and which have come of age.
 const TICK: Duration = Duration::from_millis(500);
+/// Between two changes of the table of nf_tables because of peers that come and go.
+const SHIELD_PAUSE: Duration = Duration::from_secs(1);
 /// IKE messages taken from their queue at a time.
 const ROUND_MAX: usize = 64;
 /// Commands that may wait for the control thread.
@@ -67,7 +71,6 @@ pub struct Options {
 
 /// Runs the gateway until it is told to stop.
 pub fn run(mut loaded: Loaded, options: Options) -> Result<(), Failure> {
-    tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -101,8 +104,10 @@ struct Daemon {
     refused: HashSet<PolicyId>,
     /// When to put back what others have changed of the network's settings.
     repair_at: Option<Instant>,
-    /// The table of nf_tables lags behind the configuration.
-    shield_stale: bool,
+    /// When to let the table of nf_tables follow, which lags behind the policies.
+    shield_at: Option<Instant>,
+    /// When it may follow again: with many peers it is large.
+    shield_next: Instant,
     next_tick: Instant,
     confined: InForce,
 }
@@ -116,75 +121,6 @@ struct Inputs {
 }
 
 impl Daemon {
-    async fn start(mut loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
-        let signals = Signals::watch()?;
-        let keys = match &options.export_keys {
-            None => None,
-            Some(path) => Some(KeyFile::open(path).map_err(|error| {
-                let exit = match error.kind() {
-                    std::io::ErrorKind::PermissionDenied => Exit::Forbidden,
-                    _ => Exit::Failure,
-                };
-                Failure::new(
-                    exit,
-                    format!("cannot open the key file {}: {error}", path.display()),
-                )
-                .help(
-                    "name a file that does not exist yet, in a folder that exists and is writable",
-                )
-            })?),
-        };
-        settle_ike(&mut loaded, keys.is_some());
-        // The socket comes first: a second gateway by mistake stops here, before it touches anything.
-        let socket = Socket::bind(&loaded.gateway.socket).map_err(socket_failure)?;
-        let (clock, started) = (Clock::start(), Instant::now());
-        let (plane, from_plane) = Plane::start(&loaded.gateway, clock).await?;
-        let endpoint = Endpoint::new(
-            loaded.ike.clone(),
-            plane.spi_allocator(),
-            plane.routes(),
-            Box::new(SystemRandom),
-            started,
-        );
-        let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
-        let events = Events::default();
-        tokio::spawn(server::serve(socket, to_daemon, events.clone()));
-        let mut daemon = Self {
-            options,
-            join: Join::new(plane.database(), plane.core().cloned()),
-            loaded,
-            started,
-            clock,
-            endpoint,
-            plane,
-            keys,
-            waiters: Vec::new(),
-            look_at_waiters: false,
-            events,
-            refused: HashSet::new(),
-            repair_at: None,
-            shield_stale: true,
-            next_tick: started + TICK,
-            confined: InForce::default(),
-        };
-        daemon
-            .join
-            .configure(policies::configured(&daemon.loaded, |remote| {
-                daemon.plane.source_for(remote)
-            }));
-        warn_of_forwarding(&daemon.loaded);
-        daemon.endpoint.set_wall_clock(started, SystemTime::now());
-        daemon.endpoint.start(started);
-        Ok((
-            daemon,
-            Inputs {
-                plane: from_plane,
-                requests,
-                signals,
-            },
-        ))
-    }
-
     async fn serve(mut self, mut inputs: Inputs) -> Result<(), Failure> {
         self.flush(Instant::now()).await;
         self.plane.settle_routes().await;
@@ -266,6 +202,10 @@ impl Daemon {
             self.join.renew_acquires();
             self.join.expire(now);
             self.plane.keep_shield(now);
+            // Besides the announcement, which could be lost.
+            if self.plane.has_lost_tun() {
+                self.repair_at.get_or_insert(now);
+            }
             self.look_at_waiters = true;
             confine::tell_refused();
         }
@@ -279,8 +219,13 @@ impl Daemon {
             self.on_event(event, now);
         }
         self.join.settle_core();
-        if std::mem::take(&mut self.shield_stale) {
-            self.plane.shield(self.join.configured(), now);
+        if self.join.take_shield_change() {
+            self.shield_at.get_or_insert(self.shield_next);
+        }
+        if self.shield_at.is_some_and(|at| at <= now) {
+            self.shield_at = None;
+            self.shield_next = now + SHIELD_PAUSE;
+            self.plane.shield(&self.join.shielded(), now);
         }
         for change in self.join.take_route_changes() {
             if !self.plane.change_route(&change).await {
@@ -556,7 +501,7 @@ impl Daemon {
             };
             loaded.ike.ports = self.loaded.ike.ports;
         }
-        let source = |remote| self.plane.source_for(remote);
+        let source = |remote| plane::source_for(remote, self.loaded.gateway.mark);
         let configured = policies::configured(&loaded, source);
         for policy in policies::changed(&policies::configured(&self.loaded, source), &configured) {
             diff.affect(&policy.connection, &policy.child);
@@ -569,7 +514,7 @@ impl Daemon {
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
         self.join.configure(configured);
-        self.shield_stale = true;
+        self.shield_at = Some(now);
         self.refused.clear();
         warn_of_forwarding(&self.loaded);
         self.endpoint.start(now);
@@ -611,23 +556,6 @@ impl Daemon {
 fn warn_of_forwarding(loaded: &Loaded) {
     for (what, help) in forwarding::missing(loaded) {
         tracing::warn!("{what}: {help}");
-    }
-}
-
-fn socket_failure(error: BindError) -> Failure {
-    let forbidden = matches!(
-        &error,
-        BindError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied
-    );
-    let failure = match forbidden {
-        true => Failure::forbidden(&error),
-        false => Failure::runtime(&error),
-    };
-    match error {
-        BindError::Io { .. } => {
-            failure.help("run as root, or set another `socket` in the gateway section")
-        }
-        _ => failure.help("stop the other gateway, or set another `socket` in the gateway section"),
     }
 }
 
@@ -717,21 +645,4 @@ fn trace_message(trace: &esplanade_ike::event::MessageTrace) {
         payloads = trace.payloads,
         "IKE message"
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_socket_that_may_not_be_made_is_forbidden() {
-        let failure = |number| {
-            socket_failure(BindError::Io {
-                path: "/run/esplanade.sock".into(),
-                source: std::io::Error::from_raw_os_error(number),
-            })
-        };
-        assert_eq!(failure(libc::EACCES).exit, Exit::Forbidden);
-        assert_eq!(failure(libc::ENOSPC).exit, Exit::Failure);
-    }
 }

@@ -15,8 +15,9 @@ use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
+use super::guards::{Guards, PRIORITY, follow};
 use super::join::{ConfiguredPolicy, RouteChange};
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Repairs};
 use super::shield;
 use crate::cli::{Exit, Failure};
 use crate::config::{EngineKind, GatewayConfig, OnStop};
@@ -25,15 +26,12 @@ use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::{Tun, TunError};
 use crate::net::nft::{Nft, Table};
-use crate::net::{Net, NetError, NetWatch, OwnLink, Routing, RoutingConfig, route_to};
+use crate::net::{Net, NetError, NetWatch, OwnLink, Routing, route_to};
 use crate::vici::Message;
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
     Interface, ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
 };
-
-/// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
-const PRIORITY: u32 = 220;
 
 /// IKE messages that may wait for the control thread.
 const IKE_WAITING_MAX: usize = 1024;
@@ -51,6 +49,7 @@ pub(super) struct Plane {
     net: Net,
     routing: Option<Routing>,
     keeper: Keeper,
+    routes_lag: bool,
     on_stop: OnStop,
     mark: u32,
     /// Path MTUs, which the workers learn.
@@ -66,6 +65,12 @@ pub(super) enum Ending {
     Failure,
 }
 
+impl Ending {
+    fn opens(self, on_stop: OnStop) -> bool {
+        (self, on_stop) == (Self::Ordered, OnStop::Open)
+    }
+}
+
 /// What comes from the data plane.
 #[derive(Debug)]
 pub(super) struct FromPlane {
@@ -76,9 +81,14 @@ pub(super) struct FromPlane {
 }
 
 impl Plane {
-    /// Binds, makes the interface, adds the rules, starts the workers. What fails ends what was begun, but takes away
+    /// Binds, makes the interface, starts the workers, leads traffic in. What fails ends what was begun, but takes away
     /// nothing that keeps traffic in, of an earlier gateway neither.
-    pub async fn start(config: &GatewayConfig, clock: Clock) -> Result<(Self, FromPlane), Failure> {
+    pub async fn start(
+        config: &GatewayConfig,
+        clock: Clock,
+        database: Arc<Database>,
+        guards: crate::net::Result<Guards>,
+    ) -> Result<(Self, FromPlane), Failure> {
         let mark = config.mark;
         let workers = config.workers;
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
@@ -95,23 +105,31 @@ impl Plane {
             workers,
         })
         .map_err(bind_failure)?;
-        let tuns = queues(&config.tun, workers)?;
+        let tuns = queues(&config.tun, workers).map_err(tun_failure)?;
         let mut interfaces = Vec::new();
         for interface in &config.interfaces {
-            interfaces.push((interface, queues(&interface.name, workers)?.into_iter()));
+            let queues = queues(&interface.name, workers).map_err(tun_failure)?;
+            interfaces.push((interface, queues.into_iter()));
         }
-        let net = Net::connect().map_err(Failure::runtime)?;
+        let Guards {
+            net,
+            mut routing,
+            mut keeper,
+            watch,
+            mut routes_lag,
+        } = guards.map_err(net_failure)?;
         // The kernel may have completed the name.
         let tun = tuns.first().map_or(config.tun.as_str(), Tun::name);
-        let (routing, links) = set_up(&net, tun, config, mark).await.map_err(net_failure)?;
-        let (keeper, watch) = Keeper::start(&net, config, links).map_err(net_failure)?;
+        let links = set_up(&net, tun, config).await.map_err(net_failure)?;
+        let common = links.iter().find(|link| link.interface == 0);
+        let common = common.map(|link| link.index);
+        keeper.adopt(links);
 
         let mut core = match config.engine {
             EngineKind::Cpu => None,
             EngineKind::Fpga => Some(open_core()?),
         };
 
-        let database = Arc::new(Database::new());
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
         let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let reports = Reports {
@@ -124,8 +142,9 @@ impl Plane {
             sender: sockets.sender,
             dummies: watch::Sender::default(),
             net,
-            routing: Some(routing),
+            routing: None,
             keeper,
+            routes_lag: false,
             on_stop: config.on_stop,
             mark,
             paths: sockets.paths,
@@ -165,12 +184,25 @@ impl Plane {
                 return Err(failure);
             }
         }
+        // Only now: what is led there before anybody reads it is lost, and not told to its sender.
+        if let Some(tun) = common
+            && let Err(error) = routing.lead_into(&plane.net, tun).await
+        {
+            tracing::error!("routes do not follow the policies and are tried again: {error}");
+            routes_lag = true;
+        }
+        (plane.routing, plane.routes_lag) = (Some(routing), routes_lag);
         let from = FromPlane { ike, events, watch };
         Ok((plane, from))
     }
 
     pub fn database(&self) -> Arc<Database> {
         self.database.clone()
+    }
+
+    /// Whether routes were refused, so that a repair is due.
+    pub fn routes_lag(&self) -> bool {
+        self.routes_lag
     }
 
     /// Where there is an FPGA core.
@@ -196,11 +228,6 @@ impl Plane {
     /// From now on these SAs send dummies.
     pub fn schedule_dummies(&self, sas: DummySas) {
         self.dummies.send_replace(sas);
-    }
-
-    /// The address that packets to `remote` leave from.
-    pub fn source_for(&self, remote: IpAddr) -> Option<IpAddr> {
-        KernelRoutes { mark: self.mark }.source(remote, None)
     }
 
     pub fn routes(&self) -> Box<dyn Routes> {
@@ -241,20 +268,10 @@ impl Plane {
 
     /// Whether it worked. If not, the routes are as they should be only after [`Plane::repair`].
     pub async fn change_route(&mut self, change: &RouteChange) -> bool {
-        let Some(routing) = &mut self.routing else {
-            return true;
-        };
-        let (local, remote) = (&change.local, &change.remote);
-        let result = match (change.bypass, change.add) {
-            (true, true) => routing.bypass(&self.net, remote).await,
-            (true, false) => routing.withdraw_bypass(&self.net, remote).await,
-            (false, true) => routing.protect(&self.net, local, remote).await,
-            (false, false) => routing.withdraw(&self.net, local, remote).await,
-        };
-        if let Err(error) = &result {
-            tracing::error!("routes do not follow the policies and are tried again: {error}");
+        match &mut self.routing {
+            Some(routing) => follow(routing, &self.net, change).await,
+            None => true,
         }
-        result.is_ok()
     }
 
     /// The routes of all policies are there: what an earlier gateway left behind may go.
@@ -276,11 +293,51 @@ impl Plane {
         self.keeper.keep_shield(now);
     }
 
+    /// Whether a worker has met a TUN device that is gone.
+    pub fn has_lost_tun(&self) -> bool {
+        let lost = self.workers.iter().map(Worker::has_lost_tun);
+        lost.fold(false, |any, lost| any | lost)
+    }
+
     /// Puts back what others have changed; whether it worked.
     pub async fn repair(&mut self, now: Instant) -> bool {
+        let mut repairs = Repairs::default();
+        // The shield first: it holds what the routes would let out meanwhile.
+        self.keeper.repair_shield(now, &mut repairs);
+        for link in self.keeper.gone(&self.net).await {
+            let name = link.name.clone();
+            match self.remake(link).await {
+                Ok(()) => repairs.done.push(format!("the TUN device {name}")),
+                Err(error) => repairs.failed.push(error),
+            }
+        }
+        if let Some(routing) = &mut self.routing {
+            self.keeper.repair(&self.net, routing, &mut repairs).await;
+        }
+        self.keeper.tell(&repairs, now);
+        repairs.failed.is_empty()
+    }
+
+    /// Makes a TUN device again that somebody has deleted, and gives it to the workers.
+    async fn remake(&mut self, mut link: OwnLink) -> Result<(), String> {
+        let net_error = |error: NetError| error.to_string();
+        let is_common = link.interface == 0;
+        if is_common && let Some(routing) = &mut self.routing {
+            routing.lose_tun();
+        }
+        let tuns = queues(&link.name, self.workers.len()).map_err(|error| error.to_string())?;
+        link.index = set_up_link(&self.net, &link).await.map_err(net_error)?;
+        for (worker, tun) in self.workers.iter().zip(tuns) {
+            worker.replace_tun(link.interface, tun);
+        }
+        let index = link.index;
+        self.keeper.adopt([link]);
         match &mut self.routing {
-            Some(routing) => self.keeper.repair(&self.net, routing, now).await,
-            None => true,
+            Some(routing) if is_common => {
+                let led = routing.lead_into(&self.net, index).await;
+                led.map_err(net_error)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -336,17 +393,22 @@ impl Plane {
         let Some(routing) = self.routing.take() else {
             return;
         };
-        let result = match (ending, self.on_stop) {
-            (Ending::Ordered, OnStop::Open) => {
+        let result = match ending.opens(self.on_stop) {
+            true => {
                 self.keeper.lift();
                 routing.close(&self.net).await
             }
-            (Ending::Failure, _) | (_, OnStop::Closed) => routing.leave_closed(&self.net).await,
+            false => routing.leave_closed(&self.net).await,
         };
         if let Err(error) = result {
             tracing::warn!("routes or rules are not as they should be: {error}");
         }
     }
+}
+
+/// The address that packets to `remote` leave from, with the mark of our own.
+pub(super) fn source_for(remote: IpAddr, mark: u32) -> Option<IpAddr> {
+    KernelRoutes { mark }.source(remote, None)
 }
 
 /// Lets traffic leave in the clear again that a gateway with this configuration has protected.
@@ -426,57 +488,46 @@ fn open_core() -> Result<AnyCore, Failure> {
 }
 
 /// A queue for each worker.
-fn queues(name: &str, workers: usize) -> Result<Vec<Tun>, Failure> {
-    (0..workers)
-        .map(|_| Tun::open(name, workers > 1))
-        .collect::<Result<_, _>>()
-        .map_err(tun_failure)
+fn queues(name: &str, workers: usize) -> Result<Vec<Tun>, TunError> {
+    let open = |_| Tun::open(name, workers > 1);
+    (0..workers).map(open).collect()
 }
 
-async fn set_up(
-    net: &Net,
-    tun: &str,
-    config: &GatewayConfig,
-    mark: u32,
-) -> crate::net::Result<(Routing, Vec<OwnLink>)> {
-    let mut links = Vec::new();
-    for interface in &config.interfaces {
-        let index = set_up_link(net, &interface.name, interface.mtu).await?;
-        for (address, prefix_len) in &interface.addresses {
-            net.address_add(index, *address, *prefix_len).await?;
-        }
-        links.push(OwnLink {
-            index,
-            name: interface.name.clone(),
-            mtu: interface.mtu.into(),
-            addresses: interface.addresses.clone(),
-        });
-    }
-    let index = set_up_link(net, tun, config.mtu).await?;
-    links.push(OwnLink {
-        index,
+async fn set_up(net: &Net, tun: &str, config: &GatewayConfig) -> crate::net::Result<Vec<OwnLink>> {
+    let interfaces = config.interfaces.iter().map(|interface| OwnLink {
+        interface: interface.if_id,
+        index: 0,
+        name: interface.name.clone(),
+        mtu: interface.mtu.into(),
+        addresses: interface.addresses.clone(),
+    });
+    let common = OwnLink {
+        interface: 0,
+        index: 0,
         name: tun.to_owned(),
         mtu: config.mtu.into(),
         addresses: Vec::new(),
-    });
-    let config = RoutingConfig {
-        tun: index,
-        table: config.table,
-        priority: PRIORITY,
-        mark,
     };
-    Ok((Routing::install(net, config).await?, links))
+    let mut links: Vec<_> = interfaces.chain([common]).collect();
+    for link in &mut links {
+        link.index = set_up_link(net, link).await?;
+    }
+    Ok(links)
 }
 
-/// Gives the link's index.
-async fn set_up_link(net: &Net, tun: &str, mtu: u16) -> crate::net::Result<u32> {
+/// Sets up the link of this name; gives its index.
+async fn set_up_link(net: &Net, link: &OwnLink) -> crate::net::Result<u32> {
     // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a device
     // that no neighbour is at. A kernel without IPv6 has no such file.
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{tun}/addr_gen_mode"), "1");
-    let index = net.link_index(tun).await?;
-    net.link_set_mtu(index, mtu.into()).await?;
+    let mode = format!("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", link.name);
+    let _ = std::fs::write(mode, "1");
+    let index = net.link_index(&link.name).await?;
+    net.link_set_mtu(index, link.mtu).await?;
     // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
     net.link_set_up(index).await?;
+    for (address, prefix_len) in &link.addresses {
+        net.address_add(index, *address, *prefix_len).await?;
+    }
     Ok(index)
 }
 
@@ -551,5 +602,19 @@ impl Routes for KernelRoutes {
         socket.connect(&SocketAddr::new(remote, 9).into()).ok()?;
         let local = socket.local_addr().ok()?.as_socket()?.ip();
         (!local.is_unspecified()).then_some(local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_opens_nothing() {
+        assert!(Ending::Ordered.opens(OnStop::Open));
+        assert!(!Ending::Ordered.opens(OnStop::Closed));
+        for on_stop in [OnStop::Open, OnStop::Closed] {
+            assert!(!Ending::Failure.opens(on_stop));
+        }
     }
 }

@@ -11,8 +11,8 @@ use esplanade_ipsec::selector::{PortRange, TrafficSelector};
 use esplanade_ipsec::wire::{ah, esp};
 
 use super::join::{ConfiguredPolicy, PolicyKind, ranges, thrown_routes};
-use crate::config::GatewayConfig;
-use crate::net::nft::{Hook, Keys, Match, Table, Verdict};
+use crate::config::{GatewayConfig, InterfaceConfig};
+use crate::net::nft::{Hook, Keys, Match, Table, Verdict, interface_name};
 use crate::net::{self, AddressRange, guarded};
 
 pub use raised::{Outcome, Raised};
@@ -52,15 +52,28 @@ pub fn name(config: &GatewayConfig) -> String {
 #[error("the policies' selectors overlap too often, or too many name ports")]
 pub struct TooMany;
 
-/// The table for these policies, in the order of the SPD; `devices` are the gateway's TUN devices.
-pub fn table(
+/// The table for these policies, in the order of the SPD; `devices` are the gateway's TUN devices. Behind it comes, where
+/// interfaces have policies, the most that a kernel without `fib` expressions takes.
+pub fn tables(
     config: &GatewayConfig,
     devices: &[String],
     policies: &[ConfiguredPolicy],
+) -> Result<Vec<Table>, TooMany> {
+    let bound = policies.iter().any(|policy| !is_common(&policy));
+    let ways = if bound { &[true, false][..] } else { &[false] };
+    let table = |way_back: &bool| table(config, devices, policies, *way_back);
+    ways.iter().map(table).collect()
+}
+
+fn table(
+    config: &GatewayConfig,
+    devices: &[String],
+    policies: &[ConfiguredPolicy],
+    way_back: bool,
 ) -> Result<Table, TooMany> {
     let mut table = Table::new(&name(config));
-    let mut names: Vec<_> = devices.iter().map(|name| padded(name)).collect();
-    names.push(padded("lo"));
+    let mut names: Vec<_> = devices.iter().map(|name| interface_name(name)).collect();
+    names.push(interface_name("lo"));
     names.sort_unstable();
     names.dedup();
     let names: Vec<_> = names.into_iter().map(|name| (name.clone(), name)).collect();
@@ -75,7 +88,18 @@ pub fn table(
     for chain in ["input", "forward"] {
         table.rule(chain, &[], Verdict::Jump(INBOUND));
     }
-    inbound(&mut table, policies)?;
+    let mut sets = 10..;
+    if way_back {
+        for interface in &config.interfaces {
+            of_interface(&mut table, interface, policies, &mut sets)?;
+        }
+    }
+    inbound(
+        &mut table,
+        INBOUND,
+        policies.iter().filter(is_common),
+        &mut sets,
+    )?;
     Ok(table)
 }
 
@@ -147,13 +171,32 @@ fn exceptions(table: &mut Table, config: &GatewayConfig) {
     neighbours(table, "input");
 }
 
+/// Routes decide what the policies of an interface protect: also here, by the way back.
+fn of_interface(
+    table: &mut Table,
+    interface: &InterfaceConfig,
+    policies: &[ConfiguredPolicy],
+    sets: &mut impl Iterator<Item = u32>,
+) -> Result<(), TooMany> {
+    let is_bound = |policy: &&ConfiguredPolicy| policy.sa.if_ids.outbound == interface.if_id;
+    let chain = format!("interface-{}", interface.if_id);
+    table.chain(&chain, None);
+    let way_back = Match::WayBack(interface.name.clone());
+    table.rule(INBOUND, &[way_back], Verdict::Jump(&chain));
+    inbound(table, &chain, policies.iter().filter(is_bound), sets)
+}
+
 /// Packets that no SA has brought, but whose policy says Protect (RFC 4301 section 5.2, step 3b). The first policy that
 /// names a packet decides.
-fn inbound(table: &mut Table, policies: &[ConfiguredPolicy]) -> Result<(), TooMany> {
+fn inbound<'a>(
+    table: &mut Table,
+    chain: &str,
+    policies: impl Iterator<Item = &'a ConfiguredPolicy>,
+    sets: &mut impl Iterator<Item = u32>,
+) -> Result<(), TooMany> {
     let mut rules = 0;
-    let mut sets = 10..;
     let mut together: Vec<(AddressRange, AddressRange)> = Vec::new();
-    for policy in policies.iter().filter(|policy| is_common(policy)) {
+    for policy in policies {
         let verdict = match policy.kind {
             PolicyKind::Bypass => Verdict::Accept,
             PolicyKind::Protect { .. } => Verdict::Drop,
@@ -172,23 +215,24 @@ fn inbound(table: &mut Table, policies: &[ConfiguredPolicy]) -> Result<(), TooMa
                     together.push(pair);
                     continue;
                 }
-                flush(table, &mut together, &mut sets)?;
+                flush(table, chain, &mut together, sets)?;
                 rules += 1;
                 if rules > RULES_MAX {
                     return Err(TooMany);
                 }
                 if let Some(matches) = single(remote, local) {
-                    table.rule(INBOUND, &matches, verdict);
+                    table.rule(chain, &matches, verdict);
                 }
             }
         }
     }
-    flush(table, &mut together, &mut sets)
+    flush(table, chain, &mut together, sets)
 }
 
 /// One rule for each family, and a set behind it, however many policies there are.
 fn flush(
     table: &mut Table,
+    chain: &str,
     together: &mut Vec<(AddressRange, AddressRange)>,
     sets: &mut impl Iterator<Item = u32>,
 ) -> Result<(), TooMany> {
@@ -212,13 +256,13 @@ fn flush(
             .collect();
         table.set(&name, id, Keys::Pairs(len), &keys);
         let pair = Match::Pair(source, len, name);
-        table.rule(INBOUND, &[Match::Family(family), pair], Verdict::Drop);
+        table.rule(chain, &[Match::Family(family), pair], Verdict::Drop);
     }
     Ok(())
 }
 
 /// Routes into other interfaces are the administrator's.
-fn is_common(policy: &ConfiguredPolicy) -> bool {
+fn is_common(policy: &&ConfiguredPolicy) -> bool {
     policy.sa.if_ids.outbound == 0
 }
 
@@ -271,10 +315,4 @@ fn octets(address: IpAddr) -> Vec<u8> {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     }
-}
-
-fn padded(name: &str) -> Vec<u8> {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.resize(16, 0);
-    bytes
 }

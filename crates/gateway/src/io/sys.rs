@@ -69,6 +69,20 @@ impl Epoll {
         check(result).map(drop)
     }
 
+    /// Reports it no longer.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: EPOLL_CTL_DEL looks at no event.
+        let result = unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd.as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        };
+        check(result).map(drop)
+    }
+
     /// Waits at most `timeout_ms` (forever if negative) and returns the tokens that are ready.
     pub fn wait(&self, tokens: &mut [u64; EVENTS_MAX], timeout_ms: i32) -> io::Result<usize> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];

@@ -20,7 +20,7 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::sys::{AsyncSocket, Socket, TokioSocket, protocols};
@@ -31,7 +31,7 @@ pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RoutingConfig};
-pub use watch::{NetWatch, TableWatch, Watched};
+pub use watch::{Links, NetWatch, TableWatch, Watched};
 
 /// What the kernel refused, and its error number where it gave one.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +123,8 @@ impl std::fmt::Display for Family {
 
 /// The metric of a route that comes after every other.
 const METRIC_LAST: u32 = 65_535;
+/// What IPv6 routes have without a wish. A deletion that names none may take any.
+const METRIC_IPV6: u32 = 1024;
 
 /// The main routing table.
 pub const TABLE_MAIN: u32 = 254;
@@ -186,14 +188,13 @@ impl Net {
         mtu.ok_or_else(|| NetError::not_found(format!("the interface {name} has no MTU")))
     }
 
-    /// Whether the link is up, and its MTU.
-    async fn link_state(&self, index: u32) -> Result<(bool, Option<u32>)> {
+    /// The link's message, by its index.
+    async fn link_at(&self, index: u32) -> Result<LinkMessage> {
         let what = || format!("cannot find the interface with index {index}");
         let mut links = Box::pin(self.handle.link().get().match_index(index).execute());
         let link = links.try_next().await;
         let link = link.map_err(|e| NetError::new(what(), e))?;
-        let link = link.ok_or_else(|| NetError::not_found(what()))?;
-        Ok((link.header.flags.contains(LinkFlags::Up), mtu(&link)))
+        link.ok_or_else(|| NetError::not_found(what()))
     }
 
     pub async fn link_add_veth(&self, name: &str, peer: &str) -> Result<()> {
@@ -436,6 +437,13 @@ fn ignore(result: Result<()>, errors: &[i32]) -> Result<()> {
     }
 }
 
+fn name(link: &LinkMessage) -> Option<&str> {
+    link.attributes.iter().find_map(|one| match one {
+        LinkAttribute::IfName(name) => Some(name.as_str()),
+        _ => None,
+    })
+}
+
 fn mtu(link: &LinkMessage) -> Option<u32> {
     link.attributes.iter().find_map(|one| match one {
         LinkAttribute::Mtu(mtu) => Some(*mtu),
@@ -547,6 +555,8 @@ fn route_message(route: &Route) -> RouteMessage {
             }
             if route.target == RouteTarget::Unreachable {
                 builder = builder.priority(METRIC_LAST);
+            } else if route.destination.address().is_ipv6() {
+                builder = builder.priority(METRIC_IPV6);
             }
             builder.build()
         }};

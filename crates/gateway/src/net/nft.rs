@@ -27,6 +27,8 @@ const INTERVALS: u32 = libc::NFT_SET_INTERVAL as u32;
 const REGISTER: u32 = libc::NFT_REG32_00 as u32;
 // <linux/netfilter/nf_tables.h>, as far as `libc` does not have it. NFT_SET_CONCAT:
 const CONCATENATED: u32 = 0x80;
+/// NFT_FIB_RESULT_OIFNAME, and NFTA_FIB_F_SADDR.
+const WAY_BACK: [u32; 2] = [2, 1];
 /// NFTA_LIST_ELEM.
 const LIST_ELEMENT: u16 = 1;
 /// Of a netlink message, and of nfgenmsg.
@@ -70,16 +72,18 @@ pub enum Match {
     Destination(u32, usize, String),
     /// The source and the destination address, the first at an offset.
     Pair(u32, usize, String),
+    /// Routes lead what is sent to the source address out of this interface.
+    WayBack(String),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Verdict {
+pub enum Verdict<'a> {
     Accept,
     /// Counted.
     Drop,
     /// Back to the chain that has jumped here.
     Return,
-    Jump(&'static str),
+    Jump(&'a str),
 }
 
 /// A table in the making.
@@ -158,7 +162,7 @@ impl Table {
         }
     }
 
-    pub fn rule(&mut self, chain: &str, matches: &[Match], verdict: Verdict) {
+    pub fn rule(&mut self, chain: &str, matches: &[Match], verdict: Verdict<'_>) {
         let mut steps: Vec<u8> = matches.iter().flat_map(expressions).collect();
         if matches!(verdict, Verdict::Drop) {
             steps.extend(expression("counter", &[]));
@@ -412,7 +416,23 @@ fn expressions(step: &Match) -> Vec<u8> {
             ]
             .concat()
         }
+        Match::WayBack(interface) => {
+            let [result, source] = WAY_BACK;
+            let body = [number(1, REGISTER), number(2, result), number(3, source)];
+            [
+                expression("fib", &body.concat()),
+                equals(&interface_name(interface)),
+            ]
+            .concat()
+        }
     }
+}
+
+/// As registers and sets have it.
+pub fn interface_name(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(libc::IFNAMSIZ, 0);
+    bytes
 }
 
 #[cfg(test)]

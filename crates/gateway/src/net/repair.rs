@@ -2,11 +2,17 @@
 
 use std::collections::HashSet;
 
-use super::{Family, LinkAddress, Net, Result, Route, RouteTarget, Routing};
+use rtnetlink::LinkUnspec;
+use rtnetlink::packet_route::link::LinkFlags;
+
+use super::{Family, LinkAddress, Net, Result, Route, RouteTarget, Routing, mtu, name};
 
 /// An interface of the gateway, as it was set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnLink {
+    /// As policies name it; 0 is the common one.
+    pub interface: u32,
+    /// It stays as long as the link does.
     pub index: u32,
     pub name: String,
     pub mtu: u32,
@@ -14,7 +20,15 @@ pub struct OwnLink {
 }
 
 impl Net {
-    /// Sets the link up again, its MTU, its addresses. `addresses` are those of this namespace, and follow. Gives what
+    pub async fn is_gone(&self, link: &OwnLink) -> Result<bool> {
+        match self.link_at(link.index).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the link up again, under its name, its MTU, its addresses. `addresses` are those of this namespace, and follow. Gives what
     /// was missing.
     pub async fn repair_link(
         &self,
@@ -22,15 +36,24 @@ impl Net {
         addresses: &mut Vec<LinkAddress>,
     ) -> Result<Vec<String>> {
         let mut repaired = Vec::new();
-        let name = &link.name;
-        let (up, mtu) = self.link_state(link.index).await?;
-        if mtu != Some(link.mtu) {
+        let own = &link.name;
+        let found = self.link_at(link.index).await?;
+        let mut up = found.header.flags.contains(LinkFlags::Up);
+        if name(&found) != Some(own) {
+            // Older kernels rename what is down only.
+            let message = || LinkUnspec::new_with_index(link.index);
+            self.link_set("set down", message().down()).await?;
+            self.link_set("rename", message().name(own.clone())).await?;
+            repaired.push(format!("the name of {own}"));
+            up = false;
+        }
+        if mtu(&found) != Some(link.mtu) {
             self.link_set_mtu(link.index, link.mtu).await?;
-            repaired.push(format!("the MTU of {name}"));
+            repaired.push(format!("the MTU of {own}"));
         }
         if !up {
             self.link_set_up(link.index).await?;
-            repaired.push(format!("{name}, which was down"));
+            repaired.push(format!("{own}, which was down"));
         }
         for (address, prefix_len) in &link.addresses {
             let wanted = LinkAddress {
@@ -40,7 +63,7 @@ impl Net {
             };
             if !addresses.contains(&wanted) {
                 self.address_add(link.index, *address, *prefix_len).await?;
-                repaired.push(format!("the address {address}/{prefix_len} of {name}"));
+                repaired.push(format!("the address {address}/{prefix_len} of {own}"));
                 addresses.push(wanted);
             }
         }

@@ -23,8 +23,6 @@ impl AddressRange {
 
 #[derive(Debug, Clone)]
 pub struct RoutingConfig {
-    /// The TUN's interface index.
-    pub tun: u32,
     pub table: u32,
     pub priority: u32,
     /// The mark on our own sockets.
@@ -35,6 +33,8 @@ pub struct RoutingConfig {
 #[derive(Debug)]
 pub struct Routing {
     pub(super) config: RoutingConfig,
+    /// The TUN's interface index. While there is none, guards alone stand.
+    tun: Option<u32>,
     routes: HashMap<Prefix, Entry>,
     pub(super) rules: Vec<Family>,
 }
@@ -51,17 +51,31 @@ struct Entry {
 }
 
 impl Entry {
-    fn target(&self, tun: u32) -> Option<RouteTarget> {
+    /// The route that comes first.
+    fn target(&self, tun: Option<u32>) -> Option<RouteTarget> {
         let source = self.source;
         match (self.into_tun, self.thrown) {
             (0, 0) => None,
             (0, _) => Some(RouteTarget::Throw),
-            (_, _) => Some(RouteTarget::Link {
-                index: tun,
+            (_, _) => tun.map(|index| RouteTarget::Link {
+                index,
                 gateway: None,
                 source,
             }),
         }
+    }
+
+    /// What stands behind it: routes into the TUN go with the interface, and nothing may leave in the clear then.
+    fn guard(&self) -> Option<RouteTarget> {
+        (self.into_tun > 0).then_some(RouteTarget::Unreachable)
+    }
+
+    fn targets(&self, tun: Option<u32>) -> impl Iterator<Item = RouteTarget> {
+        [self.guard(), self.target(tun)].into_iter().flatten()
+    }
+
+    fn is_wanted(&self) -> bool {
+        (self.into_tun, self.thrown) != (0, 0)
     }
 }
 
@@ -72,6 +86,7 @@ impl Routing {
     pub async fn install(net: &Net, config: RoutingConfig) -> Result<Self> {
         let mut routing = Self {
             config,
+            tun: None,
             routes: HashMap::new(),
             rules: Vec::new(),
         };
@@ -95,16 +110,40 @@ impl Routing {
         Ok(())
     }
 
+    /// From now on what is protected goes into this TUN. Goes on after an error and returns the first.
+    pub async fn lead_into(&mut self, net: &Net, tun: u32) -> Result<()> {
+        self.tun = Some(tun);
+        let mut result = Ok(());
+        for (destination, entry) in &self.routes {
+            if let Some(target @ RouteTarget::Link { .. }) = entry.target(self.tun) {
+                let added = net.route_add(&self.route(*destination, target)).await;
+                result = result.and(added);
+            }
+        }
+        result
+    }
+
+    /// The TUN is gone, and the routes into it with it.
+    pub fn lose_tun(&mut self) {
+        self.tun = None;
+    }
+
+    fn route(&self, destination: Prefix, target: RouteTarget) -> Route {
+        Route {
+            destination,
+            target,
+            table: self.config.table,
+        }
+    }
+
     /// Deletes what an earlier gateway left behind and no policy asks for. Call it when the routes of all policies are there.
     pub async fn settle(&self, net: &Net) -> Result<()> {
         let mut result = Ok(());
         for family in &self.rules {
             for route in net.routes_without_link(*family, self.config.table).await? {
                 let wanted = self.routes.get(&route.destination);
-                let target = wanted.and_then(|entry| entry.target(self.config.tun));
-                let stands =
-                    target == Some(route.target) || target.and_then(guard) == Some(route.target);
-                if !stands {
+                let mut targets = wanted.into_iter().flat_map(|entry| entry.targets(self.tun));
+                if !targets.any(|target| target == route.target) {
                     result = result.and(net.route_delete(&route).await);
                 }
             }
@@ -116,14 +155,10 @@ impl Routing {
     /// themselves go: a TUN that stays has nobody who reads it.
     pub async fn leave_closed(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
-        for (destination, entry) in self.routes {
-            if let Some(target @ RouteTarget::Link { .. }) = entry.target(self.config.tun) {
-                let route = Route {
-                    destination,
-                    target,
-                    table: self.config.table,
-                };
-                result = result.and(net.route_delete(&route).await);
+        for (destination, entry) in &self.routes {
+            if let Some(target @ RouteTarget::Link { .. }) = entry.target(self.tun) {
+                let deleted = net.route_delete(&self.route(*destination, target)).await;
+                result = result.and(deleted);
             }
         }
         result
@@ -196,19 +231,15 @@ impl Routing {
             .iter()
             .filter(move |(prefix, _)| of_family(prefix));
         entries.flat_map(|(prefix, entry)| {
-            let target = entry.target(self.config.tun);
-            let both = [target, target.and_then(guard)];
-            both.into_iter().flatten().map(|target| (*prefix, target))
+            let targets = entry.targets(self.tun);
+            targets.map(|target| (*prefix, target))
         })
     }
 
     /// Whether the prefix has routes of ours, and this is none of them.
     pub(super) fn has_other_target(&self, prefix: Prefix, found: Option<RouteTarget>) -> bool {
-        let target = self
-            .routes
-            .get(&prefix)
-            .and_then(|entry| entry.target(self.config.tun));
-        target.is_some_and(|target| found != Some(target) && found != guard(target))
+        let entry = self.routes.get(&prefix);
+        entry.is_some_and(|entry| !entry.targets(self.tun).any(|own| found == Some(own)))
     }
 
     /// Keeps the traffic of a Bypass policy on the ordinary routes.
@@ -239,18 +270,10 @@ impl Routing {
     /// Removes every route and rule; goes on after an error and returns the first.
     pub async fn close(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
-        for (destination, entry) in self.routes {
-            let Some(target) = entry.target(self.config.tun) else {
-                continue;
-            };
-            let table = self.config.table;
-            for target in [Some(target), guard(target)].into_iter().flatten() {
-                let route = Route {
-                    destination,
-                    target,
-                    table,
-                };
-                result = result.and(net.route_delete(&route).await);
+        for (destination, entry) in &self.routes {
+            for target in entry.targets(self.tun) {
+                let deleted = net.route_delete(&self.route(*destination, target)).await;
+                result = result.and(deleted);
             }
         }
         for family in self.rules {
@@ -299,19 +322,13 @@ impl Routing {
         change: impl FnOnce(&mut Entry),
     ) -> Result<()> {
         let entry = self.routes.entry(destination).or_default();
-        let before = entry.target(self.config.tun);
+        let (before, guard_before) = (entry.target(self.tun), entry.guard());
         change(entry);
-        let after = entry.target(self.config.tun);
-        if after.is_none() {
+        let (after, guard_after) = (entry.target(self.tun), entry.guard());
+        if !entry.is_wanted() {
             self.routes.remove(&destination);
         }
-        let table = self.config.table;
-        let route = |target| Route {
-            destination,
-            target,
-            table,
-        };
-        let (guard_before, guard_after) = (before.and_then(guard), after.and_then(guard));
+        let route = |target| self.route(destination, target);
         if let (None, Some(guard)) = (guard_before, guard_after) {
             net.route_add(&route(guard)).await?;
         }
@@ -325,12 +342,6 @@ impl Routing {
             _ => Ok(()),
         }
     }
-}
-
-/// What stands behind a route: those into the TUN go with the interface when the gateway dies, and nothing may leave in
-/// the clear then.
-fn guard(target: RouteTarget) -> Option<RouteTarget> {
-    matches!(target, RouteTarget::Link { .. }).then_some(RouteTarget::Unreachable)
 }
 
 /// An address of ours in `local`, for the route to the prefix.

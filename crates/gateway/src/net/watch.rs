@@ -1,8 +1,8 @@
 //! What happens to the network's settings behind our back.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
@@ -31,10 +31,26 @@ const NFNLGRP_NFTABLES: u32 = libc::NFNLGRP_NFTABLES as u32;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is of interest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Watched {
     pub table: u32,
-    pub links: Vec<u32>,
+    /// Indices of links. They can become others at any time.
+    pub links: Links,
+}
+
+/// A list that the watch shares.
+#[derive(Debug, Clone, Default)]
+pub struct Links(Arc<Mutex<Vec<u32>>>);
+
+impl Links {
+    pub fn set(&self, links: Vec<u32>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = links;
+    }
+
+    fn contains(&self, link: u32) -> bool {
+        let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        links.contains(&link)
+    }
 }
 
 /// Reports that others have changed something, without saying what: several changes can be one report.
@@ -167,7 +183,7 @@ fn is_of(payload: &NetlinkPayload<RouteNetlinkMessage>, watched: &Watched) -> bo
     };
     match message {
         // The kernel does not announce the IPv4 routes that go with a link or an address.
-        M::NewLink(link) | M::DelLink(link) => watched.links.contains(&link.header.index),
+        M::NewLink(link) | M::DelLink(link) => watched.links.contains(link.header.index),
         M::NewAddress(_) | M::DelAddress(_) => true,
         M::NewRoute(route) | M::DelRoute(route) => table_of(route) == watched.table,
         M::NewRule(_) | M::DelRule(_) => true,

@@ -18,8 +18,8 @@ mod sockets;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -107,10 +107,15 @@ impl std::fmt::Debug for Engines {
     }
 }
 
+/// What the control thread asks of a worker, and what that tells.
 #[derive(Debug)]
 struct Stop {
     requested: AtomicBool,
     wake: EventFd,
+    /// In the place of those that are gone, by their interfaces.
+    tuns: Mutex<Vec<(u32, Tun)>>,
+    /// A TUN device is gone.
+    lost: AtomicBool,
 }
 
 /// A running worker. Dropping it stops the thread and waits for it.
@@ -130,6 +135,8 @@ impl Worker {
         let stop = Arc::new(Stop {
             requested: AtomicBool::new(false),
             wake: EventFd::new()?,
+            tuns: Mutex::default(),
+            lost: AtomicBool::new(false),
         });
         let name = format!("worker-{}", config.index);
         let mut run = run::Run::new(config, engines, Arc::clone(&stop))?;
@@ -158,7 +165,24 @@ impl Worker {
         self.stop.wake.notify();
     }
 
-    /// False once the thread has ended, by request or because its TUN is gone.
+    /// From now on it reads and writes this TUN for the interface.
+    pub fn replace_tun(&self, interface: u32, tun: Tun) {
+        let mut tuns = self
+            .stop
+            .tuns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        tuns.push((interface, tun));
+        drop(tuns);
+        self.stop.wake.notify();
+    }
+
+    /// Whether a TUN device has gone since the last call.
+    pub fn has_lost_tun(&self) -> bool {
+        self.stop.lost.swap(false, Ordering::AcqRel)
+    }
+
+    /// False once the thread has ended, by request or by an error.
     pub fn is_running(&self) -> bool {
         self.thread
             .as_ref()

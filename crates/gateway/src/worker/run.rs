@@ -3,8 +3,8 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
@@ -215,6 +215,10 @@ impl Run {
             for token in &tokens[..ready] {
                 if *token == TOKEN_STOP {
                     self.stop.wake.clear();
+                    if let Err(error) = self.take_tuns() {
+                        tracing::error!("a worker cannot read its new TUN and ends: {error}");
+                        return;
+                    }
                     self.core.iter_mut().for_each(Driver::serve);
                 } else if let Some(source) = token
                     .checked_sub(first_source)
@@ -230,7 +234,8 @@ impl Run {
                 let Some(port) = token.checked_sub(TOKEN_PORTS) else {
                     continue;
                 };
-                if let Err(error) = self.read_tun(port as usize) {
+                let result = self.read_tun(port as usize);
+                if let Err(error) = result.or_else(|error| self.lose_tun(error)) {
                     let tun = self.ports[self.port].tun.name();
                     tracing::error!("the TUN {tun} cannot be read and its worker ends: {error}");
                     return;
@@ -243,6 +248,33 @@ impl Run {
                 self.let_go(self.now_ms.saturating_sub(last_ms));
             }
         }
+    }
+
+    /// Goes on without the port that was read last, if its device is gone: the control thread makes another.
+    fn lose_tun(&mut self, error: io::Error) -> io::Result<()> {
+        if error.raw_os_error() != Some(libc::EBADFD) {
+            return Err(error);
+        }
+        self.epoll.remove(self.ports[self.port].tun.as_fd())?;
+        self.stop.lost.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn take_tuns(&mut self) -> io::Result<()> {
+        let mut tuns = self
+            .stop
+            .tuns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (interface, tun) in tuns.drain(..) {
+            let mut ports = (TOKEN_PORTS..).zip(&mut self.ports);
+            if let Some((token, port)) = ports.find(|(_, port)| port.interface == interface) {
+                self.epoll.add(tun.as_fd(), token)?;
+                // The old descriptor leaves the epoll set as it is closed.
+                port.tun = tun;
+            }
+        }
+        Ok(())
     }
 
     fn timeout_ms(&self) -> i32 {

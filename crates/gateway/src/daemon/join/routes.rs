@@ -60,7 +60,7 @@ pub fn thrown_routes(configured: &[ConfiguredPolicy]) -> Vec<RouteChange> {
     thrown
 }
 
-fn covers(wide: &TrafficSelector, ts: &TrafficSelector) -> bool {
+pub(super) fn covers(wide: &TrafficSelector, ts: &TrafficSelector) -> bool {
     wide.addresses.contains(ts.addresses.first()) && wide.addresses.contains(ts.addresses.last())
 }
 

@@ -115,7 +115,7 @@ fn send(join: &Join, remote: &str) -> Result<u32, String> {
 }
 
 fn join_with(policies: Vec<ConfiguredPolicy>) -> Join {
-    let mut join = Join::new(Arc::new(Database::new()), None);
+    let mut join = Join::new(Arc::new(Database::new()));
     join.configure(policies);
     join
 }
@@ -758,4 +758,35 @@ fn many_sas_are_looked_at_in_turns() {
     shared.common.lifetime.count(1, 100, 2500);
     join.children.remove(&ChildSaId(1));
     assert_eq!(join.take_activity(3000).first().unwrap().child.0, 2);
+}
+
+#[test]
+fn selectors_that_come_with_a_peer_are_shielded_while_it_is_there() {
+    let mut known = policy("net", NO_TRAP, "10.2.0.0/16");
+    known.remote.clear();
+    let mut join = join_with(vec![known, policy("other", NO_TRAP, "10.3.0.0/16")]);
+    let shielded = |join: &mut Join| {
+        let changed = join.take_shield_change();
+        let remotes: Vec<_> = (join.shielded().iter())
+            .flat_map(|policy| policy.remote.clone())
+            .map(|ts| ts.addresses.first().to_string())
+            .collect();
+        (changed, remotes)
+    };
+    let rest = vec!["10.3.0.0".to_owned()];
+    let both = vec!["10.2.0.0".to_owned(), "10.3.0.0".to_owned()];
+    assert_eq!(shielded(&mut join), (false, rest.clone()));
+    let first = installed(&join, 1, "10.2.0.0/24", None);
+    join.install(&first, 0).unwrap();
+    assert_eq!(shielded(&mut join), (true, both.clone()), "in its place");
+    let second = installed(&join, 2, "10.2.0.0/24", Some(1));
+    join.install(&second, 0).unwrap();
+    join.delete(&deleted(&first, true, Then::Clear), Instant::now());
+    assert_eq!(
+        shielded(&mut join),
+        (false, both),
+        "a rekey changes nothing"
+    );
+    join.delete(&deleted(&second, false, Then::Clear), Instant::now());
+    assert_eq!(shielded(&mut join), (true, rest));
 }

@@ -28,6 +28,8 @@ pub enum Outcome {
     Nothing,
     Stands,
     StandsAgain,
+    /// Not the one that is wanted most, and why; told once.
+    StandsInPart(String),
     /// The first failure in a row, and why.
     Fails(String),
 }
@@ -36,8 +38,9 @@ pub enum Outcome {
 pub struct Raised<F> {
     /// None: it could not be reached yet.
     filter: Option<F>,
-    /// What the policies ask for, made once.
-    table: Option<Table>,
+    /// What the policies ask for, made once: the first that the kernel takes.
+    tables: Vec<Table>,
+    told_part: bool,
     /// The kernel may have another.
     stale: bool,
     /// Failures in a row.
@@ -49,7 +52,8 @@ impl<F: Filter> Raised<F> {
     pub fn new() -> Self {
         Self {
             filter: None,
-            table: None,
+            tables: Vec::new(),
+            told_part: false,
             stale: false,
             failures: 0,
             again: None,
@@ -58,10 +62,10 @@ impl<F: Filter> Raised<F> {
 
     /// From now on this is wanted. Where it cannot be made, the former one stays: it may drop too much, but lets out no
     /// more.
-    pub fn want(&mut self, table: Result<Table, TooMany>) -> Result<(), TooMany> {
-        let table = table?;
-        if self.table.as_ref() != Some(&table) {
-            self.table = Some(table);
+    pub fn want(&mut self, tables: Result<Vec<Table>, TooMany>) -> Result<(), TooMany> {
+        let tables = tables?;
+        if self.tables != tables {
+            self.tables = tables;
             self.spoil();
         }
         Ok(())
@@ -75,27 +79,29 @@ impl<F: Filter> Raised<F> {
 
     /// Makes the table, if that is to be done now. `connect` reaches the filter.
     pub fn settle(&mut self, now: Instant, connect: impl FnOnce() -> io::Result<F>) -> Outcome {
-        if !self.stale || self.again.is_some_and(|again| now < again) {
+        let waits = self.again.is_some_and(|again| now < again);
+        if !self.stale || waits || self.tables.is_empty() {
             return Outcome::Nothing;
         }
-        let Some(table) = &self.table else {
-            return Outcome::Nothing;
-        };
         let filter = match self.filter.take() {
             Some(filter) => Ok(filter),
             None => connect(),
         };
         let result = filter.and_then(|filter| {
-            let result = filter.commit(table);
+            let result = first_taken(&filter, &self.tables);
             self.filter = Some(filter);
             result
         });
         match result {
-            Ok(()) => {
+            Ok(refused) => {
                 self.stale = false;
                 self.again = None;
-                match std::mem::take(&mut self.failures) {
-                    0 => Outcome::Stands,
+                let failures = std::mem::take(&mut self.failures);
+                match refused {
+                    Some(error) if !std::mem::replace(&mut self.told_part, true) => {
+                        Outcome::StandsInPart(error.to_string())
+                    }
+                    _ if failures == 0 => Outcome::Stands,
                     _ => Outcome::StandsAgain,
                 }
             }
@@ -113,12 +119,24 @@ impl<F: Filter> Raised<F> {
 
     /// Takes the table away, for good.
     pub fn lift(&mut self, name: &str) -> io::Result<()> {
-        self.table = None;
+        self.tables.clear();
         match &self.filter {
             Some(filter) => filter.commit(&Table::absent(name)),
             None => Ok(()),
         }
     }
+}
+
+/// Gives the first refusal, where a later one of the tables was taken.
+fn first_taken(filter: &impl Filter, tables: &[Table]) -> io::Result<Option<io::Error>> {
+    let mut refused = None;
+    for table in tables {
+        match filter.commit(table) {
+            Ok(()) => return Ok(refused),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    refused.map_or(Ok(None), Err)
 }
 
 #[cfg(test)]
@@ -166,7 +184,7 @@ mod tests {
         let connect = || Ok(kernel.clone());
         assert_eq!(raised.settle(now, connect), Outcome::Nothing);
         let table = Table::new("one");
-        raised.want(Ok(table.clone())).unwrap();
+        raised.want(Ok(vec![table.clone()])).unwrap();
 
         // Not reached at all, then refused twice; told once.
         let unreached = || Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
@@ -193,9 +211,9 @@ mod tests {
         let now = Instant::now();
         let connect = || Ok(kernel.clone());
         let table = Table::new("one");
-        raised.want(Ok(table.clone())).unwrap();
+        raised.want(Ok(vec![table.clone()])).unwrap();
         assert_eq!(raised.settle(now, connect), Outcome::Stands);
-        raised.want(Ok(table.clone())).unwrap();
+        raised.want(Ok(vec![table.clone()])).unwrap();
         assert_eq!(raised.settle(now, connect), Outcome::Nothing, "the same");
         kernel.refuse(1);
         raised.spoil();
@@ -213,5 +231,25 @@ mod tests {
         assert_eq!(kernel.taken(), [Table::absent("one")]);
         raised.spoil();
         assert_eq!(raised.settle(now, connect), Outcome::Nothing, "for good");
+    }
+
+    #[test]
+    fn where_the_kernel_cannot_do_all_it_does_what_it_can() {
+        let kernel = Kernel::default();
+        let mut raised = Raised::new();
+        let now = Instant::now();
+        let connect = || Ok(kernel.clone());
+        let (whole, part) = (Table::new("whole"), Table::new("part"));
+        raised.want(Ok(vec![whole, part.clone()])).unwrap();
+        kernel.refuse(1);
+        let outcome = raised.settle(now, connect);
+        assert!(matches!(outcome, Outcome::StandsInPart(_)), "{outcome:?}");
+        raised.spoil();
+        kernel.refuse(1);
+        assert_eq!(raised.settle(now, connect), Outcome::Stands, "told once");
+        assert_eq!(kernel.taken(), [part.clone(), part]);
+        raised.spoil();
+        kernel.refuse(2);
+        assert!(fails(&raised.settle(now, connect)));
     }
 }

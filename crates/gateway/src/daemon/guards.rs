@@ -1,0 +1,62 @@
+//! What keeps protected traffic in where there is no data plane, or none yet: rules, unreachable routes, the table of
+//! nf_tables. It is the first thing that a start makes, before all that can fail.
+
+use std::time::Instant;
+
+use super::join::{Join, RouteChange};
+use super::keeper::Keeper;
+use crate::config::GatewayConfig;
+use crate::net::{Net, NetWatch, Result, Routing, RoutingConfig};
+
+/// Of the routing rule: strongSwan's, so that an administrator finds what he knows.
+pub(super) const PRIORITY: u32 = 220;
+
+#[derive(Debug)]
+pub(super) struct Guards {
+    pub net: Net,
+    pub routing: Routing,
+    pub keeper: Keeper,
+    pub watch: NetWatch,
+    /// Some routes were refused.
+    pub routes_lag: bool,
+}
+
+impl Guards {
+    /// Raises them for the policies that `join` has. After an error those stand that could be raised.
+    pub async fn raise(config: &GatewayConfig, join: &mut Join, now: Instant) -> Result<Self> {
+        let net = Net::connect()?;
+        let (mut keeper, watch) = Keeper::start(&net, config)?;
+        keeper.shield(&join.shielded(), now);
+        let routes = RoutingConfig {
+            table: config.table,
+            priority: PRIORITY,
+            mark: config.mark,
+        };
+        let mut guards = Self {
+            routing: Routing::install(&net, routes).await?,
+            net,
+            keeper,
+            watch,
+            routes_lag: false,
+        };
+        for change in join.take_route_changes() {
+            guards.routes_lag |= !follow(&mut guards.routing, &guards.net, &change).await;
+        }
+        Ok(guards)
+    }
+}
+
+/// Makes the routes follow; whether it worked. If not, only a repair makes them what they should be.
+pub(super) async fn follow(routing: &mut Routing, net: &Net, change: &RouteChange) -> bool {
+    let (local, remote) = (&change.local, &change.remote);
+    let result = match (change.bypass, change.add) {
+        (true, true) => routing.bypass(net, remote).await,
+        (true, false) => routing.withdraw_bypass(net, remote).await,
+        (false, true) => routing.protect(net, local, remote).await,
+        (false, false) => routing.withdraw(net, local, remote).await,
+    };
+    if let Err(error) = &result {
+        tracing::error!("routes do not follow the policies and are tried again: {error}");
+    }
+    result.is_ok()
+}

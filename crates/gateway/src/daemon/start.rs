@@ -1,0 +1,180 @@
+//! The start: what keeps traffic in comes first, then all that can fail.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use esplanade_ike::{Endpoint, SystemRandom};
+use esplanade_ipsec::Database;
+use tokio::sync::mpsc;
+
+use super::guards::Guards;
+use super::join::Join;
+use super::keys::KeyFile;
+use super::plane::{self, Plane};
+use super::signals::Signals;
+use super::{
+    Daemon, Inputs, Options, REQUESTS_WAITING_MAX, TICK, policies, settle_ike, tier,
+    warn_of_forwarding,
+};
+use crate::cli::{Exit, Failure};
+use crate::config::Loaded;
+use crate::confine::InForce;
+use crate::vici::server::{self, BindError, Events, Socket};
+use crate::worker::Clock;
+
+/// What a start has done before anything that can fail.
+#[derive(Debug)]
+struct Begun {
+    socket: Result<Socket, Failure>,
+    clock: Clock,
+    started: Instant,
+    database: Arc<Database>,
+    join: Join,
+    guards: crate::net::Result<Guards>,
+}
+
+impl Daemon {
+    pub(super) async fn start(loaded: Loaded, options: Options) -> Result<(Self, Inputs), Failure> {
+        // A second gateway by mistake stops here, before it touches anything.
+        let socket = match Socket::bind(&loaded.gateway.socket) {
+            Err(error @ BindError::InUse(_)) => return Err(socket_failure(error)),
+            other => other.map_err(socket_failure),
+        };
+        let (clock, started) = (Clock::start(), Instant::now());
+        let database = Arc::new(Database::new());
+        let mut join = Join::new(database.clone());
+        let source = |remote| plane::source_for(remote, loaded.gateway.mark);
+        join.configure(policies::configured(&loaded, source));
+        // Next is what keeps traffic in: all that can fail comes behind it.
+        let guards = Guards::raise(&loaded.gateway, &mut join, started).await;
+        let stand = guards.is_ok();
+        let begun = Begun {
+            socket,
+            clock,
+            started,
+            database,
+            join,
+            guards,
+        };
+        let result = Self::start_guarded(loaded, options, begun).await;
+        if result.is_err() && stand {
+            tracing::warn!(
+                "the gateway does not start: what its policies protect goes nowhere until it does (`esplanade guard clear` gives up)"
+            );
+        }
+        result
+    }
+
+    async fn start_guarded(
+        mut loaded: Loaded,
+        options: Options,
+        begun: Begun,
+    ) -> Result<(Self, Inputs), Failure> {
+        let Begun {
+            socket,
+            clock,
+            started,
+            database,
+            mut join,
+            guards,
+        } = begun;
+        let signals = Signals::watch()?;
+        let keys = match &options.export_keys {
+            None => None,
+            Some(path) => Some(open_keys(path)?),
+        };
+        settle_ike(&mut loaded, keys.is_some());
+        let socket = socket?;
+        tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
+        let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;
+        join.set_core(plane.core().cloned());
+        let endpoint = Endpoint::new(
+            loaded.ike.clone(),
+            plane.spi_allocator(),
+            plane.routes(),
+            Box::new(SystemRandom),
+            started,
+        );
+        let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);
+        let events = Events::default();
+        tokio::spawn(server::serve(socket, to_daemon, events.clone()));
+        let mut daemon = Self {
+            options,
+            join,
+            loaded,
+            started,
+            clock,
+            endpoint,
+            keys,
+            waiters: Vec::new(),
+            look_at_waiters: false,
+            events,
+            refused: HashSet::new(),
+            repair_at: plane.routes_lag().then_some(started + TICK),
+            plane,
+            shield_at: Some(started),
+            shield_next: started,
+            next_tick: started + TICK,
+            confined: InForce::default(),
+        };
+        warn_of_forwarding(&daemon.loaded);
+        daemon.endpoint.set_wall_clock(started, SystemTime::now());
+        daemon.endpoint.start(started);
+        Ok((
+            daemon,
+            Inputs {
+                plane: from_plane,
+                requests,
+                signals,
+            },
+        ))
+    }
+}
+
+fn open_keys(path: &Path) -> Result<KeyFile, Failure> {
+    KeyFile::open(path).map_err(|error| {
+        let exit = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Exit::Forbidden,
+            _ => Exit::Failure,
+        };
+        let what = format!("cannot open the key file {}: {error}", path.display());
+        Failure::new(exit, what)
+            .help("name a file that does not exist yet, in a folder that exists and is writable")
+    })
+}
+
+fn socket_failure(error: BindError) -> Failure {
+    let forbidden = matches!(
+        &error,
+        BindError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied
+    );
+    let failure = match forbidden {
+        true => Failure::forbidden(&error),
+        false => Failure::runtime(&error),
+    };
+    match error {
+        BindError::Io { .. } => {
+            failure.help("run as root, or set another `socket` in the gateway section")
+        }
+        _ => failure.help("stop the other gateway, or set another `socket` in the gateway section"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_may_not_be_made_is_forbidden() {
+        let failure = |number| {
+            socket_failure(BindError::Io {
+                path: "/run/esplanade.sock".into(),
+                source: std::io::Error::from_raw_os_error(number),
+            })
+        };
+        assert_eq!(failure(libc::EACCES).exit, Exit::Forbidden);
+        assert_eq!(failure(libc::ENOSPC).exit, Exit::Failure);
+    }
+}
