@@ -63,3 +63,56 @@ def test_it_says_what_happens_then(encap, topology, daemon, folder, needs_captur
     a.down()
     b.wait_gone()
     assert "no-sa" in explain(a, there)[1]
+
+
+@pytest.mark.esplanade_only
+@pytest.mark.parametrize("version", [4, 6])
+def test_it_sees_what_rules_and_routes_look_at(version, topology, daemon, needs_capture):
+    """The kernel chooses a route by the source, the way in, the ports and the DSCP too."""
+    settings = pair(topology, inner=version)
+    for one in settings:
+        one.connections["site"]["children"]["net"]["start_action"] = "trap"
+    a, _ = start(daemon, esplanade_pair, settings)
+    gateway = topology.gw_a
+    own, host = (topology.a.gw4, topology.a.host4) if version == 4 else (topology.a.gw6, topology.a.host6)
+    far = topology.b.host(version)
+    ip = ["ip", f"-{version}"]
+
+    def decision(packet, *options):
+        report, text = explain(a, packet, *options)
+        return report["decision"], text
+
+    def end(address, port):
+        return f"{address}:{port}" if version == 4 else f"[{address}]:{port}"
+
+    web = f"tcp {end(host, 40000)} -> {end(far, 443)}"
+    ssh = f"tcp {end(host, 40000)} -> {end(far, 22)}"
+    ours = f"tcp {end(own, 40000)} -> {end(far, 443)}"
+    for packet in (web, ssh, ours):
+        assert decision(packet)[0] == "protect"
+
+    # Each rule leads its packets to the main table, before the gateway's rule.
+    for rule, past, still in [
+        (["iif", "lan"], [web, ssh], [ours]),
+        (["from", host], [web, ssh], [ours]),
+        (["ipproto", "tcp", "dport", "443"], [web, ours], [ssh]),
+    ]:
+        gateway.run([*ip, "rule", "add", "priority", "100", *rule, "lookup", "main"])
+        for packet in past:
+            assert decision(packet)[0] == "elsewhere", (rule, packet)
+            assert "out of wan" in decision(packet)[1]
+        for packet in still:
+            assert decision(packet)[0] == "protect", (rule, packet)
+        gateway.run([*ip, "rule", "del", "priority", "100", *rule, "lookup", "main"])
+    if version == 4:
+        gateway.run([*ip, "rule", "add", "priority", "100", "dsfield", "0x10", "lookup", "main"])
+        assert decision(web)[0] == "protect"
+        assert decision(web, "--dscp", "4")[0] == "elsewhere"
+        gateway.run([*ip, "rule", "del", "priority", "100", "dsfield", "0x10", "lookup", "main"])
+
+    forwarding = "ipv4__conf__lan__forwarding" if version == 4 else "ipv6__conf__all__forwarding"
+    gateway.sysctl(**{forwarding: 0})
+    assert decision(web)[0] == "elsewhere" and "does not forward" in decision(web)[1]
+    assert decision(ours)[0] == "protect", "its own packets need no forwarding"
+    gateway.sysctl(**{forwarding: 1})
+    assert decision(web)[0] == "protect"

@@ -97,8 +97,8 @@ impl Gateway for View<'_> {
         Some((name, own.state.name()))
     }
 
-    fn led(&self, destination: IpAddr) -> Option<Led> {
-        self.daemon.plane.led(destination)
+    fn led(&self, packet: &Packet) -> Option<Led> {
+        self.daemon.plane.led(packet)
     }
 
     fn path(&self, remote: IpAddr) -> Option<PathMtu> {

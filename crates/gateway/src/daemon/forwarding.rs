@@ -1,6 +1,7 @@
 //! Whether the kernel forwards what the policies are for.
 
 use std::fs;
+use std::net::IpAddr;
 
 use esplanade_ike::config::{Mode, Selector, SelectorAddresses};
 
@@ -79,6 +80,17 @@ fn is_on(settings: &str) -> bool {
             let forwards = fs::read_to_string(interface.path().join("forwarding"));
             forwards.is_ok_and(|value| value.trim() != "0")
         })
+}
+
+/// Whether packets of the source's IP version that come in by this interface are handed on. Without the files there is
+/// nothing to tell.
+pub fn forwards(source: IpAddr, link: &str) -> bool {
+    // IPv6 forwards everywhere or nowhere; the interface's own setting makes it a router for its neighbours.
+    let file = match source {
+        IpAddr::V4(_) => format!("/proc/sys/net/ipv4/conf/{link}/forwarding"),
+        IpAddr::V6(_) => "/proc/sys/net/ipv6/conf/all/forwarding".to_owned(),
+    };
+    fs::read_to_string(file).map_or(true, |value| value.trim() != "0")
 }
 
 #[cfg(test)]

@@ -15,18 +15,20 @@ use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
+use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
 use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
 use super::shield;
 use crate::cli::{Exit, Failure};
 use crate::config::{EngineKind, GatewayConfig, OnStop};
+use crate::explain::Packet;
 use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::{Tun, TunError};
 use crate::net::nft::{Nft, Table};
-use crate::net::{Net, NetError, NetWatch, OwnLink, Routing, route_to};
+use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
 use crate::vici::Message;
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
@@ -249,20 +251,31 @@ impl Plane {
     }
 
     /// Where the routes lead a packet that is not the gateway's own.
-    pub fn led(&self, destination: IpAddr) -> Option<Led> {
-        let out = match route_to(destination) {
-            Ok(out) => out,
+    pub fn led(&self, packet: &Packet) -> Option<Led> {
+        let headers = Headers {
+            source: packet.source,
+            destination: packet.destination,
+            protocol: packet.protocol,
+            ports: packet.ports,
+            tos: packet.dscp << 2,
+        };
+        let origin = net::origin(packet.source).ok();
+        if let Some(Origin::Link(link)) = origin {
+            let link = link_name(link);
+            if !forwards(packet.source, &link) {
+                return Some(Led::NotForwarded(link));
+            }
+        }
+        match net::route_to(&headers, origin) {
+            Ok(out) if self.keeper.is_common(out) => Some(Led::Here),
+            Ok(out) => Some(Led::Past(link_name(out))),
             Err(error) => {
                 let nowhere = [libc::EHOSTUNREACH, libc::ENETUNREACH];
-                let known = error
-                    .raw_os_error()
-                    .is_some_and(|error| nowhere.contains(&error));
-                return known.then_some(Led::Nowhere);
+                let number = error.raw_os_error();
+                number
+                    .is_some_and(|number| nowhere.contains(&number))
+                    .then_some(Led::Nowhere)
             }
-        };
-        match self.keeper.is_common(out) {
-            true => Some(Led::Here),
-            false => Some(Led::Past(link_name(out))),
         }
     }
 

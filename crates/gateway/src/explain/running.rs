@@ -39,13 +39,15 @@ pub enum Led {
     Here,
     /// Out of this other interface, or to this host itself.
     Past(String),
+    /// Nowhere, as the host does not forward what comes in by this interface.
+    NotForwarded(String),
     Nowhere,
 }
 
 /// What the data plane and IKE know.
 pub trait Gateway {
-    /// By the destination of a packet from this host or one behind it.
-    fn led(&self, destination: IpAddr) -> Option<Led>;
+    /// None where the routes do not tell.
+    fn led(&self, packet: &Packet) -> Option<Led>;
     fn spd(&self) -> &Spd;
     /// Where the configuration has a policy; empty if it has it no more.
     fn place(&self, policy: &str) -> String;
@@ -97,22 +99,17 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
         return report;
     };
     let led = match packet.interface {
-        0 if !inbound => gateway.led(packet.destination),
+        0 if !inbound => gateway.led(packet),
         _ => None,
     };
-    if let Some(Led::Past(interface)) = &led {
-        let text = format!(
-            "the routes lead it out of {interface}, not into the gateway's TUN device: the policies do not see it"
-        );
-        report.step("route", text);
-        if matches!(entry.action, Action::Protect(_)) {
-            report.decision = "elsewhere".to_owned();
-            let text = format!("elsewhere: {decider} would protect it, but no route brings it");
-            report.step("decision", text);
-            return report;
-        }
-    } else if led == Some(Led::Nowhere) {
-        report.step("route", "no route leads it anywhere: its sender is told");
+    if let Some(led) = led
+        && !leads_here(&mut report, led)
+        && matches!(entry.action, Action::Protect(_))
+    {
+        report.decision = "elsewhere".to_owned();
+        let text = format!("elsewhere: {decider} would protect it, but no route brings it");
+        report.step("decision", text);
+        return report;
     }
     match &entry.action {
         Action::Discard => {
@@ -135,6 +132,31 @@ pub fn report(gateway: &impl Gateway, packet: &Packet, inbound: bool) -> Report 
         told(&mut report, gateway);
     }
     report
+}
+
+/// Whether the packet may reach the policies; if not, it says why.
+fn leads_here(report: &mut Report, led: Led) -> bool {
+    let (here, text) = match led {
+        Led::Here => return true,
+        Led::Past(interface) => (
+            false,
+            format!(
+                "the routes lead it out of {interface}, not into the gateway's TUN device: the policies do not see it"
+            ),
+        ),
+        Led::NotForwarded(interface) => (
+            false,
+            format!(
+                "it comes in by {interface}, and this machine does not forward: the policies do not see it"
+            ),
+        ),
+        Led::Nowhere => (
+            true,
+            "no route leads it anywhere: its sender is told".to_owned(),
+        ),
+    };
+    report.step("route", text);
+    here
 }
 
 /// RFC 4301 §6.

@@ -2,6 +2,7 @@
 //!
 //! A [`Net`] speaks to the network namespace that its thread was in when it connected. It needs a tokio runtime.
 
+mod lookup;
 pub mod nft;
 mod prefix;
 mod ranges;
@@ -14,19 +15,18 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use futures_util::TryStreamExt;
-use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
 use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
-use rtnetlink::sys::{AsyncSocket, Socket, TokioSocket, protocols};
+use rtnetlink::sys::{AsyncSocket, TokioSocket, protocols};
 use rtnetlink::{Handle, IpVersion, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
+pub use lookup::{Headers, Origin, origin, route_to};
 pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;
@@ -379,48 +379,6 @@ impl Net {
         let result = result
             .map_err(|e| NetError::new(format!("cannot delete the rule for table {table}"), e));
         ignore(result, &[libc::ENOENT])
-    }
-}
-
-/// The interface that a packet from here leaves by. Asks the kernel once, without waiting for anything else.
-pub fn route_to(destination: IpAddr) -> io::Result<u32> {
-    let mut message = match destination {
-        IpAddr::V4(to) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-            .destination_prefix(to, 32)
-            .build(),
-        IpAddr::V6(to) => RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-            .destination_prefix(to, 128)
-            .build(),
-    };
-    message.header.table = 0;
-    message.header.protocol = Default::default();
-    message.header.scope = Default::default();
-    message.header.kind = RouteType::Unspec;
-    let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(message));
-    request.header.flags = NLM_F_REQUEST;
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    let mut socket = Socket::new(protocols::NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    // The kernel has answered before `send` returns.
-    socket.set_non_blocking(true)?;
-    socket.send(&bytes, 0)?;
-    let (answer, _) = socket.recv_from_full()?;
-    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
-    let link = |route: &RouteMessage| {
-        route.attributes.iter().find_map(|one| match one {
-            RouteAttribute::Oif(index) => Some(*index),
-            _ => None,
-        })
-    };
-    let unusable = || io::Error::from(io::ErrorKind::InvalidData);
-    match answer.map_err(io::Error::other)?.payload {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
-            link(&route).ok_or_else(unusable)
-        }
-        NetlinkPayload::Error(error) => Err(error.to_io()),
-        _ => Err(unusable()),
     }
 }
 

@@ -102,7 +102,7 @@ impl Gateway for Site {
         self.device
     }
 
-    fn led(&self, _: IpAddr) -> Option<Led> {
+    fn led(&self, _: &Packet) -> Option<Led> {
         self.led.clone()
     }
 
@@ -306,6 +306,13 @@ fn what_the_routes_lead_past_the_gateway_is_not_protected() {
     let report = site.report(&ping, false);
     assert_eq!(report.decision, "elsewhere");
     assert_says(&report, &["lead it out of lan0"]);
+    site.led = Some(Led::NotForwarded("lan1".to_owned()));
+    let report = site.report(&ping, false);
+    assert_eq!(report.decision, "elsewhere");
+    assert_says(
+        &report,
+        &["comes in by lan1, and this machine does not forward"],
+    );
     site.led = Some(Led::Nowhere);
     assert_says(&site.report(&ping, false), &["no route leads it anywhere"]);
     site.led = None;
