@@ -91,22 +91,8 @@ impl Plane {
         database: Arc<Database>,
         guards: crate::net::Result<Guards>,
     ) -> Result<(Self, FromPlane), Failure> {
-        let mark = config.mark;
         let workers = config.workers;
-        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        let sockets = Sockets::bind(&ListenConfig {
-            addresses: if config.listen == any {
-                Vec::new()
-            } else {
-                config.listen.clone()
-            },
-            ike_port: config.ports.ike,
-            nat_t_port: config.ports.nat_t,
-            raw_esp: config.raw_esp,
-            mark: Some(mark),
-            workers,
-        })
-        .map_err(bind_failure)?;
+        let sockets = bind(config).map_err(bind_failure)?;
         let tuns = queues(&config.tun, workers).map_err(tun_failure)?;
         let mut interfaces = Vec::new();
         for interface in &config.interfaces {
@@ -148,7 +134,7 @@ impl Plane {
             keeper,
             routes_lag: false,
             on_stop: config.on_stop,
-            mark,
+            mark: config.mark,
             paths: sockets.paths,
         };
         let processing = Processing {
@@ -556,6 +542,22 @@ fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {
     };
     Worker::spawn(config, engines)
         .map_err(|error| Failure::runtime(format!("cannot start a worker: {error}")))
+}
+
+fn bind(config: &GatewayConfig) -> Result<Sockets, BindError> {
+    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    Sockets::bind(&ListenConfig {
+        addresses: if config.listen == any {
+            Vec::new()
+        } else {
+            config.listen.clone()
+        },
+        ike_port: config.ports.ike,
+        nat_t_port: config.ports.nat_t,
+        raw_esp: config.raw_esp,
+        mark: Some(config.mark),
+        workers: config.workers,
+    })
 }
 
 fn bind_failure(error: BindError) -> Failure {
