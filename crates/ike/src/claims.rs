@@ -22,8 +22,6 @@ pub(crate) struct Claim {
     bound: bool,
     /// What the child could have at most, with any peer.
     policy: Ends,
-    /// What this peer could have of that.
-    whole: Ends,
     pub(crate) ends: Ends,
 }
 
@@ -106,10 +104,6 @@ impl Claim {
             owner: Owner::Peer(state.peer.clone()),
             bound: connection.names_one_peer()
                 || entry.is_some_and(|entry| entry.id.precision() == 2),
-            whole: Ends {
-                local: policy.local.clone(),
-                remote: connection.remote_ts(child, &state.remote_id, remote),
-            },
             policy,
             ends,
             connection: connection.clone(),
@@ -131,10 +125,17 @@ impl Claim {
         }
     }
 
-    /// Whether the peer may have as much, as far as the configuration says what it may have.
-    pub(crate) fn is_within_its_whole(&self) -> bool {
-        let entry = self.connection.entry_of(self.owner());
-        entry.is_none() || self.whole.contain(&self.ends)
+    /// Whether the peer, at `outer`, may have as much, as far as the configuration says what it may have.
+    pub(crate) fn is_within_its_whole(&self, outer: IpAddr) -> bool {
+        let Some(entry) = self.connection.entry_of(self.owner()) else {
+            return true;
+        };
+        let own = ts::resolve(&entry.remote_ts, outer);
+        let whole = Ends {
+            local: self.policy.local.clone(),
+            remote: ts::narrow(&own, &self.policy.remote),
+        };
+        whole.contain(&self.ends)
     }
 
     /// Whether it is an exception that the administrator makes from `other`: narrower policies come first. Within one
@@ -295,17 +296,13 @@ fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
         local: local.clone(),
         remote,
     };
-    let claim = |id: &Identity, remote: Vec<TrafficSelector>| {
-        let ends = with(remote);
-        Claim {
-            connection: connection.clone(),
-            config: child.clone(),
-            owner: Owner::Named(id.clone()),
-            bound: true,
-            policy: with(whole.clone()),
-            whole: ends.clone(),
-            ends,
-        }
+    let claim = |id: &Identity, remote: Vec<TrafficSelector>| Claim {
+        connection: connection.clone(),
+        config: child.clone(),
+        owner: Owner::Named(id.clone()),
+        bound: true,
+        policy: with(whole.clone()),
+        ends: with(remote),
     };
     if connection.names_one_peer() {
         return vec![claim(&connection.remote.id, whole.clone())];

@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod event;
 mod nat;
 mod negotiate;
+mod rate;
 mod sa;
 pub mod status;
 pub mod suite;

@@ -6,6 +6,7 @@ use aws_lc_rs::digest;
 
 use crate::config::Retransmission;
 use crate::endpoint::Random;
+use crate::rate::{Due, Rate};
 
 /// The longest pause between two retransmissions.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
@@ -13,8 +14,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// leaves the timing to us (section 2.4).
 const JITTER: f64 = 0.2;
 
-/// How often a response is repeated at once. A peer that has lost it asks again after a while.
-const REPEATS_AT_ONCE: u32 = 4;
+/// How often a response is repeated. A peer that has lost it asks again after a while.
+const REPEATS: Rate = Rate {
+    every: Duration::from_secs(1),
+    burst: 4,
+};
 
 /// Message IDs of both directions of one IKE SA.
 #[derive(Debug, Default)]
@@ -43,8 +47,7 @@ struct Reply {
     request: [u8; 32],
     datagram: Vec<u8>,
     repeated: u32,
-    /// Repeats that are allowed now; one more with each second since.
-    allowed: (u32, Option<Instant>),
+    next_repeat: Due,
 }
 
 /// What a request's message ID says about it.
@@ -157,17 +160,10 @@ impl Window {
     /// The last response, for a copy of its request: a few at once, then one a second, and `most` in all.
     pub(crate) fn repeat(&mut self, now: Instant, most: u32) -> Option<&[u8]> {
         let reply = self.last_reply.as_mut()?;
-        let (allowed, since) = reply.allowed;
-        let since = since.unwrap_or(now);
-        let seconds = now.saturating_duration_since(since).as_secs();
-        let more = u32::try_from(seconds).unwrap_or(u32::MAX);
-        let allowed = allowed.saturating_add(more).min(REPEATS_AT_ONCE);
-        let since = since + Duration::from_secs(seconds);
-        reply.allowed = (allowed, Some(since));
-        if reply.repeated >= most {
+        if reply.repeated >= most || !REPEATS.allows(now, reply.next_repeat) {
             return None;
         }
-        reply.allowed.0 = allowed.checked_sub(1)?;
+        REPEATS.take(now, &mut reply.next_repeat);
         reply.repeated += 1;
         Some(&reply.datagram)
     }
@@ -180,7 +176,7 @@ impl Window {
             request: fingerprint(request),
             datagram,
             repeated: 0,
-            allowed: (REPEATS_AT_ONCE, None),
+            next_repeat: None,
         });
         self.expected_request = self.expected_request.saturating_add(1);
     }
@@ -221,10 +217,7 @@ impl Window {
 fn pause(timing: &Retransmission, retransmissions: u32, random: &mut dyn Random) -> Duration {
     let exponent = i32::try_from(retransmissions).unwrap_or(i32::MAX);
     let seconds = timing.timeout.as_secs_f64() * timing.base.max(1.0).powi(exponent);
-    let mut bytes = [0; 4];
-    random.fill(&mut bytes);
-    let chance = f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX);
-    Duration::try_from_secs_f64(seconds * (1.0 - JITTER * chance))
+    Duration::try_from_secs_f64(seconds * (1.0 - JITTER * random.fraction()))
         .unwrap_or(PAUSE_MAX)
         .clamp(Duration::from_millis(10), PAUSE_MAX)
 }

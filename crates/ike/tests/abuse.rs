@@ -9,27 +9,11 @@ use common::script::{SPI, Script, error_of};
 use common::*;
 use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret as SecretBytes;
-use esplanade_ike::config::{AddressMatch, Config, Secret};
+use esplanade_ike::config::{AddressMatch, Secret};
 use esplanade_ike::wire::{ExchangeType, Header, Message, Notify, NotifyType, Payload, ProtocolId};
 use esplanade_ike::{Event, Refusal};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn b_with(change: impl FnOnce(&mut Config)) -> (Side, Instant) {
-    let mut b = config(default_configs().1);
-    change(&mut b);
-    let now = Instant::now();
-    (Side::new("b", B, b, now, 7), now)
-}
-
-fn change_connection(
-    config: &mut Config,
-    change: impl FnOnce(&mut esplanade_ike::config::Connection),
-) {
-    let mut connection = (*config.connections[0]).clone();
-    change(&mut connection);
-    config.connections = vec![connection.into()];
-}
 
 fn init(script: &mut Script, side: &mut Side, now: Instant) -> Option<Message> {
     let payloads = script.init_payloads();

@@ -15,18 +15,10 @@ use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn change(connection: &mut Connection, change: impl Fn(&mut Child)) {
-    for child in &mut connection.children {
-        let mut changed = (**child).clone();
-        change(&mut changed);
-        *child = changed.into();
-    }
-}
-
 /// A has `start_action = start`.
 fn starting(more: impl FnOnce(&mut Connection, &mut Connection)) -> Pair {
     Pair::with(|a, b| {
-        change(a, |child| child.start_action = StartAction::Start);
+        change_children(a, |child| child.start_action = StartAction::Start);
         more(a, b);
     })
 }
@@ -193,7 +185,7 @@ fn what_a_command_closes_stays_closed() {
     let mut pair = starting(|a, _| {
         a.keyingtries = 0;
         a.dpd_delay = 10 * SECOND;
-        change(a, |child| {
+        change_children(a, |child| {
             (child.dpd_action, child.close_action) = (Action::Start, Action::Start);
         });
     });
@@ -271,7 +263,7 @@ fn with_callers(more: impl FnOnce(&mut Connection)) -> Pair {
         a.remote_addrs.push(AddressMatch::Any);
         a.remote.id = id("*.example");
         a.keyingtries = 0;
-        change(a, |child| child.overlap = true);
+        change_children(a, |child| child.overlap = true);
         more(a);
     })
 }
@@ -378,7 +370,7 @@ fn the_peer_may_close_what_starts_here() {
 fn what_does_not_last_is_tried_more_and_more_seldom() {
     let mut pair = starting(|a, _| {
         a.keyingtries = 0;
-        change(a, |child| child.close_action = Action::Start);
+        change_children(a, |child| child.close_action = Action::Start);
     });
     start(&mut pair);
     for _ in 0..3600 {
@@ -571,7 +563,7 @@ fn children_come_and_go_under_an_ike_sa_that_stays() {
     let (mut a, mut b) = default_configs();
     a.children.push(second(true).into());
     b.children.push(second(false).into());
-    change(&mut a, |child| child.start_action = StartAction::Start);
+    change_children(&mut a, |child| child.start_action = StartAction::Start);
     pair.b.endpoint.set_config(config(b.clone()));
     pair.a.endpoint.set_config(config(a.clone()));
     start(&mut pair);

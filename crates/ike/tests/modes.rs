@@ -18,12 +18,6 @@ use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn change(connection: &mut Connection, change: impl Fn(&mut Child)) {
-    for child in &mut connection.children {
-        change(Arc::make_mut(child));
-    }
-}
-
 fn transport(child: &mut Child) {
     child.mode = Mode::Transport;
     child.local_ts = vec![Selector::DYNAMIC];
@@ -52,8 +46,8 @@ fn host(address: &str) -> Vec<TrafficSelector> {
 #[test]
 fn transport_mode_is_asked_for_agreed_and_kept() {
     let mut pair = Pair::with(|a, b| {
-        change(a, transport);
-        change(b, transport);
+        change_children(a, transport);
+        change_children(b, transport);
     });
     pair.initiate();
     pair.run(SECOND);
@@ -86,8 +80,8 @@ fn transport_mode_is_for_the_gateways_own_packets() {
             child.local_ts = vec![subnet("0.0.0.0-255.255.255.255")];
             child.remote_ts = child.local_ts.clone();
         };
-        change(a, wide);
-        change(b, wide);
+        change_children(a, wide);
+        change_children(b, wide);
     });
     pair.initiate();
     pair.run(SECOND);
@@ -96,7 +90,7 @@ fn transport_mode_is_for_the_gateways_own_packets() {
     assert_eq!((&sa.local_ts, &sa.remote_ts), (&host(B), &host(A)));
 
     // Selectors of the networks behind have nothing in common with them.
-    let mut pair = Pair::with(|a, _| change(a, |child| child.mode = Mode::Transport));
+    let mut pair = Pair::with(|a, _| change_children(a, |child| child.mode = Mode::Transport));
     pair.initiate();
     pair.run(SECOND);
     assert!(pair.a.children.is_empty());
@@ -108,8 +102,8 @@ fn transport_mode_is_for_the_gateways_own_packets() {
 #[test]
 fn a_declined_transport_mode_is_deleted_by_who_asked() {
     let mut pair = Pair::with(|a, b| {
-        change(a, transport);
-        change(b, |child| {
+        change_children(a, transport);
+        change_children(b, |child| {
             transport(child);
             child.mode = Mode::Tunnel;
         });
@@ -163,8 +157,8 @@ fn transport_mode_does_not_pass_a_nat_but_a_feigned_one() {
     let both = |encap| {
         move |a: &mut Connection, b: &mut Connection| {
             a.encap = encap;
-            change(a, transport);
-            change(b, transport);
+            change_children(a, transport);
+            change_children(b, transport);
         }
     };
     let mut pair = Pair::with(both(true));
@@ -180,7 +174,7 @@ fn transport_mode_does_not_pass_a_nat_but_a_feigned_one() {
     pair.b.endpoint.set_config({
         let (_, mut b) = default_configs();
         b.remote_addrs.clear();
-        change(&mut b, transport);
+        change_children(&mut b, transport);
         config(b)
     });
     pair.initiate();
@@ -200,8 +194,8 @@ fn ah(child: &mut Child) {
 #[test]
 fn ah_is_negotiated_rekeyed_and_deleted() {
     let mut pair = Pair::with(|a, b| {
-        change(a, ah);
-        change(b, ah);
+        change_children(a, ah);
+        change_children(b, ah);
     });
     pair.initiate();
     pair.run(SECOND);
@@ -229,7 +223,7 @@ fn ah_is_negotiated_rekeyed_and_deleted() {
 
 #[test]
 fn ah_and_esp_do_not_meet() {
-    let mut pair = Pair::with(|a, _| change(a, ah));
+    let mut pair = Pair::with(|a, _| change_children(a, ah));
     pair.initiate();
     pair.run(SECOND);
     assert_eq!(failures(&pair.a), [&ChildFailure::NoProposalChosen]);
@@ -240,8 +234,8 @@ fn ah_and_esp_do_not_meet() {
 fn ah_passes_no_nat() {
     let mut pair = Pair::with(|a, b| {
         a.encap = true;
-        change(a, ah);
-        change(b, ah);
+        change_children(a, ah);
+        change_children(b, ah);
     });
     pair.initiate();
     pair.run(SECOND);
@@ -330,7 +324,7 @@ fn the_packet_that_asks_comes_first() {
 
     // A responder that grants less keeps what the packet needs.
     let mut pair = Pair::with(|_, b| {
-        change(b, |child| {
+        change_children(b, |child| {
             let narrow = |from: &str| Selector {
                 protocol: 6,
                 ..subnet(from)
@@ -358,7 +352,7 @@ fn the_packet_that_asks_comes_first() {
 
 #[test]
 fn flows_of_one_child_have_an_sa_each() {
-    let mut pair = Pair::with(|a, _| change(a, |child| child.from_packet = true));
+    let mut pair = Pair::with(|a, _| change_children(a, |child| child.from_packet = true));
     for port in [1111, 2222, 2222] {
         ask_for(&mut pair, port);
     }
@@ -396,10 +390,10 @@ fn flows_of_one_child_have_an_sa_each() {
 
 #[test]
 fn flows_make_no_more_sas_than_the_limit() {
-    let mut pair = Pair::with(|a, _| change(a, |child| child.from_packet = true));
+    let mut pair = Pair::with(|a, _| change_children(a, |child| child.from_packet = true));
     let mut few = {
         let (mut a, _) = default_configs();
-        change(&mut a, |child| child.from_packet = true);
+        change_children(&mut a, |child| child.from_packet = true);
         config(a)
     };
     few.limits.children_per_sa_max = 2;
@@ -549,8 +543,8 @@ fn later_fragments_are_agreed_upon() {
     let wants = |child: &mut Child| child.non_first_fragments = true;
     for (of_a, of_b) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut pair = Pair::with(|a, b| {
-            of_a.then(|| change(a, wants));
-            of_b.then(|| change(b, wants));
+            of_a.then(|| change_children(a, wants));
+            of_b.then(|| change_children(b, wants));
         });
         pair.initiate();
         pair.run(SECOND);
@@ -572,7 +566,7 @@ fn later_fragments_are_agreed_upon() {
 #[test]
 fn an_idle_child_is_closed() {
     let (mut a, b) = default_configs();
-    change(&mut a, |child| {
+    change_children(&mut a, |child| {
         child.inactivity = Duration::from_secs(30);
         child.lifetime.rekey_time = Duration::from_secs(20);
         child.lifetime.rand_time = Duration::ZERO;

@@ -202,13 +202,7 @@ const POOL: &str = "10.5.0.0-10.5.255.255";
 /// Takes anybody, with addresses of a pool.
 fn pool(connection: &mut Connection) {
     connection.remote.id = id("*.rw.example");
-    set_child(connection, |child| child.remote_ts = vec![subnet(POOL)]);
-}
-
-fn set_child(connection: &mut Connection, change: impl FnOnce(&mut Child)) {
-    let mut child = (*connection.children[0]).clone();
-    change(&mut child);
-    connection.children = vec![child.into()];
+    change_children(connection, |child| child.remote_ts = vec![subnet(POOL)]);
 }
 
 impl Gateway {
@@ -368,7 +362,7 @@ fn a_silent_peer_whose_traffic_another_wants_is_asked_whether_it_lives() {
 fn an_overlap_that_the_configuration_allows_is_none() {
     let change = |connection: &mut Connection| {
         pool(connection);
-        set_child(connection, |child| child.overlap = true);
+        change_children(connection, |child| child.overlap = true);
     };
     let mut gateway = Gateway::new(change, |_| {});
     assert_eq!(gateway.up("a.rw.example", &["10.5.0.7"]).1, None);
@@ -380,7 +374,7 @@ fn beside_a_site(site_ts: &str, site_first: bool, change: impl Fn(&mut Child)) -
     Gateway::new(pool, |config| {
         let mut site = default_configs().1;
         site.remote.id = id("site.example");
-        set_child(&mut site, |child| {
+        change_children(&mut site, |child| {
             child.remote_ts = vec![subnet(site_ts)];
             change(child);
         });
@@ -439,7 +433,7 @@ fn a_new_configuration_binds_anew() {
     let mut site = default_configs().1;
     site.name = "other".to_owned();
     site.remote.id = id("site.example");
-    set_child(&mut site, |child| {
+    change_children(&mut site, |child| {
         child.remote_ts = vec![subnet("10.5.1.0-10.5.1.255")];
     });
     config.connections.push(site.into());
@@ -501,11 +495,11 @@ fn two_sites(first: &str, second: &str) -> Gateway {
             let mut one = default_configs().1;
             one.name = "one".to_owned();
             one.remote.id = id("one.example");
-            set_child(&mut one, |child| child.remote_ts = vec![subnet(first)]);
+            change_children(&mut one, |child| child.remote_ts = vec![subnet(first)]);
             let mut two = one.clone();
             two.name = "two".to_owned();
             two.remote.id = id("two.example");
-            set_child(&mut two, |child| child.remote_ts = vec![subnet(second)]);
+            change_children(&mut two, |child| child.remote_ts = vec![subnet(second)]);
             config.connections = vec![one.into(), two.into()];
         },
     )

@@ -17,13 +17,6 @@ use esplanade_ike::{DownReason, Event, Refusal};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn b_with(change: impl FnOnce(&mut Config)) -> (Side, Instant) {
-    let mut b = config(default_configs().1);
-    change(&mut b);
-    let now = Instant::now();
-    (Side::new("b", B, b, now, 7), now)
-}
-
 fn b() -> (Side, Instant) {
     b_with(|_| {})
 }
@@ -436,9 +429,7 @@ fn between_two_endpoints() -> Vec<(Refusal, Side)> {
     let mut cases = Vec::new();
     let mut pair = Pair::with(|_, b| b.unique = Unique::Keep);
     let mut again = config(default_configs().0);
-    let mut never = (*again.connections[0]).clone();
-    never.unique = Unique::Never;
-    again.connections = vec![never.into()];
+    change_connection(&mut again, |a| a.unique = Unique::Never);
     pair.initiate();
     pair.run(SECOND);
     pair.a = Side::new("a", A, again, pair.now, 77);
@@ -453,13 +444,7 @@ fn between_two_endpoints() -> Vec<(Refusal, Side)> {
     cases.push((Refusal::Duplicate, pair.b));
 
     let mut pair = Pair::established();
-    pair.a
-        .endpoint
-        .rekey(pair.now, "site", Some("net"))
-        .unwrap();
-    pair.b.endpoint.rekey(pair.now, "site", None).unwrap();
-    pair.flush();
-    pair.run(60 * SECOND);
+    pair.collide();
     pair.assert_agreed(1, 1);
     assert_eq!(pair.b.endpoint.counters().ike_rekeys, 1, "tried again");
     cases.push((Refusal::TemporaryFailure, pair.b));

@@ -52,16 +52,10 @@ fn told_nothing(side: &Side) -> bool {
     told(side).is_empty()
 }
 
-fn change_b(b: &mut Config, change: impl FnOnce(&mut Connection)) {
-    let mut connection = (*b.connections[0]).clone();
-    change(&mut connection);
-    b.connections = vec![connection.into()];
-}
-
 #[test]
 fn no_connection_for_its_address() {
     let refused = refused_by_b(|_, b| {
-        change_b(b, |b| {
+        change_connection(b, |b| {
             let other = "203.0.113.9".parse().unwrap();
             b.remote_addrs = vec![AddressMatch::Host(other)];
         });
@@ -79,7 +73,7 @@ fn no_connection_for_its_address() {
 #[test]
 fn no_proposal_in_common() {
     let refused = refused_by_b(|_, b| {
-        change_b(b, |b| {
+        change_connection(b, |b| {
             b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]
         });
     });
@@ -132,9 +126,9 @@ fn traffic_selectors_that_do_not_meet() {
 #[test]
 fn no_esp_proposal_in_common() {
     let refused = refused_by_b(|a, _| {
-        let mut child = (*a.children[0]).clone();
-        child.esp_proposals[0].encryption = vec![(Encryption::AesGcm16, 256)];
-        a.children = vec![child.into()];
+        change_children(a, |child| {
+            child.esp_proposals[0].encryption = vec![(Encryption::AesGcm16, 256)];
+        });
     });
     assert_eq!(refused.refusal, Refusal::NoProposalChosen);
     assert_eq!(refused.offered, "AES_GCM_16-256/NO_ESN");
@@ -159,13 +153,7 @@ fn a_child_of_its_own_exchange() {
 fn collisions_are_no_refusals() {
     let mut pair = Pair::established();
     for _ in 0..3 {
-        pair.a
-            .endpoint
-            .rekey(pair.now, "site", Some("net"))
-            .unwrap();
-        pair.b.endpoint.rekey(pair.now, "site", None).unwrap();
-        pair.flush();
-        pair.run(60 * SECOND);
+        pair.collide();
     }
     assert!(
         pair.a.refused(Refusal::TemporaryFailure) + pair.b.refused(Refusal::TemporaryFailure) > 0
@@ -176,7 +164,7 @@ fn collisions_are_no_refusals() {
 #[test]
 fn a_hostile_identity_is_escaped_and_cut() {
     let mut b = config(default_configs().1);
-    change_b(&mut b, |b| b.remote.id = id("nobody.example"));
+    change_connection(&mut b, |b| b.remote.id = id("nobody.example"));
     let now = Instant::now();
     let mut side = Side::new("b", B, b, now, 7);
     let hostile = "\u{1b}[2J\nWARN forged line \u{202e}";
@@ -222,7 +210,7 @@ fn a_hostile_identity_is_escaped_and_cut() {
 #[test]
 fn a_forged_source_silences_nobody() {
     let mut b = config(default_configs().1);
-    change_b(&mut b, |b| b.remote_addrs = vec![AddressMatch::Any]);
+    change_connection(&mut b, |b| b.remote_addrs = vec![AddressMatch::Any]);
     let now = Instant::now();
     let mut side = Side::new("b", B, b, now, 7);
     let victim = "203.0.113.7";
@@ -260,7 +248,7 @@ fn a_forged_source_silences_nobody() {
 #[test]
 fn a_flood_of_refusals_is_told_a_few_times() {
     let mut b = config(default_configs().1);
-    change_b(&mut b, |b| {
+    change_connection(&mut b, |b| {
         b.proposals[0].encryption = vec![(Encryption::AesGcm16, 256)]
     });
     let start = Instant::now();

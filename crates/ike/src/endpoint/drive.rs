@@ -245,7 +245,7 @@ impl Endpoint {
         children: &[String],
         error: &CommandError,
     ) {
-        let jitter = self.jitter();
+        let jitter = self.random.fraction();
         let name = &connection.name;
         for child in children {
             let of = (name.clone(), child.clone());
@@ -281,7 +281,7 @@ impl Endpoint {
         connection: &Arc<Connection>,
         reason: DownReason,
     ) {
-        let jitter = self.jitter();
+        let jitter = self.random.fraction();
         let retry_in = match reason {
             DownReason::Terminated => None,
             _ => {
@@ -307,7 +307,7 @@ impl Endpoint {
     pub(super) fn look_for_missing(&mut self, now: Instant) {
         for (connection, child) in self.goals.take_ended() {
             if !self.is_child_there(&connection, &child) {
-                let jitter = self.jitter();
+                let jitter = self.random.fraction();
                 self.goals.missing(now, &connection, &child, jitter);
             }
         }
@@ -316,7 +316,7 @@ impl Endpoint {
                 continue;
             };
             if !self.is_child_there(&name, &child) {
-                let (jitter, tries) = (self.jitter(), connection.keyingtries);
+                let (jitter, tries) = (self.random.fraction(), connection.keyingtries);
                 self.goals.failed(now, &name, &[child], tries, jitter);
             }
         }

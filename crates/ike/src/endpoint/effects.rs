@@ -61,12 +61,6 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn jitter(&mut self) -> f64 {
-        let mut byte = [0];
-        self.random.fill(&mut byte);
-        f64::from(byte[0]) / 255.0
-    }
-
     /// The children of `from` go to `to`, which takes its place.
     fn adopt(&mut self, now: Instant, from: IkeSaId, to: IkeSaId, leave: Leave) {
         let Some(new) = self.table.get(to) else {

@@ -2,10 +2,11 @@
 //!
 //! Only what somebody wants has an entry: the configuration's children bound the table.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{Action, Config, StartAction};
+use crate::config::{Action, Connection, StartAction};
 use crate::event::{ChildSaDeleted, DownReason, Event};
 use crate::status::Failure;
 use crate::text;
@@ -140,12 +141,9 @@ impl Goals {
     }
 
     /// What is not configured any more is not wanted either.
-    pub(super) fn configure(&mut self, config: &Config) {
-        let connections: HashMap<_, _> = (config.connections.iter())
-            .map(|connection| (connection.name.as_str(), connection))
-            .collect();
+    pub(super) fn configure<'a>(&mut self, by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>) {
         let find = |of: &Name| {
-            let mut children = connections.get(of.0.as_str())?.children.iter();
+            let mut children = by_name(&of.0)?.children.iter();
             children.find(|child| child.name == of.1)
         };
         self.retain(|name| find(name).is_some());
@@ -242,13 +240,20 @@ impl Goals {
         self.ended.push(name(connection, child));
     }
 
-    /// Connections and children that have ended, of which the caller says which are missing.
-    pub(super) fn take_ended(&mut self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.ended)
+    /// Those that are pursued of what has ended. The caller says which are missing.
+    pub(super) fn take_ended(&mut self) -> Vec<Name> {
+        let ended = std::mem::take(&mut self.ended);
+        self.only_pursued(ended)
     }
 
-    pub(super) fn take_refused(&mut self) -> Vec<(String, String)> {
-        std::mem::take(&mut self.refused)
+    pub(super) fn take_refused(&mut self) -> Vec<Name> {
+        let refused = std::mem::take(&mut self.refused);
+        self.only_pursued(refused)
+    }
+
+    fn only_pursued(&self, mut names: Vec<Name>) -> Vec<Name> {
+        names.retain(|name| self.goals.get(name).is_some_and(Goal::is_pursued));
+        names
     }
 
     /// The child is missing: if it is wanted, it is established soon.

@@ -44,7 +44,7 @@ impl Network {
 
     /// Who is one source: an IPv6 host has a whole /64 to send from.
     pub(super) fn of_source(address: IpAddr) -> Self {
-        Self::of(address, if address.is_ipv4() { 32 } else { 64 })
+        Self::of(address, prefix_lens(address)[0])
     }
 }
 
@@ -66,24 +66,35 @@ pub(super) enum Place {
     None(Refusal),
 }
 
-/// Places for half-open SAs. SAs are ordered by age, because their numbers count up.
+/// Whose places are counted together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Grain {
+    /// Of a source, and of the networks around it.
+    #[default]
+    Networks,
+    Sources,
+    Addresses,
+}
+
+/// Places for SAs of those whom nobody has authenticated. SAs are ordered by age, because their numbers count up.
 #[derive(Default)]
 struct Room {
     occupants: BTreeMap<IkeSaId, (IpAddr, Instant)>,
     by_network: HashMap<Network, BTreeSet<IkeSaId>>,
     /// The largest networks, by how many places they have.
     weights: BTreeSet<(usize, Network)>,
-    /// Every address has a share of its own, and networks have none.
-    exact: bool,
+    grain: Grain,
 }
 
 impl Room {
     /// From small to large.
     fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = Network> + use<> {
-        let prefix_lens: &[u8] = match (self.exact, address) {
-            (true, IpAddr::V4(_)) => &[32],
-            (true, IpAddr::V6(_)) => &[128],
-            (false, _) => prefix_lens(address),
+        let networks = prefix_lens(address);
+        let prefix_lens: &[u8] = match (self.grain, address) {
+            (Grain::Networks, _) => networks,
+            (Grain::Sources, _) => &networks[..1],
+            (Grain::Addresses, IpAddr::V4(_)) => &[32],
+            (Grain::Addresses, IpAddr::V6(_)) => &[128],
         };
         let of = move |prefix_len: &u8| Network::of(address, *prefix_len);
         prefix_lens.iter().map(of)
@@ -98,7 +109,7 @@ impl Room {
         let widest = limits.half_open_per_network_max.max(source);
         match (network.address, network.prefix_len) {
             // A peer that is configured by address may have many connections.
-            _ if self.exact => widest,
+            _ if self.grain == Grain::Addresses => widest,
             (IpAddr::V4(_), 24) | (IpAddr::V6(_), 48) => widest,
             (IpAddr::V6(_), 56) => widest.div_ceil(2).max(source),
             _ => source,
@@ -189,33 +200,6 @@ impl Room {
     }
 }
 
-/// SAs that were refused in IKE_AUTH, of which the last replies are kept.
-#[derive(Default)]
-struct Refused {
-    sources: BTreeMap<IkeSaId, Network>,
-    by_source: HashMap<Network, usize>,
-}
-
-impl Refused {
-    fn enter(&mut self, id: IkeSaId, source: Network) {
-        self.sources.insert(id, source);
-        *self.by_source.entry(source).or_default() += 1;
-    }
-
-    fn leave(&mut self, id: IkeSaId) -> bool {
-        let Some(source) = self.sources.remove(&id) else {
-            return false;
-        };
-        if let Some(count) = self.by_source.get_mut(&source) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_source.remove(&source);
-            }
-        }
-        true
-    }
-}
-
 /// What nobody has authenticated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -228,13 +212,15 @@ pub(super) struct HalfOpen {
     configured_addresses: HashSet<IpAddr>,
     configured: Room,
     strangers: Room,
-    refused: Refused,
+    /// Refused in IKE_AUTH: their last replies are kept.
+    refused: Room,
 }
 
 impl HalfOpen {
     pub(super) fn new(config: &Config) -> Self {
         let mut half_open = Self::default();
-        half_open.configured.exact = true;
+        half_open.configured.grain = Grain::Addresses;
+        half_open.refused.grain = Grain::Sources;
         half_open.configure(config);
         half_open
     }
@@ -264,11 +250,11 @@ impl HalfOpen {
 
     /// For a sender that has proved its address, or need not do so.
     pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> Place {
-        let refused = self.refused.by_source.get(&Network::of_source(source));
+        let refused = self.refused.taken(&Network::of_source(source));
         let most = limits
             .half_open_per_source_max
             .saturating_mul(REFUSALS_PER_PLACE);
-        if refused.is_some_and(|refused| *refused >= most) {
+        if refused >= most.max(1) {
             return Place::None(Refusal::RefusedPerSource);
         }
         self.room(source).place(now, source, limits)
@@ -282,14 +268,14 @@ impl HalfOpen {
                 self.configured.enter(now, id, source);
             }
             Some(Stage::HalfOpen) => self.strangers.enter(now, id, source),
-            Some(Stage::Refused) => self.refused.enter(id, Network::of_source(source)),
+            Some(Stage::Refused) => self.refused.enter(now, id, source),
             None => {}
         }
     }
 
     /// A refused SA that is to be forgotten: the last replies to strangers do not pile up.
     pub(super) fn superfluous(&self, limits: &Limits) -> Option<IkeSaId> {
-        let refused = &self.refused.sources;
+        let refused = &self.refused.occupants;
         let oldest = refused.keys().next().copied();
         oldest.filter(|_| refused.len() > limits.half_open_max)
     }

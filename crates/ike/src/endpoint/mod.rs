@@ -52,6 +52,13 @@ pub trait Routes: Send {
 pub trait Random: Send {
     fn fill(&mut self, bytes: &mut [u8]);
 
+    /// From 0 to 1.
+    fn fraction(&mut self) -> f64 {
+        let mut bytes = [0; 4];
+        self.fill(&mut bytes);
+        f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
+    }
+
     /// A key pair of the cryptographic library. A source that repeats itself, or has its keys elsewhere, says so here.
     fn ephemeral_key(&mut self, group: Group) -> Result<Box<dyn EphemeralKey>, DhError> {
         Ok(Box::new(KeyPair::generate(group)?))
@@ -173,9 +180,11 @@ impl Endpoint {
     pub fn set_config(&mut self, config: Config) {
         self.by_name = index(&config);
         self.config = config;
-        self.table.reconfigure(&self.config.connections);
+        let connections = &self.config.connections;
+        let by_name = |name: &str| connections.get(*self.by_name.get(name)?);
+        self.table.reconfigure(by_name);
+        self.goals.configure(by_name);
         self.claims.configure(&self.config);
-        self.goals.configure(&self.config);
         self.table.half_open.configure(&self.config);
     }
 
@@ -328,11 +337,9 @@ impl Endpoint {
     }
 
     fn children_named(&self, ids: &[IkeSaId], name: &str) -> Vec<ChildSaId> {
-        let live = |state| matches!(state, ChildState::Installed | ChildState::Rekeying);
         ids.iter()
             .filter_map(|id| self.table.get(*id)?.established())
-            .flat_map(|state| &state.children)
-            .filter(|child| child.config.name == name && live(child.state))
+            .flat_map(|state| state.current(name))
             .map(|child| child.id)
             .collect()
     }

@@ -1,7 +1,7 @@
 //! Status of one IKE SA.
 
 use super::Endpoint;
-use crate::sa::{ChildSa, ChildState, IkeSa, Phase, Wanted};
+use crate::sa::{ChildSa, ChildState, Established, IkeSa, Phase, Wanted};
 use crate::status::{
     ChildSaState, ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaState, IkeSaStatus,
 };
@@ -16,7 +16,8 @@ impl Endpoint {
             for child in &connection.children {
                 let (closed, next_at, failure) = self.goals.look(&connection.name, &child.name);
                 let wanted = Wanted::from(child.clone());
-                let installed = |sa: &&IkeSa| sa.has_installed(&child.name);
+                let up = |state: &Established| state.is_up(&child.name);
+                let installed = |sa: &&IkeSa| sa.established().is_some_and(up);
                 let mut called = sas.iter().filter(|sa| sa.is_with_whom_we_call());
                 let state = if called.clone().any(installed) {
                     ConfiguredState::Up
@@ -41,17 +42,6 @@ impl Endpoint {
             }
         }
         all
-    }
-}
-
-impl IkeSa {
-    fn has_installed(&self, child: &str) -> bool {
-        let live = |state| matches!(state, ChildState::Installed | ChildState::Rekeying);
-        let state = self.established();
-        state.is_some_and(|state| {
-            let mut children = state.children.iter();
-            children.any(|one| one.config.name == child && live(one.state))
-        })
     }
 }
 

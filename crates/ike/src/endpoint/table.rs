@@ -15,6 +15,7 @@ use crate::sa::{IkeSa, PeerKey, Phase};
 /// No timer fires sooner than this after the call that armed it.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
+#[derive(Default)]
 pub(super) struct Table {
     slots: BTreeMap<IkeSaId, Slot>,
     /// By our own SPI.
@@ -66,14 +67,8 @@ fn stage(sa: &IkeSa) -> Option<Stage> {
 impl Table {
     pub(super) fn new(half_open: HalfOpen) -> Self {
         Self {
-            slots: BTreeMap::new(),
-            by_spi: HashMap::new(),
-            by_init: HashMap::new(),
-            by_connection: HashMap::new(),
-            peers: HashMap::new(),
-            by_child: HashMap::new(),
             half_open,
-            timers: BTreeSet::new(),
+            ..Self::default()
         }
     }
 
@@ -102,13 +97,13 @@ impl Table {
     }
 
     /// IKE SAs that are not about to end go on under what is configured now.
-    pub(super) fn reconfigure(&mut self, connections: &[Arc<Connection>]) {
-        let by_name: HashMap<&str, &Arc<Connection>> = (connections.iter())
-            .map(|connection| (connection.name.as_str(), connection))
-            .collect();
+    pub(super) fn reconfigure<'a>(
+        &mut self,
+        by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>,
+    ) {
         for sa in self.slots.values_mut().filter_map(|slot| slot.sa.as_mut()) {
             let lives = !matches!(sa.phase, Phase::Closing { .. } | Phase::Gone { .. });
-            if let Some(connection) = by_name.get(sa.connection.name.as_str())
+            if let Some(connection) = by_name(&sa.connection.name)
                 && lives
                 && sa.ending().is_none()
             {

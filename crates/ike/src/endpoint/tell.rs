@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::half_open::Network;
+use crate::rate::{Due, Rate};
 
 /// A refusal at once, and one each so many seconds, from one source.
 const SOURCE: Rate = Rate {
@@ -21,26 +22,6 @@ const PROVEN: Rate = Rate {
     every: Duration::from_secs(1),
     burst: 10,
 };
-
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    every: Duration,
-    /// Of those that are allowed in a row after a pause.
-    burst: u32,
-}
-
-/// When the next one is due if all come at the rate.
-type Due = Option<Instant>;
-
-impl Rate {
-    fn allows(self, now: Instant, due: Due) -> bool {
-        due.is_none_or(|due| due <= now + self.every * (self.burst - 1))
-    }
-
-    fn take(self, now: Instant, due: &mut Due) {
-        *due = Some(due.map_or(now, |due| due.max(now)) + self.every);
-    }
-}
 
 /// What was told of sources of one kind.
 #[derive(Debug, Default)]

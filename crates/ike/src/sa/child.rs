@@ -53,6 +53,13 @@ pub(crate) enum ChildState {
     Deleting,
 }
 
+impl ChildState {
+    /// Neither replaced nor about to go.
+    pub(crate) fn is_current(self) -> bool {
+        matches!(self, Self::Installed | Self::Rekeying)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct ChildSa {
     pub(crate) id: ChildSaId,
@@ -184,8 +191,7 @@ impl ChildSa {
     /// When it is closed for want of traffic.
     pub(crate) fn idle_at(&self) -> Option<Instant> {
         let limit = self.config.inactivity;
-        let current = matches!(self.state, ChildState::Installed | ChildState::Rekeying);
-        deadline(self.last_used, limit).filter(|_| current && !limit.is_zero())
+        deadline(self.last_used, limit).filter(|_| self.state.is_current() && !limit.is_zero())
     }
 
     pub(crate) fn use_outbound(&mut self, ctx: &mut Context<'_>) {

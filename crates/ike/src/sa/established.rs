@@ -166,12 +166,20 @@ impl Established {
         Some(self.children.remove(index))
     }
 
+    /// The current SAs of a child.
+    pub(crate) fn current(&self, child: &str) -> impl Iterator<Item = &ChildSa> {
+        let current = move |one: &&ChildSa| one.config.name == child && one.state.is_current();
+        self.children.iter().filter(current)
+    }
+
+    pub(crate) fn is_up(&self, child: &str) -> bool {
+        self.current(child).next().is_some()
+    }
+
     /// Whether the child is there, or on its way.
     pub(crate) fn has_child(&self, wanted: &Wanted) -> bool {
         let current = |child: &ChildSa| {
-            wanted.is(&child.config)
-                && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
-                && !self.is_child_ending(child.id)
+            wanted.is(&child.config) && child.state.is_current() && !self.is_child_ending(child.id)
         };
         let pending = match &self.exchange {
             Some(Exchange::CreateChild(pending)) => {

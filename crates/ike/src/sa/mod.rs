@@ -126,9 +126,7 @@ impl Context<'_> {
 
     /// A random part of `range`.
     pub(crate) fn jitter(&mut self, range: Duration) -> Duration {
-        let mut bytes = [0; 4];
-        self.random.fill(&mut bytes);
-        range.mul_f64(f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX))
+        range.mul_f64(self.random.fraction())
     }
 
     pub(crate) fn jitter_count(&mut self, range: u64) -> u64 {

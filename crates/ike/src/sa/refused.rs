@@ -9,7 +9,7 @@ use crate::event::{Event, Held, Refused};
 use crate::negotiate;
 use crate::status::Refusal;
 use crate::text;
-use crate::wire::{Message, Payload, ProtocolId};
+use crate::wire::{Message, Payload, Proposal, ProtocolId};
 
 impl Context<'_> {
     /// Tells of a refusal, if its turn has come. `proven` is an address at which the peer receives what is sent to it;
@@ -64,27 +64,34 @@ pub(crate) fn init_refused<'a>(
     configured: impl IntoIterator<Item = &'a Connection>,
     by_proposal: bool,
 ) -> Told {
-    let offered = message.payloads.iter().find_map(|payload| match payload {
-        Payload::Sa(proposals) => Some(text::proposals(proposals)),
-        _ => None,
-    });
     let configured = match by_proposal {
         false => text::addresses(configured),
-        true => {
-            let one = |connection: &Connection| {
-                let own = negotiate::ike_offer(&connection.proposals, &[]);
-                format!("{}: {}", connection.name, text::proposals(&own))
-            };
-            let all: Vec<_> = configured.into_iter().take(4).map(one).collect();
-            text::clean(&all.join("; "))
-        }
+        true => offers(configured.into_iter().map(|connection| {
+            let own = negotiate::ike_offer(&connection.proposals, &[]);
+            (connection.name.as_str(), own)
+        })),
     };
     Told {
         why: why.to_owned(),
-        offered: offered.unwrap_or_default(),
+        offered: text::proposals(proposals_of(message)),
         configured,
         ..Told::default()
     }
+}
+
+fn proposals_of(message: &Message) -> &[Proposal] {
+    let found = message.payloads.iter().find_map(|payload| match payload {
+        Payload::Sa(proposals) => Some(proposals.as_slice()),
+        _ => None,
+    });
+    found.unwrap_or_default()
+}
+
+/// What some of our connections or children offer.
+fn offers<'a>(named: impl Iterator<Item = (&'a str, Vec<Proposal>)>) -> String {
+    let one = |(name, own): (&str, Vec<_>)| format!("{name}: {}", text::proposals(&own));
+    let all: Vec<_> = named.take(4).map(one).collect();
+    text::clean(&all.join("; "))
 }
 
 /// A peer that was not authenticated, or is none of those that are configured.
@@ -181,25 +188,15 @@ impl IkeSa {
         message: &Message,
         theirs: Option<ChildPayloads<'_>>,
     ) -> (String, String) {
-        let offered = message.payloads.iter().find_map(|payload| match payload {
-            Payload::Sa(proposals) => Some(proposals.as_slice()),
-            _ => None,
-        });
-        let offered = offered.unwrap_or_default();
+        let offered = proposals_of(message);
         let of_ike = offered
             .first()
             .is_some_and(|one| one.protocol == ProtocolId::IKE);
         let configured = match (of_ike, theirs) {
-            (false, Some(_)) => {
-                let children = self.connection.children.iter().take(4);
-                let all: Vec<_> = children
-                    .map(|child| {
-                        let own = negotiate::esp_offer(&child.esp_proposals, 0, true);
-                        format!("{}: {}", child.name, text::proposals(&own))
-                    })
-                    .collect();
-                text::clean(&all.join("; "))
-            }
+            (false, Some(_)) => offers(self.connection.children.iter().map(|child| {
+                let own = negotiate::esp_offer(&child.esp_proposals, 0, true);
+                (child.name.as_str(), own)
+            })),
             _ => text::proposals(&negotiate::ike_offer(&self.connection.proposals, &[])),
         };
         (text::proposals(offered), configured)

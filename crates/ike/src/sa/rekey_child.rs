@@ -18,7 +18,7 @@ impl IkeSa {
         else {
             return;
         };
-        if !matches!(child.state, ChildState::Installed | ChildState::Rekeying) {
+        if !child.state.is_current() {
             return;
         }
         child.state = ChildState::Rekeying;
@@ -144,9 +144,7 @@ impl IkeSa {
             false => not_found(),
         })?;
         let old_id = old.id;
-        if !matches!(old.state, ChildState::Installed | ChildState::Rekeying)
-            || state.is_child_ending(old_id)
-        {
+        if !old.state.is_current() || state.is_child_ending(old_id) {
             return Err(Refuse::temporary());
         }
         let candidates = [old.config.clone()];

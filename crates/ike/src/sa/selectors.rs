@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::create_child::{ChildPayloads, Refuse};
-use super::{ChildSa, ChildState, Context, Effect, IkeSa, Wanted};
+use super::{Context, Effect, IkeSa, Wanted};
 use crate::claims::{Claim, Ends};
 use crate::config::{Child, Mode};
 use crate::event::{ChildFailure, Held};
@@ -82,7 +82,7 @@ impl IkeSa {
             }
             let other_mode = (config.mode == Mode::Transport) != theirs.transport;
             let partial = local_ts != own_local || remote_ts != own_remote;
-            let rank = (other_mode, partial, self.is_up(config));
+            let rank = (other_mode, partial, state.is_up(&config.name));
             let matched = ChildMatch {
                 config,
                 mode: config.mode,
@@ -98,15 +98,6 @@ impl IkeSa {
             return Err(refuse);
         }
         Ok(matches.into_iter().map(|(_, matched)| matched).collect())
-    }
-
-    fn is_up(&self, config: &Child) -> bool {
-        let current = |child: &ChildSa| {
-            child.config.name == config.name
-                && matches!(child.state, ChildState::Installed | ChildState::Rekeying)
-        };
-        self.established()
-            .is_some_and(|state| state.children.iter().any(current))
     }
 
     /// As the responder: the traffic of a child SA to come, unless another peer has some of it.
@@ -135,7 +126,7 @@ impl IkeSa {
     ) -> Result<Claim, ChildFailure> {
         let gone = ChildFailure::PeerMisbehaved("the IKE SA is gone");
         let claim = Claim::new(self, config, ends).ok_or(gone)?;
-        if !claim.is_within_its_whole() {
+        if !claim.is_within_its_whole(self.hosts.1) {
             return Err(ChildFailure::NotItsTraffic);
         }
         match self.rival(ctx, &claim) {

@@ -164,6 +164,27 @@ pub fn config(connection: Connection) -> Config {
     }
 }
 
+/// Changes the only connection.
+pub fn change_connection(config: &mut Config, change: impl FnOnce(&mut Connection)) {
+    change(Arc::make_mut(&mut config.connections[0]));
+}
+
+pub fn change_children(connection: &mut Connection, change: impl FnMut(&mut Child)) {
+    connection
+        .children
+        .iter_mut()
+        .map(Arc::make_mut)
+        .for_each(change);
+}
+
+/// B alone.
+pub fn b_with(change: impl FnOnce(&mut Config)) -> (Side, Instant) {
+    let mut b = config(default_configs().1);
+    change(&mut b);
+    let now = Instant::now();
+    (Side::new("b", B, b, now, 7), now)
+}
+
 /// The networks behind A and behind B.
 pub const NET_A: &str = "10.1.0.0-10.1.255.255";
 pub const NET_B: &str = "10.2.0.0-10.2.255.255";
@@ -415,6 +436,15 @@ impl Pair {
         pair.run(Duration::from_secs(1));
         pair.assert_agreed(1, 1);
         pair
+    }
+
+    /// A rekeys the child SA while B rekeys the IKE SA.
+    pub fn collide(&mut self) {
+        let child = self.a.endpoint.rekey(self.now, "site", Some("net"));
+        child.unwrap();
+        self.b.endpoint.rekey(self.now, "site", None).unwrap();
+        self.flush();
+        self.run(Duration::from_secs(60));
     }
 
     /// Events, then datagrams into the network.

@@ -1,0 +1,23 @@
+//! How often something may be done.
+
+use std::time::{Duration, Instant};
+
+/// One each so much time, and some in a row after a pause.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) every: Duration,
+    pub(crate) burst: u32,
+}
+
+/// When the next one is due if all come at the rate.
+pub(crate) type Due = Option<Instant>;
+
+impl Rate {
+    pub(crate) fn allows(self, now: Instant, due: Due) -> bool {
+        due.is_none_or(|due| due <= now + self.every * (self.burst - 1))
+    }
+
+    pub(crate) fn take(self, now: Instant, due: &mut Due) {
+        *due = Some(due.map_or(now, |due| due.max(now)) + self.every);
+    }
+}
