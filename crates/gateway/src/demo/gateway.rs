@@ -198,17 +198,17 @@ impl Gateway {
         Ok(Self { side, files, child })
     }
 
-    /// Waits until the control socket answers. `pause` waits a moment, and fails if the demo was interrupted.
+    /// Waits until a command is answered: the control socket is there before the ports are bound. `pause` waits a moment, and fails if the demo was interrupted.
     pub fn wait_ready(
         &mut self,
         mut pause: impl FnMut() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let deadline = Instant::now() + READY_TIMEOUT;
-        while self.connect().is_err() {
+        while self.asked("version", Message::new()).is_err() {
             self.check_alive()?;
             if Instant::now() > deadline {
                 let message = format!(
-                    "{} did not open its control socket {} within {} s",
+                    "{} did not answer at its control socket {} within {} s",
                     self.side.name(),
                     self.files.socket.display(),
                     READY_TIMEOUT.as_secs()
@@ -248,14 +248,20 @@ impl Gateway {
         Client::connect(&self.files.socket, COMMAND_TIMEOUT)
     }
 
+    fn asked(
+        &self,
+        command: &str,
+        message: Message,
+    ) -> Result<Message, crate::vici::client::Error> {
+        self.connect()
+            .and_then(|mut client| client.command(command, message))
+    }
+
     /// Sends a vici command; `success = no` in the answer is an error.
     fn command(&self, command: &str, message: Message) -> Result<(), Error> {
-        let answer = self
-            .connect()
-            .and_then(|mut client| client.command(command, message))
-            .map_err(|error| {
-                self.failure(&format!("{} on {}: {error}", command, self.side.name()))
-            })?;
+        let answer = self.asked(command, message).map_err(|error| {
+            self.failure(&format!("{} on {}: {error}", command, self.side.name()))
+        })?;
         if answer.text("success") == Some("no") {
             let reason = answer.text("errmsg").unwrap_or("no reason given");
             return Err(self.failure(&format!(
