@@ -48,7 +48,7 @@ for target in "${targets[@]}"; do
   echo "=== $target"
   # Long scripts of these are many short ones one after the other.
   case $target in
-    ike_endpoint) len=(-max_len=48) ;;
+    ike_endpoint) len=(-max_len=24) ;;
     walks) len=(-max_len=400) ;;
     *) len=() ;;
   esac
