@@ -77,7 +77,8 @@ fn check_identity(identity: &Identity) {
 
 /// Equality is that of the canonical form, and an exact pattern accepts what is equal alone.
 fn check_two(a: &Identity, b: &Identity) {
-    assert_eq!(a == b, b == a);
+    let (there, back) = (a == b, b == a);
+    assert_eq!(there, back, "{a} and {b}");
     let set: HashSet<&Identity> = [a, b].into();
     assert_eq!(set.len(), if a == b { 1 } else { 2 });
     if a == b {

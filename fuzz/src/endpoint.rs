@@ -152,7 +152,7 @@ impl Run {
                 self.raw(parameter, script.bytes(len).to_vec());
             }
             10 => self.pair.run(Duration::from_millis(4 << parameter)),
-            11 => self.to_next_timer(),
+            11 => self.run_to_next_timer(),
             12 => self.nat = !self.nat,
             13 => self.fail_spis(parameter),
             14 => self.data_plane(parameter, script.next()),
@@ -232,7 +232,7 @@ impl Run {
         self.receive(to_a, local, remote, &payload);
     }
 
-    fn to_next_timer(&mut self) {
+    fn run_to_next_timer(&mut self) {
         let timers = [&self.pair.a, &self.pair.b].map(|side| side.endpoint.poll_timeout());
         if let Some(next) = timers.into_iter().flatten().min() {
             self.pair.step(next);

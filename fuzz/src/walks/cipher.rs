@@ -18,7 +18,7 @@ pub fn not_random(bytes: &mut [u8]) -> Result<(), RandomError> {
 }
 
 /// What both sides agreed on, without the key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Keyed {
     transform: Transform,
     esn: bool,
@@ -39,14 +39,14 @@ impl Keyed {
     }
 
     /// Where body and ICV of an ESP packet begin; None if it cannot be one.
-    fn parts(self, len: usize) -> Option<(usize, usize)> {
+    fn parts(&self, len: usize) -> Option<(usize, usize)> {
         let head = ESP_HEADER_LEN + self.transform.iv_len();
         let icv = len.checked_sub(self.transform.icv_len())?;
         let body = icv.checked_sub(head).filter(|len| *len > 0)?;
         (body % self.transform.block_align() == 0).then_some((head, icv))
     }
 
-    fn icv(self, sequence: u64, bytes: &[u8]) -> [u8; 32] {
+    fn icv(&self, sequence: u64, bytes: &[u8]) -> [u8; 32] {
         let high = if self.esn { sequence >> 32 } else { 0 };
         let mut sum = 0xcbf2_9ce4_8422_2325 ^ high;
         let (words, rest) = bytes.as_chunks::<8>();
@@ -66,7 +66,7 @@ impl Keyed {
 
     /// Gives whether the packet has the right ICV, which it has after sealing.
     fn process(
-        self,
+        &self,
         direction: Direction,
         sequence: u64,
         packet: &mut [u8],
