@@ -13,7 +13,7 @@ use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 use zeroize::Zeroizing;
 
-use super::Stop;
+use super::Control;
 
 /// Any device with the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
@@ -30,7 +30,7 @@ type Job = Box<dyn FnOnce(&mut Driver) + Send>;
 #[derive(Clone, Debug)]
 pub struct CoreHandle {
     jobs: Sender<Job>,
-    stop: Arc<Stop>,
+    control: Arc<Control>,
 }
 
 /// An SA and its key.
@@ -59,7 +59,7 @@ impl CoreHandle {
             let _ = answer.send(job(driver));
         };
         self.jobs.send(Box::new(job)).ok()?;
-        self.stop.wake.notify();
+        self.control.wake.notify();
         answered.recv().ok()
     }
 
@@ -115,7 +115,7 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(
         core: AnyCore,
-        stop: Arc<Stop>,
+        control: Arc<Control>,
         database: Arc<Database>,
         paths: Arc<PathMtus>,
         [outbound, inbound]: [Arc<WalkCounters>; 2],
@@ -146,7 +146,7 @@ impl Driver {
             driver,
             CoreHandle {
                 jobs: to_jobs,
-                stop,
+                control,
             },
         )
     }

@@ -109,8 +109,8 @@ impl std::fmt::Debug for Engines {
 
 /// What the control thread asks of a worker, and what that tells.
 #[derive(Debug)]
-struct Stop {
-    requested: AtomicBool,
+struct Control {
+    stop: AtomicBool,
     wake: EventFd,
     /// In the place of those that are gone, by their interfaces.
     tuns: Mutex<Vec<(u32, Tun)>>,
@@ -126,20 +126,20 @@ pub struct Worker {
     pub inbound: Arc<WalkCounters>,
     /// Where there is a core.
     pub core: Option<CoreHandle>,
-    stop: Arc<Stop>,
+    control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     pub fn spawn(config: WorkerConfig, engines: Engines) -> io::Result<Self> {
-        let stop = Arc::new(Stop {
-            requested: AtomicBool::new(false),
+        let control = Arc::new(Control {
+            stop: AtomicBool::new(false),
             wake: EventFd::new()?,
             tuns: Mutex::default(),
             lost: AtomicBool::new(false),
         });
         let name = format!("worker-{}", config.index);
-        let mut run = run::Run::new(config, engines, Arc::clone(&stop))?;
+        let mut run = run::Run::new(config, engines, Arc::clone(&control))?;
         let (io, outbound, inbound) = run.counters();
         let core = run.core_handle();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
@@ -154,32 +154,32 @@ impl Worker {
             outbound,
             inbound,
             core,
-            stop,
+            control,
             thread: Some(thread),
         })
     }
 
     /// Asks the thread to end, without waiting.
     pub fn stop(&self) {
-        self.stop.requested.store(true, Ordering::Release);
-        self.stop.wake.notify();
+        self.control.stop.store(true, Ordering::Release);
+        self.control.wake.notify();
     }
 
     /// From now on it reads and writes this TUN for the interface.
     pub fn replace_tun(&self, interface: u32, tun: Tun) {
         let mut tuns = self
-            .stop
+            .control
             .tuns
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         tuns.push((interface, tun));
         drop(tuns);
-        self.stop.wake.notify();
+        self.control.wake.notify();
     }
 
     /// Whether a TUN device has gone since the last call.
     pub fn has_lost_tun(&self) -> bool {
-        self.stop.lost.swap(false, Ordering::AcqRel)
+        self.control.lost.swap(false, Ordering::AcqRel)
     }
 
     /// False once the thread has ended, by request or by an error.

@@ -22,7 +22,7 @@ use super::paths::PathErrors;
 use super::port::Port;
 use super::processing::Processing;
 use super::replies::Replies;
-use super::{Clock, Engines, EventQueue, Reports, Stop, WorkerConfig, WorkerSockets};
+use super::{Clock, Control, Engines, EventQueue, Reports, WorkerConfig, WorkerSockets};
 
 mod in_core;
 mod inward;
@@ -43,7 +43,7 @@ const SWEPT_MAX: usize = 1 << 14;
 /// Datagrams of one receive. Eight coalesced ones are half a megabyte, as much as the cache near the processor keeps.
 const RECEIVE_BURST: usize = 8;
 const PACKETS_MAX: usize = 2048;
-const TOKEN_STOP: u64 = 0;
+const TOKEN_CONTROL: u64 = 0;
 /// Of the first port; the others and then the sockets follow.
 const TOKEN_PORTS: u64 = 1;
 
@@ -58,7 +58,7 @@ enum Source {
 }
 
 pub(super) struct Run {
-    stop: Arc<Stop>,
+    control: Arc<Control>,
     cpu: Option<usize>,
     clock: Clock,
     /// By interface; the common one is first.
@@ -90,7 +90,11 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(config: WorkerConfig, engines: Engines, stop: Arc<Stop>) -> io::Result<Self> {
+    pub(super) fn new(
+        config: WorkerConfig,
+        engines: Engines,
+        control: Arc<Control>,
+    ) -> io::Result<Self> {
         let WorkerConfig {
             cpu,
             clock,
@@ -119,7 +123,7 @@ impl Run {
         }
         sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
         let epoll = Epoll::new()?;
-        epoll.add(stop.wake.as_fd(), TOKEN_STOP)?;
+        epoll.add(control.wake.as_fd(), TOKEN_CONTROL)?;
         let mut tokens = TOKEN_PORTS..;
         for (port, token) in ports.iter().zip(&mut tokens) {
             epoll.add(port.tun.as_fd(), token)?;
@@ -142,12 +146,12 @@ impl Run {
         );
         let core = core.map(|core| {
             let walks = [outbound.counters().clone(), inbound.counters().clone()];
-            let (stop, paths) = (Arc::clone(&stop), Arc::clone(&sockets.paths));
-            Driver::new(core, stop, Arc::clone(&database), paths, walks)
+            let (control, paths) = (Arc::clone(&control), Arc::clone(&sockets.paths));
+            Driver::new(core, control, Arc::clone(&database), paths, walks)
         });
         let (core, core_handle) = core.unzip();
         Ok(Self {
-            stop,
+            control,
             cpu,
             clock,
             ports,
@@ -197,7 +201,7 @@ impl Run {
         }
         let mut tokens = [0; EVENTS_MAX];
         let first_source = TOKEN_PORTS + self.ports.len() as u64;
-        while !self.stop.requested.load(Ordering::Acquire) {
+        while !self.control.stop.load(Ordering::Acquire) {
             let ready = match self.epoll.wait(&mut tokens, self.timeout_ms()) {
                 Ok(ready) => ready,
                 Err(error) => {
@@ -213,8 +217,8 @@ impl Run {
                 core.serve();
             }
             for token in &tokens[..ready] {
-                if *token == TOKEN_STOP {
-                    self.stop.wake.clear();
+                if *token == TOKEN_CONTROL {
+                    self.control.wake.clear();
                     if let Err(error) = self.take_tuns() {
                         tracing::error!("a worker cannot read its new TUN and ends: {error}");
                         return;
@@ -256,13 +260,13 @@ impl Run {
             return Err(error);
         }
         self.epoll.remove(self.ports[self.port].tun.as_fd())?;
-        self.stop.lost.store(true, Ordering::Release);
+        self.control.lost.store(true, Ordering::Release);
         Ok(())
     }
 
     fn take_tuns(&mut self) -> io::Result<()> {
         let mut tuns = self
-            .stop
+            .control
             .tuns
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
