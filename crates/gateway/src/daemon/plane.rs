@@ -21,7 +21,7 @@ use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
 use super::shield;
 use crate::cli::{Exit, Failure};
-use crate::config::{EngineKind, GatewayConfig, OnStop};
+use crate::config::{EngineKind, GatewayConfig, InterfaceConfig, OnStop};
 use crate::explain::Packet;
 use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
@@ -51,7 +51,6 @@ pub(super) struct Plane {
     net: Net,
     routing: Option<Routing>,
     keeper: Keeper,
-    routes_lag: bool,
     on_stop: OnStop,
     mark: u32,
     /// Path MTUs, which the workers learn.
@@ -80,6 +79,8 @@ pub(super) struct FromPlane {
     pub events: mpsc::Receiver<Event>,
     /// What others change of the network's settings.
     pub watch: NetWatch,
+    /// Routes were refused, so that a repair is due.
+    pub routes_lag: bool,
 }
 
 impl Plane {
@@ -94,11 +95,7 @@ impl Plane {
         let workers = config.workers;
         let sockets = bind(config).map_err(bind_failure)?;
         let tuns = queues(&config.tun, workers).map_err(tun_failure)?;
-        let mut interfaces = Vec::new();
-        for interface in &config.interfaces {
-            let queues = queues(&interface.name, workers).map_err(tun_failure)?;
-            interfaces.push((interface, queues.into_iter()));
-        }
+        let mut interfaces = interface_queues(config).map_err(tun_failure)?;
         let Guards {
             net,
             mut routing,
@@ -132,7 +129,6 @@ impl Plane {
             net,
             routing: None,
             keeper,
-            routes_lag: false,
             on_stop: config.on_stop,
             mark: config.mark,
             paths: sockets.paths,
@@ -179,18 +175,18 @@ impl Plane {
             tracing::error!("routes do not follow the policies and are tried again: {error}");
             routes_lag = true;
         }
-        (plane.routing, plane.routes_lag) = (Some(routing), routes_lag);
-        let from = FromPlane { ike, events, watch };
+        plane.routing = Some(routing);
+        let from = FromPlane {
+            ike,
+            events,
+            watch,
+            routes_lag,
+        };
         Ok((plane, from))
     }
 
     pub fn database(&self) -> Arc<Database> {
         self.database.clone()
-    }
-
-    /// Whether routes were refused, so that a repair is due.
-    pub fn routes_lag(&self) -> bool {
-        self.routes_lag
     }
 
     /// Where there is an FPGA core.
@@ -490,6 +486,15 @@ fn open_core() -> Result<AnyCore, Failure> {
 fn queues(name: &str, workers: usize) -> Result<Vec<Tun>, TunError> {
     let open = |_| Tun::open(name, workers > 1);
     (0..workers).map(open).collect()
+}
+
+fn interface_queues(
+    config: &GatewayConfig,
+) -> Result<Vec<(&InterfaceConfig, impl Iterator<Item = Tun>)>, TunError> {
+    let open = |interface: &InterfaceConfig| queues(&interface.name, config.workers);
+    (config.interfaces.iter())
+        .map(|interface| Ok((interface, open(interface)?.into_iter())))
+        .collect()
 }
 
 async fn set_up(net: &Net, tun: &str, config: &GatewayConfig) -> crate::net::Result<Vec<OwnLink>> {

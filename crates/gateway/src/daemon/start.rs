@@ -112,7 +112,7 @@ impl Daemon {
             look_at_waiters: false,
             events,
             refused: HashSet::new(),
-            repair_at: plane.routes_lag().then_some(started + TICK),
+            repair_at: from_plane.routes_lag.then_some(started + TICK),
             plane,
             shield_at: Some(started),
             shield_next: started,

@@ -107,8 +107,7 @@ impl Routing {
         family: Family,
         repaired: &mut Vec<String>,
     ) -> Result<()> {
-        let table = self.config.table;
-        let found = net.routes(family, table).await?;
+        let found = net.routes(family, self.config.table).await?;
         let there: HashSet<_> = (found.iter())
             .filter_map(|route| Some((route.destination, route.target?)))
             .collect();
@@ -122,15 +121,17 @@ impl Routing {
                 result = result.and(net.delete(route.destination, route.message).await);
             }
         }
-        for (destination, target) in self.wanted_routes(family) {
+        let v4 = family == Family::V4;
+        let wanted = self.wanted_routes();
+        for route in wanted.filter(|route| route.destination.address().is_ipv4() == v4) {
+            let Route {
+                destination,
+                target,
+                ..
+            } = route;
             if there.contains(&(destination, target)) && !replaced.contains(&destination) {
                 continue;
             }
-            let route = Route {
-                destination,
-                target,
-                table,
-            };
             let added = net.route_add(&route).await;
             if added.is_ok() {
                 let what = match target {

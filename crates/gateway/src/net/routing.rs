@@ -114,11 +114,8 @@ impl Routing {
     pub async fn lead_into(&mut self, net: &Net, tun: u32) -> Result<()> {
         self.tun = Some(tun);
         let mut result = Ok(());
-        for (destination, entry) in &self.routes {
-            if let Some(target @ RouteTarget::Link { .. }) = entry.target(self.tun) {
-                let added = net.route_add(&self.route(*destination, target)).await;
-                result = result.and(added);
-            }
+        for route in self.tun_routes() {
+            result = result.and(net.route_add(&route).await);
         }
         result
     }
@@ -126,6 +123,11 @@ impl Routing {
     /// The TUN is gone, and the routes into it with it.
     pub fn lose_tun(&mut self) {
         self.tun = None;
+    }
+
+    fn tun_routes(&self) -> impl Iterator<Item = Route> {
+        self.wanted_routes()
+            .filter(|route| matches!(route.target, RouteTarget::Link { .. }))
     }
 
     fn route(&self, destination: Prefix, target: RouteTarget) -> Route {
@@ -155,11 +157,8 @@ impl Routing {
     /// themselves go: a TUN that stays has nobody who reads it.
     pub async fn leave_closed(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
-        for (destination, entry) in &self.routes {
-            if let Some(target @ RouteTarget::Link { .. }) = entry.target(self.tun) {
-                let deleted = net.route_delete(&self.route(*destination, target)).await;
-                result = result.and(deleted);
-            }
+        for route in self.tun_routes() {
+            result = result.and(net.route_delete(&route).await);
         }
         result
     }
@@ -220,19 +219,11 @@ impl Routing {
         }
     }
 
-    /// Every route of ours.
-    pub(super) fn wanted_routes(
-        &self,
-        family: Family,
-    ) -> impl Iterator<Item = (Prefix, RouteTarget)> {
-        let of_family = move |prefix: &Prefix| prefix.address().is_ipv4() == (family == Family::V4);
-        let entries = self
-            .routes
-            .iter()
-            .filter(move |(prefix, _)| of_family(prefix));
-        entries.flat_map(|(prefix, entry)| {
+    /// Every route of ours, guards first.
+    pub(super) fn wanted_routes(&self) -> impl Iterator<Item = Route> {
+        self.routes.iter().flat_map(|(prefix, entry)| {
             let targets = entry.targets(self.tun);
-            targets.map(|target| (*prefix, target))
+            targets.map(|target| self.route(*prefix, target))
         })
     }
 
@@ -270,11 +261,8 @@ impl Routing {
     /// Removes every route and rule; goes on after an error and returns the first.
     pub async fn close(self, net: &Net) -> Result<()> {
         let mut result = Ok(());
-        for (destination, entry) in &self.routes {
-            for target in entry.targets(self.tun) {
-                let deleted = net.route_delete(&self.route(*destination, target)).await;
-                result = result.and(deleted);
-            }
+        for route in self.wanted_routes() {
+            result = result.and(net.route_delete(&route).await);
         }
         for family in self.rules {
             let removed = net.rule_delete_unmarked(
