@@ -17,7 +17,7 @@ use crate::io::trap;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Whatever their arguments.
+/// With any arguments.
 const USED: &[i64] = &[
     // Packets.
     libc::SYS_recvmmsg,
@@ -196,23 +196,23 @@ const DEADLY_OLD: &[i64] = &[
 const DEADLY_OLD: &[i64] = &[];
 
 /// ioctl: of TUN devices; the name and number of an interface; a descriptor's mode; whether it is a terminal.
-const REQUESTS: [u64; 9] = [
-    0x4004_54ca, // TUNSETIFF
-    0x4004_54d0, // TUNSETOFFLOAD
-    0x4004_54d8, // TUNSETVNETHDRSZ
-    0x8910,      // SIOCGIFNAME
-    0x8933,      // SIOCGIFINDEX
-    0x5421,      // FIONBIO
-    0x5451,      // FIOCLEX
-    0x5401,      // TCGETS
-    0x5413,      // TIOCGWINSZ
+const REQUESTS: [libc::Ioctl; 9] = [
+    libc::TUNSETIFF,
+    libc::TUNSETOFFLOAD,
+    libc::TUNSETVNETHDRSZ,
+    libc::SIOCGIFNAME,
+    libc::SIOCGIFINDEX,
+    libc::FIONBIO,
+    libc::FIOCLEX,
+    libc::TCGETS,
+    libc::TIOCGWINSZ,
 ];
 
 /// prctl: a thread's name, the C library's names for memory (PR_SET_VMA), and to give up more.
 const OPTIONS: [u64; 4] = [
     libc::PR_SET_NAME as u64,
     libc::PR_GET_NAME as u64,
-    0x5356_4d41,
+    libc::PR_SET_VMA as u64,
     libc::PR_SET_NO_NEW_PRIVS as u64,
 ];
 
@@ -244,11 +244,7 @@ pub(super) fn enter() -> Result<(), Error> {
 }
 
 fn allowed() -> Result<BpfProgram, BackendError> {
-    let mut rules: Rules = USED
-        .iter()
-        .chain(USED_OLD)
-        .map(|call| (*call, Vec::new()))
-        .collect();
+    let mut rules = whatever(&[USED, USED_OLD]);
     rules.insert(libc::SYS_socket, sockets()?);
     let not_executable = [arg(2, Is::MaskedEq(libc::PROT_EXEC as u64), 0)?];
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
@@ -267,11 +263,7 @@ fn allowed() -> Result<BpfProgram, BackendError> {
 }
 
 fn deadly() -> Result<BpfProgram, BackendError> {
-    let mut rules: Rules = DEADLY
-        .iter()
-        .chain(DEADLY_OLD)
-        .map(|call| (*call, Vec::new()))
-        .collect();
+    let mut rules = whatever(&[DEADLY, DEADLY_OLD]);
     // A process of its own.
     let process = arg(0, Is::MaskedEq(libc::CLONE_THREAD as u64), 0)?;
     rules.insert(libc::SYS_clone, vec![rule([process])?]);
@@ -281,12 +273,18 @@ fn deadly() -> Result<BpfProgram, BackendError> {
 /// C libraries start threads by clone3, whose flags are out of a filter's sight, and where there is none by clone. They
 /// block all signals meanwhile: a trap would kill.
 fn absent() -> Result<BpfProgram, BackendError> {
-    let rules = Rules::from([(libc::SYS_clone3, Vec::new())]);
+    let rules = whatever(&[&[libc::SYS_clone3]]);
     program(
         rules,
         SeccompAction::Allow,
         SeccompAction::Errno(libc::ENOSYS as u32),
     )
+}
+
+/// These calls, whatever their arguments.
+fn whatever(calls: &[&[i64]]) -> Rules {
+    let calls = calls.iter().copied().flatten();
+    calls.map(|call| (*call, Vec::new())).collect()
 }
 
 /// Datagrams, raw packets, the network's settings and the names of interfaces; no TCP.

@@ -10,17 +10,6 @@ use super::virtio::HEADER_LEN;
 
 const DEVICE: &str = "/dev/net/tun";
 
-// linux/if_tun.h, for the architectures with the generic ioctl numbers.
-const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
-const TUNSETOFFLOAD: libc::c_ulong = 0x4004_54d0;
-const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
-const TUN_F_CSUM: u32 = 0x01;
-const TUN_F_TSO4: u32 = 0x02;
-const TUN_F_TSO6: u32 = 0x04;
-const TUN_F_TSO_ECN: u32 = 0x08;
-const TUN_F_USO4: u32 = 0x20;
-const TUN_F_USO6: u32 = 0x40;
-
 /// Largest read: the virtio header and one IP packet.
 pub const READ_MAX: usize = HEADER_LEN + 65_535;
 
@@ -97,8 +86,8 @@ impl Tun {
         }
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         // SAFETY: TUNSETIFF reads and writes the ifreq, which outlives the call.
-        check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF, &raw mut request) }).map_err(
-            |error| {
+        check(unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
+            .map_err(|error| {
                 match error.raw_os_error() {
                     Some(libc::EPERM | libc::EACCES) => TunError::NoPermission(name.to_owned()),
                     // EINVAL: it exists and is no TUN, or has other flags than ours.
@@ -107,21 +96,30 @@ impl Tun {
                     }
                     _ => other("TUNSETIFF", error),
                 }
-            },
-        )?;
+            })?;
         let header_len = HEADER_LEN as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads one int.
-        check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, &raw const header_len) })
-            .map_err(|error| other("TUNSETVNETHDRSZ", error))?;
-        let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+        check(unsafe {
+            libc::ioctl(
+                file.as_raw_fd(),
+                libc::TUNSETVNETHDRSZ,
+                &raw const header_len,
+            )
+        })
+        .map_err(|error| other("TUNSETVNETHDRSZ", error))?;
+        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let offload = |bits: u32| {
             // SAFETY: TUNSETOFFLOAD takes its argument by value.
             check(unsafe {
-                libc::ioctl(file.as_raw_fd(), TUNSETOFFLOAD, libc::c_ulong::from(bits))
+                libc::ioctl(
+                    file.as_raw_fd(),
+                    libc::TUNSETOFFLOAD,
+                    libc::c_ulong::from(bits),
+                )
             })
         };
         // Kernels before 6.2 know no UDP segmentation.
-        let udp_segmentation = offload(tcp | TUN_F_USO4 | TUN_F_USO6).is_ok();
+        let udp_segmentation = offload(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).is_ok();
         if !udp_segmentation {
             offload(tcp).map_err(|error| other("TUNSETOFFLOAD", error))?;
         }
