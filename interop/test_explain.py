@@ -114,5 +114,9 @@ def test_it_sees_what_rules_and_routes_look_at(version, topology, daemon, needs_
     gateway.sysctl(**{forwarding: 0})
     assert decision(web)[0] == "elsewhere" and "does not forward" in decision(web)[1]
     assert decision(ours)[0] == "protect", "its own packets need no forwarding"
+    forced = "ipv6/conf/lan/force_forwarding"
+    if version == 6 and gateway.run(["test", "-e", f"/proc/sys/net/{forced}"], check=False).returncode == 0:
+        gateway.sysctl(**{forced: 1})
+        assert decision(web)[0] == "protect", "the kernel forwards from this interface alone"
     gateway.sysctl(**{forwarding: 1})
     assert decision(web)[0] == "protect"

@@ -85,12 +85,16 @@ fn is_on(settings: &str) -> bool {
 /// Whether packets of the source's IP version that come in by this interface are handed on. Without the files there is
 /// nothing to tell.
 pub fn forwards(source: IpAddr, link: &str) -> bool {
-    // IPv6 forwards everywhere or nowhere; the interface's own setting makes it a router for its neighbours.
-    let file = match source {
-        IpAddr::V4(_) => format!("/proc/sys/net/ipv4/conf/{link}/forwarding"),
-        IpAddr::V6(_) => "/proc/sys/net/ipv6/conf/all/forwarding".to_owned(),
-    };
-    fs::read_to_string(file).map_or(true, |value| value.trim() != "0")
+    let is_set = |file: String| Some(fs::read_to_string(file).ok()?.trim() != "0");
+    match source {
+        IpAddr::V4(_) => is_set(format!("/proc/sys/net/ipv4/conf/{link}/forwarding")),
+        // The interface's own `forwarding` makes it a router for its neighbours only. Kernels before 6.17 have no `force_forwarding`.
+        IpAddr::V6(_) => is_set("/proc/sys/net/ipv6/conf/all/forwarding".to_owned()).map(|all| {
+            let forced = format!("/proc/sys/net/ipv6/conf/{link}/force_forwarding");
+            all || is_set(forced) == Some(true)
+        }),
+    }
+    .unwrap_or(true)
 }
 
 #[cfg(test)]
