@@ -1,0 +1,78 @@
+"""The installed unit, under systemd."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from harness.process import wait_until
+from harness.settings import pair
+from harness.systemd import Systemd, missing
+from harness.traffic import assert_ping
+
+pytestmark = pytest.mark.esplanade_only
+
+
+@pytest.fixture
+def systemd(topology, folder):
+    if reason := missing():
+        pytest.skip(reason)
+    booted = Systemd(topology.gw_a, folder)
+    yield booted
+    booted.close()
+
+
+def test_under_systemd(systemd, topology, daemon, folder):
+    """`make install`, then what an administrator does with the unit."""
+    settings = pair(topology, inner=4)
+    daemon("esplanade", "b").start(settings[1])
+    a = daemon("esplanade", "a", export_keys=False)
+    del a.gateway["socket"]
+    a.write(settings[0])
+    config = systemd.path("/etc/esplanade/esplanade.conf")
+    shutil.copy(a.config, config)
+    systemd.run(["chown", "esplanade:esplanade", "/etc/esplanade/esplanade.conf"])
+    config.chmod(0o600)
+
+    def state():
+        return systemd.show("esplanade", "ActiveState"), systemd.show("esplanade", "SubState")
+
+    def fields():
+        lines = Path(f"/proc/{pid()}/status").read_text().splitlines()
+        return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+
+    def pid() -> int:
+        inside = int(systemd.show("esplanade", "MainPID"))
+        for status in Path("/proc").glob("[0-9]*/status"):
+            names = [line.split()[1:] for line in status.read_text().splitlines() if line.startswith("NSpid:")]
+            if names and len(names[0]) > 1 and names[0][-1] == str(inside) and "esplanade" in status.read_text():
+                return int(status.parent.name)
+        raise AssertionError(f"no process {inside}")
+
+    def esplanade(*arguments):
+        return systemd.run(["/usr/local/sbin/esplanade", *arguments])
+
+    systemd.systemctl("start", "esplanade")
+    assert state() == ("active", "running"), "it is active when it has said that it is ready"
+    esplanade("up", "net")
+    assert_ping(topology.host_a, topology.b.host4)
+    assert set(fields()["Uid"]) != {"0"}
+    assert int(fields()["CapEff"][0], 16) == 1 << 12 | 1 << 13, "NET_ADMIN and NET_RAW"
+    assert fields()["NoNewPrivs"] == ["1"]
+
+    systemd.systemctl("reload", "esplanade")
+    assert_ping(topology.host_a, topology.b.host4)
+    before = pid()
+    os.kill(before, signal.SIGKILL)
+    wait_until("it is started again", lambda: state() == ("active", "running") and pid() != before, timeout=20)
+    esplanade("up", "net")
+    assert_ping(topology.host_a, topology.b.host4)
+
+    config.write_text("gateway { nonsense = yes }")
+    assert systemd.systemctl("reload", "esplanade", check=False).returncode != 0
+    assert_ping(topology.host_a, topology.b.host4)
+    systemd.systemctl("stop", "esplanade")
+    assert state() == ("inactive", "dead")
+    assert systemd.systemctl("start", "esplanade", check=False).returncode != 0
+    assert state() == ("failed", "failed"), "another start would change nothing"
