@@ -1,13 +1,15 @@
 """Protected traffic never leaves in the clear: whatever becomes of the process, and before the tunnel is up."""
 
 import contextlib
+import json
 import re
 import subprocess
 
 import pytest
 from ends import esplanade_pair, start
 from harness.capture import Capture, dissect
-from harness.process import wait_until
+from harness.esplanade import binary
+from harness.process import HarnessError, wait_until
 from harness.settings import pair
 from harness.traffic import Flow, assert_ping, ping
 
@@ -186,6 +188,81 @@ def test_a_start_that_fails_keeps_traffic_in(step, earlier, topology, daemon, fo
     for version in (4, 6):
         assert_ping(topology.host_a, topology.b.host(version))
     assert not clear, f"{len(clear)} frames in the clear"
+
+
+@pytest.fixture
+def routed(topology, daemon):
+    """Gateways with an interface each, which an administrator's routes lead the inner networks into."""
+    settings = pair(topology)
+    for one in settings:
+        one.gateway["interfaces"] = {"ipsec0": {"if_id": 42, "addresses": "10.255.0.1/30"}}
+        one.connections["site"].update(if_id_in=42, if_id_out=42)
+        one.child().update(local_ts="0.0.0.0/0, ::/0", remote_ts="0.0.0.0/0, ::/0", start_action="trap|start")
+    topology.wan.run(["ip", "route", "add", topology.b.lan4, "via", topology.b.wan4])
+    topology.wan.run(["ip", "-6", "route", "add", topology.b.lan6, "via", topology.b.wan6])
+    return settings
+
+
+def lead(topology):
+    for version in (4, 6):
+        topology.gw_a.run(["ip", "route", "add", topology.b.lan(version), "dev", "ipsec0"])
+        topology.gw_b.run(["ip", "route", "add", topology.a.lan(version), "dev", "ipsec0"])
+
+
+@pytest.mark.parametrize("way", ["crash", "stop", "crash-on-stop-open"])
+def test_routes_into_an_interface_outlive_the_gateway(way, routed, topology, daemon, folder, needs_capture):
+    settings = routed
+    a, b = start(daemon, esplanade_pair, settings)
+    lead(topology)
+    a.up()
+    with traffic(topology, folder) as clear:
+        if "open" in way:
+            settings[0].gateway["on_stop"] = "open"
+            a.load(settings[0])
+        a.stop() if way == "stop" else a.kill()
+        for version in (4, 6):
+            assert ping(topology.host_a, topology.b.host(version), count=2, timeout=0.2) == 0
+        # Another number of workers has another number of queues.
+        settings[0].gateway["workers"] = 3
+        a.start(settings[0])
+        a.up()
+        for version in (4, 6):
+            assert_ping(topology.host_a, topology.b.host(version))
+        other = daemon("esplanade", "a")
+        settings[0].gateway.update(tun="other0", socket=str(other.socket), port=1500, port_nat_t=14500)
+        with pytest.raises(HarnessError, match="ipsec0 is in use by another program"):
+            other.start(settings[0])
+    assert not clear, f"{len(clear)} frames in the clear"
+
+
+def links(space):
+    return {link["ifname"] for link in json.loads(space.run(["ip", "-j", "link"]).stdout)}
+
+
+def test_an_interface_goes_when_it_is_given_up(routed, topology, daemon, folder, needs_capture):
+    """By `on_stop = open`, by `guard clear`, by a start that does not name it; never one of somebody else's."""
+    settings = routed
+    space = topology.gw_a
+    space.run(["ip", "tuntap", "add", "theirs", "mode", "tun"])
+    settings[0].gateway["interfaces"]["theirs"] = {"if_id": 43}
+    a, b = start(daemon, esplanade_pair, settings)
+    a.stop()
+    assert {"ipsec0", "theirs"} <= links(space)
+    assert space.run([binary(), "guard", "clear", "--config", a.config]).returncode == 0
+    assert links(space) & {"ipsec0", "theirs"} == {"theirs"}
+
+    a.start(settings[0])
+    settings[0].gateway["on_stop"] = "open"
+    a.load(settings[0])
+    a.stop()
+    assert links(space) & {"ipsec0", "theirs"} == {"theirs"}
+
+    settings[0].gateway["on_stop"] = "closed"
+    a.start(settings[0])
+    a.stop()
+    unnamed = pair(topology)[0]
+    a.start(unnamed)
+    wait_until("the start deletes it", lambda: links(space) & {"ipsec0", "theirs"} == {"theirs"})
 
 
 # Holds the port of IKE.

@@ -196,8 +196,10 @@ const DEADLY_OLD: &[i64] = &[
 const DEADLY_OLD: &[i64] = &[];
 
 /// ioctl: of TUN devices; the name and number of an interface; a descriptor's mode; whether it is a terminal.
-const REQUESTS: [libc::Ioctl; 9] = [
+const REQUESTS: [libc::Ioctl; 11] = [
     libc::TUNSETIFF,
+    libc::TUNGETIFF,
+    libc::TUNSETPERSIST,
     libc::TUNSETOFFLOAD,
     libc::TUNSETVNETHDRSZ,
     libc::SIOCGIFNAME,

@@ -54,12 +54,10 @@ impl Keeper {
         Ok((keeper, watch))
     }
 
-    /// These links are there now, in the place of others for the same interfaces.
-    pub fn adopt(&mut self, links: impl IntoIterator<Item = OwnLink>) {
-        for link in links {
-            self.links.retain(|old| old.interface != link.interface);
-            self.links.push(link);
-        }
+    /// This link is there now, in the place of another for the same interface.
+    pub fn adopt(&mut self, link: OwnLink) {
+        self.links.retain(|old| old.interface != link.interface);
+        self.links.push(link);
         let indices = self.links.iter().map(|link| link.index).collect();
         self.watched.set(indices);
     }

@@ -5,6 +5,7 @@
 //! receive before the message that tells the peer to use it leaves.
 
 mod control;
+mod devices;
 mod explain;
 pub mod forwarding;
 mod guards;

@@ -15,24 +15,25 @@ use esplanade_ipsec::{Database, Event, WalkCounters};
 use socket2::{Domain, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
+use super::devices::{self, TunDevice};
 use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
 use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
 use super::shield;
 use crate::cli::{Exit, Failure};
-use crate::config::{EngineKind, GatewayConfig, InterfaceConfig, OnStop};
+use crate::config::{EngineKind, GatewayConfig, OnStop};
 use crate::explain::Packet;
 use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
-use crate::io::tun::{Tun, TunError};
+use crate::io::tun::TunError;
 use crate::net::nft::{Nft, Table};
 use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
 use crate::vici::Message;
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
-    Interface, ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
+    ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
 };
 
 /// IKE messages that may wait for the control thread.
@@ -51,8 +52,7 @@ pub(super) struct Plane {
     net: Net,
     routing: Option<Routing>,
     keeper: Keeper,
-    on_stop: OnStop,
-    mark: u32,
+    config: GatewayConfig,
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
 }
@@ -94,8 +94,8 @@ impl Plane {
     ) -> Result<(Self, FromPlane), Failure> {
         let workers = config.workers;
         let sockets = bind(config).map_err(bind_failure)?;
-        let tuns = queues(&config.tun, workers).map_err(tun_failure)?;
-        let mut interfaces = interface_queues(config).map_err(tun_failure)?;
+        let net = guards.as_ref().ok().map(|guards| &guards.net);
+        let mut devices = devices::open(config, net).await.map_err(tun_failure)?;
         let Guards {
             net,
             mut routing,
@@ -103,12 +103,11 @@ impl Plane {
             watch,
             mut routes_lag,
         } = guards.map_err(net_failure)?;
-        // The kernel may have completed the name.
-        let tun = tuns.first().map_or(config.tun.as_str(), Tun::name);
-        let links = set_up(&net, tun, config).await.map_err(net_failure)?;
-        let common = links.iter().find(|link| link.interface == 0);
-        let common = common.map(|link| link.index);
-        keeper.adopt(links);
+        for device in devices.interfaces.iter_mut().chain([&mut devices.common]) {
+            device.set_up(&net, config).await.map_err(net_failure)?;
+            keeper.adopt(device.link.clone());
+        }
+        let common = devices.common.link.index;
 
         let mut core = match config.engine {
             EngineKind::Cpu => None,
@@ -129,8 +128,7 @@ impl Plane {
             net,
             routing: None,
             keeper,
-            on_stop: config.on_stop,
-            mark: config.mark,
+            config: config.clone(),
             paths: sockets.paths,
         };
         let processing = Processing {
@@ -138,17 +136,9 @@ impl Plane {
             reassemble: config.reassemble,
             report_discards: config.icmp_unreachable,
         };
-        for (index, (tun, sockets)) in tuns.into_iter().zip(sockets.workers).enumerate() {
+        let tuns = devices.for_workers(config);
+        for (index, ((tun, interfaces), sockets)) in tuns.zip(sockets.workers).enumerate() {
             let database = plane.database.clone();
-            let interfaces = (interfaces.iter_mut())
-                .filter_map(|(interface, queues)| {
-                    Some(Interface {
-                        id: interface.if_id,
-                        tun: queues.next()?,
-                        mtu: interface.mtu,
-                    })
-                })
-                .collect();
             let worker = WorkerConfig {
                 index,
                 cpu: None,
@@ -169,9 +159,7 @@ impl Plane {
             }
         }
         // Only now: what is led there before anybody reads it is lost, and not told to its sender.
-        if let Some(tun) = common
-            && let Err(error) = routing.lead_into(&plane.net, tun).await
-        {
+        if let Err(error) = routing.lead_into(&plane.net, common).await {
             tracing::error!("routes do not follow the policies and are tried again: {error}");
             routes_lag = true;
         }
@@ -215,7 +203,9 @@ impl Plane {
     }
 
     pub fn routes(&self) -> Box<dyn Routes> {
-        Box::new(KernelRoutes { mark: self.mark })
+        Box::new(KernelRoutes {
+            mark: self.config.mark,
+        })
     }
 
     /// What packets to `remote` may be long at most.
@@ -229,7 +219,7 @@ impl Plane {
             learned: false,
         };
         let known = self.paths.mtu(remote, now_ms).map(learned);
-        known.or_else(|| route_mtu(remote, Some(self.mark)).ok().map(by_route))
+        known.or_else(|| route_mtu(remote, Some(self.config.mark)).ok().map(by_route))
     }
 
     /// Where the routes lead a packet that is not the gateway's own.
@@ -276,6 +266,7 @@ impl Plane {
         {
             tracing::error!("routes of an earlier gateway are left: {error}");
         }
+        devices::settle(&self.net, &self.config).await;
     }
 
     /// Drops what must not be in the clear by these policies.
@@ -314,19 +305,22 @@ impl Plane {
     }
 
     /// Makes a TUN device again that somebody has deleted, and gives it to the workers.
-    async fn remake(&mut self, mut link: OwnLink) -> Result<(), String> {
+    async fn remake(&mut self, link: OwnLink) -> Result<(), String> {
         let net_error = |error: NetError| error.to_string();
         let is_common = link.interface == 0;
         if is_common && let Some(routing) = &mut self.routing {
             routing.lose_tun();
         }
-        let tuns = queues(&link.name, self.workers.len()).map_err(|error| error.to_string())?;
-        link.index = set_up_link(&self.net, &link).await.map_err(net_error)?;
-        for (worker, tun) in self.workers.iter().zip(tuns) {
+        let device = TunDevice::open(link, self.workers.len(), Some(&self.net)).await;
+        let mut device = device.map_err(|error| error.to_string())?;
+        let set_up = device.set_up(&self.net, &self.config).await;
+        set_up.map_err(net_error)?;
+        let TunDevice { link, queues } = device;
+        for (worker, tun) in self.workers.iter().zip(queues) {
             worker.replace_tun(link.interface, tun);
         }
         let index = link.index;
-        self.keeper.adopt([link]);
+        self.keeper.adopt(link);
         match &mut self.routing {
             Some(routing) if is_common => {
                 let led = routing.lead_into(&self.net, index).await;
@@ -338,7 +332,7 @@ impl Plane {
 
     /// From now on the configuration says so.
     pub fn set_on_stop(&mut self, on_stop: OnStop) {
-        self.on_stop = on_stop;
+        self.config.on_stop = on_stop;
     }
 
     /// Adds the sums over all workers.
@@ -388,10 +382,11 @@ impl Plane {
         let Some(routing) = self.routing.take() else {
             return;
         };
-        let result = match ending.opens(self.on_stop) {
+        let result = match ending.opens(self.config.on_stop) {
             true => {
                 self.keeper.lift();
-                routing.close(&self.net).await
+                let closed = routing.close(&self.net).await;
+                closed.and(devices::clear(&self.net, &self.config).await)
             }
             false => routing.leave_closed(&self.net).await,
         };
@@ -410,6 +405,8 @@ pub(super) fn source_for(remote: IpAddr, mark: u32) -> Option<IpAddr> {
 pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> {
     let net = Net::connect().map_err(Failure::runtime)?;
     let cleared = Routing::clear(&net, config.table, config.mark, PRIORITY).await;
+    cleared.map_err(net_failure)?;
+    let cleared = devices::clear(&net, config).await;
     cleared.map_err(net_failure)?;
     // A kernel without nf_tables has no table.
     if let Ok(nft) = Nft::connect() {
@@ -480,59 +477,6 @@ fn open_core() -> Result<AnyCore, Failure> {
     let core = InLine::new(device).map_err(Failure::runtime)?;
     tracing::warn!("the FPGA core is a simulation, which is for trials: it is slow");
     Ok(core)
-}
-
-/// A queue for each worker.
-fn queues(name: &str, workers: usize) -> Result<Vec<Tun>, TunError> {
-    let open = |_| Tun::open(name, workers > 1);
-    (0..workers).map(open).collect()
-}
-
-fn interface_queues(
-    config: &GatewayConfig,
-) -> Result<Vec<(&InterfaceConfig, impl Iterator<Item = Tun>)>, TunError> {
-    let open = |interface: &InterfaceConfig| queues(&interface.name, config.workers);
-    (config.interfaces.iter())
-        .map(|interface| Ok((interface, open(interface)?.into_iter())))
-        .collect()
-}
-
-async fn set_up(net: &Net, tun: &str, config: &GatewayConfig) -> crate::net::Result<Vec<OwnLink>> {
-    let interfaces = config.interfaces.iter().map(|interface| OwnLink {
-        interface: interface.if_id,
-        index: 0,
-        name: interface.name.clone(),
-        mtu: interface.mtu.into(),
-        addresses: interface.addresses.clone(),
-    });
-    let common = OwnLink {
-        interface: 0,
-        index: 0,
-        name: tun.to_owned(),
-        mtu: config.mtu.into(),
-        addresses: Vec::new(),
-    };
-    let mut links: Vec<_> = interfaces.chain([common]).collect();
-    for link in &mut links {
-        link.index = set_up_link(net, link).await?;
-    }
-    Ok(links)
-}
-
-/// Sets up the link of this name; gives its index.
-async fn set_up_link(net: &Net, link: &OwnLink) -> crate::net::Result<u32> {
-    // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a device
-    // that no neighbour is at. A kernel without IPv6 has no such file.
-    let mode = format!("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", link.name);
-    let _ = std::fs::write(mode, "1");
-    let index = net.link_index(&link.name).await?;
-    net.link_set_mtu(index, link.mtu).await?;
-    // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
-    net.link_set_up(index).await?;
-    for (address, prefix_len) in &link.addresses {
-        net.address_add(index, *address, *prefix_len).await?;
-    }
-    Ok(index)
 }
 
 fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {

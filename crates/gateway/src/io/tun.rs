@@ -47,7 +47,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens one queue of the interface `name`, which is made if it does not exist and goes with its last queue.
+    /// Opens one queue of the interface `name`, which is made if it does not exist and goes with its last queue
+    /// (but see [`Tun::keep`]).
     /// A `%d` in the name becomes the first free number. Every queue of several is opened with `multi_queue`.
     pub fn open(name: &str, multi_queue: bool) -> Result<Self, TunError> {
         let bytes = name.as_bytes();
@@ -139,6 +140,25 @@ impl Tun {
     /// The interface's name, as the kernel completed it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the interface stays when its last queue is closed.
+    pub fn is_kept(&self) -> io::Result<bool> {
+        // SAFETY: an all-zero ifreq is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let fd = self.file.as_raw_fd();
+        // SAFETY: TUNGETIFF writes the ifreq, which outlives the call.
+        check(unsafe { libc::ioctl(fd, libc::TUNGETIFF, &raw mut request) })?;
+        // SAFETY: TUNGETIFF has written the flags; they are plain bits.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
+    }
+
+    /// From now on the interface stays when its last queue is closed. What routes lead into it is lost then.
+    pub fn keep(&self) -> io::Result<()> {
+        let keep: libc::c_ulong = 1;
+        // SAFETY: TUNSETPERSIST takes its argument by value.
+        check(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, keep) }).map(drop)
     }
 
     /// Whether the kernel takes UDP super-segments.

@@ -2,6 +2,7 @@
 //!
 //! A [`Net`] speaks to the network namespace that its thread was in when it connected. It needs a tokio runtime.
 
+mod kept;
 mod lookup;
 pub mod nft;
 mod prefix;

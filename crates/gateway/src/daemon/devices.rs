@@ -1,0 +1,169 @@
+//! The TUN devices: a queue of each for every worker, and their links.
+//!
+//! Devices of the `interfaces` section outlive the gateway. An administrator's routes lead into them, and the kernel
+//! deletes routes with their device: what they lead there would leave in the clear.
+
+use super::shield;
+use crate::config::GatewayConfig;
+use crate::io::tun::{Tun, TunError};
+use crate::net::{Net, OwnLink, Result};
+use crate::worker::Interface;
+
+#[derive(Debug)]
+pub(super) struct Devices {
+    pub common: TunDevice,
+    /// In the order of the configuration.
+    pub interfaces: Vec<TunDevice>,
+}
+
+#[derive(Debug)]
+pub(super) struct TunDevice {
+    pub link: OwnLink,
+    pub queues: Vec<Tun>,
+}
+
+pub(super) async fn open(
+    config: &GatewayConfig,
+    net: Option<&Net>,
+) -> std::result::Result<Devices, TunError> {
+    let common = OwnLink {
+        interface: 0,
+        index: 0,
+        name: config.tun.clone(),
+        mtu: config.mtu.into(),
+        addresses: Vec::new(),
+    };
+    let mut interfaces = Vec::with_capacity(config.interfaces.len());
+    for interface in &config.interfaces {
+        let link = OwnLink {
+            interface: interface.if_id,
+            index: 0,
+            name: interface.name.clone(),
+            mtu: interface.mtu.into(),
+            addresses: interface.addresses.clone(),
+        };
+        interfaces.push(TunDevice::open(link, config.workers, net).await?);
+    }
+    Ok(Devices {
+        common: TunDevice::open(common, config.workers, net).await?,
+        interfaces,
+    })
+}
+
+impl Devices {
+    /// For each worker a queue of the common device, and one of every interface.
+    pub fn for_workers(
+        self,
+        config: &GatewayConfig,
+    ) -> impl Iterator<Item = (Tun, Vec<Interface>)> {
+        let queues = self.interfaces.into_iter().map(|one| one.queues);
+        let mut interfaces: Vec<_> = (config.interfaces.iter())
+            .zip(queues.map(Vec::into_iter))
+            .collect();
+        self.common.queues.into_iter().map(move |tun| {
+            let own = interfaces.iter_mut().filter_map(|(interface, queues)| {
+                Some(Interface {
+                    id: interface.if_id,
+                    tun: queues.next()?,
+                    mtu: interface.mtu,
+                })
+            });
+            (tun, own.collect())
+        })
+    }
+}
+
+impl TunDevice {
+    pub async fn open(
+        mut link: OwnLink,
+        workers: usize,
+        net: Option<&Net>,
+    ) -> std::result::Result<Self, TunError> {
+        // Where it has several queues, another process could open one too and take a share of the packets.
+        if let Some(net) = net
+            && net.is_open(&link.name).await
+        {
+            return Err(TunError::Busy(link.name));
+        }
+        let queues = queues(&link, workers)?;
+        // The kernel may have completed it.
+        if let Some(queue) = queues.first() {
+            link.name = queue.name().to_owned();
+        }
+        Ok(Self { link, queues })
+    }
+
+    /// Sets up its link, and lets it outlive the gateway if it is not the common one.
+    pub async fn set_up(&mut self, net: &Net, config: &GatewayConfig) -> Result<()> {
+        let link = &mut self.link;
+        // IN6_ADDR_GEN_MODE_NONE: without a link-local address the kernel has no routers and groups to ask for on a
+        // device that no neighbour is at. A kernel without IPv6 has no such file.
+        let mode = format!("/proc/sys/net/ipv6/conf/{}/addr_gen_mode", link.name);
+        let _ = std::fs::write(mode, "1");
+        link.index = net.link_index(&link.name).await?;
+        net.link_set_mtu(link.index, link.mtu).await?;
+        // The GSO size stays at 64 KiB: a smaller one would make the kernel cut forwarded super-segments in software.
+        net.link_set_up(link.index).await?;
+        for (address, prefix_len) in &link.addresses {
+            net.address_add(link.index, *address, *prefix_len).await?;
+        }
+        if link.interface != 0
+            && let Err(error) = self.keep(net, config).await
+        {
+            let name = &self.link.name;
+            tracing::warn!("{name} goes with the gateway, and routes into it too: {error}");
+        }
+        Ok(())
+    }
+
+    async fn keep(
+        &self,
+        net: &Net,
+        config: &GatewayConfig,
+    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let Some(queue) = self.queues.first() else {
+            return Ok(());
+        };
+        // An earlier gateway's, or made by somebody else, who may want it after us.
+        if queue.is_kept()? {
+            return Ok(());
+        }
+        let alias = shield::name(config);
+        net.link_set_alias(self.link.index, &alias).await?;
+        Ok(queue.keep()?)
+    }
+}
+
+/// One for each worker.
+fn queues(link: &OwnLink, workers: usize) -> std::result::Result<Vec<Tun>, TunError> {
+    let open = |multi_queue| {
+        let queues = (0..workers).map(|_| Tun::open(&link.name, multi_queue));
+        queues.collect()
+    };
+    // One that outlives this gateway is to do for the next one, whose number of workers may be another.
+    let kept = link.interface != 0;
+    match open(kept || workers > 1) {
+        // Somebody has made it with one queue.
+        Err(TunError::Busy(_)) if kept && workers == 1 => open(false),
+        opened => opened,
+    }
+}
+
+/// Deletes what earlier gateways have kept and this configuration does not name.
+pub(super) async fn settle(net: &Net, config: &GatewayConfig) {
+    let named = config.interfaces.iter().map(|interface| &*interface.name);
+    let named: Vec<_> = named.collect();
+    match net.links_delete(&shield::name(config), &named).await {
+        Ok(deleted) if deleted.is_empty() => {}
+        Ok(deleted) => {
+            let deleted = deleted.join(", ");
+            tracing::info!("deleted, as the configuration does not name them now: {deleted}");
+        }
+        Err(error) => tracing::error!("interfaces of an earlier gateway are left: {error}"),
+    }
+}
+
+/// Deletes all that gateways with this table have kept.
+pub(super) async fn clear(net: &Net, config: &GatewayConfig) -> Result<()> {
+    net.links_delete(&shield::name(config), &[]).await.map(drop)
+}

@@ -1,0 +1,42 @@
+//! Interfaces that outlive their gateway, told from others by their alias.
+
+use futures_util::TryStreamExt;
+use rtnetlink::LinkUnspec;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+
+use super::{Net, NetError, Result, name};
+
+impl Net {
+    /// Whether some process has the TUN interface of this name open: it has a carrier then.
+    pub async fn is_open(&self, name: &str) -> bool {
+        let link = self.link(name).await;
+        link.is_ok_and(|link| link.header.flags.contains(LinkFlags::LowerUp))
+    }
+
+    pub async fn link_set_alias(&self, index: u32, alias: &str) -> Result<()> {
+        let alias = LinkAttribute::IfAlias(alias.to_owned());
+        let message = LinkUnspec::new_with_index(index).append_extra_attribute(alias);
+        self.link_set("set the alias of", message).await
+    }
+
+    /// Deletes the interfaces with this alias but those of the names in `but`; gives the names of the deleted.
+    pub async fn links_delete(&self, alias: &str, but: &[&str]) -> Result<Vec<String>> {
+        let links: Vec<LinkMessage> = Box::pin(self.handle.link().get().execute())
+            .try_collect()
+            .await
+            .map_err(|e| NetError::new("cannot list the interfaces", e))?;
+        let alias = LinkAttribute::IfAlias(alias.to_owned());
+        let mut deleted = Vec::new();
+        for link in links.iter().filter(|link| link.attributes.contains(&alias)) {
+            let name = name(link).unwrap_or_default();
+            if but.contains(&name) {
+                continue;
+            }
+            let result = self.handle.link().del(link.header.index).execute().await;
+            let what = || format!("cannot delete the interface {name}");
+            result.map_err(|e| NetError::new(what(), e))?;
+            deleted.push(name.to_owned());
+        }
+        Ok(deleted)
+    }
+}
