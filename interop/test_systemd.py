@@ -1,5 +1,6 @@
 """The installed unit, under systemd."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -43,11 +44,15 @@ def test_under_systemd(systemd, topology, daemon, folder):
         return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
 
     def pid() -> int:
-        inside = int(systemd.show("esplanade", "MainPID"))
+        """The gateway's process, by the number that it has outside systemd's namespace."""
+        inside = systemd.show("esplanade", "MainPID")
         for status in Path("/proc").glob("[0-9]*/status"):
-            names = [line.split()[1:] for line in status.read_text().splitlines() if line.startswith("NSpid:")]
-            if names and len(names[0]) > 1 and names[0][-1] == str(inside) and "esplanade" in status.read_text():
-                return int(status.parent.name)
+            # Any other process may end while it is looked at.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                text = status.read_text()
+                names = [line.split()[1:] for line in text.splitlines() if line.startswith("NSpid:")]
+                if names and len(names[0]) > 1 and names[0][-1] == inside and "esplanade" in text:
+                    return int(status.parent.name)
         raise AssertionError(f"no process {inside}")
 
     def esplanade(*arguments):
@@ -63,9 +68,14 @@ def test_under_systemd(systemd, topology, daemon, folder):
 
     systemd.systemctl("reload", "esplanade")
     assert_ping(topology.host_a, topology.b.host4)
-    before = pid()
-    os.kill(before, signal.SIGKILL)
-    wait_until("it is started again", lambda: state() == ("active", "running") and pid() != before, timeout=20)
+    before = systemd.show("esplanade", "MainPID")
+    os.kill(pid(), signal.SIGKILL)
+    # It stays active, without a process, until systemd has seen the end of the former one.
+    wait_until(
+        "it is started again",
+        lambda: state() == ("active", "running") and systemd.show("esplanade", "MainPID") not in ("0", before),
+        timeout=20,
+    )
     esplanade("up", "net")
     assert_ping(topology.host_a, topology.b.host4)
 

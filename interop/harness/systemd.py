@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -61,8 +62,9 @@ class Systemd:
         assert self._process.returncode is None, self.log.read_text(errors="replace")
         for children in Path(f"/proc/{self._process.popen.pid}/task").glob("*/children"):
             for child in children.read_text().split():
-                if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
-                    return int(child)
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
+                        return int(child)
         return None
 
     def run(self, argv, **options):
