@@ -8,10 +8,13 @@ use esplanade_ipsec::wire::ah::PROTOCOL;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::message::{Outgoing, Received};
+use super::steer::{self, Share};
 use super::sys::set_option;
 use super::udp::{SendReport, SocketOptions, open, send_items};
 
 const IPV6_HEADER_LEN: usize = 40;
+/// In AH's header (RFC 4302 §2).
+const SPI_AT: u32 = 4;
 
 /// A raw socket for protocol 51 of one IP version. On send it takes whole IP packets as they are, but that the kernel
 /// writes IPv4's header checksum, and an identification of its own where ours is zero, which would spoil the ICV.
@@ -33,6 +36,11 @@ impl AhSocket {
         set_option(socket.as_fd(), level, name, 1)?;
         socket.bind(&SocketAddr::new(local, 0).into())?;
         Ok(Self { socket, local })
+    }
+
+    /// From now on it receives its share of the SPIs only. Sockets for the same address must have different ones.
+    pub fn take_share(&self, share: Share) -> io::Result<()> {
+        steer::take_share(self.as_fd(), self.local.is_ipv4(), SPI_AT, share)
     }
 
     /// Whether packets of this IP version from this local address go out here.

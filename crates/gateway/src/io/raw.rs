@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::message::{self, Outgoing};
+use super::steer::{self, Share};
 use super::sys::set_option;
 use super::udp::{DfState, SendReport, SocketOptions, open, send_items};
 
@@ -24,8 +25,7 @@ pub struct EspSocket {
 }
 
 impl EspSocket {
-    /// For one local address, or for all of its family if it is unspecified. Every socket of a protocol gets a copy of
-    /// each packet, so there is one for all workers.
+    /// For one local address, or for all of its family if it is unspecified.
     pub fn open(local: IpAddr, options: &SocketOptions) -> io::Result<Self> {
         let v4 = local.is_ipv4();
         let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
@@ -37,6 +37,11 @@ impl EspSocket {
             v4,
             df: Mutex::new(DfState::new(v4)),
         })
+    }
+
+    /// From now on it receives its share of the SPIs only. Sockets for the same address must have different ones.
+    pub fn take_share(&self, share: Share) -> io::Result<()> {
+        steer::take_share(self.as_fd(), self.v4, 0, share)
     }
 
     /// Whether packets of this IP version from this local address go out here.

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message;
 use super::sys::{check, set_option, would_block};
+use super::{message, steer};
 
 pub use super::message::{Outgoing, Received, Receiver, SEND_MAX};
 
@@ -26,7 +26,7 @@ const SOCKET_BUFFER: i32 = 8 << 20;
 pub struct SocketOptions {
     /// Mark on everything sent, so that routing rules can tell it from the traffic to protect.
     pub mark: Option<u32>,
-    /// Several sockets share the port; the kernel keeps a peer on one of them.
+    /// Several sockets share the port. Unless they [`UdpSocket::spread`], the kernel keeps a peer on one.
     pub reuse_port: bool,
 }
 
@@ -128,6 +128,12 @@ impl UdpSocket {
             df: Mutex::new(DfState::new(local.is_ipv4())),
             segmentation: AtomicBool::new(true),
         })
+    }
+
+    /// Spreads ESP over the first `sockets` that were bound to this one's address and port, by the SPI; all else goes to
+    /// the first.
+    pub fn spread(&self, sockets: u32) -> io::Result<()> {
+        steer::spread(self.as_fd(), sockets)
     }
 
     /// The address it is bound to.

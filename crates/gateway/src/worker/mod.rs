@@ -1,7 +1,7 @@
 //! Data workers: plain threads that move packets between TUN queues and the sockets.
 //!
-//! A flow stays on one worker: the kernel steers outbound flows to a TUN queue by their hash, and a peer's datagrams to
-//! one of the sockets that share the port. Inside a worker everything happens in order of arrival.
+//! A flow stays on one worker: the kernel steers outbound flows to a TUN queue by their hash, and what comes in to one of
+//! the workers' sockets by its SPI. Inside a worker everything happens in order of arrival.
 
 mod auditor;
 mod core;

@@ -117,10 +117,8 @@ impl Run {
         ports.sort_unstable_by_key(|port| port.interface);
         let mut sources: Vec<Source> = (0..sockets.nat_t.len()).map(Source::NatT).collect();
         sources.extend((0..sockets.ike.len()).map(Source::Ike));
-        if sockets.receives_esp {
-            sources.extend((0..sockets.esp.len()).map(Source::Esp));
-            sources.extend((0..sockets.ah.len()).map(Source::Ah));
-        }
+        sources.extend((0..sockets.esp.len()).map(Source::Esp));
+        sources.extend((0..sockets.ah.len()).map(Source::Ah));
         sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
         let epoll = Epoll::new()?;
         epoll.add(control.wake.as_fd(), TOKEN_CONTROL)?;

@@ -9,6 +9,7 @@ use esplanade_ipsec::pmtu::PathMtus;
 use crate::io::ah::AhSocket;
 use crate::io::icmp::IcmpSocket;
 use crate::io::raw::{BypassSocket, EspSocket};
+use crate::io::steer::Share;
 use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
 use super::port_user::port_user;
@@ -74,13 +75,13 @@ pub enum BindError {
 pub struct WorkerSockets {
     /// On the IKE port; only the first worker has them.
     pub ike: Vec<Arc<UdpSocket>>,
-    /// On the NAT traversal port, shared with the other workers by the kernel.
+    /// On the NAT traversal port, which the workers share: the kernel gives each ESP packet to one of them by its SPI,
+    /// and IKE to the first.
     pub nat_t: Vec<Arc<UdpSocket>>,
-    /// Raw ESP. Every worker sends through them; only the first receives.
-    pub esp: Vec<Arc<EspSocket>>,
+    /// Raw ESP. The workers have sockets of their own, each of which receives its share of the SPIs.
+    pub esp: Vec<EspSocket>,
     /// AH, like raw ESP.
-    pub ah: Vec<Arc<AhSocket>>,
-    pub receives_esp: bool,
+    pub ah: Vec<AhSocket>,
     pub bypass: Option<Arc<BypassSocket>>,
     /// ICMP errors; only the first worker hears them.
     pub icmp: Vec<IcmpSocket>,
@@ -128,19 +129,9 @@ impl Sockets {
                 worker.nat_t.push(Arc::new(bind(nat_t, &shared)?));
             }
             all[0].ike.push(ike);
+            spread(&all);
             if config.raw_esp {
-                let what = || format!("a raw socket for ESP on {address}");
-                let esp =
-                    EspSocket::open(address, &single).map_err(|error| classify(error, what()))?;
-                let esp = Arc::new(esp);
-                let what = || format!("a raw socket for AH on {address}");
-                let ah =
-                    AhSocket::open(address, &single).map_err(|error| classify(error, what()))?;
-                let ah = Arc::new(ah);
-                for worker in &mut all {
-                    worker.esp.push(Arc::clone(&esp));
-                    worker.ah.push(Arc::clone(&ah));
-                }
+                open_raw(address, &single, &mut all)?;
             }
         }
         if config.raw_esp {
@@ -150,7 +141,6 @@ impl Sockets {
             all.iter_mut()
                 .for_each(|worker| worker.bypass = Some(Arc::clone(&bypass)));
         }
-        all[0].receives_esp = true;
         all[0].icmp = icmp_sockets();
         let paths = Arc::new(PathMtus::default());
         for worker in &mut all {
@@ -166,6 +156,45 @@ impl Sockets {
             paths,
         })
     }
+}
+
+/// By SPI over the workers' sockets on the address that was bound last. These were bound in the order of the workers.
+fn spread(workers: &[WorkerSockets]) {
+    let [first, _, ..] = workers else { return };
+    if let Some(socket) = first.nat_t.last()
+        && let Err(error) = socket.spread(workers.len() as u32)
+    {
+        let bound = socket.local();
+        tracing::warn!(
+            "the kernel does not spread ESP to {bound} over the workers by SPI ({error}): each peer stays on one worker"
+        );
+    }
+}
+
+fn open_raw(
+    address: IpAddr,
+    options: &SocketOptions,
+    workers: &mut [WorkerSockets],
+) -> Result<(), BindError> {
+    let of = workers.len() as u32;
+    for (worker, index) in workers.iter_mut().zip(0..) {
+        let share = (of > 1).then_some(Share { index, of });
+        let esp = EspSocket::open(address, options).and_then(|socket| {
+            share.map_or(Ok(()), |share| socket.take_share(share))?;
+            Ok(socket)
+        });
+        let what = || format!("a raw socket for ESP on {address}");
+        worker
+            .esp
+            .push(esp.map_err(|error| classify(error, what()))?);
+        let ah = AhSocket::open(address, options).and_then(|socket| {
+            share.map_or(Ok(()), |share| socket.take_share(share))?;
+            Ok(socket)
+        });
+        let what = || format!("a raw socket for AH on {address}");
+        worker.ah.push(ah.map_err(|error| classify(error, what()))?);
+    }
+    Ok(())
 }
 
 /// Where they cannot be had, paths keep the MTU of the interface.

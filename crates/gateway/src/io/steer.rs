@@ -1,0 +1,114 @@
+//! Which worker's socket the kernel gives a packet to: classic BPF, which needs no right and no eBPF.
+//!
+//! The SPI decides, so an SA stays on a worker. Our SPIs are even in their low bits for any number of workers.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::sock_filter as Instruction;
+
+use super::sys::check;
+
+/// A worker's part of all SPIs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    pub index: u32,
+    pub of: u32,
+}
+
+impl Share {
+    /// The worker that takes an SPI.
+    pub fn worker(spi: u32, workers: u32) -> u32 {
+        spi % workers.max(1)
+    }
+}
+
+const LOAD_LEN: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
+const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const LOAD_WORD_BEHIND_X: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_IND;
+/// Four times the low half of a byte: the length of an IPv4 header.
+const HEADER_LEN_TO_X: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
+const NUMBER_TO_X: u32 = libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM;
+const SUBTRACT_X: u32 = libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X;
+const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
+const IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+const RETURN_A: u32 = libc::BPF_RET | libc::BPF_A;
+
+/// For a filter: the whole packet, and none of it.
+const TAKE: u32 = u32::MAX;
+const LEAVE: u32 = 0;
+
+const fn step(code: u32, k: u32) -> Instruction {
+    branch(code, k, 0, 0)
+}
+
+/// `yes` and `no` count the instructions to skip.
+const fn branch(code: u32, k: u32, yes: u8, no: u8) -> Instruction {
+    Instruction {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    }
+}
+
+/// Lets a raw socket have its share only: each socket of a protocol gets a copy of every packet. `spi_at` is the SPI's
+/// place in the protocol's header. What is too short for an SPI goes to the first worker, which counts it.
+pub(super) fn take_share(
+    fd: BorrowedFd<'_>,
+    v4: bool,
+    spi_at: u32,
+    share: Share,
+) -> io::Result<()> {
+    let short = if share.index == 0 { TAKE } else { LEAVE };
+    let program = [
+        // A raw socket sees the header of IPv4 and not that of IPv6.
+        match v4 {
+            true => step(HEADER_LEN_TO_X, 0),
+            false => step(NUMBER_TO_X, 0),
+        },
+        step(LOAD_LEN, 0),
+        step(SUBTRACT_X, 0),
+        branch(IF_AT_LEAST, spi_at + 4, 1, 0),
+        step(RETURN, short),
+        step(LOAD_WORD_BEHIND_X, spi_at),
+        step(MODULO, share.of.max(1)),
+        branch(IF_EQUAL, share.index, 0, 1),
+        step(RETURN, TAKE),
+        step(RETURN, LEAVE),
+    ];
+    attach(fd, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// Spreads what comes to a group of UDP sockets that share a port, in the order in which they were bound. IKE, whose
+/// first word is zero (RFC 3948 §2.2), and what has no word at all go to the first.
+pub(super) fn spread(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<()> {
+    let program = [
+        // Beyond the end a load ends the program with 0.
+        step(LOAD_WORD, 0),
+        step(MODULO, sockets.max(1)),
+        step(RETURN_A, 0),
+    ];
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+}
+
+fn attach(fd: BorrowedFd<'_>, name: libc::c_int, program: &[Instruction]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies a sock_fprog, and `len` instructions that it points to and does not write to. Both
+    // outlive the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    check(result).map(drop)
+}
