@@ -32,6 +32,7 @@ fn main() -> Result<(), Error> {
         udp_encap: arguments.next().as_deref() != Some("raw"),
         outer_v6: false,
         workers: arguments.next().and_then(|n| n.parse().ok()).unwrap_or(1),
+        peer_replay_window: 8192,
     };
     let iperf: Vec<String> = arguments.collect();
 

@@ -142,6 +142,7 @@ fn udp_encapsulated_over_ipv4() {
         udp_encap: true,
         outer_v6: false,
         workers: 1,
+        peer_replay_window: 32,
     };
     run("udp_encapsulated_over_ipv4", options);
 }
@@ -153,6 +154,7 @@ fn udp_encapsulated_over_ipv6() {
         udp_encap: true,
         outer_v6: true,
         workers: 1,
+        peer_replay_window: 32,
     };
     run("udp_encapsulated_over_ipv6", options);
 }
@@ -164,6 +166,7 @@ fn raw_over_ipv4() {
         udp_encap: false,
         outer_v6: false,
         workers: 1,
+        peer_replay_window: 32,
     };
     run("raw_over_ipv4", options);
 }
@@ -175,6 +178,7 @@ fn raw_over_ipv6() {
         udp_encap: false,
         outer_v6: true,
         workers: 1,
+        peer_replay_window: 32,
     };
     run("raw_over_ipv6", options);
 }
@@ -186,6 +190,7 @@ fn two_workers_share_the_port() {
         udp_encap: true,
         outer_v6: false,
         workers: 2,
+        peer_replay_window: 32,
     };
     run("two_workers_share_the_port", options);
 }
@@ -230,6 +235,7 @@ fn datagrams_that_are_no_esp_are_sorted() {
         udp_encap: true,
         outer_v6: false,
         workers: 1,
+        peer_replay_window: 32,
     };
     let mut pair = Pair::new(&options).unwrap();
     let sender = inside(&pair.namespaces[0], || {

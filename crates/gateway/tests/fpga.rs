@@ -107,6 +107,7 @@ fn pair(udp_encap: bool, outer_v6: bool, device: fn() -> Box<dyn Device>) -> Pai
         udp_encap,
         outer_v6,
         workers: 1,
+        peer_replay_window: 32,
     };
     let extras = Extras {
         device: Some(device),

@@ -24,6 +24,7 @@ fn options(udp_encap: bool, outer_v6: bool) -> PairOptions {
         udp_encap,
         outer_v6,
         workers: 1,
+        peer_replay_window: 32,
     }
 }
 

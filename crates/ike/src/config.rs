@@ -333,6 +333,8 @@ pub struct Child {
     pub lifetime: Lifetime,
     /// In packets; zero switches the anti-replay service off.
     pub replay_window: u32,
+    /// The peer's, which is not negotiated.
+    pub peer_replay_window: u32,
     /// Silence in both directions after which the child SA is closed. Zero: never.
     pub inactivity: Duration,
     /// Every flow has an SA of its own: selectors come from the packet that asks for it (RFC 4301 section 4.4.1.2, PFP).
@@ -357,7 +359,8 @@ impl Default for Child {
             dpd_action: Action::Clear,
             close_action: Action::Clear,
             lifetime: Lifetime::default(),
-            replay_window: 1024,
+            replay_window: 8192,
+            peer_replay_window: 32,
             inactivity: Duration::ZERO,
             from_packet: false,
             non_first_fragments: false,

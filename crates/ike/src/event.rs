@@ -238,6 +238,7 @@ pub struct ChildSaInstalled {
     /// The endpoint watches it; the data plane may let nothing pass after it.
     pub life_time: Duration,
     pub replay_window: u32,
+    pub peer_replay_window: u32,
     /// The SA that this one replaces.
     pub rekeyed_from: Option<ChildSaId>,
 }

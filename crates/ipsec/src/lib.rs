@@ -60,6 +60,7 @@ pub mod lifetime;
 pub mod mss;
 mod numbers;
 pub mod outbound;
+pub mod pace;
 mod path;
 pub mod pmtu;
 pub mod replay;

@@ -45,7 +45,7 @@ pub struct Edges {
     bottom: u64,
 }
 
-/// Words of a ring that is kept in the window itself: enough for 1,024 numbers, the usual size.
+/// Words of a ring that is kept in the window itself: enough for 1,024 numbers.
 const SHORT: usize = 1 << SHORT_BITS;
 const SHORT_BITS: u8 = 6;
 

@@ -14,6 +14,7 @@ use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
 use crate::numbers::Number;
+use crate::pace::{self, Pace};
 use crate::path::PathCell;
 use crate::replay::ReplayWindow;
 use crate::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
@@ -129,6 +130,8 @@ pub struct SaParameters<'a> {
     pub lifetime: LifetimeLimits,
     /// Inbound only; 0 switches anti-replay off.
     pub replay_window: u32,
+    /// The peer's, as far as is known. Whether workers share the SA depends on it: see [`crate::pace`].
+    pub peer_replay_window: u32,
     pub mode: Mode,
     /// Outbound only.
     pub tfc: TfcPadding,
@@ -167,6 +170,7 @@ impl<'a> SaParameters<'a> {
             tunnel: TunnelOptions::default(),
             lifetime: LifetimeLimits::default(),
             replay_window: 64,
+            peer_replay_window: 32,
             mode: Mode::Tunnel,
             tfc: TfcPadding::None,
             dscp: DscpSet::ALL,
@@ -212,6 +216,8 @@ pub struct SaCommon {
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
     pub non_first_fragments: bool,
+    /// The peer's replay window takes what several workers send.
+    pub shared: bool,
     pub installed_ms: u64,
 }
 
@@ -234,6 +240,7 @@ impl SaCommon {
             class: parameters.class,
             icmp_errors: parameters.icmp_errors,
             non_first_fragments: parameters.non_first_fragments,
+            shared: pace::shares(parameters.peer_replay_window),
             interface: parameters.interface,
             installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),
@@ -303,6 +310,8 @@ pub struct OutboundSa {
     pub(crate) next: Option<Arc<Policy>>,
     /// 0 if the path is not known to be narrow. Kept only where packets are padded.
     path_mtu: AtomicU16,
+    /// For workers that take numbers from it at a time.
+    pub pace: Pace,
 }
 
 const _: () = {
@@ -321,8 +330,10 @@ impl OutboundSa {
         parameters: SaParameters<'_>,
         sequence: SequenceAllocator,
     ) -> Result<Self, KeyError> {
+        let pace = Pace::new(parameters.peer_replay_window);
         let common = SaCommon::new(parameters)?;
         Ok(Self {
+            pace,
             usual: common.is_usual(),
             common,
             sequence,
@@ -497,6 +508,8 @@ pub struct InboundSa {
     pub(crate) layout: Layout,
     /// Of `common`.
     pub(crate) interface: u32,
+    /// Of `common`.
+    pub(crate) shared: bool,
     pub replay: ReplayWindow,
     pub common: SaCommon,
     /// Where authenticated packets come from, as last reported.
@@ -581,6 +594,7 @@ impl InboundSa {
         Ok(Self {
             layout: common.layout,
             interface: common.interface,
+            shared: common.shared,
             common,
             replay,
             observed_short: AtomicU64::new(short(remote)),

@@ -79,8 +79,13 @@ fn packets_stay_with_their_interface() {
 
     let opened = opened(&mut tunnel, &frames);
     assert_eq!(opened.delivered().len(), order.len());
-    let shares: Vec<_> = opened.by_interface().collect();
+    let shares = shares(&opened);
     assert_eq!(shares, [(42, 0..1), (43, 1..3), (42, 3..5)]);
+}
+
+fn shares(opened: &OpenedBatch) -> Vec<(u32, std::ops::Range<usize>)> {
+    let shares = opened.by_interface();
+    shares.map(|one| (one.interface, one.packets)).collect()
 }
 
 #[test]
@@ -96,6 +101,6 @@ fn packets_that_are_refused_are_nobodys() {
         *byte ^= 1;
     }
     let opened = opened(&mut tunnel, &frames);
-    let shares: Vec<_> = opened.by_interface().collect();
+    let shares = shares(&opened);
     assert_eq!(shares, [(42, 0..1), (43, 1..1), (42, 1..2)]);
 }

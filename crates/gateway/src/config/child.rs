@@ -9,6 +9,7 @@ use esplanade_ike::config::{
 };
 use esplanade_ike::wire::TRAFFIC_SELECTORS_MAX;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
+use esplanade_ipsec::pace;
 use esplanade_ipsec::replay::WINDOW_MAX;
 use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::selector::PopulateFromPacket;
@@ -141,6 +142,10 @@ pub(super) fn child(
             number(text, 0..=WINDOW_MAX.into())
         })
         .map_or(REPLAY_WINDOW, |window| window as u32),
+        peer_replay_window: read(node, "peer_replay_window", d, |text| {
+            number(text, PEER_REPLAY_WINDOW.into()..=WINDOW_MAX.into())
+        })
+        .map_or(PEER_REPLAY_WINDOW, |window| window as u32),
         inactivity: read(node, "inactivity", d, time).unwrap_or_default(),
         from_packet: !policy.sa.populate.is_none(),
         non_first_fragments: read(node, "non_first_fragments", d, switch).unwrap_or_default(),
@@ -299,14 +304,19 @@ fn populate(text: &str) -> Parsed<Field> {
 /// Dummy packets a second that a child may ask for.
 const DUMMIES_MAX: u64 = 100;
 
-/// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder.
-const REPLAY_WINDOW: u32 = 1024;
+/// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder. This takes what several workers
+/// of another gateway send.
+const REPLAY_WINDOW: u32 = pace::SHARED_WINDOW;
+
+/// The smallest that a peer may have (RFC 4303 §3.4.3).
+const PEER_REPLAY_WINDOW: u32 = 32;
 
 /// Keys about SAs that do not change what a policy seems to let pass.
-const OF_SAS: [&str; 8] = [
+const OF_SAS: [&str; 9] = [
     "esp_proposals",
     "ah_proposals",
     "replay_window",
+    "peer_replay_window",
     "non_first_fragments",
     "inactivity",
     "dpd_action",

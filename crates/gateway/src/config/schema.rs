@@ -218,6 +218,7 @@ pub const CHILD: Schema = Schema {
         "life_packets",
         "rand_packets",
         "replay_window",
+        "peer_replay_window",
         "priority",
         "copy_df",
         "copy_dscp",

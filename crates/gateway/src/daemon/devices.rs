@@ -7,7 +7,7 @@ use super::shield;
 use crate::config::GatewayConfig;
 use crate::io::tun::{Tun, TunError};
 use crate::net::{Net, OwnLink, Result};
-use crate::worker::Interface;
+use crate::worker::{Interface, Queues};
 
 #[derive(Debug)]
 pub(super) struct Devices {
@@ -51,16 +51,15 @@ pub(super) async fn open(
 }
 
 impl Devices {
-    /// For each worker a queue of the common device, and one of every interface.
+    /// For each worker the queues of the common device, and those of every interface.
     pub fn for_workers(
         self,
         config: &GatewayConfig,
-    ) -> impl Iterator<Item = (Tun, Vec<Interface>)> {
-        let queues = self.interfaces.into_iter().map(|one| one.queues);
-        let mut interfaces: Vec<_> = (config.interfaces.iter())
-            .zip(queues.map(Vec::into_iter))
-            .collect();
-        self.common.queues.into_iter().map(move |tun| {
+    ) -> impl Iterator<Item = (Queues, Vec<Interface>)> {
+        let devices = self.interfaces.into_iter();
+        let queues = devices.map(|one| Queues::for_workers(one.queues));
+        let mut interfaces: Vec<_> = (config.interfaces.iter()).zip(queues).collect();
+        Queues::for_workers(self.common.queues).map(move |tun| {
             let own = interfaces.iter_mut().filter_map(|(interface, queues)| {
                 Some(Interface {
                     id: interface.if_id,

@@ -271,6 +271,7 @@ impl Join {
             tunnel: configured.sa.tunnel.clone(),
             lifetime: limits(event),
             replay_window: event.replay_window,
+            peer_replay_window: event.peer_replay_window,
             mode: mode(event.mode),
             tfc: match event.tfc {
                 true => configured.sa.tfc,

@@ -33,7 +33,7 @@ use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routin
 use crate::vici::Message;
 use crate::worker::{
     AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
-    ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
+    ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
 };
 
 /// IKE messages that may wait for the control thread.
@@ -141,6 +141,7 @@ impl Plane {
             let database = plane.database.clone();
             let worker = WorkerConfig {
                 index,
+                count: workers,
                 cpu: None,
                 clock,
                 tun,
@@ -316,7 +317,7 @@ impl Plane {
         let set_up = device.set_up(&self.net, &self.config).await;
         set_up.map_err(net_error)?;
         let TunDevice { link, queues } = device;
-        for (worker, tun) in self.workers.iter().zip(queues) {
+        for (worker, tun) in self.workers.iter().zip(Queues::for_workers(queues)) {
             worker.replace_tun(link.interface, tun);
         }
         let index = link.index;

@@ -1,7 +1,8 @@
 //! Data workers: plain threads that move packets between TUN queues and the sockets.
 //!
-//! A flow stays on one worker: the kernel steers outbound flows to a TUN queue by their hash, and what comes in to one of
-//! the workers' sockets by its SPI. Inside a worker everything happens in order of arrival.
+//! A flow stays on one worker in each direction: the kernel steers outbound flows to a TUN queue by their hash, or as their
+//! reverse flow was written ([`Queues`]), and what comes in to one of the workers' sockets by its SPI. Inside a worker
+//! everything happens in order of arrival.
 
 mod auditor;
 mod core;
@@ -12,9 +13,11 @@ mod paths;
 mod port;
 mod port_user;
 mod processing;
+mod queues;
 mod replies;
 mod run;
 mod sockets;
+mod turns;
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,13 +33,13 @@ use tokio::sync::{mpsc, watch};
 
 use crate::confine;
 use crate::io::sys::EventFd;
-use crate::io::tun::Tun;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport, Keyed};
 pub use counters::IoCounters;
 pub use dummies::{DummySa, DummySas};
 pub use port::Interface;
 pub use processing::Processing;
+pub use queues::Queues;
 pub(crate) use run::{is_of_sa, size_limit};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
@@ -77,10 +80,12 @@ impl Clock {
 #[derive(Debug)]
 pub struct WorkerConfig {
     pub index: usize,
+    /// All workers.
+    pub count: usize,
     /// The processor to stay on.
     pub cpu: Option<usize>,
     pub clock: Clock,
-    pub tun: Tun,
+    pub tun: Queues,
     /// TUN devices beside the common one.
     pub interfaces: Vec<Interface>,
     pub sockets: WorkerSockets,
@@ -113,7 +118,7 @@ struct Control {
     stop: AtomicBool,
     wake: EventFd,
     /// In the place of those that are gone, by their interfaces.
-    tuns: Mutex<Vec<(u32, Tun)>>,
+    tuns: Mutex<Vec<(u32, Queues)>>,
     /// A TUN device is gone.
     lost: AtomicBool,
 }
@@ -165,8 +170,8 @@ impl Worker {
         self.control.wake.notify();
     }
 
-    /// From now on it reads and writes this TUN for the interface.
-    pub fn replace_tun(&self, interface: u32, tun: Tun) {
+    /// From now on it reads and writes these for the interface.
+    pub fn replace_tun(&self, interface: u32, tun: Queues) {
         let mut tuns = self
             .control
             .tuns

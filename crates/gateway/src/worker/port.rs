@@ -1,23 +1,26 @@
 //! A TUN device as a worker has it, with what belongs to its packets only.
 
 use super::fragments::Fragments;
+use super::queues::Queues;
 use crate::io::gro::Coalescer;
-use crate::io::tun::Tun;
 
-/// One queue of a TUN device that policies are bound to.
+/// A TUN device that policies are bound to.
 #[derive(Debug)]
 pub struct Interface {
     /// As in the SPD's entries; not 0, which is the common one.
     pub id: u32,
-    pub tun: Tun,
+    pub tun: Queues,
     pub mtu: u16,
 }
 
 #[derive(Debug)]
 pub(super) struct Port {
     pub interface: u32,
-    pub tun: Tun,
+    pub tun: Queues,
+    /// Packets that go to the queues of their flows.
     pub coalescer: Coalescer,
+    /// Packets of SAs that are not for several workers: they go to this worker's queue, and the reverse flows come by it.
+    pub unshared: Coalescer,
     /// Fragments from different interfaces never make one datagram.
     pub fragments: Fragments,
     /// Lower the segment size of TCP to what fits packets of this length.
@@ -25,10 +28,11 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub fn new(interface: u32, tun: Tun, mss_clamp: Option<u16>) -> Self {
+    pub fn new(interface: u32, tun: Queues, mss_clamp: Option<u16>) -> Self {
         Self {
             interface,
-            coalescer: Coalescer::new(tun.udp_segmentation()),
+            coalescer: Coalescer::new(tun.own().udp_segmentation()),
+            unshared: Coalescer::new(tun.own().udp_segmentation()),
             tun,
             fragments: Fragments::new(interface),
             mss_clamp,

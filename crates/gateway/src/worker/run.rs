@@ -1,12 +1,11 @@
 //! The worker's loop: drain what is ready in bounded bursts, inbound first, then wait.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use esplanade_ipsec::inbound::Inbound;
+use esplanade_ipsec::inbound::{Inbound, Share};
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
@@ -22,6 +21,7 @@ use super::paths::PathErrors;
 use super::port::Port;
 use super::processing::Processing;
 use super::replies::Replies;
+use super::turns::Turns;
 use super::{Clock, Control, Engines, EventQueue, Reports, WorkerConfig, WorkerSockets};
 
 mod in_core;
@@ -75,7 +75,7 @@ pub(super) struct Run {
     inbound: Inbound,
     receiver: Receiver,
     found: inward::Found,
-    shares: Vec<(u32, Range<usize>)>,
+    shares: Vec<Share>,
     read_buffer: Vec<u8>,
     events: EventQueue,
     io: Arc<IoCounters>,
@@ -85,6 +85,7 @@ pub(super) struct Run {
     path_errors: PathErrors,
     auditor: Auditor,
     dummies: Option<Dummies>,
+    turns: Turns,
     core: Option<Driver>,
     core_handle: Option<CoreHandle>,
 }
@@ -107,6 +108,7 @@ impl Run {
             processing,
             core,
             dummies,
+            count,
             ..
         } = config;
         let mut ports = vec![Port::new(0, tun, processing.mss_clamp)];
@@ -124,7 +126,7 @@ impl Run {
         epoll.add(control.wake.as_fd(), TOKEN_CONTROL)?;
         let mut tokens = TOKEN_PORTS..;
         for (port, token) in ports.iter().zip(&mut tokens) {
-            epoll.add(port.tun.as_fd(), token)?;
+            epoll.add(port.tun.own().as_fd(), token)?;
         }
         for (source, token) in sources.iter().zip(tokens) {
             epoll.add(descriptor(&sockets, *source), token)?;
@@ -174,6 +176,7 @@ impl Run {
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
             dummies: dummies.map(Dummies::new),
+            turns: Turns::new(count),
             core,
             core_handle,
         })
@@ -238,7 +241,7 @@ impl Run {
                 };
                 let result = self.read_tun(port as usize);
                 if let Err(error) = result.or_else(|error| self.lose_tun(error)) {
-                    let tun = self.ports[self.port].tun.name();
+                    let tun = self.ports[self.port].tun.own().name();
                     tracing::error!("the TUN {tun} cannot be read and its worker ends: {error}");
                     return;
                 }
@@ -257,7 +260,7 @@ impl Run {
         if error.raw_os_error() != Some(libc::EBADFD) {
             return Err(error);
         }
-        self.epoll.remove(self.ports[self.port].tun.as_fd())?;
+        self.epoll.remove(self.ports[self.port].tun.own().as_fd())?;
         self.control.lost.store(true, Ordering::Release);
         Ok(())
     }
@@ -271,8 +274,9 @@ impl Run {
         for (interface, tun) in tuns.drain(..) {
             let mut ports = (TOKEN_PORTS..).zip(&mut self.ports);
             if let Some((token, port)) = ports.find(|(_, port)| port.interface == interface) {
-                self.epoll.add(tun.as_fd(), token)?;
-                // The old descriptor leaves the epoll set as it is closed.
+                self.epoll.add(tun.own().as_fd(), token)?;
+                // Others may have the old one still. It is in the set no more if its loss was seen.
+                let _ = self.epoll.remove(port.tun.own().as_fd());
                 port.tun = tun;
             }
         }

@@ -16,7 +16,7 @@ fn sa_options_are_read() {
     let loaded = good(&site(
         "",
         "start_action = trap\n copy_df = set\n copy_dscp = no\n tfc_padding = mtu\n tfc_dummies = 100\n icmp_errors = strict\n dscp = ef, cs5, 12\n class = 6
-         pfp = remote_addr, protocol, remote_port\n inactivity = 5m\n replay_window = 65536",
+         pfp = remote_addr, protocol, remote_port\n inactivity = 5m\n replay_window = 65536\n peer_replay_window = 8192",
     ));
     let policy = &loaded.policies[0];
     assert_eq!(policy.mode, Mode::Tunnel);
@@ -32,7 +32,10 @@ fn sa_options_are_read() {
     assert!(!options.populate.local && !options.populate.local_port);
     let child = &loaded.ike.connections[0].children[0];
     assert_eq!(child.inactivity.as_secs(), 300);
-    assert_eq!(child.replay_window, 65_536);
+    assert_eq!(
+        (child.replay_window, child.peer_replay_window),
+        (65_536, 8192)
+    );
     assert!(child.from_packet);
 
     let loaded = good(&site(
@@ -47,6 +50,7 @@ fn sa_options_are_read() {
     let child = &loaded.ike.connections[0].children[0];
     assert_eq!(child.mode, Mode::Transport);
     assert!(!child.from_packet);
+    assert_eq!((child.replay_window, child.peer_replay_window), (8192, 32));
 }
 
 // RFC 4301 R36, R37
@@ -139,6 +143,7 @@ fn contradictions_are_refused() {
         ("class = 8", "`class`"),
         ("dscp = ef, gold", "`dscp`: `gold` is not a DSCP"),
         ("replay_window = 65537", "`replay_window`"),
+        ("peer_replay_window = 31", "`peer_replay_window`"),
         (
             "ah_proposals = sha256\n tfc_padding = mtu",
             "`tfc_padding`: AH",

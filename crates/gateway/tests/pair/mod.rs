@@ -8,7 +8,8 @@ use esplanade::io::netns::Namespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
-    Clock, Datagram, Engines, ListenConfig, Processing, Reports, Sockets, Worker, WorkerConfig,
+    Clock, Datagram, Engines, ListenConfig, Processing, Queues, Reports, Sockets, Worker,
+    WorkerConfig,
 };
 use esplanade_crypto::{CpuEngine, Transform};
 use esplanade_fpga::{Device, InLine};
@@ -41,6 +42,8 @@ pub struct PairOptions {
     pub udp_encap: bool,
     pub outer_v6: bool,
     pub workers: usize,
+    /// Both ends have it and know it of the other.
+    pub peer_replay_window: u32,
 }
 
 /// What few tests want otherwise.
@@ -148,9 +151,11 @@ fn site(
         };
         let clock = Clock::start();
         let mut workers = Vec::new();
-        for (index, (tun, sockets)) in tuns.into_iter().zip(sockets.workers).enumerate() {
+        let tuns = Queues::for_workers(tuns);
+        for (index, (tun, sockets)) in tuns.zip(sockets.workers).enumerate() {
             let config = WorkerConfig {
                 index,
+                count: options.workers,
                 cpu: None,
                 clock,
                 tun,
@@ -242,7 +247,8 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
         let parameters = |local, remote, ports| -> Result<SaParameters<'_>, Error> {
             Ok(SaParameters {
                 esn: true,
-                replay_window: 1024,
+                replay_window: options.peer_replay_window,
+                peer_replay_window: options.peer_replay_window,
                 ..SaParameters::new(
                     spi,
                     PolicyId(1),

@@ -164,6 +164,7 @@ impl ChildSa {
                 hard_packets: life.life_packets,
                 life_time: life.life_time,
                 replay_window: agreed.config.replay_window,
+                peer_replay_window: agreed.config.peer_replay_window,
                 rekeyed_from: agreed.replaces,
             })));
         Some(Self {

@@ -23,7 +23,7 @@ use crate::sad::{Sad, SadReader};
 use crate::spd::Spd;
 use crate::tunnel::OuterFacts;
 
-pub use opened::{Delivered, OpenedBatch};
+pub use opened::{Delivered, OpenedBatch, Share};
 pub use prepare::Received;
 
 use opened::{Arrival, Content, Run, Side};
@@ -254,7 +254,7 @@ impl Finishing<'_> {
         let of_run = first..first + run.jobs as usize;
         let mut jobs = jobs.get(of_run.clone()).unwrap_or_default();
         let mut tags = side.tags.get(of_run).unwrap_or_default().iter();
-        content.turn_to(sa.interface);
+        content.turn_to(sa.interface, sa.shared);
         let (mut packets, mut bytes) = (0u64, 0u64);
         // Only the newest packet of all says where the peer is now.
         let mut newest_from = None;

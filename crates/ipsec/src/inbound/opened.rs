@@ -50,8 +50,8 @@ pub(super) struct Side {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub delivered: Vec<Delivered>,
-    /// From which place in `delivered` on packets are for which interface.
-    pub interfaces: Vec<(usize, u32)>,
+    /// From which place in `delivered` on packets are for which interface, and from an SA that workers share.
+    pub interfaces: Vec<(usize, u32, bool)>,
     /// Packets that are IPsec again.
     pub nested: Vec<Nested>,
     /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
@@ -74,13 +74,14 @@ impl Content {
     }
 
     /// What is delivered next is for this interface.
-    pub fn turn_to(&mut self, interface: u32) {
+    pub fn turn_to(&mut self, interface: u32, shared: bool) {
         if self
             .interfaces
             .last()
-            .is_none_or(|(_, last)| *last != interface)
+            .is_none_or(|(_, last, last_shared)| (*last, *last_shared) != (interface, shared))
         {
-            self.interfaces.push((self.delivered.len(), interface));
+            self.interfaces
+                .push((self.delivered.len(), interface, shared));
         }
     }
 }
@@ -159,6 +160,16 @@ impl Delivered {
     }
 }
 
+/// Consecutive packets for one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub interface: u32,
+    /// From SAs that workers share: see [`crate::pace`].
+    pub shared: bool,
+    /// Which of [`OpenedBatch::delivered`].
+    pub packets: std::ops::Range<usize>,
+}
+
 /// A batch of opened packets.
 #[derive(Debug)]
 pub struct OpenedBatch {
@@ -172,13 +183,17 @@ impl OpenedBatch {
         &self.side.content.delivered
     }
 
-    /// The same by interface: the id, and which of [`OpenedBatch::delivered`] it is for. One can come up several times.
-    pub fn by_interface(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + '_ {
+    /// The same by interface, which can come up several times.
+    pub fn by_interface(&self) -> impl Iterator<Item = Share> + '_ {
         let interfaces = &self.side.content.interfaces;
-        let ends = interfaces.iter().skip(1).map(|(first, _)| *first);
+        let ends = interfaces.iter().skip(1).map(|(first, ..)| *first);
         let ends = ends.chain([self.side.content.delivered.len()]);
         let ranges = interfaces.iter().zip(ends);
-        ranges.map(|((first, interface), end)| (*interface, *first..end))
+        ranges.map(|((first, interface, shared), end)| Share {
+            interface: *interface,
+            shared: *shared,
+            packets: *first..end,
+        })
     }
 
     /// The bytes of an inner packet of this batch.

@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 pub use ::loom::sync::Mutex;
 use ::loom::sync::atomic as loom;
-pub use loom::Ordering;
+pub use loom::{Ordering, fence};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Loads {

@@ -10,6 +10,9 @@ mod changes;
 #[path = "../../src/lifetime.rs"]
 mod lifetime;
 #[allow(dead_code)]
+#[path = "../../src/pace.rs"]
+mod pace;
+#[allow(dead_code)]
 #[path = "../../src/replay.rs"]
 mod replay;
 #[allow(dead_code)]
@@ -21,6 +24,7 @@ use changes::Changes;
 use lifetime::{Lifetime, LifetimeEvent, LifetimeLimits};
 use loom::sync::Arc;
 use loom::thread;
+use pace::{Pace, SHARED_WINDOW};
 use replay::{ReplayError, ReplayWindow};
 use sequence::SequenceAllocator;
 
@@ -295,5 +299,56 @@ fn no_change_of_a_slot_is_missed() {
         writer.join().expect("no panic");
         refresh(&mut copy, &mut seen);
         assert_eq!((copy, seen), ([1, 2], 3));
+    });
+}
+
+/// Takes whole rounds; the first thread holds one while the second takes as many as it may.
+#[test]
+fn no_worker_gets_three_rounds_ahead_of_another() {
+    const ROUND: u32 = SHARED_WINDOW / 4;
+    model(Some(PREEMPTIONS), || {
+        let sequence = SequenceAllocator::starting_at(ROUND.into(), true);
+        let shared = Arc::new((Pace::new(SHARED_WINDOW), sequence, AtomicU64::new(0)));
+        let job = |takes: u32| {
+            move |(pace, sequence, newest): &(Pace, SequenceAllocator, AtomicU64)| {
+                for _ in 0..takes {
+                    let Some(hold) = pace.begin(sequence) else {
+                        continue;
+                    };
+                    if let Ok(run) = sequence.take(ROUND) {
+                        let last = run.first + u64::from(ROUND) - 1;
+                        let newest = newest.fetch_max(last, Ordering::AcqRel).max(last);
+                        assert!(newest - run.first < 3 * u64::from(ROUND));
+                    }
+                    pace.end(hold);
+                }
+            }
+        };
+        on_threads(&shared, vec![job(1), job(3)]);
+    });
+}
+
+#[test]
+fn one_worker_at_a_time_holds_numbers_for_a_small_window() {
+    model(None, || {
+        let shared = Arc::new((
+            Pace::new(32),
+            SequenceAllocator::new(true),
+            AtomicU64::new(0),
+        ));
+        let job = |takes: u32| {
+            move |(pace, sequence, newest): &(Pace, SequenceAllocator, AtomicU64)| {
+                for _ in 0..takes {
+                    let Some(hold) = pace.begin(sequence) else {
+                        continue;
+                    };
+                    if let Ok(run) = sequence.take(1) {
+                        assert!(newest.fetch_max(run.first, Ordering::AcqRel) < run.first);
+                    }
+                    pace.end(hold);
+                }
+            }
+        };
+        on_threads(&shared, vec![job(2), job(2)]);
     });
 }

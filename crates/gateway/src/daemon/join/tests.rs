@@ -76,6 +76,7 @@ fn installed(join: &Join, id: u64, remote: &str, rekeyed_from: Option<u64>) -> C
         hard_packets: 0,
         life_time: Duration::ZERO,
         replay_window: 64,
+        peer_replay_window: 32,
         rekeyed_from: rekeyed_from.map(ChildSaId),
     }
 }

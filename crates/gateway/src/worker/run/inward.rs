@@ -1,5 +1,6 @@
 //! Inbound: sockets to TUN.
 
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use super::{Run, SLOT, Source, descriptor};
 use crate::io::ah;
 use crate::io::gro::Packets;
 use crate::io::raw::EspSocket;
+use crate::io::tun::Tun;
 use crate::io::udp::Received;
 use crate::worker::core::Driver;
 use crate::worker::counters::{IoCounters, add};
@@ -106,19 +108,24 @@ impl Run {
         let (mut writes, mut failed) = (0, 0);
         self.shares.clear();
         self.shares.extend(opened.by_interface());
-        for (interface, share) in &self.shares {
+        for share in &self.shares {
+            let packets = share.packets.clone();
             let port = self
                 .ports
-                .binary_search_by_key(interface, |port| port.interface);
+                .binary_search_by_key(&share.interface, |port| port.interface);
             let Some(port) = port.ok().and_then(|index| self.ports.get_mut(index)) else {
-                failed += share.len() as u64;
+                failed += packets.len() as u64;
                 continue;
             };
             if let Some(mtu) = port.mss_clamp {
-                clamp(opened, share.clone(), mtu, &self.io);
+                clamp(opened, packets.clone(), mtu, &self.io);
             }
-            for index in share.clone() {
-                port.coalescer.push(opened, index);
+            let coalescer = match share.shared {
+                true => &mut port.coalescer,
+                false => &mut port.unshared,
+            };
+            for index in packets {
+                coalescer.push(opened, index);
             }
         }
         for port in &mut self.ports {
@@ -134,16 +141,29 @@ impl Run {
     }
 }
 
-/// Writes what a port's coalescer has. How many writes it took, and the packets in those that failed.
+/// Writes what a port's coalescers have. How many writes it took, and the packets in those that failed.
 pub(super) fn write_out(port: &mut Port, packets: &mut impl Packets) -> (u64, u64) {
     let (mut writes, mut failed) = (0, 0);
-    let Port { tun, coalescer, .. } = port;
-    coalescer.flush(packets, |slices, packets| {
+    let Port {
+        tun,
+        coalescer,
+        unshared,
+        ..
+    } = port;
+    let mut write = |queue: &Tun, slices: &[IoSlice<'_>], packets: u16| {
         writes += 1;
-        if let Err(error) = tun.write(slices) {
+        if let Err(error) = queue.write(slices) {
             tracing::trace!("cannot write to the TUN: {error}");
             failed += u64::from(packets);
         }
+    };
+    coalescer.flush(packets, |slices, packets| {
+        // Behind the virtio header comes the first packet.
+        let first = slices.get(1).map_or(&[][..], |slice| slice);
+        write(tun.of_flow(first), slices, packets);
+    });
+    unshared.flush(packets, |slices, packets| {
+        write(tun.own(), slices, packets);
     });
     (writes, failed)
 }

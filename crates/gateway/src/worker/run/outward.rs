@@ -81,7 +81,7 @@ impl Run {
             if reads == READ_BURST {
                 break Ok(());
             }
-            match self.ports[port].tun.read(&mut buffer) {
+            match self.ports[port].tun.own().read(&mut buffer) {
                 Ok(Some(length)) => {
                     reads += 1;
                     self.outbound_read(&spd, buffer.get_mut(..length).unwrap_or_default());
@@ -206,6 +206,9 @@ impl Run {
         }
         // A second try has an empty batch to itself.
         for _ in 0..2 {
+            if !self.take_turn(sa) {
+                break;
+            }
             let refused = match self.outbound.reserve(sa, view, cut) {
                 Ok(mut slots) => {
                     let mut index = 0;
@@ -223,6 +226,14 @@ impl Run {
             }
         }
         self.outbound.give_up(sa, cut);
+    }
+
+    /// Waits until sequence numbers of the SA may be taken. Meanwhile it holds none itself: what it has is sent.
+    fn take_turn(&mut self, sa: &Arc<OutboundSa>) -> bool {
+        self.turns.begin(sa) || {
+            self.seal_and_send();
+            self.turns.wait(sa)
+        }
     }
 
     /// The longest packet that may go through the SA, if its path is known to be narrow.
@@ -247,7 +258,7 @@ impl Run {
             let problem = Problem::TooBig { mtu: limit as u32 };
             let about = (packet, view);
             return self.replies.send(
-                &self.ports[self.port].tun,
+                self.ports[self.port].tun.own(),
                 &self.io,
                 about,
                 problem,
@@ -297,7 +308,7 @@ impl Run {
         if by_policy && self.processing.report_discards {
             let about = (packet, view);
             self.replies.send(
-                &self.ports[self.port].tun,
+                self.ports[self.port].tun.own(),
                 &self.io,
                 about,
                 Problem::Prohibited,
@@ -344,8 +355,14 @@ impl Run {
         while let Some((sa, len)) = self.dummies.as_mut().and_then(|d| d.next(self.now_ms)) {
             let remote = sa.common.path().remote.ip();
             sa.set_path_mtu(self.sockets.paths.mtu(remote, self.now_ms));
+            if !self.take_turn(&sa) {
+                continue;
+            }
             if self.outbound.push_dummy(&sa, len) == Err(Refused::BatchFull) {
                 self.seal_and_send();
+                if !self.turns.wait(&sa) {
+                    continue;
+                }
                 // What does not fit an empty batch is not made: nobody waits for it.
                 let _ = self.outbound.push_dummy(&sa, len);
             }
@@ -369,6 +386,7 @@ impl Run {
             }
             let refused = submitted == Err(RejectReason::OutOfService);
             if refused || self.outbound.waiting() == 0 {
+                self.turns.end();
                 return;
             }
         }

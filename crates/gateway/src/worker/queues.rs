@@ -1,0 +1,170 @@
+//! The queues of a TUN device: a worker reads its own and writes to all.
+//!
+//! The kernel sends a flow's packets out by the queue that its reverse flow was last written to. A hash that is the same
+//! for both therefore spreads the flows of one SA over the workers, each flow with one of them.
+
+use std::sync::Arc;
+
+use crate::io::tun::Tun;
+
+/// As one worker has them.
+#[derive(Debug, Clone)]
+pub struct Queues {
+    all: Arc<[Tun]>,
+    own: usize,
+}
+
+impl Queues {
+    /// For each worker, in the order of their numbers.
+    pub fn for_workers(queues: Vec<Tun>) -> impl Iterator<Item = Self> {
+        let all: Arc<[Tun]> = queues.into();
+        (0..all.len()).map(move |own| Self {
+            all: Arc::clone(&all),
+            own,
+        })
+    }
+
+    /// The one to read.
+    pub fn own(&self) -> &Tun {
+        &self.all[self.own]
+    }
+
+    /// The one to write a packet to, so that the reverse flow comes by it.
+    pub(super) fn of_flow(&self, packet: &[u8]) -> &Tun {
+        match self.all.len() {
+            0 | 1 => self.own(),
+            count => &self.all[part(flow_hash(packet), count)],
+        }
+    }
+}
+
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Of a packet's addresses and protocol, and of its ports where every packet of the flow has them: a fragment counts
+/// without. The same in both directions.
+fn flow_hash(packet: &[u8]) -> u32 {
+    let Some((ends, protocol)) = ends(packet) else {
+        return 0;
+    };
+    let [source, destination] = ends.map(|end| mix(end.0 ^ u64::from(end.1)));
+    let both = source.wrapping_add(destination);
+    (mix(both ^ u64::from(protocol)) >> 32) as u32
+}
+
+/// Which of `count` equal parts of all hashes it is in.
+fn part(hash: u32, count: usize) -> usize {
+    ((u64::from(hash) * count as u64) >> 32) as usize
+}
+
+fn mix(word: u64) -> u64 {
+    let product = u128::from(word ^ FACTOR) * u128::from(FACTOR);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// Of each end a digest of its address, and its port.
+type Ends = [(u64, u16); 2];
+
+fn ends(packet: &[u8]) -> Option<(Ends, u8)> {
+    let (addresses, protocol, upper, fragment) = match packet.first()? >> 4 {
+        4 => {
+            let header = packet.first_chunk::<20>()?;
+            let address = |at| {
+                let four: Option<&[u8; 4]> = header.get(at..)?.first_chunk();
+                Some(u64::from(u32::from_be_bytes(*four?)))
+            };
+            let fragment = header[6] & 0x3f | header[7] != 0;
+            let upper = usize::from(header[0] & 15) * 4;
+            ([address(12)?, address(16)?], header[9], upper, fragment)
+        }
+        6 => {
+            let header = packet.first_chunk::<40>()?;
+            let address = |at| {
+                let words: Option<&[u8; 16]> = header.get(at..)?.first_chunk();
+                let word = u128::from_be_bytes(*words?);
+                Some(mix((word >> 64) as u64) ^ word as u64)
+            };
+            // Behind extension headers, a fragment header too, there are no ports here.
+            ([address(8)?, address(24)?], header[6], 40, false)
+        }
+        _ => return None,
+    };
+    // TCP, UDP, DCCP, SCTP, UDP-Lite
+    let has_ports = matches!(protocol, 6 | 17 | 33 | 132 | 136) && !fragment;
+    let ports = packet.get(upper..).and_then(<[u8]>::first_chunk::<4>);
+    let ports = match ports.filter(|_| has_ports) {
+        Some(&[a, b, c, d]) => [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])],
+        None => [0; 2],
+    };
+    let [source, destination] = addresses;
+    Some(([(source, ports[0]), (destination, ports[1])], protocol))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packet(v4: bool, ends: [(u8, u16); 2], protocol: u8) -> Vec<u8> {
+        let mut packet = vec![0; if v4 { 20 } else { 40 }];
+        let (at, len) = if v4 { (12, 4) } else { (8, 16) };
+        packet[0] = if v4 { 0x45 } else { 0x60 };
+        packet[if v4 { 9 } else { 6 }] = protocol;
+        for ((host, _), at) in ends.into_iter().zip([at, at + len]) {
+            packet[at] = 10;
+            packet[at + len - 1] = host;
+        }
+        packet.extend(ends[0].1.to_be_bytes());
+        packet.extend(ends[1].1.to_be_bytes());
+        packet
+    }
+
+    proptest! {
+        #[test]
+        fn both_directions_have_the_same_hash(
+            v4 in any::<bool>(), a in any::<(u8, u16)>(), b in any::<(u8, u16)>(), protocol in any::<u8>(),
+        ) {
+            let there = flow_hash(&packet(v4, [a, b], protocol));
+            prop_assert_eq!(there, flow_hash(&packet(v4, [b, a], protocol)));
+        }
+
+        #[test]
+        fn any_bytes_have_one(packet in proptest::collection::vec(any::<u8>(), 0..80)) {
+            flow_hash(&packet);
+        }
+    }
+
+    #[test]
+    fn flows_spread_over_any_number_of_queues() {
+        for (v4, queues) in [(true, 2), (false, 2), (true, 3), (false, 7)] {
+            let mut found = vec![0; queues];
+            // Ports in a row, as the flows of one client have them, to one server.
+            for port in 40_000..40_000 + 1000 {
+                let hash = flow_hash(&packet(v4, [(1, port), (2, 5201)], 6));
+                found[part(hash, queues)] += 1;
+            }
+            let even = 1000 / queues;
+            assert!(
+                found
+                    .iter()
+                    .all(|n| (even * 3 / 4..even * 5 / 4).contains(n)),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn fragments_of_a_datagram_have_the_same_hash() {
+        let mut first = packet(true, [(1, 7), (2, 9)], 17);
+        let whole = flow_hash(&first);
+        first[6] = 0x20;
+        let mut later = packet(true, [(1, 0xabcd), (2, 0xef01)], 17);
+        later[7] = 0xb9;
+        assert_eq!(flow_hash(&first), flow_hash(&later));
+        assert_ne!(flow_hash(&first), whole);
+        // DF is none.
+        let mut whole_too = packet(true, [(1, 7), (2, 9)], 17);
+        whole_too[6] = 0x40;
+        assert_eq!(flow_hash(&whole_too), whole);
+    }
+}

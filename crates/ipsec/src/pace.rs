@@ -1,0 +1,93 @@
+//! Keeps the sequence numbers that workers send at a time within what the peer's replay window takes.
+//!
+//! A worker takes numbers, seals and sends. Others that took later ones may be done first, and what the peer gets behind
+//! its window is lost. It does not help to hold few numbers: a worker that the scheduler stops holds them for long, and
+//! the others go on meanwhile. So they wait where they would get too far ahead.
+//!
+//! With a small window a worker that takes numbers waits until nobody else holds any: they leave in order. With a large
+//! one, numbers come in rounds of a quarter of it. A worker begins in a round when nobody holds numbers of rounds before
+//! the last one, and takes numbers while that round lasts. So who holds the oldest number of a round is overtaken by two
+//! rounds at most. The other half of the window is for runs that end beyond their round, one for each worker, and for
+//! the network's own order.
+
+use crate::atomic::{AtomicU32, Ordering, fence};
+use crate::sequence::SequenceAllocator;
+
+/// The smallest window for numbers in rounds: a quarter is the longest run that a batch takes.
+pub const SHARED_WINDOW: u32 = 8192;
+
+const ROUNDS: u64 = 4;
+
+#[derive(Debug)]
+pub struct Pace {
+    /// 0: one worker at a time.
+    round_len: u64,
+    /// Who takes numbers of a round or has not sent them all, by the round's number.
+    holders: [AtomicU32; ROUNDS as usize],
+}
+
+/// Taken numbers, or the leave to take some.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "others wait until it ends"]
+pub struct Hold {
+    round: u64,
+}
+
+impl Pace {
+    /// `peer_window` is the peer's replay window in packets.
+    pub fn new(peer_window: u32) -> Self {
+        let round_len = if shares(peer_window) {
+            u64::from(peer_window) / ROUNDS
+        } else {
+            0
+        };
+        Self {
+            round_len,
+            holders: std::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+
+    /// None: try again when others have sent what they hold. Who waits must hold nothing itself, of any SA.
+    pub fn begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
+        let round = self.round(sequence);
+        let own = self.holders_of(round);
+        if self.round_len == 0 {
+            let taken = own.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+            return taken.is_ok().then_some(Hold { round });
+        }
+        own.fetch_add(1, Ordering::AcqRel);
+        // Of two workers the second one here sees the first one's hold, or the first one sees that the round is over.
+        fence(Ordering::SeqCst);
+        let others = [1, 2].map(|ahead| self.holders_of(round.wrapping_add(ahead)));
+        let free = others.iter().all(|n| n.load(Ordering::Acquire) == 0);
+        let hold = Hold { round };
+        if free && self.round(sequence) == round {
+            return Some(hold);
+        }
+        self.end(hold);
+        None
+    }
+
+    /// Whether more numbers may be taken under the same hold.
+    pub fn goes_on(&self, hold: Hold, sequence: &SequenceAllocator) -> bool {
+        self.round(sequence) == hold.round
+    }
+
+    /// All numbers that were taken are sent, or never will be.
+    pub fn end(&self, hold: Hold) {
+        self.holders_of(hold.round).fetch_sub(1, Ordering::Release);
+    }
+
+    fn round(&self, sequence: &SequenceAllocator) -> u64 {
+        sequence.next().checked_div(self.round_len).unwrap_or(0)
+    }
+
+    fn holders_of(&self, round: u64) -> &AtomicU32 {
+        &self.holders[(round % ROUNDS) as usize]
+    }
+}
+
+/// Whether several workers may hold numbers of one SA.
+pub fn shares(peer_window: u32) -> bool {
+    peer_window >= SHARED_WINDOW
+}

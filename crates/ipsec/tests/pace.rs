@@ -1,0 +1,96 @@
+//! Workers that take numbers from one SA and send them late: how far the peer sees them displaced.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+use esplanade_ipsec::pace::{Pace, SHARED_WINDOW};
+use esplanade_ipsec::replay::ReplayWindow;
+use esplanade_ipsec::sequence::SequenceAllocator;
+
+const WORKERS: u64 = 4;
+const BATCHES: u64 = 3000;
+const RUN_MAX: u64 = 64;
+
+/// How many numbers the most displaced one came behind the newest, and how often workers waited. One worker stops again
+/// and again while it holds numbers.
+fn displacement(window: u32) -> (u64, u32) {
+    let (pace, sequence) = (Pace::new(window), SequenceAllocator::new(true));
+    let peer = Mutex::new(ReplayWindow::new(window, true));
+    let (newest, behind, waits) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
+    let worker = |index: u64| {
+        for batch in 0..BATCHES {
+            let hold = loop {
+                match pace.begin(&sequence) {
+                    Some(hold) => break hold,
+                    None => {
+                        waits.fetch_add(1, Ordering::Relaxed);
+                        thread::yield_now();
+                    }
+                }
+            };
+            let mut runs = Vec::new();
+            for run in 0..3 {
+                if pace.goes_on(hold, &sequence) {
+                    let count = (batch * 7 + run * 13 + index) % RUN_MAX + 1;
+                    runs.push(sequence.take(count as u32).unwrap());
+                }
+            }
+            if index == 0 && batch % 64 == 0 {
+                thread::sleep(std::time::Duration::from_millis(2));
+            }
+            for run in runs {
+                let numbers = run.first..run.first + u64::from(run.count);
+                let peer = peer.lock().unwrap();
+                for number in numbers {
+                    let top = newest.fetch_max(number, Ordering::Relaxed);
+                    behind.fetch_max(top.saturating_sub(number), Ordering::Relaxed);
+                    let low = number as u32;
+                    assert_eq!(peer.check(low), Ok(number), "window {window}, newest {top}");
+                    peer.commit(number).unwrap();
+                }
+            }
+            pace.end(hold);
+        }
+    };
+    thread::scope(|scope| {
+        for index in 0..WORKERS {
+            let worker = &worker;
+            scope.spawn(move || worker(index));
+        }
+    });
+    (behind.into_inner(), waits.into_inner())
+}
+
+#[test]
+fn numbers_leave_in_order_where_the_window_is_small() {
+    for window in [32, 1024, SHARED_WINDOW - 1] {
+        assert_eq!(displacement(window).0, 0, "{window}");
+    }
+}
+
+#[test]
+fn no_number_comes_behind_a_large_window() {
+    let (behind, waits) = displacement(SHARED_WINDOW);
+    let rounds = u64::from(SHARED_WINDOW) / 2;
+    assert!(behind <= rounds + WORKERS * RUN_MAX, "{behind} behind");
+    assert!(behind > 0 && waits > 0, "nothing was held for long enough");
+}
+
+#[test]
+fn who_holds_numbers_of_a_round_lets_two_rounds_begin() {
+    let (pace, round) = (Pace::new(SHARED_WINDOW), SHARED_WINDOW / 4);
+    let sequence = SequenceAllocator::starting_at(u64::from(round), true);
+    let first = pace.begin(&sequence).unwrap();
+    sequence.take(round).unwrap();
+    assert!(!pace.goes_on(first, &sequence));
+    let second = pace.begin(&sequence).unwrap();
+    sequence.take(round).unwrap();
+    assert!(pace.begin(&sequence).is_none(), "two rounds ahead");
+    pace.end(second);
+    assert!(pace.begin(&sequence).is_none());
+    pace.end(first);
+    let third = pace.begin(&sequence).unwrap();
+    assert!(pace.goes_on(third, &sequence));
+    pace.end(third);
+}
