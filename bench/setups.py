@@ -104,11 +104,11 @@ class Bare(Setup):
         return f"Linux {os.uname().release}"
 
 
-def _settings(local: str, remote: str, local_id: str, remote_id: str, local_ts: str, remote_ts: str) -> Settings:
+def _settings(local: str, remote: str, local_id: str, remote_id: str, local_ts: str, remote_ts: str, encap: str) -> Settings:
     settings = Settings()
     settings.connections["site"] = {
         "version": 2, "local_addrs": local, "remote_addrs": remote, "proposals": "aes128gcm16-prfsha256-x25519",
-        "encap": "yes", "mobike": "no",
+        "encap": encap, "mobike": "no",
         "local": {"auth": "psk", "id": local_id}, "remote": {"auth": "psk", "id": remote_id},
         "children": {"net": {"local_ts": f"{local_ts}/32", "remote_ts": f"{remote_ts}/32",
                              "esp_proposals": "aes128gcm16", "rekey_time": "0s", "life_time": "0s"}}}
@@ -118,14 +118,15 @@ def _settings(local: str, remote: str, local_id: str, remote_id: str, local_ts: 
 
 class _Ike(Setup):
     cipher = "AES-128-GCM, UDP encapsulation"
+    encap = "yes"
 
     def make(self, end: str, space: Namespace):
         raise NotImplementedError
 
     def tunnel(self) -> None:
         self.daemons = [self.make("a", self.a), self.make("b", self.b)]
-        self.daemons[1].start(_settings(OUTER_B, OUTER_A, ID_B, ID_A, INNER_B, INNER_A))
-        self.daemons[0].start(_settings(OUTER_A, OUTER_B, ID_A, ID_B, INNER_A, INNER_B))
+        self.daemons[1].start(_settings(OUTER_B, OUTER_A, ID_B, ID_A, INNER_B, INNER_A, self.encap))
+        self.daemons[0].start(_settings(OUTER_A, OUTER_B, ID_A, ID_B, INNER_A, INNER_B, self.encap))
         self.daemons[0].up()
 
     def stop(self) -> None:
@@ -146,30 +147,50 @@ class StrongSwan(_Ike):
         return run([charon.CHARON, "--version"], check=False).stdout.strip()
 
 
-def esplanade_binary() -> Path:
-    if chosen := os.environ.get("ESPLANADE_BIN"):
-        return Path(chosen)
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "esplanade"
-
-
 class EsplanadePair(_Ike):
     name, label = "esplanade", "Esplanade"
     workers: int | None = None
 
+    def program(self) -> Path:
+        if chosen := os.environ.get("ESPLANADE_BIN"):
+            return Path(chosen)
+        return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "esplanade"
+
     def make(self, end: str, space: Namespace):
-        program = esplanade_binary()
+        program = self.program()
         if not program.exists():
             raise Unavailable(f"no program at {program}: cargo build --release")
-        # The harness starts what the environment names.
-        os.environ["ESPLANADE_BIN"] = str(program)
         made = Esplanade(end, space, self.folder / end, export_keys=False)
+        made.program = program
         made.gateway["log_level"] = "info"
         if self.workers:
             made.gateway["workers"] = self.workers
         return made
 
     def version(self) -> str:
-        return run([esplanade_binary(), "--version"]).stdout.strip()
+        return run([self.program(), "--version"]).stdout.strip()
+
+
+class EsplanadeRaw(EsplanadePair):
+    name, label = "esplanade-raw", "Esplanade, raw ESP"
+    cipher, encap = "AES-128-GCM, ESP as protocol 50", "no"
+
+
+class _Before:
+    """Another build of the program, beside this one."""
+
+    def program(self) -> Path:
+        if chosen := os.environ.get("ESPLANADE_BEFORE"):
+            return Path(chosen)
+        raise Unavailable("ESPLANADE_BEFORE names no program")
+
+
+class EsplanadeBefore(_Before, EsplanadePair):
+    name, label = "esplanade-before", "Esplanade before"
+
+
+class EsplanadeBeforeRaw(_Before, EsplanadeRaw):
+    name, label = "esplanade-before-raw", "Esplanade before, raw ESP"
 
 
 class _WireGuard(Setup):
@@ -223,4 +244,6 @@ class BoringTun(_WireGuard):
         return run(["boringtun-cli", "--version"], check=False).stdout.strip()
 
 
-ALL: list[type[Setup]] = [Bare, EsplanadePair, StrongSwan, WireGuardGo, BoringTun]
+ALL: list[type[Setup]] = [Bare, EsplanadePair, EsplanadeRaw, StrongSwan, WireGuardGo, BoringTun]
+# Measured only when they are named.
+BEFORE: list[type[Setup]] = [EsplanadeBefore, EsplanadeBeforeRaw]

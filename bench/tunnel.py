@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from commit import commit
-from setups import ALL, ROOT, EsplanadePair, Setup, Unavailable
+from setups import ALL, BEFORE, ROOT, EsplanadePair, Setup, Unavailable
 from harness.process import HarnessError, run
 
 RECORDS = Path(__file__).with_name("records")
@@ -86,7 +86,7 @@ def machine_name(facts: dict[str, object]) -> str:
 def bring_up(wanted: list[str], folder: Path, workers: int | None) -> tuple[list[Setup], dict[str, str]]:
     running, skipped = [], {}
     EsplanadePair.workers = workers
-    for kind in ALL:
+    for kind in ALL + BEFORE:
         if kind.name not in wanted:
             continue
         setup = kind(folder)
@@ -131,7 +131,8 @@ def medians(runs: dict[str, dict[str, list[dict]]]) -> dict[str, dict[str, dict[
 
 def table(record: dict) -> str:
     setups, tests, middle = record["setups"], record["tests"], record["medians"]
-    lines = ["| | " + " | ".join(TESTS[test][0] for test in tests) + " |", "|---" * (len(tests) + 1) + "|"]
+    titles = [*(TESTS[test][0] for test in tests), "gateway cores per Gbit/s of TCP"]
+    lines = ["| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
     base = middle.get("esplanade")
     for name, facts in setups.items():
         cells = []
@@ -144,6 +145,9 @@ def table(record: dict) -> str:
             if base and name not in ("esplanade", "veth") and entry[unit]:
                 cell += f" (Esplanade {base[test][unit] / entry[unit]:.1f}×)"
             cells.append(cell)
+        streams = [middle[name][test] for test in tests if TESTS[test][2] == "gbit_s" and middle[name][test]["gbit_s"]]
+        cost = statistics.median(entry["gateway_cores"] / entry["gbit_s"] for entry in streams) if streams else None
+        cells.append("" if cost is None or name == "veth" else f"{cost:.2f}")
         lines.append(f"| {facts['label']} ({facts['cipher']}) | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -215,7 +219,7 @@ def main() -> int:
     parser.add_argument("--no-record", action="store_true", help="print, and write nothing")
     options = parser.parse_args()
     tests, wanted = options.tests.split(","), options.only.split(",")
-    if unknown := (set(tests) - set(TESTS)) | (set(wanted) - {kind.name for kind in ALL}):
+    if unknown := (set(tests) - set(TESTS)) | (set(wanted) - {kind.name for kind in ALL + BEFORE}):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     os.environ["PATH"] += os.pathsep + str(ROOT / "target/tools/bin") + os.pathsep + str(Path.home() / ".cargo/bin")
 

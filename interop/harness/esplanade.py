@@ -33,6 +33,7 @@ class Esplanade(Control):
         self.log = folder / "esplanade.log"
         self.config = folder / "esplanade.conf"
         self.keys: Path | None = folder / "keys" if export_keys else None
+        self.program = binary()
         self.wrapper: list[str] = []
         # Of `run`, beside those that every test needs.
         self.arguments: list[str] = []
@@ -56,7 +57,7 @@ class Esplanade(Control):
         if settings is not None:
             self.write(settings)
         self.socket.unlink(missing_ok=True)
-        argv = [*self.wrapper, binary(), "run", "--config", self.config]
+        argv = [*self.wrapper, self.program, "run", "--config", self.config]
         if self.keys:
             argv += ["--export-keys", self.keys]
         argv += self.arguments
@@ -73,7 +74,7 @@ class Esplanade(Control):
         return self.socket.exists() and self.command("status", "--json", check=False).returncode == 0
 
     def command(self, verb: str, *arguments: str, check: bool = True, timeout: float = 30):
-        return run([binary(), verb, "--socket", self.socket, *arguments], check=check, timeout=timeout)
+        return run([self.program, verb, "--socket", self.socket, *arguments], check=check, timeout=timeout)
 
     def status(self) -> dict:
         return json.loads(self.command("status", "--json").stdout)
