@@ -18,8 +18,8 @@ const FLOWS: u16 = 8;
 /// Datagrams of a flow that are on their way at a time, and how often.
 const IN_FLIGHT: u32 = 20;
 const ROUNDS: u32 = 40;
-/// Until every flow has come back once, the kernel does not know whose it is.
-const WARM_UP: u32 = 2;
+/// Until every flow has come back once, the kernel does not know whose it is: then it may change the worker.
+const WARM_UP: u32 = 1;
 
 fn permitted(test: &str) -> bool {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {

@@ -24,6 +24,8 @@ pub struct Pace {
     round_len: u64,
     /// Who takes numbers of a round or has not sent them all, by the round's number.
     holders: [AtomicU32; ROUNDS as usize],
+    /// Those that come later let them go first, where one worker at a time holds numbers.
+    waiting: AtomicU32,
 }
 
 /// Taken numbers, or the leave to take some.
@@ -44,11 +46,35 @@ impl Pace {
         Self {
             round_len,
             holders: std::array::from_fn(|_| AtomicU32::new(0)),
+            waiting: AtomicU32::new(0),
         }
     }
 
-    /// None: try again when others have sent what they hold. Who waits must hold nothing itself, of any SA.
+    /// None: [`Self::wait`], as others hold numbers or wait for them.
     pub fn begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
+        let turns = self.round_len == 0;
+        if turns && self.waiting.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        self.try_begin(sequence)
+    }
+
+    /// As [`Self::begin`], as long as `patience` says. Who waits must hold nothing, of any SA.
+    pub fn wait(
+        &self,
+        sequence: &SequenceAllocator,
+        mut patience: impl FnMut() -> bool,
+    ) -> Option<Hold> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut hold = None;
+        while hold.is_none() && patience() {
+            hold = self.try_begin(sequence);
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        hold
+    }
+
+    fn try_begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
         let round = self.round(sequence);
         let own = self.holders_of(round);
         if self.round_len == 0 {

@@ -20,15 +20,14 @@ fn displacement(window: u32) -> (u64, u32) {
     let (newest, behind, waits) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0));
     let worker = |index: u64| {
         for batch in 0..BATCHES {
-            let hold = loop {
-                match pace.begin(&sequence) {
-                    Some(hold) => break hold,
-                    None => {
-                        waits.fetch_add(1, Ordering::Relaxed);
-                        thread::yield_now();
-                    }
-                }
+            let wait = || {
+                waits.fetch_add(1, Ordering::Relaxed);
+                pace.wait(&sequence, || {
+                    thread::yield_now();
+                    true
+                })
             };
+            let hold = pace.begin(&sequence).or_else(wait).unwrap();
             let mut runs = Vec::new();
             for run in 0..3 {
                 if pace.goes_on(hold, &sequence) {

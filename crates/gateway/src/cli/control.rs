@@ -19,6 +19,7 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         let engine = stats.sub("engine");
         let report = serde_json::json!({
             "sas": sas, "connections": connections, "counters": counters, "engine": engine,
+            "workers": stats.sub("workers"),
             "confinement": stats.sub("confinement")
         });
         format!("{report:#}\n")
@@ -33,7 +34,8 @@ pub(super) fn status(control: &Control, json: bool) -> Result<(), Failure> {
         }
         let known = connections.iter().flat_map(Message::sections);
         text.extend(known.map(|(name, connection)| status::render_down(name, connection)));
-        text + &status::render_counters(&counters) + &status::render_engine(&stats)
+        text += &status::render_counters(&counters);
+        text + &status::render_workers(&stats) + &status::render_engine(&stats)
     };
     print(text.as_bytes())
 }

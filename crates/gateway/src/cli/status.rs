@@ -132,6 +132,29 @@ fn output_trouble(output: &Message) -> Option<String> {
     Some(format!("has lost {lost} lines, {waiting} wait{error}"))
 }
 
+/// What each worker does, from the answer to `stats`.
+pub fn render_workers(stats: &Message) -> String {
+    let mut out = String::new();
+    let workers = stats.sub("workers").into_iter();
+    for (index, worker) in workers.flat_map(Message::sections) {
+        let text = |key: &str| worker.text(key).unwrap_or("0");
+        let line = format!(
+            "{index}: sent {} packets, received {}, {} % busy",
+            text("packets-out"),
+            text("packets-in"),
+            text("busy-percent")
+        );
+        let _ = writeln!(out, "{:<10}{}", "worker", printable(&line));
+        if let Some(seconds) = worker.text("busy-for") {
+            let line = format!(
+                "worker {index} has been busy for {seconds} s and may lose packets: set more `workers`"
+            );
+            let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
+        }
+    }
+    out
+}
+
 /// What packets are sealed and opened with, from the answer to `stats`.
 pub fn render_engine(stats: &Message) -> String {
     let mut out = String::new();
@@ -290,6 +313,21 @@ mod tests {
             text.ends_with("dropped   replayed 2, unknown-spi 1\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn workers_have_a_line_each() {
+        let (mut stats, mut workers, mut second) = (Message::new(), Message::new(), Message::new());
+        second.set("packets-out", 7).set("packets-in", 5);
+        second.set("busy-percent", 93).set("busy-for", 12);
+        workers.set("total", 2).section("0", Message::new());
+        workers.section("1", second);
+        stats.section("workers", workers);
+        let expected = "worker    0: sent 0 packets, received 0, 0 % busy
+worker    1: sent 7 packets, received 5, 93 % busy
+warning   worker 1 has been busy for 12 s and may lose packets: set more `workers`
+";
+        assert_eq!(render_workers(&stats), expected);
     }
 
     #[test]

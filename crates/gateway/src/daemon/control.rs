@@ -148,6 +148,7 @@ impl Daemon {
         message
             .section("uptime", uptime)
             .section("ikesas", ike_sas)
+            .section("workers", self.plane.report_workers(now))
             .section("engine", tier::report(core.as_ref()))
             .section("confinement", report::confinement(&self.confined));
         message

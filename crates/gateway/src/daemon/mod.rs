@@ -12,6 +12,7 @@ mod guards;
 mod join;
 mod keeper;
 mod keys;
+mod load;
 mod plane;
 mod policies;
 pub mod preview;
@@ -203,6 +204,7 @@ impl Daemon {
             self.join.renew_acquires();
             self.join.expire(now);
             self.plane.keep_shield(now);
+            self.plane.follow_loads(now);
             // Besides the announcement, which could be lost.
             if self.plane.has_lost_tun() {
                 self.repair_at.get_or_insert(now);

@@ -20,6 +20,7 @@ use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
 use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
+use super::load::Loads;
 use super::shield;
 use crate::cli::{Exit, Failure};
 use crate::config::{EngineKind, GatewayConfig, OnStop};
@@ -55,6 +56,7 @@ pub(super) struct Plane {
     config: GatewayConfig,
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
+    loads: Loads,
 }
 
 /// Why the data plane stops.
@@ -130,6 +132,7 @@ impl Plane {
             keeper,
             config: config.clone(),
             paths: sockets.paths,
+            loads: Loads::default(),
         };
         let processing = Processing {
             mss_clamp: config.mss_clamp.then_some(config.mtu),
@@ -334,6 +337,15 @@ impl Plane {
     /// From now on the configuration says so.
     pub fn set_on_stop(&mut self, on_stop: OnStop) {
         self.config.on_stop = on_stop;
+    }
+
+    /// Looks at how busy the workers are, and warns of those that are for long.
+    pub fn follow_loads(&mut self, now: Instant) {
+        self.loads.follow(&self.workers, now);
+    }
+
+    pub fn report_workers(&self, now: Instant) -> Message {
+        self.loads.report(&self.workers, now)
     }
 
     /// Adds the sums over all workers.

@@ -71,6 +71,25 @@ counters! {
     events_dropped,
 }
 
+/// How long a worker was not waiting for packets, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Load {
+    busy_ns: AtomicU64,
+}
+
+impl Load {
+    pub fn busy_ns(&self) -> u64 {
+        self.busy_ns.load(Ordering::Relaxed)
+    }
+
+    /// Only the worker itself does.
+    pub(super) fn count(&self, busy_ns: u64) {
+        let sum = self.busy_ns().saturating_add(busy_ns);
+        self.busy_ns.store(sum, Ordering::Relaxed);
+    }
+}
+
 pub(super) fn add(counter: &AtomicU64, count: u64) {
     if count > 0 {
         counter.fetch_add(count, Ordering::Relaxed);

@@ -35,7 +35,7 @@ use crate::confine;
 use crate::io::sys::EventFd;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport, Keyed};
-pub use counters::IoCounters;
+pub use counters::{IoCounters, Load};
 pub use dummies::{DummySa, DummySas};
 pub use port::Interface;
 pub use processing::Processing;
@@ -71,8 +71,16 @@ impl Clock {
     }
 
     pub fn now_ms(&self) -> u64 {
+        Self::ms(self.now_ns())
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+
+    fn ms(ns: u64) -> u64 {
         // Begins at 1: 0 means "never".
-        self.0.elapsed().as_millis() as u64 + 1
+        ns / 1_000_000 + 1
     }
 }
 
@@ -129,6 +137,7 @@ pub struct Worker {
     pub io: Arc<IoCounters>,
     pub outbound: Arc<WalkCounters>,
     pub inbound: Arc<WalkCounters>,
+    pub load: Arc<Load>,
     /// Where there is a core.
     pub core: Option<CoreHandle>,
     control: Arc<Control>,
@@ -146,6 +155,7 @@ impl Worker {
         let name = format!("worker-{}", config.index);
         let mut run = run::Run::new(config, engines, Arc::clone(&control))?;
         let (io, outbound, inbound) = run.counters();
+        let load = run.load();
         let core = run.core_handle();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             if let Err(error) = confine::working() {
@@ -158,6 +168,7 @@ impl Worker {
             io,
             outbound,
             inbound,
+            load,
             core,
             control,
             thread: Some(thread),

@@ -38,17 +38,25 @@ impl Queues {
     }
 }
 
-const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// 2^32 divided by the golden ratio: its multiples spread evenly, however few there are.
+const GOLDEN: u32 = 0x9e37_79b9;
 
 /// Of a packet's addresses and protocol, and of its ports where every packet of the flow has them: a fragment counts
 /// without. The same in both directions.
 fn flow_hash(packet: &[u8]) -> u32 {
-    let Some((ends, protocol)) = ends(packet) else {
+    let Some(Ends {
+        addresses: [source, destination],
+        ports: [from, to],
+        protocol,
+    }) = ends(packet)
+    else {
         return 0;
     };
-    let [source, destination] = ends.map(|end| mix(end.0 ^ u64::from(end.1)));
-    let both = source.wrapping_add(destination);
-    (mix(both ^ u64::from(protocol)) >> 32) as u32
+    let addresses = mix(source).wrapping_add(mix(destination));
+    let hosts = (mix(addresses ^ u64::from(protocol)) >> 32) as u32;
+    // One client's flows have ports in a row: these are to be on different workers.
+    let ports = u32::from(from) + u32::from(to);
+    hosts.wrapping_add(ports.wrapping_mul(GOLDEN))
 }
 
 /// Which of `count` equal parts of all hashes it is in.
@@ -56,15 +64,23 @@ fn part(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
 }
 
-fn mix(word: u64) -> u64 {
-    let product = u128::from(word ^ FACTOR) * u128::from(FACTOR);
-    (product >> 64) as u64 ^ product as u64
+/// The finalizer of MurmurHash3.
+fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    word = (word ^ (word >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    word ^ (word >> 33)
 }
 
-/// Of each end a digest of its address, and its port.
-type Ends = [(u64, u16); 2];
+/// What a flow is known by.
+struct Ends {
+    /// Digests.
+    addresses: [u64; 2],
+    /// 0 where there are none.
+    ports: [u16; 2],
+    protocol: u8,
+}
 
-fn ends(packet: &[u8]) -> Option<(Ends, u8)> {
+fn ends(packet: &[u8]) -> Option<Ends> {
     let (addresses, protocol, upper, fragment) = match packet.first()? >> 4 {
         4 => {
             let header = packet.first_chunk::<20>()?;
@@ -95,8 +111,11 @@ fn ends(packet: &[u8]) -> Option<(Ends, u8)> {
         Some(&[a, b, c, d]) => [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])],
         None => [0; 2],
     };
-    let [source, destination] = addresses;
-    Some(([(source, ports[0]), (destination, ports[1])], protocol))
+    Some(Ends {
+        addresses,
+        ports,
+        protocol,
+    })
 }
 
 #[cfg(test)]
@@ -143,13 +162,31 @@ mod tests {
                 let hash = flow_hash(&packet(v4, [(1, port), (2, 5201)], 6));
                 found[part(hash, queues)] += 1;
             }
-            let even = 1000 / queues;
-            assert!(
-                found
-                    .iter()
-                    .all(|n| (even * 3 / 4..even * 5 / 4).contains(n)),
-                "{found:?}"
-            );
+            assert_even(&found, 1000);
+            // Hosts in a row.
+            found.fill(0);
+            for host in 0..=255 {
+                let hash = flow_hash(&packet(v4, [(host, 5000), (2, 5000)], 17));
+                found[part(hash, queues)] += 1;
+            }
+            assert_even(&found, 256);
+        }
+    }
+
+    fn assert_even(found: &[usize], all: usize) {
+        let even = all / found.len();
+        let is_even = |n: &usize| (even * 2 / 3..even * 4 / 3).contains(n);
+        assert!(found.iter().all(is_even), "{found:?}");
+    }
+
+    #[test]
+    fn a_few_flows_are_on_every_queue() {
+        // The kernel gives a client every port, or every second one.
+        for (first, step) in (1024..60_000).step_by(997).zip([1, 2].into_iter().cycle()) {
+            let ports = (0..8).map(|flow| first + flow * step);
+            let hashes = ports.map(|port| flow_hash(&packet(true, [(1, port), (2, 5201)], 6)));
+            let of_second = hashes.filter(|hash| part(*hash, 2) == 1).count();
+            assert!((2..=6).contains(&of_second), "{first} {step}: {of_second}");
         }
     }
 

@@ -15,7 +15,7 @@ use crate::io::udp::Receiver;
 
 use super::auditor::Auditor;
 use super::core::{CoreHandle, Driver};
-use super::counters::{IoCounters, add};
+use super::counters::{IoCounters, Load, add};
 use super::dummies::Dummies;
 use super::paths::PathErrors;
 use super::port::Port;
@@ -79,6 +79,7 @@ pub(super) struct Run {
     read_buffer: Vec<u8>,
     events: EventQueue,
     io: Arc<IoCounters>,
+    load: Arc<Load>,
     now_ms: u64,
     processing: Processing,
     replies: Replies,
@@ -170,6 +171,7 @@ impl Run {
             read_buffer: vec![0; tun::READ_MAX],
             events: EventQueue::default(),
             io: Arc::default(),
+            load: Arc::default(),
             now_ms: clock.now_ms(),
             processing,
             replies: Replies::new(),
@@ -194,6 +196,10 @@ impl Run {
         )
     }
 
+    pub(super) fn load(&self) -> Arc<Load> {
+        Arc::clone(&self.load)
+    }
+
     pub(super) fn run(&mut self) {
         if let Some(cpu) = self.cpu
             && let Err(error) = sys::pin_to_cpu(cpu)
@@ -202,7 +208,9 @@ impl Run {
         }
         let mut tokens = [0; EVENTS_MAX];
         let first_source = TOKEN_PORTS + self.ports.len() as u64;
+        let mut woke_ns = self.clock.now_ns();
         while !self.control.stop.load(Ordering::Acquire) {
+            self.load.count(self.clock.now_ns().saturating_sub(woke_ns));
             let ready = match self.epoll.wait(&mut tokens, self.timeout_ms()) {
                 Ok(ready) => ready,
                 Err(error) => {
@@ -210,7 +218,8 @@ impl Run {
                     return;
                 }
             };
-            let last_ms = std::mem::replace(&mut self.now_ms, self.clock.now_ms());
+            woke_ns = self.clock.now_ns();
+            let last_ms = std::mem::replace(&mut self.now_ms, Clock::ms(woke_ns));
             self.inbound.set_now_ms(self.now_ms);
             self.outbound.set_now_ms(self.now_ms);
             if let Some(core) = &mut self.core {

@@ -8,8 +8,8 @@ use esplanade_ipsec::sa::OutboundSa;
 
 /// SAs of a batch. Each packet looks for its own among them.
 const HELD_MAX: usize = 32;
-/// Others hold numbers for as long as they seal and send a batch, and are not stopped by the scheduler.
-const WAIT_MAX: Duration = Duration::from_millis(100);
+/// Others hold numbers for as long as they seal and send a batch; but the scheduler may stop them.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Turns {
@@ -45,20 +45,22 @@ impl Turns {
         }
     }
 
-    /// As [`Self::begin`], until others let it; false if they do not within some time. Meanwhile nothing is held.
+    /// As [`Self::begin`], when others let it; false if they do not within some time. Meanwhile nothing is held.
     pub fn wait(&mut self, sa: &Arc<OutboundSa>) -> bool {
         self.end();
         if self.begin(sa) {
             return true;
         }
         let begun = Instant::now();
-        while begun.elapsed() < WAIT_MAX {
+        let hold = sa.pace.wait(&sa.sequence, || {
             std::thread::yield_now();
-            if self.begin(sa) {
-                return true;
-            }
-        }
-        false
+            begun.elapsed() < WAIT_MAX
+        });
+        let Some((held, hold)) = self.held.as_mut().zip(hold) else {
+            return false;
+        };
+        held.push((Arc::clone(sa), hold));
+        true
     }
 
     /// All packets that were made have been sent, or never will be.

@@ -1,0 +1,145 @@
+//! How busy the workers are, from the clock readings of their loops.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use esplanade_ipsec::WalkCounters;
+
+use crate::vici::Message;
+use crate::worker::Worker;
+
+/// Above this share of its time a worker has little left for bursts.
+const HIGH_PERCENT: u64 = 90;
+/// For how long it may.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two warnings of one worker.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// One worker's load.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    /// When it was looked at last, and how long it had been busy by then.
+    seen: (Instant, u64),
+    percent: u64,
+    high_since: Option<Instant>,
+    /// It was told that it has been so for long.
+    told: bool,
+    told_at: Option<Instant>,
+}
+
+/// The loads of all workers.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    workers: Vec<Load>,
+}
+
+impl Load {
+    fn new(now: Instant) -> Self {
+        Self {
+            seen: (now, 0),
+            percent: 0,
+            high_since: None,
+            told: false,
+            told_at: None,
+        }
+    }
+
+    /// True if it is to be told now.
+    fn follow(&mut self, busy_ns: u64, now: Instant) -> bool {
+        let (seen, busy_before) = std::mem::replace(&mut self.seen, (now, busy_ns));
+        let passed = now.saturating_duration_since(seen).as_nanos().max(1);
+        let busy = u128::from(busy_ns.saturating_sub(busy_before));
+        self.percent = (busy * 100 / passed).min(100) as u64;
+        if self.percent <= HIGH_PERCENT {
+            self.high_since = None;
+            self.told = false;
+            return false;
+        }
+        // It has been so since the last look.
+        self.high_since.get_or_insert(seen);
+        let lately = |at: Instant| now.saturating_duration_since(at) < PAUSE;
+        if self.told || self.is_high(now).is_none() || self.told_at.is_some_and(lately) {
+            return false;
+        }
+        self.told = true;
+        self.told_at = Some(now);
+        true
+    }
+
+    /// For how long, if that is too long.
+    fn is_high(&self, now: Instant) -> Option<Duration> {
+        let since = now.saturating_duration_since(self.high_since?);
+        (since >= PATIENCE).then_some(since)
+    }
+}
+
+impl Loads {
+    /// Call it twice a second or so.
+    pub fn follow(&mut self, workers: &[Worker], now: Instant) {
+        self.workers.resize_with(workers.len(), || Load::new(now));
+        for (index, (load, worker)) in self.workers.iter_mut().zip(workers).enumerate() {
+            if load.follow(worker.load.busy_ns(), now) {
+                tracing::warn!(
+                    worker = index,
+                    "a worker has been busy for more than {HIGH_PERCENT} % of {} seconds: packets may be lost; set more `workers` where there are more processors",
+                    PATIENCE.as_secs()
+                );
+            }
+        }
+    }
+
+    /// For the control socket: by the worker's number.
+    pub fn report(&self, workers: &[Worker], now: Instant) -> Message {
+        let mut message = Message::new();
+        message.set("total", workers.len());
+        for (index, worker) in workers.iter().enumerate() {
+            let load = self.workers.get(index);
+            let out = |walk: &WalkCounters| walk.packets_out.load(Ordering::Relaxed);
+            let mut section = Message::new();
+            section
+                .set("packets-out", out(&worker.outbound))
+                .set("packets-in", out(&worker.inbound))
+                .set("busy-percent", load.map_or(0, |load| load.percent));
+            if let Some(since) = load.and_then(|load| load.is_high(now)) {
+                section.set("busy-for", since.as_secs());
+            }
+            message.section(&index.to_string(), section);
+        }
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half seconds, in each of which the worker was so busy. Gives when it was told.
+    fn told(percents: impl IntoIterator<Item = u64>) -> Vec<usize> {
+        let start = Instant::now();
+        let (mut load, mut busy_ns) = (Load::new(start), 0);
+        let looks = percents.into_iter().enumerate();
+        let told = looks.filter_map(|(look, percent)| {
+            busy_ns += percent * 5_000_000;
+            let now = start + Duration::from_millis(500) * (look as u32 + 1);
+            let told = load.follow(busy_ns, now);
+            assert_eq!(load.percent, percent.min(100));
+            told.then_some(look)
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn what_lasts_is_told_once() {
+        assert_eq!(told([91; 300]), [19]);
+        assert!(told([100; 19]).is_empty());
+        assert!(told([90; 300]).is_empty());
+    }
+
+    #[test]
+    fn an_end_begins_it_again_but_not_within_a_minute() {
+        let often = [95; 25].into_iter().chain([50]).cycle().take(26 * 7);
+        let told = told(often);
+        assert_eq!(told[0], 19);
+        assert!(told.len() == 2 && told[1] - told[0] >= 120, "{told:?}");
+    }
+}
