@@ -119,14 +119,19 @@ def _settings(local: str, remote: str, local_id: str, remote_id: str, local_ts: 
 class _Ike(Setup):
     cipher = "AES-128-GCM, UDP encapsulation"
     encap = "yes"
+    # Further keys of the child.
+    child: dict[str, object] = {}
 
     def make(self, end: str, space: Namespace):
         raise NotImplementedError
 
     def tunnel(self) -> None:
         self.daemons = [self.make("a", self.a), self.make("b", self.b)]
-        self.daemons[1].start(_settings(OUTER_B, OUTER_A, ID_B, ID_A, INNER_B, INNER_A, self.encap))
-        self.daemons[0].start(_settings(OUTER_A, OUTER_B, ID_A, ID_B, INNER_A, INNER_B, self.encap))
+        b = _settings(OUTER_B, OUTER_A, ID_B, ID_A, INNER_B, INNER_A, self.encap)
+        a = _settings(OUTER_A, OUTER_B, ID_A, ID_B, INNER_A, INNER_B, self.encap)
+        for daemon, settings in zip(self.daemons[::-1], (b, a)):
+            settings.child().update(self.child)
+            daemon.start(settings)
         self.daemons[0].up()
 
     def stop(self) -> None:
