@@ -1,5 +1,7 @@
 //! The engine seam: who does the work of a batch.
 
+use std::os::fd::BorrowedFd;
+
 use crate::job::Batch;
 
 /// Why an engine did not take a batch.
@@ -27,4 +29,15 @@ pub struct Rejected {
 pub trait Engine: Send {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected>;
     fn poll(&mut self) -> Option<Batch>;
+
+    /// Readable when there may be something to poll, until a poll finds nothing. None for an engine that has finished
+    /// when `submit` returns.
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Batches that it can have inside: as many keep it busy.
+    fn depth(&self) -> usize {
+        1
+    }
 }

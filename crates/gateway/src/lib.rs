@@ -13,6 +13,7 @@ pub mod log;
 pub mod net;
 pub mod notify;
 pub mod output;
+pub mod pool;
 pub mod private;
 pub mod vici;
 pub mod worker;

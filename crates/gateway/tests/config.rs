@@ -1,5 +1,7 @@
 //! Configurations as administrators write them, and what they get wrong.
 
+#[path = "config/engines.rs"]
+mod engines;
 #[path = "config/misread.rs"]
 mod misread;
 #[path = "config/options.rs"]
@@ -11,8 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use esplanade::config::{
-    DEFAULT_SOCKET, Diagnostics, Diff, EngineKind, GatewayConfig, Loaded, PolicyAction, load,
-    load_text, schema,
+    DEFAULT_SOCKET, Diagnostics, Diff, GatewayConfig, Loaded, PolicyAction, load, load_text, schema,
 };
 use esplanade_crypto::Tier;
 use esplanade_ike::auth::Identity;
@@ -247,27 +248,6 @@ fn the_gateway_section_is_read() {
     assert!(!gateway.mss_clamp && !gateway.reassemble && gateway.icmp_unreachable);
     assert_eq!(good("").gateway.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(good("").gateway.cpu_tier, None);
-}
-
-#[test]
-fn the_fpga_engine_needs_a_device_and_one_worker() {
-    assert_eq!(good("").gateway.engine, EngineKind::Cpu);
-    let text = |keys: &str| format!("gateway {{\n engine = {keys}\n}}\n");
-    assert_eq!(
-        good(&text("cpu\n workers = 2")).gateway.engine,
-        EngineKind::Cpu
-    );
-    assert!(refusal(&text("gpu")).contains("`cpu`, `fpga`"));
-    if esplanade_fpga::simulated::BUILT {
-        assert_eq!(good(&text("fpga")).gateway.engine, EngineKind::Fpga);
-        let error = refusal(&text("fpga\n workers = 2"));
-        assert!(error.contains("driven by one worker"), "{error}");
-        assert!(error.contains("--> test.conf:3:12"), "{error}");
-    } else {
-        let error = refusal(&text("fpga"));
-        assert!(error.contains("has no FPGA device"), "{error}");
-        assert!(error.contains("--features fpga-sim"), "{error}");
-    }
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Circulation<S> {
     /// With the number of jobs of each.
     in_engine: VecDeque<(S, u64)>,
     spare: Vec<(Batch, S)>,
+    /// The engine has refused the batch being filled, and none has come back since.
+    refused: bool,
     direction: Direction,
     limits: WalkLimits,
 }
@@ -47,6 +49,7 @@ impl<S: Side> Circulation<S> {
             filling: spare.pop(),
             in_engine: VecDeque::with_capacity(limits.batches_max),
             spare,
+            refused: false,
             direction,
             limits: *limits,
         }
@@ -84,15 +87,25 @@ impl<S: Side> Circulation<S> {
         self.in_engine.len()
     }
 
-    /// Gives the batch being filled to the engine. A full engine leaves it as it was; with one that is out of service
-    /// its packets are dropped. One without jobs stays, emptied: what was received for none of them still takes up the
-    /// arena.
-    pub fn submit(
-        &mut self,
-        engine: &mut dyn Engine,
-        counters: &WalkCounters,
-        sas: &S::Sas,
-    ) -> Result<(), RejectReason> {
+    /// Whether there is an empty batch, or one can be had by [`Self::submit`].
+    pub fn has_empty(&self) -> bool {
+        let is_empty = |(batch, _): &(Batch, S)| batch.jobs.is_empty();
+        self.filling.as_ref().is_some_and(is_empty)
+            || self.filling.is_some() && !self.spare.is_empty() && !self.refused
+    }
+
+    /// Whether half of the batch being filled is free.
+    pub fn is_half_free(&self) -> bool {
+        let filling = self.filling.as_ref();
+        filling.is_some_and(|(batch, _)| {
+            batch.used() <= self.limits.buffer_len / 2
+                && batch.jobs.len() <= self.limits.jobs_max / 2
+        })
+    }
+
+    /// Gives the batch being filled to the engine. One that refuses it leaves it as it was. A batch without jobs stays,
+    /// emptied: what was received for none of them still takes up the arena.
+    pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         let Some((mut batch, mut side)) = self.filling.take() else {
             return Ok(());
         };
@@ -105,19 +118,14 @@ impl<S: Side> Circulation<S> {
         let jobs = batch.jobs.len() as u64;
         match engine.submit(batch) {
             Ok(()) => {
+                self.refused = false;
                 self.in_engine.push_back((side, jobs));
                 self.filling = self.spare.pop();
                 Ok(())
             }
             Err(rejected) => {
-                let mut batch = rejected.batch;
-                if rejected.reason == RejectReason::OutOfService {
-                    counters.count_drop(DropReason::EngineFailed, batch.jobs.len() as u64);
-                    side.count_drops(sas, DropReason::EngineFailed);
-                    batch.clear();
-                    side.clear();
-                }
-                self.filling = Some((batch, side));
+                self.refused = true;
+                self.filling = Some((rejected.batch, side));
                 Err(rejected.reason)
             }
         }
@@ -126,6 +134,7 @@ impl<S: Side> Circulation<S> {
     /// The next finished batch, in the order of submission.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<(Batch, S)> {
         let batch = engine.poll()?;
+        self.refused = false;
         let (side, _) = self.in_engine.pop_front().unwrap_or_default();
         Some((batch, side))
     }
@@ -133,6 +142,7 @@ impl<S: Side> Circulation<S> {
     /// Gives up what is in the engine, which will not come back, and makes new batches for it. The packets are
     /// counted as dropped; their sequence numbers stay used.
     pub fn abandon(&mut self, counters: &WalkCounters, sas: &S::Sas) {
+        self.refused = false;
         while let Some((mut side, jobs)) = self.in_engine.pop_front() {
             counters.count_drop(DropReason::EngineFailed, jobs);
             side.count_drops(sas, DropReason::EngineFailed);

@@ -34,6 +34,7 @@
 //! let buffer = inbound.receive_buffer();                   // receive into buffer.bytes
 //! inbound.commit_received(bytes_used);
 //! inbound.push_burst(database.sad(), &facts, &packets);    // ESP by udp_encap::classify; drops are counted
+//! inbound.push_held(database.sad());                       // nested SAs that found no batch
 //! inbound.submit(&mut engine)?;
 //! while let Some(opened) = inbound.poll(&mut engine) {
 //!     for packet in opened.delivered() { /* write opened.packet(packet) to the TUN */ }

@@ -52,8 +52,7 @@ impl Pace {
 
     /// None: [`Self::wait`], as others hold numbers or wait for them.
     pub fn begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
-        let turns = self.round_len == 0;
-        if turns && self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.is_wanted() {
             return None;
         }
         self.try_begin(sequence)
@@ -92,6 +91,11 @@ impl Pace {
         }
         self.end(hold);
         None
+    }
+
+    /// Whether others wait for who holds numbers now to end.
+    pub fn is_wanted(&self) -> bool {
+        self.round_len == 0 && self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Whether more numbers may be taken under the same hold.

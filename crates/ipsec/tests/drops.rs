@@ -5,15 +5,15 @@ mod common;
 use std::sync::Arc;
 
 use common::{
-    DeadEngine, LEFT, ONE, RIGHT, Tunnel, assert_reconciled, facts, inner, ipv4, key_material,
-    parameters, prefix, selectors,
+    LEFT, ONE, RIGHT, Tunnel, assert_reconciled, facts, inner, ipv4, key_material, parameters,
+    prefix, selectors,
 };
 use esplanade_crypto::random::RandomError;
-use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
+use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Protocol, Rejected, Transform, cpu};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::audit::AuditKind;
 use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
@@ -127,7 +127,9 @@ fn outbound_case(reason: DropReason) -> Walk {
         DropReason::EngineFailed => {
             let mut tunnel = Tunnel::new(GCM, false);
             let _ = tunnel.outbound.push(&tunnel.spd, &packet).expect("room");
-            assert!(tunnel.outbound.submit(&mut DeadEngine).is_err());
+            let submitted = tunnel.outbound.submit(&mut tunnel.seal_engine);
+            assert_eq!(submitted, Ok(()));
+            tunnel.outbound.engine_lost();
             Walk::Outbound(tunnel)
         }
         DropReason::NoRandomness => {
@@ -412,15 +414,41 @@ fn failed_randomness_does_not_use_up_the_arena() {
     assert_reconciled(tunnel.outbound.counters());
 }
 
+/// Gives batches back as they were, with the plaintext in their arena.
+#[derive(Default)]
+struct IdleEngine(Option<Batch>);
+
+impl Engine for IdleEngine {
+    fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        self.0 = Some(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        self.0.take()
+    }
+}
+
 #[test]
 fn a_place_that_nobody_fills_is_sealed_as_zeros() {
     use esplanade_ipsec::outbound::{Outcome, Segments};
 
     let mut tunnel = Tunnel::new(GCM, false);
     let secret = inner(4, &[0x5e; 64]);
-    // An engine out of service leaves plaintext in the arena.
+    let mut idle = IdleEngine::default();
     let _ = tunnel.outbound.push(&tunnel.spd, &secret).expect("room");
-    assert!(tunnel.outbound.submit(&mut DeadEngine).is_err());
+    assert_eq!(tunnel.outbound.submit(&mut idle), Ok(()));
+    let sealed = tunnel.outbound.poll(&mut idle).expect("it was there");
+    assert_eq!(
+        sealed
+            .trains(TrainLimits {
+                segments: 1,
+                bytes: 65_535
+            })
+            .count(),
+        0
+    );
+    tunnel.outbound.recycle(sealed);
 
     let view = IpView::parse(&secret).expect("well-formed");
     let segments = Segments::one(secret.len());

@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use common::whole::{ends, facts_of, flush, frames, open};
 use common::{
     LEFT, RIGHT, SlowEngine, Tunnel, address, assert_reconciled, inner, ipv4, ipv6, key_material,
     parameters, prefix, selectors,
@@ -17,76 +18,14 @@ use esplanade_ipsec::outbound::{HEADROOM, Packet, TAILROOM};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
 use esplanade_ipsec::sad::GroupKey;
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Entry, Spd};
 use esplanade_ipsec::tunnel::{FlowLabelPolicy, OuterFacts};
-use esplanade_ipsec::wire::{IpView, checksum, ip};
+use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::model;
 use proptest::prelude::*;
 
 const GCM: Transform = Transform::ESP[0];
 const AH: Transform = Transform::AH[0];
-
-fn ends(version: u8, udp_encap: bool) -> Path {
-    let (local, remote) = match version {
-        4 => ("10.1.0.7", "10.2.0.9"),
-        _ => ("2001:db8:1::7", "2001:db8:2::9"),
-    };
-    Path {
-        local: SocketAddr::new(address(local), 4500),
-        remote: SocketAddr::new(address(remote), 4500),
-        udp_encap,
-    }
-}
-
-/// Seals packets and gives them as they go onto the wire.
-fn frames(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    for packet in packets {
-        let _ = tunnel.outbound.push(&tunnel.spd, packet).expect("room");
-    }
-    flush(tunnel)
-}
-
-fn flush(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
-    let (mut sent, mut identification) = (Vec::new(), 0);
-    while tunnel.outbound.waiting() > 0 {
-        let engine = &mut tunnel.seal_engine;
-        tunnel.outbound.submit(engine).expect("it takes all");
-        while let Some(mut sealed) = tunnel.outbound.poll(engine) {
-            let failed = sealed.for_each_frame(&mut identification, |f| sent.push(f.to_vec()));
-            assert_eq!(failed, 0);
-            tunnel.outbound.recycle(sealed);
-        }
-    }
-    assert_reconciled(tunnel.outbound.counters());
-    sent
-}
-
-/// Where ESP or AH begins, and what a back end that sees the whole packet knows.
-fn facts_of(frame: &[u8]) -> OuterFacts {
-    let view = IpView::parse(frame).expect("a well-formed outer packet");
-    let udp = view.protocol == ip::PROTOCOL_UDP;
-    let (protocol, udp_len) = match view.protocol {
-        51 => (Protocol::Ah, 0),
-        50 => (Protocol::Esp, 0),
-        17 => (Protocol::Esp, 8),
-        other => panic!("protocol {other} is no IPsec"),
-    };
-    let port = if udp { 4500 } else { 0 };
-    OuterFacts {
-        header_len: (view.upper + udp_len) as u16,
-        protocol,
-        ..OuterFacts::new(SocketAddr::new(view.source, port), udp, view.tos)
-    }
-}
-
-fn open(tunnel: &mut Tunnel, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let mut opened = Vec::new();
-    for frame in frames {
-        opened.extend(tunnel.open_from(std::slice::from_ref(frame), &facts_of(frame)));
-    }
-    assert_reconciled(tunnel.inbound.counters());
-    opened
-}
 
 fn some_packets(version: u8) -> Vec<Vec<u8>> {
     let mut packets: Vec<Vec<u8>> = [0, 1, 7, 100, 1400]
@@ -379,104 +318,6 @@ fn flow_labels_are_copied_or_hashed() {
     }
 }
 
-/// Puts the SA of a tunnel behind another: `outer` seals what the tunnel sealed.
-fn nest(tunnel: &mut Tunnel, transform: Transform, change: impl Fn(&mut SaParameters<'_>)) {
-    let everything = SelectorSet::new(vec![
-        Selector::between(prefix("0.0.0.0/0"), prefix("0.0.0.0/0")),
-        Selector::between(prefix("::/0"), prefix("::/0")),
-    ])
-    .expect("two are not too many");
-    let sad = tunnel.database.sad();
-    let spi = sad.allocate_spi().expect("room");
-    let key = key_material(transform);
-    let make = |turned: bool| {
-        let mut p = parameters(transform, false, spi, &key);
-        p.selectors = everything.clone();
-        change(&mut p);
-        if turned {
-            (p.path.local, p.path.remote) = (p.path.remote, p.path.local);
-        }
-        p
-    };
-    let outer = Arc::new(Policy::new(PolicyId(8), "outer"));
-    outer.install(Arc::new(OutboundSa::new(make(false)).expect("good keys")));
-    let inbound = InboundSa::new(make(true)).expect("good keys");
-    sad.insert(Arc::new(inbound)).expect("allocated");
-
-    let key = key_material(tunnel.outbound_sa.common.transform());
-    let common = &tunnel.outbound_sa.common;
-    let inner = parameters(common.transform(), common.esn(), common.spi, &key);
-    let inner = SaParameters {
-        mode: common.mode,
-        path: common.path(),
-        ..inner
-    };
-    let inner = OutboundSa::new(inner).expect("good keys").through(outer);
-    tunnel.policy.install(Arc::new(inner));
-}
-
-fn open_nested(tunnel: &mut Tunnel, frame: &[u8]) -> Vec<Vec<u8>> {
-    let facts = facts_of(frame);
-    let sad = tunnel.database.sad();
-    let _ = tunnel.inbound.push_copy(sad, frame, &facts);
-    let mut out = Vec::new();
-    while tunnel.inbound.waiting() > 0 {
-        let engine = &mut tunnel.open_engine;
-        tunnel.inbound.submit(engine).expect("it takes all");
-        while let Some(mut opened) = tunnel.inbound.poll(engine) {
-            out.extend(opened.delivered().iter().map(|d| opened.packet(d).to_vec()));
-            tunnel.inbound.push_nested(sad, &mut opened);
-            tunnel.inbound.recycle(opened);
-        }
-    }
-    assert_reconciled(tunnel.inbound.counters());
-    out
-}
-
-/// AH over ESP in transport mode, and a tunnel in a tunnel (RFC 4301 §4.3, appendix E).
-#[test]
-fn a_packet_goes_through_two_sas_and_back() {
-    for (inner_mode, outer_transform, outer_mode) in [
-        (Mode::Transport, AH, Mode::Transport),
-        (Mode::Tunnel, AH, Mode::Transport),
-        (Mode::Tunnel, GCM, Mode::Tunnel),
-    ] {
-        for version in [4, 6] {
-            let path = ends(version, false);
-            let mut tunnel = Tunnel::with(GCM, false, |p| {
-                p.mode = inner_mode;
-                p.path = path;
-            });
-            nest(&mut tunnel, outer_transform, |p| {
-                p.mode = outer_mode;
-                p.path = path;
-            });
-            let packet = inner(version, b"twice protected");
-            let sent = frames(&mut tunnel, std::slice::from_ref(&packet));
-            let [frame] = &sent[..] else {
-                panic!("one packet, but {}", sent.len())
-            };
-            let outermost = IpView::parse(frame).expect("well-formed").protocol;
-            assert_eq!(outermost, outer_transform.protocol().number());
-            assert_eq!(open_nested(&mut tunnel, frame), [packet]);
-        }
-    }
-}
-
-#[test]
-fn what_nobody_takes_out_of_its_second_sa_is_counted() {
-    let path = ends(4, false);
-    let mut tunnel = Tunnel::with(GCM, false, |p| p.path = path);
-    nest(&mut tunnel, AH, |p| {
-        p.mode = Mode::Transport;
-        p.path = path;
-    });
-    let sent = frames(&mut tunnel, &[inner(4, b"nested")]);
-    assert!(open(&mut tunnel, &sent).is_empty());
-    let drops = &tunnel.inbound.counters().drops;
-    assert_eq!(drops.get(DropReason::NestedTooDeep), 1);
-}
-
 /// RFC 4301 §4.1: an SA of a group is found by SPI and destination, whatever SA of ours has the same SPI.
 // RFC 4301 R2; RFC 4302 R5; RFC 4303 R4
 #[test]
@@ -566,19 +407,6 @@ fn ah_numbers_what_nobody_has() {
     }
     let drops = &tunnel.inbound.counters().drops;
     assert_eq!(drops.get(DropReason::AuthenticationFailed), 0);
-}
-
-/// The kernel puts it together first (RFC 4303 §3.4.1).
-#[test]
-fn a_fragment_of_an_ipsec_packet_is_not_nested() {
-    let mut tunnel = Tunnel::with(GCM, false, |p| p.path = ends(4, false));
-    let mut first = ipv4("10.1.0.7", "10.2.0.9", 50, 0, &[7; 64]);
-    first[6] = 0x20;
-    first[10..12].fill(0);
-    let sum = checksum::fold(checksum::sum(0, &first[..20]));
-    first[10..12].copy_from_slice(&sum.to_be_bytes());
-    let sent = frames(&mut tunnel, std::slice::from_ref(&first));
-    assert_eq!(open_nested(&mut tunnel, &sent[0]), [first]);
 }
 
 #[test]

@@ -65,8 +65,8 @@ impl Flight {
         let batch = std::mem::take(&mut self.filling);
         match result {
             Ok(()) if batch != [0; SAS] => self.submitted.push_back(batch),
-            Err(RejectReason::Full) => self.filling = batch,
-            _ => {}
+            Ok(()) => {}
+            Err(_) => self.filling = batch,
         }
     }
 
@@ -138,6 +138,11 @@ fn inbound(rng: &mut Rng) {
                 let result = walk.submit(engine);
                 flight.submitted(result);
             });
+        }
+        if rng.chance(0.02) {
+            walk.engine_lost();
+            flight.submitted.clear();
+            engine = SlowEngine::new(2, 3);
         }
         if let Some(opened) = walk.poll(&mut engine) {
             flight.submitted.pop_front();
@@ -251,6 +256,11 @@ fn outbound(rng: &mut Rng) {
                 let result = walk.submit(engine);
                 flight.submitted(result);
             });
+        }
+        if rng.chance(0.02) {
+            walk.engine_lost();
+            flight.submitted.clear();
+            engine = SlowEngine::new(2, 3);
         }
         if let Some(sealed) = walk.poll(&mut engine) {
             let batch = flight.submitted.pop_front().expect("it was submitted");

@@ -296,7 +296,7 @@ fn two_copies_in_one_batch_deliver_once() {
 }
 
 #[test]
-fn a_dead_engine_drops_and_counts() {
+fn what_a_dead_engine_refuses_goes_to_another() {
     let mut tunnel = Tunnel::new(Transform::ESP[0], false);
     let sealed = tunnel.seal(&[inner(4, b"one")]);
     let _ = tunnel
@@ -305,7 +305,7 @@ fn a_dead_engine_drops_and_counts() {
         .expect("room");
     let refused = tunnel.outbound.submit(&mut DeadEngine);
     assert_eq!(refused, Err(RejectReason::OutOfService));
-    assert_eq!(tunnel.outbound.waiting(), 0);
+    assert_eq!(tunnel.outbound.waiting(), 1);
     let sad = tunnel.database.sad();
     tunnel
         .inbound
@@ -313,8 +313,12 @@ fn a_dead_engine_drops_and_counts() {
         .expect("fresh");
     let refused = tunnel.inbound.submit(&mut DeadEngine);
     assert_eq!(refused, Err(RejectReason::OutOfService));
+    assert!(!tunnel.outbound.can_take() && !tunnel.inbound.can_take());
+    let two = tunnel.seal(&[]);
+    assert_eq!(tunnel.open(&[]), [inner(4, b"one")]);
+    assert_eq!(tunnel.open(&two), [inner(4, b"two")]);
     for counters in [tunnel.outbound.counters(), tunnel.inbound.counters()] {
-        assert_eq!(counters.drops.get(DropReason::EngineFailed), 1);
+        assert_eq!(counters.drops.total(), 0);
         assert_reconciled(counters);
     }
 }

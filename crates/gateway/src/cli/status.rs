@@ -161,7 +161,9 @@ pub fn render_engine(stats: &Message) -> String {
     let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
     if let (Some(name), Some(tier)) = (text("name"), text("tier")) {
         let device = text("device").map(|device| format!(" ({device}), else cpu"));
-        let line = format!("{name}{}, tier {tier}", device.unwrap_or_default());
+        let threads = text("threads").map(|threads| format!(" (threads: {threads})"));
+        let how = device.or(threads).unwrap_or_default();
+        let line = format!("{name}{how}, tier {tier}");
         let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));
     }
     if let Some(why) = text("failed") {

@@ -18,6 +18,8 @@ use super::{DEFAULT_SOCKET, schema};
 pub enum EngineKind {
     #[default]
     Cpu,
+    /// The CPU engine in helper threads.
+    Pool,
     /// The FPGA core; what it cannot do is left to the CPU.
     Fpga,
 }
@@ -40,6 +42,10 @@ pub struct GatewayConfig {
     /// Flows of each IP version whose decision a worker remembers.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
+    /// Helper threads of the pool; none is one for each processor that no worker has.
+    pub pool_threads: Option<usize>,
+    /// For trials: how long the pool holds what it has done.
+    pub pool_delay: Duration,
     /// Of the CPU engine; none is the best that the machine has.
     pub cpu_tier: Option<Tier>,
     /// Routing table for the routes into the TUN device.
@@ -88,6 +94,8 @@ impl Default for GatewayConfig {
             workers: 1,
             flow_cache_size: 65_536,
             engine: EngineKind::default(),
+            pool_threads: None,
+            pool_delay: Duration::ZERO,
             cpu_tier: None,
             // strongSwan's table, so that an administrator finds what he knows.
             table: 220,
@@ -149,6 +157,10 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         })
         .map_or(standard.flow_cache_size, |flows| flows as usize),
         engine: read(node, "engine", d, engine).unwrap_or_default(),
+        pool_threads: read(node, "pool_threads", d, |text| number(text, 1..=256))
+            .map(|threads| threads as usize),
+        pool_delay: read(node, "pool_delay_ms", d, |text| number(text, 0..=10_000))
+            .map_or(standard.pool_delay, Duration::from_millis),
         cpu_tier: read(node, "cpu_tier", d, |text| {
             word(text, &Tier::ALL.map(|tier| (tier.name(), tier)))
         }),
@@ -180,6 +192,15 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
     }
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
+    }
+    for key in ["pool_threads", "pool_delay_ms"] {
+        if gateway.engine != EngineKind::Pool
+            && let Some(entry) = node.value(key)
+        {
+            let what = "the engine is not the pool";
+            let bad = Bad::new(what, "set `engine = pool`, or remove it");
+            super::value::report(key, bad, entry.value.at, d);
+        }
     }
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
@@ -229,7 +250,11 @@ fn on_stop(text: &str) -> Parsed<OnStop> {
 }
 
 fn engine(text: &str) -> Parsed<EngineKind> {
-    let kinds = [("cpu", EngineKind::Cpu), ("fpga", EngineKind::Fpga)];
+    let kinds = [
+        ("cpu", EngineKind::Cpu),
+        ("pool", EngineKind::Pool),
+        ("fpga", EngineKind::Fpga),
+    ];
     let kind = word(text, &kinds)?;
     has_device(kind, esplanade_fpga::simulated::BUILT)
 }

@@ -60,6 +60,8 @@ pub const GATEWAY: Schema = Schema {
         "flow_cache_size",
         "engine",
         "cpu_tier",
+        "pool_threads",
+        "pool_delay_ms",
         "table",
         "mark",
         "socket",

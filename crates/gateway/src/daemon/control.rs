@@ -149,7 +149,10 @@ impl Daemon {
             .section("uptime", uptime)
             .section("ikesas", ike_sas)
             .section("workers", self.plane.report_workers(now))
-            .section("engine", tier::report(core.as_ref()))
+            .section(
+                "engine",
+                tier::report(core.as_ref(), self.plane.pool_threads()),
+            )
             .section("confinement", report::confinement(&self.confined));
         message
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use esplanade_crypto::CpuEngine;
+use esplanade_crypto::{CpuEngine, Engine};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine, Lane};
 use esplanade_ike::{EspSpiAllocator, Routes};
@@ -31,19 +32,17 @@ use crate::io::sys::link_name;
 use crate::io::tun::TunError;
 use crate::net::nft::{Nft, Table};
 use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
+use crate::pool::Pool;
 use crate::vici::Message;
 use crate::worker::{
-    AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines, IkeSender,
-    ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
+    AnyCore, BindError, CPU_BATCHES, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines,
+    IkeSender, ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
 };
 
 /// IKE messages that may wait for the control thread.
 const IKE_WAITING_MAX: usize = 1024;
 /// Events of the data plane that may wait for the control thread.
 const EVENTS_WAITING_MAX: usize = 1024;
-/// Finished batches that an engine of the CPU holds.
-const ENGINE_BATCHES: usize = 4;
-
 #[derive(Debug)]
 pub(super) struct Plane {
     database: Arc<Database>,
@@ -57,6 +56,8 @@ pub(super) struct Plane {
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
     loads: Loads,
+    /// Behind the workers, which it outlives.
+    pool: Option<Pool>,
 }
 
 /// Why the data plane stops.
@@ -112,8 +113,12 @@ impl Plane {
         let common = devices.common.link.index;
 
         let mut core = match config.engine {
-            EngineKind::Cpu => None,
+            EngineKind::Cpu | EngineKind::Pool => None,
             EngineKind::Fpga => Some(open_core()?),
+        };
+        let pool = match config.engine {
+            EngineKind::Pool => Some(start_pool(config)?),
+            EngineKind::Cpu | EngineKind::Fpga => None,
         };
 
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
@@ -133,6 +138,7 @@ impl Plane {
             config: config.clone(),
             paths: sockets.paths,
             loads: Loads::default(),
+            pool,
         };
         let processing = Processing {
             mss_clamp: config.mss_clamp.then_some(config.mtu),
@@ -157,9 +163,12 @@ impl Plane {
                 core: core.take(),
                 dummies: (index == 0).then(|| plane.dummies.subscribe()),
             };
-            if let Err(failure) = spawn(worker).map(|worker| plane.workers.push(worker)) {
-                plane.stop(Ending::Failure).await;
-                return Err(failure);
+            match spawn(worker, plane.pool.as_ref()) {
+                Ok(worker) => plane.workers.push(worker),
+                Err(failure) => {
+                    plane.stop(Ending::Failure).await;
+                    return Err(failure);
+                }
             }
         }
         // Only now: what is led there before anybody reads it is lost, and not told to its sender.
@@ -344,6 +353,10 @@ impl Plane {
         self.loads.follow(&self.workers, now);
     }
 
+    pub fn pool_threads(&self) -> Option<usize> {
+        self.pool.as_ref().map(Pool::threads)
+    }
+
     pub fn report_workers(&self, now: Instant) -> Message {
         self.loads.report(&self.workers, now)
     }
@@ -492,18 +505,35 @@ fn open_core() -> Result<AnyCore, Failure> {
     Ok(core)
 }
 
-fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {
-    let engine = || {
-        CpuEngine::new(ENGINE_BATCHES)
-            .map(Box::new)
-            .map_err(Failure::runtime)
+/// By default a helper for each processor that no worker has, and one at least.
+fn start_pool(config: &GatewayConfig) -> Result<Pool, Failure> {
+    let spare = || {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        processors.saturating_sub(config.workers).max(1)
+    };
+    let threads = config.pool_threads.unwrap_or_else(spare);
+    if !config.pool_delay.is_zero() {
+        let delay = config.pool_delay.as_millis();
+        tracing::warn!("the pool holds every batch for {delay} ms, which is for trials");
+    }
+    let pool = Pool::start(threads, config.pool_delay);
+    pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
+}
+
+fn spawn(config: WorkerConfig, pool: Option<&Pool>) -> Result<Worker, Failure> {
+    let failure =
+        |error: std::io::Error| Failure::runtime(format!("cannot start a worker: {error}"));
+    let engine = || -> Result<Box<dyn Engine>, Failure> {
+        Ok(match pool {
+            Some(pool) => Box::new(pool.port().map_err(failure)?),
+            None => Box::new(CpuEngine::new(CPU_BATCHES).map_err(Failure::runtime)?),
+        })
     };
     let engines = Engines {
         seal: engine()?,
         open: engine()?,
     };
-    Worker::spawn(config, engines)
-        .map_err(|error| Failure::runtime(format!("cannot start a worker: {error}")))
+    Worker::spawn(config, engines).map_err(failure)
 }
 
 fn bind(config: &GatewayConfig) -> Result<Sockets, BindError> {

@@ -18,11 +18,12 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
 }
 
 /// For the control socket. With an FPGA core the CPU engine carries what that cannot.
-pub(super) fn report(core: Option<&CoreReport>) -> Message {
+pub(super) fn report(core: Option<&CoreReport>, pool_threads: Option<usize>) -> Message {
     let mut message = Message::new();
-    match core {
-        None => message.set("name", "cpu"),
-        Some(core) => message
+    match (core, pool_threads) {
+        (None, None) => message.set("name", "cpu"),
+        (None, Some(threads)) => message.set("name", "pool").set("threads", threads),
+        (Some(core), _) => message
             .set("name", "fpga")
             .set("device", "simulated")
             .set("installed-out", core.installed.0)
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn the_tier_is_reported() {
         choose(None).unwrap();
-        let report = report(None);
+        let report = report(None, None);
         assert_eq!(report.text("tier"), Some(Tier::current().name()));
         assert_eq!(report.items("disabled").count(), 0);
     }

@@ -69,6 +69,8 @@ counters! {
     fragmented,
     /// Events dropped because the control thread was far behind.
     events_dropped,
+    /// Engines that gave nothing back for a second, or took nothing any more.
+    engines_lost,
 }
 
 /// How long a worker was not waiting for packets, on a cache line of its own.

@@ -9,7 +9,7 @@ use esplanade_ipsec::inbound::{Inbound, Share};
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
-use crate::io::sys::{self, EVENTS_MAX, Epoll};
+use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::Receiver;
 
@@ -17,13 +17,16 @@ use super::auditor::Auditor;
 use super::core::{CoreHandle, Driver};
 use super::counters::{IoCounters, Load, add};
 use super::dummies::Dummies;
+use super::lane::Lane;
 use super::paths::PathErrors;
 use super::port::Port;
 use super::processing::Processing;
 use super::replies::Replies;
 use super::turns::Turns;
+use super::wakers::{Paused, Purpose, Wakers};
 use super::{Clock, Control, Engines, EventQueue, Reports, WorkerConfig, WorkerSockets};
 
+mod engines;
 mod in_core;
 mod inward;
 mod outward;
@@ -44,8 +47,10 @@ const SWEPT_MAX: usize = 1 << 14;
 const RECEIVE_BURST: usize = 8;
 const PACKETS_MAX: usize = 2048;
 const TOKEN_CONTROL: u64 = 0;
+const TOKEN_SEALED: u64 = 1;
+const TOKEN_OPENED: u64 = 2;
 /// Of the first port; the others and then the sockets follow.
-const TOKEN_PORTS: u64 = 1;
+const TOKEN_PORTS: u64 = 3;
 
 /// A socket to receive from.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +60,15 @@ enum Source {
     Esp(usize),
     Ah(usize),
     Icmp(usize),
+}
+
+impl Source {
+    fn purpose(self) -> Purpose {
+        match self {
+            Self::Icmp(_) => Purpose::Other,
+            _ => Purpose::Inbound,
+        }
+    }
 }
 
 pub(super) struct Run {
@@ -69,10 +83,11 @@ pub(super) struct Run {
     sources: Vec<Source>,
     database: Arc<Database>,
     reports: Reports,
-    engines: Engines,
-    epoll: Epoll,
+    wakers: Wakers,
     outbound: Outbound,
+    seal: Lane,
     inbound: Inbound,
+    open: Lane,
     receiver: Receiver,
     found: inward::Found,
     shares: Vec<Share>,
@@ -123,22 +138,29 @@ impl Run {
         sources.extend((0..sockets.esp.len()).map(Source::Esp));
         sources.extend((0..sockets.ah.len()).map(Source::Ah));
         sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
-        let epoll = Epoll::new()?;
-        epoll.add(control.wake.as_fd(), TOKEN_CONTROL)?;
+        let (seal, open) = (Lane::new(engines.seal)?, Lane::new(engines.open)?);
+        let ready = [(&seal, TOKEN_SEALED), (&open, TOKEN_OPENED)];
+        let ready = ready.map(|(lane, token)| lane.ready_fd().map(|fd| (fd, token)));
+        let wakers = Wakers::new(ready.iter().any(Option::is_some))?;
+        wakers.add(control.wake.as_fd(), TOKEN_CONTROL, Purpose::Other)?;
+        for (fd, token) in ready.into_iter().flatten() {
+            wakers.add(fd, token, Purpose::Other)?;
+        }
         let mut tokens = TOKEN_PORTS..;
         for (port, token) in ports.iter().zip(&mut tokens) {
-            epoll.add(port.tun.own().as_fd(), token)?;
+            wakers.add(port.tun.own().as_fd(), token, Purpose::Outbound)?;
         }
         for (source, token) in sources.iter().zip(tokens) {
-            epoll.add(descriptor(&sockets, *source), token)?;
+            wakers.add(descriptor(&sockets, *source), token, source.purpose())?;
         }
         let outbound = WalkLimits {
             jobs_max: PACKETS_MAX,
-            batches_max: 2,
+            batches_max: seal.batches_max(),
             ..WalkLimits::default()
         };
         let inbound = WalkLimits {
             buffer_len: RECEIVE_BURST * SLOT,
+            batches_max: open.batches_max(),
             ..outbound
         };
         let (outbound, inbound) = (
@@ -161,10 +183,11 @@ impl Run {
             sources,
             database,
             reports,
-            engines,
-            epoll,
+            wakers,
             outbound,
+            seal,
             inbound,
+            open,
             receiver: Receiver::new(RECEIVE_BURST),
             found: inward::Found::default(),
             shares: Vec::new(),
@@ -211,7 +234,10 @@ impl Run {
         let mut woke_ns = self.clock.now_ns();
         while !self.control.stop.load(Ordering::Acquire) {
             self.load.count(self.clock.now_ns().saturating_sub(woke_ns));
-            let ready = match self.epoll.wait(&mut tokens, self.timeout_ms()) {
+            let wait = self
+                .wakers
+                .wait(self.paused(), &mut tokens, self.timeout_ms());
+            let ready = match wait {
                 Ok(ready) => ready,
                 Err(error) => {
                     tracing::error!("a worker cannot wait for packets and ends: {error}");
@@ -234,6 +260,10 @@ impl Run {
                         return;
                     }
                     self.core.iter_mut().for_each(Driver::serve);
+                } else if *token == TOKEN_SEALED {
+                    self.seal_and_send();
+                } else if *token == TOKEN_OPENED {
+                    self.open_and_deliver();
                 } else if let Some(source) = token
                     .checked_sub(first_source)
                     .and_then(|index| self.sources.get(index as usize).copied())
@@ -256,6 +286,7 @@ impl Run {
                 }
             }
             self.go_on_with_core();
+            self.look_after_engines();
             self.report_events();
             if self.now_ms != last_ms {
                 self.keep_time();
@@ -264,12 +295,20 @@ impl Run {
         }
     }
 
+    fn paused(&self) -> Paused {
+        Paused {
+            inbound: !self.inbound.can_take(),
+            outbound: !self.takes_packets(),
+        }
+    }
+
     /// Goes on without the port that was read last, if its device is gone: the control thread makes another.
     fn lose_tun(&mut self, error: io::Error) -> io::Result<()> {
         if error.raw_os_error() != Some(libc::EBADFD) {
             return Err(error);
         }
-        self.epoll.remove(self.ports[self.port].tun.own().as_fd())?;
+        let tun = self.ports[self.port].tun.own();
+        self.wakers.remove(tun.as_fd(), Purpose::Outbound)?;
         self.control.lost.store(true, Ordering::Release);
         Ok(())
     }
@@ -283,9 +322,10 @@ impl Run {
         for (interface, tun) in tuns.drain(..) {
             let mut ports = (TOKEN_PORTS..).zip(&mut self.ports);
             if let Some((token, port)) = ports.find(|(_, port)| port.interface == interface) {
-                self.epoll.add(tun.own().as_fd(), token)?;
+                let purpose = Purpose::Outbound;
+                self.wakers.add(tun.own().as_fd(), token, purpose)?;
                 // Others may have the old one still. It is in the set no more if its loss was seen.
-                let _ = self.epoll.remove(port.tun.own().as_fd());
+                let _ = self.wakers.remove(port.tun.own().as_fd(), purpose);
                 port.tun = tun;
             }
         }
@@ -297,7 +337,7 @@ impl Run {
             // Events that found the control thread's queue full are tried again soon.
             return 10;
         }
-        if self.core.as_ref().is_some_and(Driver::is_busy) {
+        if self.core.as_ref().is_some_and(Driver::is_busy) || self.waits_for_nobody() {
             return 1;
         }
         let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);

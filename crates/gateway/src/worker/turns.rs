@@ -14,35 +14,50 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Turns {
     /// None where a worker is alone.
-    held: Option<Vec<(Arc<OutboundSa>, Hold)>>,
+    held: Option<Vec<Held>>,
+    /// The number of the batch that is being filled.
+    filling: u64,
+    /// Batches that were sent: all before this one.
+    sent: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    sa: Arc<OutboundSa>,
+    hold: Hold,
+    /// The last one with numbers of it.
+    batch: u64,
 }
 
 impl Turns {
     pub fn new(workers: usize) -> Self {
         Self {
             held: (workers > 1).then(Vec::new),
+            filling: 0,
+            sent: 0,
         }
     }
 
-    /// Whether numbers of the SA may be taken now. If not: send what there is, and [`Self::wait`].
+    /// Whether numbers of the SA may be taken now. If not: send what there is, all of it, and [`Self::wait`].
     pub fn begin(&mut self, sa: &Arc<OutboundSa>) -> bool {
         let Some(held) = &mut self.held else {
             return true;
         };
-        let of_sa = |(other, _): &&(Arc<OutboundSa>, Hold)| Arc::ptr_eq(other, sa);
-        if let Some((_, hold)) = held.iter().rev().find(of_sa) {
-            return sa.pace.goes_on(*hold, &sa.sequence);
+        let mut latest = held.iter_mut().rev();
+        if let Some(held) = latest.find(|held| Arc::ptr_eq(&held.sa, sa)) {
+            // With batches under way it may never end: then others go first.
+            let is_wanted = held.batch < self.filling && sa.pace.is_wanted();
+            if is_wanted || !sa.pace.goes_on(held.hold, &sa.sequence) {
+                return false;
+            }
+            held.batch = self.filling;
+            return true;
         }
         if held.len() == HELD_MAX {
             return false;
         }
-        match sa.pace.begin(&sa.sequence) {
-            Some(hold) => {
-                held.push((Arc::clone(sa), hold));
-                true
-            }
-            None => false,
-        }
+        let hold = sa.pace.begin(&sa.sequence);
+        hold.map(|hold| self.hold(sa, hold)).is_some()
     }
 
     /// As [`Self::begin`], when others let it; false if they do not within some time. Meanwhile nothing is held.
@@ -56,16 +71,43 @@ impl Turns {
             std::thread::yield_now();
             begun.elapsed() < WAIT_MAX
         });
-        let Some((held, hold)) = self.held.as_mut().zip(hold) else {
-            return false;
-        };
-        held.push((Arc::clone(sa), hold));
-        true
+        hold.map(|hold| self.hold(sa, hold)).is_some()
+    }
+
+    fn hold(&mut self, sa: &Arc<OutboundSa>, hold: Hold) {
+        if let Some(held) = &mut self.held {
+            held.push(Held {
+                sa: Arc::clone(sa),
+                hold,
+                batch: self.filling,
+            });
+        }
+    }
+
+    /// The engine has taken a batch.
+    pub fn submitted(&mut self) {
+        self.filling += 1;
+    }
+
+    /// The next batch was sent.
+    pub fn sent(&mut self) {
+        self.sent += 1;
+        let is_under_way = |held: &Held| held.batch >= self.sent;
+        for held in self.held.iter_mut() {
+            held.retain(|held| {
+                let stays = is_under_way(held);
+                if !stays {
+                    held.sa.pace.end(held.hold);
+                }
+                stays
+            });
+        }
     }
 
     /// All packets that were made have been sent, or never will be.
     pub fn end(&mut self) {
-        for (sa, hold) in self.held.iter_mut().flat_map(|held| held.drain(..)) {
+        self.sent = self.filling;
+        for Held { sa, hold, .. } in self.held.iter_mut().flat_map(|held| held.drain(..)) {
             sa.pace.end(hold);
         }
     }

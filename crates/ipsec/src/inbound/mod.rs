@@ -7,6 +7,7 @@ mod opened;
 mod prepare;
 mod reports;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use esplanade_crypto::{Batch, Direction, Engine, Job, JobStatus, RejectReason};
@@ -39,6 +40,15 @@ pub struct Inbound {
     stage: prepare::Stage,
     reports: Reports,
     now_ms: u64,
+    /// Packets of opened batches, IPsec again, that found no batch.
+    held: VecDeque<Held>,
+}
+
+/// A packet that waits for a batch.
+struct Held {
+    packet: Vec<u8>,
+    facts: OuterFacts,
+    depth: u8,
 }
 
 impl Inbound {
@@ -51,6 +61,7 @@ impl Inbound {
             stage: prepare::Stage::default(),
             reports: Reports::new(),
             now_ms: 0,
+            held: VecDeque::new(),
         }
     }
 
@@ -121,19 +132,34 @@ impl Inbound {
         facts: &OuterFacts,
         depth: u8,
     ) -> Result<(), DropReason> {
-        let header_len = usize::from(facts.header_len);
-        let place = self.batches.filling.as_mut().and_then(|(batch, _)| {
-            let start = batch.reserve(packet.len())?;
-            let place = batch.buffer.get_mut(start..start + packet.len())?;
-            place.copy_from_slice(packet);
-            Some(start)
-        });
-        let Some(start) = place else {
+        let Some(start) = self.place(packet) else {
             let reason = DropReason::TooLong;
             self.reports.drop_of(reason, None, None, facts);
             return Err(reason);
         };
-        let len = packet.len().saturating_sub(header_len);
+        self.push_placed(sad, packet.len(), start, facts, depth)
+    }
+
+    /// Copies a packet into the arena, if there is room.
+    fn place(&mut self, packet: &[u8]) -> Option<usize> {
+        let (batch, _) = self.batches.filling.as_mut()?;
+        let start = batch.reserve(packet.len())?;
+        let place = batch.buffer.get_mut(start..start + packet.len())?;
+        place.copy_from_slice(packet);
+        Some(start)
+    }
+
+    /// Takes the packet that was placed last.
+    fn push_placed(
+        &mut self,
+        sad: &Sad,
+        len: usize,
+        start: usize,
+        facts: &OuterFacts,
+        depth: u8,
+    ) -> Result<(), DropReason> {
+        let header_len = usize::from(facts.header_len);
+        let len = len.saturating_sub(header_len);
         let result = self.push_one(sad, start + header_len, len, facts, depth);
         if let (Err(_), Some((batch, _))) = (result, &mut self.batches.filling) {
             batch.release(start);
@@ -149,18 +175,33 @@ impl Inbound {
 
     /// The number of packets that wait for [`Inbound::submit`].
     pub fn waiting(&self) -> usize {
-        self.batches.waiting()
+        self.batches.waiting() + self.held.len()
     }
 
-    /// Gives what was pushed to the engine. If the engine is full, poll it and try again; the packets wait.
-    /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
+    /// Batches that the engine has.
+    pub fn in_engine(&self) -> usize {
+        self.batches.in_engine()
+    }
+
+    /// Whether a whole empty arena is there to receive into. If not, receive nothing until a batch has come back.
+    pub fn can_take(&self) -> bool {
+        self.is_empty() && self.held.is_empty()
+    }
+
+    /// Whether nothing is in the arena.
+    fn is_empty(&self) -> bool {
+        let filling = self.batches.filling.as_ref();
+        filling.is_some_and(|(batch, _)| batch.used() == 0)
+    }
+
+    /// Gives what was pushed to the engine. If it refuses, the packets wait: poll it and try again, or give them to
+    /// another after [`Inbound::engine_lost`]. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         if let Some((batch, _)) = &mut self.batches.filling {
             batch.keys = self.reader.keys().clone();
         }
         let any = self.batches.waiting() > 0;
-        let counters = &self.reports.counters;
-        self.batches.submit(engine, counters, &self.reader)?;
+        self.batches.submit(engine)?;
         self.submitted += u64::from(any);
         Ok(())
     }
@@ -199,6 +240,7 @@ impl Inbound {
 
     /// Takes the packets of an opened batch that are IPsec again and addressed to us (RFC 4301 §5.2, step 5: nested
     /// SAs) into the batch being filled. Deliver what the batch has before; submit again while packets are waiting.
+    /// Those that find no room are taken when a batch has come back, with [`Inbound::push_held`].
     pub fn push_nested(&mut self, sad: &Sad, opened: &mut OpenedBatch) {
         for nested in std::mem::take(&mut opened.side.content.nested) {
             let facts = nested.outer();
@@ -207,8 +249,56 @@ impl Inbound {
                 self.reports
                     .drop_of(DropReason::NestedTooDeep, None, None, &facts);
             } else {
+                self.push_or_hold(sad, packet, &facts, nested.depth + 1);
+            }
+        }
+    }
+
+    fn push_or_hold(&mut self, sad: &Sad, packet: &[u8], facts: &OuterFacts, depth: u8) {
+        if self.held.is_empty() {
+            if self.has_room()
+                && let Some(start) = self.place(packet)
+            {
                 // A drop is counted there.
-                let _ = self.copy(sad, packet, &facts, nested.depth + 1);
+                let _ = self.push_placed(sad, packet.len(), start, facts, depth);
+                return;
+            }
+            if self.is_empty() {
+                return self.reports.drop_of(DropReason::TooLong, None, None, facts);
+            }
+        }
+        // No more than were in flight, if nothing was received against `can_take`.
+        if self.held.len() == self.limits.batches_max * self.limits.jobs_max {
+            return self
+                .reports
+                .drop_of(DropReason::EngineFailed, None, None, facts);
+        }
+        // It stays behind those that wait.
+        self.held.push_back(Held {
+            packet: packet.to_vec(),
+            facts: *facts,
+            depth,
+        });
+    }
+
+    /// Goes on with packets that found no batch, before the next [`Inbound::submit`].
+    pub fn push_held(&mut self, sad: &Sad) {
+        while let Some(held) = self.held.pop_front() {
+            let place = match self.has_room() {
+                true => self.place(&held.packet),
+                false => None,
+            };
+            let Held {
+                packet,
+                facts,
+                depth,
+            } = &held;
+            match place {
+                Some(start) => drop(self.push_placed(sad, packet.len(), start, facts, *depth)),
+                None if self.is_empty() => {
+                    self.reports.drop_of(DropReason::TooLong, None, None, facts);
+                }
+                None => return self.held.push_front(held),
             }
         }
     }

@@ -14,6 +14,7 @@ mod slots;
 mod stage;
 mod usual;
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -147,6 +148,16 @@ pub struct Outbound {
     scratch: burst::Scratch,
     /// A sealed packet on its way to the next SA of its bundle.
     nested: Vec<u8>,
+    /// Such packets that found no batch.
+    held: VecDeque<Held>,
+}
+
+/// A sealed packet that waits for a batch, to go through the next SA of its bundle.
+struct Held {
+    sa: Arc<OutboundSa>,
+    packet: Vec<u8>,
+    /// Of the SA that it waits for.
+    depth: u8,
 }
 
 impl Outbound {
@@ -168,6 +179,7 @@ impl Outbound {
             interface: 0,
             scratch: burst::Scratch::default(),
             nested: Vec::new(),
+            held: VecDeque::new(),
         }
     }
 
@@ -461,21 +473,54 @@ impl Outbound {
 
     /// The number of packets that wait for [`Outbound::submit`].
     pub fn waiting(&self) -> usize {
-        self.batches.waiting()
+        self.batches.waiting() + self.held.len()
     }
 
-    /// Gives what was reserved to the engine. If the engine is full, poll it and try again; the packets wait.
-    /// If it is out of service, they are dropped and counted. Without packets, the arena is emptied.
+    /// Batches that the engine has.
+    pub fn in_engine(&self) -> usize {
+        self.batches.in_engine()
+    }
+
+    /// Whether any packet finds room, at need behind a [`Outbound::submit`]. If not, take none until a batch has come
+    /// back. `batches_max` is to be one more than the engine can have inside.
+    pub fn can_take(&self) -> bool {
+        self.batches.has_empty() && self.held.is_empty()
+    }
+
+    /// Whether half of a batch is free: for all but the longest super-segments that is as good.
+    pub fn is_half_free(&self) -> bool {
+        self.batches.is_half_free() && self.held.is_empty()
+    }
+
+    /// Gives what was reserved to the engine. If it refuses, the packets wait: poll it and try again, or give them to
+    /// another after [`Outbound::engine_lost`]. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
+        self.take_held();
         if let (Some((batch, side)), Some(flows)) = (&mut self.batches.filling, &self.flows) {
             batch.keys = flows.tables().keys().clone();
             side.sas = flows.tables().sas().clone();
         }
-        self.batches.submit(engine, &self.counters, &())
+        self.batches.submit(engine)
+    }
+
+    /// Goes on with packets that found no batch.
+    fn take_held(&mut self) {
+        while let Some(held) = self.held.pop_front() {
+            let Ok(view) = IpView::parse(&held.packet) else {
+                continue;
+            };
+            if self.copy(&held.sa, &view, &held.packet, held.depth) != Err(Refused::BatchFull) {
+                continue;
+            }
+            if self.batches.waiting() > 0 || self.batches.filling.is_none() {
+                return self.held.push_front(held);
+            }
+            self.refuse(&held.sa, DropReason::TooLong, 1);
+        }
     }
 
     /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being
-    /// filled now: submit again while packets are [`Self::waiting`].
+    /// filled now, or wait for one: submit again while packets are [`Self::waiting`].
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<SealedBatch> {
         let (batch, side) = self.batches.poll(engine)?;
         let (mut packets, mut bytes) = (0, 0u64);
@@ -542,6 +587,10 @@ impl Outbound {
         self.nested = frame;
     }
 
+    fn held_max(&self) -> usize {
+        self.limits.batches_max * self.limits.jobs_max
+    }
+
     fn push_nested(
         &mut self,
         inner: &OutboundSa,
@@ -558,10 +607,22 @@ impl Outbound {
             self.gate.events.extend(policy.acquire_for_nested(&flow));
             return Err(DropReason::NoSa);
         };
-        match self.copy(&sa, &view, packet, depth + 1) {
+        let depth = depth + 1;
+        let refused = match self.held.is_empty() {
+            true => self.copy(&sa, &view, packet, depth).err(),
+            // It stays behind those.
+            false => Some(Refused::BatchFull),
+        };
+        match refused {
             // Counted already, with the SA that refused.
-            Ok(()) | Err(Refused::Dropped(_)) => Ok(()),
-            Err(Refused::BatchFull) => Err(DropReason::TooLong),
+            None | Some(Refused::Dropped(_)) => Ok(()),
+            // No more than were in flight, if nothing was taken against `can_take`.
+            Some(Refused::BatchFull) if self.held.len() < self.held_max() => {
+                let packet = packet.to_vec();
+                self.held.push_back(Held { sa, packet, depth });
+                Ok(())
+            }
+            Some(Refused::BatchFull) => Err(DropReason::EngineFailed),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Two gateways that share no memory but the packets: what the tests of the packet path begin with.
 #![allow(dead_code, reason = "every test binary uses another part")]
 
+pub mod whole;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

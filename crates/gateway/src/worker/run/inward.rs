@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use esplanade_crypto::{Protocol, RejectReason};
+use esplanade_crypto::Protocol;
 use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
 use esplanade_ipsec::mss;
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -28,6 +28,12 @@ impl Run {
         if let Source::Icmp(index) = source {
             let (sockets, io) = (&self.sockets, &self.io);
             return self.path_errors.hear(sockets, index, io, self.now_ms);
+        }
+        if !self.inbound.can_take() {
+            self.open_and_deliver();
+            if !self.inbound.can_take() {
+                return;
+            }
         }
         let Some(buffer) = self.inbound.receive_buffer() else {
             return;
@@ -87,24 +93,7 @@ impl Run {
         self.open_in_core();
     }
 
-    fn open_and_deliver(&mut self) {
-        let spd = self.database.spd();
-        loop {
-            let submitted = self.inbound.submit(&mut *self.engines.open);
-            while let Some(mut opened) = self.inbound.poll_against(&mut *self.engines.open, &spd) {
-                self.deliver(&mut opened);
-                self.inbound.push_nested(self.database.sad(), &mut opened);
-                self.inbound.recycle(opened);
-            }
-            let again = submitted == Err(RejectReason::Full)
-                || submitted.is_ok() && self.inbound.waiting() > 0;
-            if !again {
-                return;
-            }
-        }
-    }
-
-    fn deliver(&mut self, opened: &mut OpenedBatch) {
+    pub(super) fn deliver(&mut self, opened: &mut OpenedBatch) {
         let (mut writes, mut failed) = (0, 0);
         self.shares.clear();
         self.shares.extend(opened.by_interface());

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use esplanade_crypto::RejectReason;
 use esplanade_ipsec::audit::{AuditEvent, AuditKind};
 use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::fragment::Pieces;
@@ -78,7 +77,7 @@ impl Run {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let mut reads = 0;
         let result = loop {
-            if reads == READ_BURST {
+            if reads == READ_BURST || !self.can_seal() {
                 break Ok(());
             }
             match self.ports[port].tun.own().read(&mut buffer) {
@@ -98,6 +97,14 @@ impl Run {
         self.seal_and_send();
         add(&self.io.tun_reads, reads as u64);
         result
+    }
+
+    /// Whether another read finds room.
+    fn can_seal(&mut self) -> bool {
+        self.takes_packets() || {
+            self.seal_and_send();
+            self.takes_packets()
+        }
     }
 
     /// Decides on one TUN read and writes its packets into their ESP slots.
@@ -221,7 +228,7 @@ impl Run {
                 Err(refused) => refused,
             };
             match refused {
-                Refused::BatchFull => self.seal_and_send(),
+                Refused::BatchFull => self.make_room(),
                 Refused::Dropped(reason) => return self.audit(reason, Some(sa.common.spi), view),
             }
         }
@@ -231,7 +238,7 @@ impl Run {
     /// Waits until sequence numbers of the SA may be taken. Meanwhile it holds none itself: what it has is sent.
     fn take_turn(&mut self, sa: &Arc<OutboundSa>) -> bool {
         self.turns.begin(sa) || {
-            self.seal_and_send();
+            self.drain();
             self.turns.wait(sa)
         }
     }
@@ -359,7 +366,7 @@ impl Run {
                 continue;
             }
             if self.outbound.push_dummy(&sa, len) == Err(Refused::BatchFull) {
-                self.seal_and_send();
+                self.drain();
                 if !self.turns.wait(&sa) {
                     continue;
                 }
@@ -376,24 +383,8 @@ impl Run {
         }
     }
 
-    fn seal_and_send(&mut self) {
-        // Also without packets: what is left of those that could not be laid out goes.
-        loop {
-            let submitted = self.outbound.submit(&mut *self.engines.seal);
-            while let Some(sealed) = self.outbound.poll(&mut *self.engines.seal) {
-                self.send(&sealed);
-                self.outbound.recycle(sealed);
-            }
-            let refused = submitted == Err(RejectReason::OutOfService);
-            if refused || self.outbound.waiting() == 0 {
-                self.turns.end();
-                return;
-            }
-        }
-    }
-
     /// Higher classes first. In one batch that is all the same class, as most are, nothing is queued.
-    fn send(&mut self, sealed: &SealedBatch) {
+    pub(super) fn send(&mut self, sealed: &SealedBatch) {
         let mut sending = Sending::default();
         if sealed.is_of_one_class() {
             for train in sealed.trains(TRAINS) {

@@ -1,0 +1,240 @@
+//! `engine = pool`: helper threads seal and open, and the workers go on with packets meanwhile.
+//!
+//! Every worker has a port for each direction. Helpers take batches of all ports in the order in which they came. A
+//! port gives its batches back in that order too, so that packets of an SA stay in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, cpu};
+
+use crate::confine;
+use crate::io::sys::EventFd;
+
+/// Batches of a port that are with the helpers or have not been fetched.
+const DEPTH: usize = 16;
+
+/// The helper threads. They end with it, when they have done what they are at.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    /// For helpers that hold a batch back: the pool ends.
+    end: Condvar,
+    delay: Duration,
+}
+
+/// Bounded, as every port is.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Work>,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Work {
+    batch: Batch,
+    ticket: u64,
+    due: Option<Instant>,
+    of: Arc<Results>,
+}
+
+/// What helpers have done for one port.
+#[derive(Debug)]
+struct Results {
+    ring: Mutex<Ring>,
+    ready: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// By ticket; None is with the helpers.
+    batches: VecDeque<Option<Batch>>,
+    /// The ticket of the first.
+    first: u64,
+    /// `ready` can be read.
+    signalled: bool,
+}
+
+/// A worker's end of the pool, for one direction.
+#[derive(Debug)]
+pub struct PoolPort {
+    shared: Arc<Shared>,
+    results: Arc<Results>,
+}
+
+impl Pool {
+    /// Helpers hold batches back for `delay`, which is for trials.
+    pub fn start(threads: usize, delay: Duration) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            end: Condvar::new(),
+            delay,
+        });
+        let mut pool = Self {
+            shared,
+            threads: Vec::with_capacity(threads),
+        };
+        for index in 0..threads {
+            let shared = Arc::clone(&pool.shared);
+            let name = format!("engine-{index}");
+            let helper = std::thread::Builder::new().name(name).spawn(move || {
+                if let Err(error) = confine::writing() {
+                    tracing::error!("cannot give up rights: {error}");
+                    return;
+                }
+                help(&shared);
+            })?;
+            pool.threads.push(helper);
+        }
+        Ok(pool)
+    }
+
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// For one direction of a worker.
+    pub fn port(&self) -> io::Result<PoolPort> {
+        Ok(PoolPort {
+            shared: Arc::clone(&self.shared),
+            results: Arc::new(Results {
+                ring: Mutex::default(),
+                ready: EventFd::new()?,
+            }),
+        })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).stopped = true;
+        self.shared.work.notify_all();
+        self.shared.end.notify_all();
+        for helper in self.threads.drain(..) {
+            if helper.join().is_err() {
+                tracing::error!("a helper thread panicked");
+            }
+        }
+    }
+}
+
+impl Engine for PoolPort {
+    fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        let mut ring = lock(&self.results.ring);
+        if ring.batches.len() == DEPTH {
+            let reason = RejectReason::Full;
+            return Err(Rejected { batch, reason });
+        }
+        let mut queue = lock(&self.shared.queue);
+        if queue.stopped {
+            let reason = RejectReason::OutOfService;
+            return Err(Rejected { batch, reason });
+        }
+        let delay = Some(self.shared.delay).filter(|delay| !delay.is_zero());
+        queue.waiting.push_back(Work {
+            batch,
+            ticket: ring.first + ring.batches.len() as u64,
+            due: delay.map(|delay| Instant::now() + delay),
+            of: Arc::clone(&self.results),
+        });
+        ring.batches.push_back(None);
+        drop((queue, ring));
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        let mut ring = lock(&self.results.ring);
+        let batch = ring.batches.front_mut().and_then(Option::take);
+        if batch.is_some() {
+            ring.batches.pop_front();
+            ring.first += 1;
+        } else if ring.signalled {
+            ring.signalled = false;
+            self.results.ready.clear();
+        }
+        batch
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.results.ready.as_fd())
+    }
+
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+}
+
+impl Results {
+    fn finish(&self, ticket: u64, batch: Batch) {
+        let mut ring = lock(&self.ring);
+        let place = ticket.checked_sub(ring.first);
+        let place = place.and_then(|place| ring.batches.get_mut(place as usize));
+        if let Some(place) = place {
+            *place = Some(batch);
+        }
+        // A batch that is not the first wakes nobody: it cannot be given back yet.
+        let is_due = ring.batches.front().is_some_and(Option::is_some);
+        if is_due && !ring.signalled {
+            ring.signalled = true;
+            self.ready.notify();
+        }
+    }
+}
+
+/// A helper's life.
+fn help(shared: &Shared) {
+    while let Some(work) = next(shared) {
+        let Work {
+            mut batch,
+            ticket,
+            due,
+            of,
+        } = work;
+        if let Some(wait) = due.and_then(|due| due.checked_duration_since(Instant::now())) {
+            let goes_on = |queue: &mut Queue| !queue.stopped;
+            let queue = lock(&shared.queue);
+            drop(shared.end.wait_timeout_while(queue, wait, goes_on));
+        }
+        // Jobs that are not done then are dropped, and counted, by the walk.
+        if catch_unwind(AssertUnwindSafe(|| cpu::process(&mut batch))).is_err() {
+            tracing::error!("a helper thread panicked over a batch, and goes on");
+        }
+        of.finish(ticket, batch);
+    }
+}
+
+/// None when the pool ends.
+fn next(shared: &Shared) -> Option<Work> {
+    let mut queue = lock(&shared.queue);
+    loop {
+        if queue.stopped {
+            return None;
+        }
+        if let Some(work) = queue.waiting.pop_front() {
+            return Some(work);
+        }
+        let woken = shared.work.wait(queue);
+        queue = woken.unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Ports in order, in time and at the end.
+
+use std::time::{Duration, Instant};
+
+use esplanade_crypto::Direction;
+
+use super::*;
+use crate::io::sys::{EVENTS_MAX, Epoll};
+
+/// A batch without jobs, known by its first byte.
+fn batch(number: u8) -> Batch {
+    let mut batch = Batch::new(Direction::Seal, 16, 1);
+    batch.buffer[0] = number;
+    batch
+}
+
+fn is_ready(port: &PoolPort, timeout_ms: i32) -> bool {
+    let epoll = Epoll::new().unwrap();
+    epoll.add(port.ready_fd().unwrap(), 0).unwrap();
+    epoll.wait(&mut [0; EVENTS_MAX], timeout_ms).unwrap() > 0
+}
+
+#[test]
+fn batches_come_back_in_order_and_wake() {
+    let pool = Pool::start(3, Duration::ZERO).unwrap();
+    let mut ports = [pool.port().unwrap(), pool.port().unwrap()];
+    for round in 0..200 {
+        for port in &mut ports {
+            for number in 0..DEPTH as u8 {
+                port.submit(batch(number)).unwrap();
+            }
+            let refused = port.submit(batch(99)).unwrap_err();
+            assert_eq!(refused.reason, RejectReason::Full);
+            assert_eq!(refused.batch.buffer[0], 99);
+        }
+        for port in &mut ports {
+            let mut next = 0;
+            while next < DEPTH as u8 {
+                assert!(is_ready(port, 10_000), "round {round}");
+                while let Some(batch) = port.poll() {
+                    assert_eq!(batch.buffer[0], next);
+                    next += 1;
+                }
+            }
+            assert!(!is_ready(port, 0));
+        }
+    }
+}
+
+#[test]
+fn a_delay_holds_them_back() {
+    let delay = Duration::from_millis(30);
+    let pool = Pool::start(1, delay).unwrap();
+    let mut port = pool.port().unwrap();
+    let begun = Instant::now();
+    port.submit(batch(1)).unwrap();
+    assert!(port.poll().is_none());
+    assert!(is_ready(&port, 10_000));
+    assert!(begun.elapsed() >= delay);
+    assert!(port.poll().is_some());
+}
+
+#[test]
+fn a_pool_that_ended_takes_nothing() {
+    let pool = Pool::start(1, Duration::ZERO).unwrap();
+    let mut port = pool.port().unwrap();
+    drop(pool);
+    let refused = port.submit(batch(7)).unwrap_err();
+    assert_eq!(refused.reason, RejectReason::OutOfService);
+    assert_eq!(refused.batch.buffer[0], 7);
+    assert!(port.poll().is_none());
+}
