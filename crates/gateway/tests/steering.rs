@@ -6,12 +6,17 @@ use std::os::fd::AsFd;
 use esplanade::io::ah::AhSocket;
 use esplanade::io::netns::Namespace;
 use esplanade::io::raw::EspSocket;
+use esplanade::io::slots::Slots;
 use esplanade::io::steer::Share;
 use esplanade::io::udp::{Receiver, SocketOptions, UdpSocket};
 use esplanade::net::Net;
 use socket2::{Domain, Protocol, Socket, Type};
 
-const SLOT: usize = 2048;
+const SLOTS: Slots = Slots {
+    count: 64,
+    len: 2048,
+    more: 0,
+};
 /// Not a power of two, and two that are.
 const WORKERS: [u32; 3] = [3, 2, 8];
 const SPIS: std::ops::Range<u32> = 0x8000_00f0..0x8000_0110;
@@ -50,20 +55,23 @@ fn loopback(v4: bool) -> IpAddr {
 
 /// What came to a socket, behind an IPv4 header if it is a raw one.
 fn received(socket: impl AsFd, behind: usize) -> Vec<Vec<u8>> {
-    let mut receiver = Receiver::new(64);
-    let mut arena = vec![0; 64 * SLOT];
+    let mut receiver = Receiver::new(SLOTS.count);
+    let mut arena = vec![0; SLOTS.total()];
     let mut all = Vec::new();
     loop {
-        let Ok(got) = receiver.receive(socket.as_fd(), &mut arena, SLOT) else {
+        let Ok(got) = receiver.receive(socket.as_fd(), &mut arena, SLOTS) else {
             return all;
         };
-        let lens: Vec<(usize, usize)> = got.iter().map(|meta| (meta.len, meta.segment)).collect();
-        if lens.is_empty() {
+        if got.is_empty() {
             return all;
         }
-        for (index, (len, segment)) in lens.into_iter().enumerate() {
-            let bytes = &arena[index * SLOT..][..len][behind..];
-            let segment = if segment == 0 { SLOT } else { segment };
+        for meta in got {
+            let bytes = &arena[meta.at..][..meta.len][behind..];
+            let segment = if meta.segment == 0 {
+                SLOTS.len
+            } else {
+                meta.segment
+            };
             all.extend(bytes.chunks(segment).map(<[u8]>::to_vec));
         }
     }

@@ -5,11 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::num::NonZeroU8;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use super::slots::Slots;
 use super::sys::check;
 
 /// What the kernel says about a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
+    /// Where it begins in the buffer.
+    pub at: usize,
     pub len: usize,
     pub remote: SocketAddr,
     /// The address it was sent to.
@@ -24,6 +27,7 @@ pub struct Received {
 
 impl Received {
     pub(super) const NONE: Self = Self {
+        at: 0,
         len: 0,
         remote: SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)),
         local: None,
@@ -241,42 +245,43 @@ impl Receiver {
         self.names.len()
     }
 
-    /// Receives datagrams into consecutive slots of `buffer`, each `slot` bytes long, and says what came. An empty
-    /// slice means that nothing is waiting.
+    /// Receives datagrams into `buffer`, as many as it and the slots have room for, and says what came. An empty slice
+    /// means that nothing is waiting.
     pub fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
         buffer: &mut [u8],
-        slot: usize,
+        slots: Slots,
     ) -> io::Result<&[Received]> {
         const BURST_MAX: usize = 64;
-        let mut vectors = [libc::iovec {
+        let slots = slots.within(buffer.len());
+        let mut vectors = [[libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
-        }; BURST_MAX];
+        }; 2]; BURST_MAX];
         // SAFETY: mmsghdr is plain integers and pointers, for which zero is valid.
         let mut headers: [libc::mmsghdr; BURST_MAX] = unsafe { std::mem::zeroed() };
         let mut count = 0;
-        let slots = buffer
-            .chunks_exact_mut(slot.max(1))
+        let places = slots
+            .places(buffer)
             .zip(&mut self.names)
             .zip(&mut self.controls);
-        for (((slot, name), control), (vector, header)) in
-            slots.zip(vectors.iter_mut().zip(&mut headers))
+        for ((((slot, rest), name), control), (vector, header)) in
+            places.zip(vectors.iter_mut().zip(&mut headers))
         {
-            *vector = libc::iovec {
-                iov_base: slot.as_mut_ptr().cast(),
-                iov_len: slot.len(),
-            };
+            *vector = [slot, rest].map(|part| libc::iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: part.len(),
+            });
             header.msg_hdr.msg_name = name.0.as_mut_ptr().cast();
             header.msg_hdr.msg_namelen = NAME_LEN as u32;
-            header.msg_hdr.msg_iov = vector;
-            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_iov = vector.as_mut_ptr();
+            header.msg_hdr.msg_iovlen = if slots.more == 0 { 1 } else { 2 };
             header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = CONTROL_LEN as _;
             count += 1;
         }
-        // SAFETY: `count` headers point to distinct slots, names and controls of the lengths stated, all of which
+        // SAFETY: `count` headers point to distinct places, names and controls of the lengths stated, all of which
         // outlive the call.
         let result = unsafe {
             libc::recvmmsg(
@@ -296,6 +301,7 @@ impl Receiver {
             let meta = &mut self.metas[index];
             *meta = Received::NONE;
             meta.len = header.msg_len as usize;
+            meta.at = slots.join(buffer, index, meta.len);
             meta.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
             let control = &self.controls[index].0;
             #[allow(

@@ -13,6 +13,7 @@ pub mod netns;
 pub mod ns;
 pub mod raw;
 pub mod signals;
+pub mod slots;
 pub mod steer;
 pub mod sys;
 pub mod trap;

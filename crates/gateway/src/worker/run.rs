@@ -9,6 +9,7 @@ use esplanade_ipsec::inbound::{Inbound, Share};
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
+use crate::io::slots::Slots;
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::Receiver;
@@ -33,8 +34,8 @@ mod outward;
 
 pub(crate) use outward::{is_of_sa, size_limit};
 
-/// Room for any datagram.
-const SLOT: usize = 65_536;
+/// Bytes of the longest datagram.
+const DATAGRAM_MAX: usize = 65_536;
 /// How often a worker without packets looks after what it remembers.
 const IDLE_MS: i32 = 1000;
 /// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
@@ -43,8 +44,18 @@ const SWEPT: usize = 4;
 const ROUND_MS: usize = 30_000;
 /// But no more at a time: a few milliseconds, in which a packet could arrive.
 const SWEPT_MAX: usize = 1 << 14;
-/// Datagrams of one receive. Eight coalesced ones are half a megabyte, as much as the cache near the processor keeps.
-const RECEIVE_BURST: usize = 8;
+/// From a UDP socket. Eight coalesced datagrams are half a megabyte, as much as the cache near the processor keeps.
+const UDP_SLOTS: Slots = Slots {
+    count: 8,
+    len: DATAGRAM_MAX,
+    more: 0,
+};
+/// From a raw socket, where nothing is coalesced: packets as most links carry them, and seldom long ones.
+const RAW_SLOTS: Slots = Slots {
+    count: 64,
+    len: 2048,
+    more: DATAGRAM_MAX - 2048,
+};
 const PACKETS_MAX: usize = 2048;
 const TOKEN_CONTROL: u64 = 0;
 const TOKEN_SEALED: u64 = 1;
@@ -63,6 +74,13 @@ enum Source {
 }
 
 impl Source {
+    fn slots(self) -> Slots {
+        match self {
+            Self::Esp(_) | Self::Ah(_) => RAW_SLOTS,
+            _ => UDP_SLOTS,
+        }
+    }
+
     fn purpose(self) -> Purpose {
         match self {
             Self::Icmp(_) => Purpose::Other,
@@ -159,7 +177,7 @@ impl Run {
             ..WalkLimits::default()
         };
         let inbound = WalkLimits {
-            buffer_len: RECEIVE_BURST * SLOT,
+            buffer_len: RAW_SLOTS.total(),
             batches_max: open.batches_max(),
             ..outbound
         };
@@ -188,7 +206,7 @@ impl Run {
             seal,
             inbound,
             open,
-            receiver: Receiver::new(RECEIVE_BURST),
+            receiver: Receiver::new(RAW_SLOTS.count),
             found: inward::Found::default(),
             shares: Vec::new(),
             read_buffer: vec![0; tun::READ_MAX],

@@ -11,10 +11,11 @@ use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
 
-use super::{Run, SLOT, Source, descriptor};
+use super::{Run, Source, descriptor};
 use crate::io::ah;
 use crate::io::gro::Packets;
 use crate::io::raw::EspSocket;
+use crate::io::slots;
 use crate::io::tun::Tun;
 use crate::io::udp::Received;
 use crate::worker::core::Driver;
@@ -40,7 +41,7 @@ impl Run {
         };
         let base = buffer.offset;
         let fd = descriptor(&self.sockets, source);
-        let received = match self.receiver.receive(fd, buffer.bytes, SLOT) {
+        let received = match self.receiver.receive(fd, buffer.bytes, source.slots()) {
             Ok(received) => received,
             Err(error) => {
                 // An ICMP error, say. It is taken off the socket by being reported.
@@ -51,12 +52,9 @@ impl Run {
         };
         add(&self.io.receives, received.len() as u64);
         self.found.clear();
-        for (index, meta) in received.iter().enumerate() {
-            let start = index * SLOT;
-            let slot = buffer
-                .bytes
-                .get_mut(start..start + SLOT)
-                .unwrap_or_default();
+        for meta in received {
+            let slot = buffer.bytes.get_mut(slots::with_spare(meta));
+            let slot = slot.unwrap_or_default();
             if meta.truncated || slot.len() < meta.len {
                 add(&self.io.receive_truncated, 1);
                 continue;
@@ -65,7 +63,7 @@ impl Run {
                 io: &self.io,
                 reports: &self.reports,
                 found: &mut self.found,
-                at: base + start,
+                at: base + meta.at,
             };
             if let Source::Ah(_) = source {
                 sorter.ah(meta, slot);
@@ -84,7 +82,7 @@ impl Run {
         if let Some(core) = &mut self.core {
             self.found.keep_for(core, (&*buffer.bytes, base));
         }
-        let used = received.len() * SLOT;
+        let used = slots::used(received);
         self.inbound.commit_received(used);
         let sad = self.database.sad();
         let Found { facts, packets } = &self.found;
