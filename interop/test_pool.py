@@ -56,14 +56,13 @@ def test_a_lost_engine(topology, daemon):
     """It holds a batch for longer than it may."""
     settings = pools(topology, delay_ms=10_000, threads=1)
     a, b = establish(daemon, esplanade_pair, settings)
-    wait_until("the CPU goes on", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1), timeout=20)
+    # One after the other, the engines on the way are found to be lost. Nothing else is.
+    assert_ping(topology.host_a, topology.b.host4, count=10, timeout=20)
     assert_ping(topology.host_a, topology.b.host4, count=20, interval=0.01)
     for end in (a, b):
         assert int(end.status()["counters"]["io"]["engines-lost"]) == 2
-        assert end.logs().count("the CPU goes on in its place") == 2
-    # What was inside is counted, and no number is used twice.
-    assert a.drops("engine-failed") + b.drops("engine-failed") > 0
-    assert a.drops("replayed") + b.drops("replayed") == 0
+        assert end.logs().count("does not answer: the CPU does what it has") == 2
+    assert_nothing_lost(a, b)
 
 
 def test_a_device_that_is_made_again(topology, daemon):

@@ -82,6 +82,31 @@ impl Batch {
         self.used = self.used.min(offset);
     }
 
+    /// Becomes a copy of another batch with an arena of the same length: of all that is taken up, or of each job and
+    /// `front` bytes before it.
+    pub fn copy_from(&mut self, other: &Self, front: Option<usize>) {
+        self.direction = other.direction;
+        self.jobs.clone_from(&other.jobs);
+        self.keys = other.keys.clone();
+        self.used = other.used;
+        let mut copy = |start: usize, end: usize| {
+            let places = (
+                self.buffer.get_mut(start..end),
+                other.buffer.get(start..end),
+            );
+            if let (Some(to), Some(from)) = places {
+                to.copy_from_slice(from);
+            }
+        };
+        let Some(front) = front else {
+            return copy(0, other.used);
+        };
+        for job in &other.jobs {
+            let start = job.esp as usize;
+            copy(start.saturating_sub(front), start + job.len as usize);
+        }
+    }
+
     /// Bytes of the arena taken by [`Batch::reserve`].
     pub fn used(&self) -> usize {
         self.used

@@ -24,14 +24,28 @@ pub(crate) trait Side: Default {
 
     /// Counts all its packets as dropped, each for its SA.
     fn count_drops(&self, sas: &Self::Sas, reason: DropReason);
+
+    /// Bytes in front of each job that belong to its packet; None if that is all there is in front of it.
+    fn front(&self) -> Option<usize>;
+}
+
+/// A batch that the engine has.
+struct Inside<S> {
+    side: S,
+    jobs: u64,
+    /// As it was submitted, if the engine may be late: another one can do it again.
+    copy: Option<Batch>,
 }
 
 pub(crate) struct Circulation<S> {
     /// None while all are in the engine or with the caller.
     pub filling: Option<(Batch, S)>,
-    /// With the number of jobs of each.
-    in_engine: VecDeque<(S, u64)>,
+    in_engine: VecDeque<Inside<S>>,
+    /// Batches that a lost engine had. They are submitted before the one being filled.
+    again: VecDeque<(Batch, S)>,
     spare: Vec<(Batch, S)>,
+    /// For copies.
+    blank: Vec<Batch>,
     /// The engine has refused the batch being filled, and none has come back since.
     refused: bool,
     direction: Direction,
@@ -48,7 +62,9 @@ impl<S: Side> Circulation<S> {
         Self {
             filling: spare.pop(),
             in_engine: VecDeque::with_capacity(limits.batches_max),
+            again: VecDeque::new(),
             spare,
+            blank: Vec::new(),
             refused: false,
             direction,
             limits: *limits,
@@ -83,8 +99,14 @@ impl<S: Side> Circulation<S> {
         filling.map_or(0, |(batch, _)| batch.jobs.len())
     }
 
+    /// Batches that were submitted and have not come back.
     pub fn in_engine(&self) -> usize {
-        self.in_engine.len()
+        self.in_engine.len() + self.again.len()
+    }
+
+    /// Batches that are to be submitted again.
+    pub fn again(&self) -> usize {
+        self.again.len()
     }
 
     /// Whether there is an empty batch, or one can be had by [`Self::submit`].
@@ -106,6 +128,12 @@ impl<S: Side> Circulation<S> {
     /// Gives the batch being filled to the engine. One that refuses it leaves it as it was. A batch without jobs stays,
     /// emptied: what was received for none of them still takes up the arena.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
+        while let Some((batch, side)) = self.again.pop_front() {
+            if let Err((reason, batch, side)) = self.give(engine, batch, side) {
+                self.again.push_front((batch, side));
+                return Err(reason);
+            }
+        }
         let Some((mut batch, mut side)) = self.filling.take() else {
             return Ok(());
         };
@@ -115,41 +143,88 @@ impl<S: Side> Circulation<S> {
             self.filling = Some((batch, side));
             return Ok(());
         }
+        match self.give(engine, batch, side) {
+            Ok(()) => {
+                self.filling = self.spare.pop();
+                Ok(())
+            }
+            Err((reason, batch, side)) => {
+                self.filling = Some((batch, side));
+                Err(reason)
+            }
+        }
+    }
+
+    fn give(
+        &mut self,
+        engine: &mut dyn Engine,
+        batch: Batch,
+        side: S,
+    ) -> Result<(), (RejectReason, Batch, S)> {
+        let copy = engine.ready_fd().is_some().then(|| {
+            let blank = self.blank.pop();
+            let mut copy = blank.unwrap_or_else(|| self.new_batch());
+            copy.copy_from(&batch, side.front());
+            copy
+        });
         let jobs = batch.jobs.len() as u64;
         match engine.submit(batch) {
             Ok(()) => {
                 self.refused = false;
-                self.in_engine.push_back((side, jobs));
-                self.filling = self.spare.pop();
+                self.in_engine.push_back(Inside { side, jobs, copy });
                 Ok(())
             }
             Err(rejected) => {
                 self.refused = true;
-                self.filling = Some((rejected.batch, side));
-                Err(rejected.reason)
+                self.blank.extend(copy);
+                Err((rejected.reason, rejected.batch, side))
             }
         }
+    }
+
+    fn new_batch(&self) -> Batch {
+        Batch::new(self.direction, self.limits.buffer_len, self.limits.jobs_max)
     }
 
     /// The next finished batch, in the order of submission.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<(Batch, S)> {
         let batch = engine.poll()?;
         self.refused = false;
-        let (side, _) = self.in_engine.pop_front().unwrap_or_default();
+        let Some(Inside { side, copy, .. }) = self.in_engine.pop_front() else {
+            return Some((batch, S::default()));
+        };
+        if let Some(mut copy) = copy {
+            copy.clear();
+            self.blank.push(copy);
+        }
         Some((batch, side))
     }
 
-    /// Gives up what is in the engine, which will not come back, and makes new batches for it. The packets are
-    /// counted as dropped; their sequence numbers stay used.
+    /// Gives up what is in the engine, which will not come back. Batches that there are copies of are for the next one,
+    /// with the numbers that they have. The packets of others are counted as dropped; their numbers stay used.
     pub fn abandon(&mut self, counters: &WalkCounters, sas: &S::Sas) {
         self.refused = false;
-        while let Some((mut side, jobs)) = self.in_engine.pop_front() {
-            counters.count_drop(DropReason::EngineFailed, jobs);
-            side.count_drops(sas, DropReason::EngineFailed);
-            side.clear();
-            let batch = Batch::new(self.direction, self.limits.buffer_len, self.limits.jobs_max);
-            self.recycle(batch, side);
+        // What it had not got again comes behind what it had.
+        let mut again = VecDeque::with_capacity(self.in_engine());
+        while let Some(inside) = self.in_engine.pop_front() {
+            let Inside {
+                mut side,
+                jobs,
+                copy,
+            } = inside;
+            match copy {
+                Some(copy) => again.push_back((copy, side)),
+                None => {
+                    counters.count_drop(DropReason::EngineFailed, jobs);
+                    side.count_drops(sas, DropReason::EngineFailed);
+                    side.clear();
+                    let batch = self.new_batch();
+                    self.recycle(batch, side);
+                }
+            }
         }
+        again.append(&mut self.again);
+        self.again = again;
     }
 
     /// Takes a batch back for its next use.

@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use common::whole::{ends, facts_of, frames, open};
 use common::{
     SlowEngine, Tunnel, assert_reconciled, inner, ipv4, key_material, parameters, prefix,
 };
-use esplanade_crypto::{RejectReason, Transform};
+use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, Transform, cpu};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
@@ -154,6 +156,102 @@ fn a_late_engine_loses_nothing_of_a_bundle() {
         assert_eq!(sent.len(), packets.len());
         let opened = open_late(&mut tunnel, &sent, &mut SlowEngine::new(capacity, period));
         assert!(opened == packets, "each once, in order");
+        for counters in [tunnel.outbound.counters(), tunnel.inbound.counters()] {
+            assert_eq!(counters.drops.total(), 0);
+            assert_reconciled(counters);
+        }
+    }
+}
+
+/// It does what it gets and keeps it.
+struct LostEngine {
+    ready: File,
+    kept: Vec<Batch>,
+}
+
+impl LostEngine {
+    fn new() -> Self {
+        Self {
+            ready: File::open("/dev/null").expect("it is there"),
+            kept: Vec::new(),
+        }
+    }
+}
+
+impl Engine for LostEngine {
+    fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
+        if self.kept.len() == self.depth() {
+            let reason = RejectReason::Full;
+            return Err(Rejected { batch, reason });
+        }
+        cpu::process(&mut batch);
+        batch.buffer.fill(0xee);
+        self.kept.push(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        None
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ready.as_fd())
+    }
+
+    fn depth(&self) -> usize {
+        6
+    }
+}
+
+/// Also of more batches than the next engine takes at a time, twice lost, and of packets with headers in front.
+#[test]
+fn what_a_lost_engine_has_is_done_again() {
+    for (mode, transform) in [
+        (Mode::Tunnel, GCM),
+        (Mode::Transport, GCM),
+        (Mode::Transport, AH),
+    ] {
+        let path = ends(4, false);
+        let mut tunnel = Tunnel::with(transform, false, |p| (p.path, p.mode) = (path, mode));
+        let limits = WalkLimits {
+            batches_max: 7,
+            ..WalkLimits::default()
+        };
+        tunnel.outbound = Outbound::new(limits);
+        tunnel.inbound = Inbound::new(limits);
+        let packets: Vec<_> = (0..7u16).map(|n| inner(4, &n.to_be_bytes())).collect();
+        let mut lost = [LostEngine::new(), LostEngine::new()];
+        for packet in &packets {
+            let _ = tunnel.outbound.push(&tunnel.spd, packet).expect("room");
+            let _ = tunnel.outbound.submit(&mut lost[0]);
+        }
+        assert_eq!(
+            (tunnel.outbound.in_engine(), tunnel.outbound.waiting()),
+            (6, 1)
+        );
+        tunnel.outbound.engine_lost();
+        let refused = tunnel.outbound.submit(&mut lost[1]);
+        assert_eq!(refused, Err(RejectReason::Full));
+        tunnel.outbound.engine_lost();
+        let mut next = SlowEngine::new(2, 2);
+        let mut sent = seal_late(&mut tunnel, &[], &mut next);
+        // The numbers are those that were taken at first.
+        sent.extend(frames(&mut tunnel, &packets[..1]));
+        let at = if transform == AH { 20 + 8 } else { 20 + 4 };
+        let numbers = sent.iter().map(|frame| frame[at + 3]);
+        assert_eq!(numbers.collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+
+        let mut lost = LostEngine::new();
+        for frame in &sent[..7] {
+            let sad = tunnel.database.sad();
+            let pushed = tunnel.inbound.push_copy(sad, frame, &facts_of(frame));
+            pushed.expect("room");
+            let _ = tunnel.inbound.submit(&mut lost);
+        }
+        tunnel.inbound.engine_lost();
+        let opened = open_late(&mut tunnel, &sent[7..], &mut next);
+        assert_eq!(opened[..7], packets);
+        assert_eq!(opened[7..], packets[..1]);
         for counters in [tunnel.outbound.counters(), tunnel.inbound.counters()] {
             assert_eq!(counters.drops.total(), 0);
             assert_reconciled(counters);

@@ -167,18 +167,19 @@ impl Inbound {
         result
     }
 
-    /// When the engine is replaced with batches inside: drops and counts their packets. What the former engine may
+    /// When the engine is replaced with batches inside: the next one gets them again, with the numbers that they have, if
+    /// the former was one with a `ready_fd`. Otherwise their packets are dropped and counted. What the former engine may
     /// still give must not be polled.
     pub fn engine_lost(&mut self) {
         self.batches.abandon(&self.reports.counters, &self.reader);
     }
 
-    /// The number of packets that wait for [`Inbound::submit`].
+    /// Packets that wait for [`Inbound::submit`], and batches that are to be submitted again.
     pub fn waiting(&self) -> usize {
-        self.batches.waiting() + self.held.len()
+        self.batches.waiting() + self.batches.again() + self.held.len()
     }
 
-    /// Batches that the engine has.
+    /// Batches that were submitted and have not come back.
     pub fn in_engine(&self) -> usize {
         self.batches.in_engine()
     }

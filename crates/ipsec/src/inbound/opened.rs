@@ -135,6 +135,12 @@ impl circulation::Side for Side {
         self.content.rebuilt.clear();
     }
 
+    /// Packets lie where they were received, each in a slot for the longest.
+    fn front(&self) -> Option<usize> {
+        let headers = self.facts.iter().map(|facts| facts.outer.header_len.into());
+        Some(headers.max().unwrap_or(0))
+    }
+
     fn count_drops(&self, sas: &SadReader, reason: DropReason) {
         for run in &self.runs {
             if let Some(sa) = sas.get(run.sa) {

@@ -59,6 +59,11 @@ impl circulation::Side for Side {
         self.nested = false;
     }
 
+    /// The arena is filled without gaps.
+    fn front(&self) -> Option<usize> {
+        None
+    }
+
     fn count_drops(&self, (): &(), reason: DropReason) {
         for run in &self.runs {
             if let Some(sa) = self.sa(run) {

@@ -120,7 +120,7 @@ impl Run {
         }
     }
 
-    /// What the engine has inside is lost; what waits goes to the CPU. False if it is the CPU already.
+    /// The CPU does what the engine has inside, and what waits. False if it is the CPU already.
     fn lose_seal(&mut self) -> bool {
         if let Some(fd) = self.seal.ready_fd() {
             let _ = self.wakers.remove(fd, Purpose::Other);
@@ -129,7 +129,6 @@ impl Run {
             return false;
         }
         self.outbound.engine_lost();
-        self.turns.end();
         self.tell_lost("seals");
         true
     }
@@ -149,7 +148,7 @@ impl Run {
     fn tell_lost(&self, what: &str) {
         add(&self.io.engines_lost, 1);
         tracing::warn!(
-            "the engine that {what} packets does not answer: the packets that it has are lost, and the CPU goes on in its place"
+            "the engine that {what} packets does not answer: the CPU does what it has, and goes on in its place"
         );
     }
 }
