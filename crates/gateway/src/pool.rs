@@ -15,6 +15,7 @@ use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, cpu};
 
 use crate::confine;
 use crate::io::sys::EventFd;
+use crate::worker::EngineSource;
 
 /// Batches of a port that are with the helpers or have not been fetched.
 const DEPTH: usize = 16;
@@ -108,12 +109,15 @@ impl Pool {
 
     /// For one direction of a worker.
     pub fn port(&self) -> io::Result<PoolPort> {
-        Ok(PoolPort {
-            shared: Arc::clone(&self.shared),
-            results: Arc::new(Results {
-                ring: Mutex::default(),
-                ready: EventFd::new()?,
-            }),
+        PoolPort::new(Arc::clone(&self.shared))
+    }
+
+    /// Ports for workers, of which each is an engine.
+    pub fn source(&self) -> EngineSource {
+        let shared = Arc::clone(&self.shared);
+        EngineSource::new("pool", move || {
+            let port = PoolPort::new(Arc::clone(&shared))?;
+            Ok(Box::new(port))
         })
     }
 }
@@ -128,6 +132,17 @@ impl Drop for Pool {
                 tracing::error!("a helper thread panicked");
             }
         }
+    }
+}
+
+impl PoolPort {
+    fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let results = Results {
+            ring: Mutex::default(),
+            ready: EventFd::new()?,
+        };
+        let results = Arc::new(results);
+        Ok(Self { shared, results })
     }
 }
 

@@ -109,6 +109,12 @@ impl<S: Side> Circulation<S> {
         self.again.len()
     }
 
+    /// Whether nothing is in the arena of the batch being filled. False while there is none.
+    pub fn is_empty(&self) -> bool {
+        let filling = self.filling.as_ref();
+        filling.is_some_and(|(batch, _)| batch.used() == 0)
+    }
+
     /// Whether there is an empty batch, or one can be had by [`Self::submit`].
     pub fn has_empty(&self) -> bool {
         let is_empty = |(batch, _): &(Batch, S)| batch.jobs.is_empty();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::placement::Placements;
 use crate::sad::Sad;
 use crate::spd::Spd;
 
@@ -11,6 +12,7 @@ use crate::spd::Spd;
 pub struct Database {
     spd: ArcSwap<Spd>,
     sad: Sad,
+    placements: Placements,
 }
 
 impl Database {
@@ -39,5 +41,10 @@ impl Database {
 
     pub fn sad(&self) -> &Sad {
         &self.sad
+    }
+
+    /// Moves SAs between the engines of the workers.
+    pub fn placements(&self) -> &Placements {
+        &self.placements
     }
 }

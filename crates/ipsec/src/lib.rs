@@ -63,6 +63,7 @@ mod numbers;
 pub mod outbound;
 pub mod pace;
 mod path;
+pub mod placement;
 pub mod pmtu;
 pub mod replay;
 pub mod sa;

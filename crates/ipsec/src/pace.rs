@@ -26,6 +26,8 @@ pub struct Pace {
     holders: [AtomicU32; ROUNDS as usize],
     /// Those that come later let them go first, where one worker at a time holds numbers.
     waiting: AtomicU32,
+    /// How often one of those that waited has begun, or has given up.
+    served: AtomicU32,
 }
 
 /// Taken numbers, or the leave to take some.
@@ -47,6 +49,7 @@ impl Pace {
             round_len,
             holders: std::array::from_fn(|_| AtomicU32::new(0)),
             waiting: AtomicU32::new(0),
+            served: AtomicU32::new(0),
         }
     }
 
@@ -64,11 +67,21 @@ impl Pace {
         sequence: &SequenceAllocator,
         mut patience: impl FnMut() -> bool,
     ) -> Option<Hold> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let served = self.served.load(Ordering::Relaxed);
+        // A worker that has just ended would else be there again before one that waits has looked.
+        let comes_later = self.waiting.fetch_add(1, Ordering::Relaxed) > 0 && self.round_len == 0;
+        let lets_go_first = || {
+            comes_later
+                && self.served.load(Ordering::Relaxed) == served
+                && self.waiting.load(Ordering::Relaxed) > 1
+        };
         let mut hold = None;
         while hold.is_none() && patience() {
-            hold = self.try_begin(sequence);
+            if !lets_go_first() {
+                hold = self.try_begin(sequence);
+            }
         }
+        self.served.fetch_add(1, Ordering::Relaxed);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         hold
     }

@@ -16,6 +16,7 @@ use crate::lifetime::{Lifetime, LifetimeLimits};
 use crate::numbers::Number;
 use crate::pace::{self, Pace};
 use crate::path::PathCell;
+use crate::placement::Placement;
 use crate::replay::ReplayWindow;
 use crate::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
 use crate::sequence::SequenceAllocator;
@@ -218,6 +219,8 @@ pub struct SaCommon {
     pub non_first_fragments: bool,
     /// The peer's replay window takes what several workers send.
     pub shared: bool,
+    /// Which engine the packets go to.
+    pub placement: Placement,
     pub installed_ms: u64,
 }
 
@@ -241,6 +244,7 @@ impl SaCommon {
             icmp_errors: parameters.icmp_errors,
             non_first_fragments: parameters.non_first_fragments,
             shared: pace::shares(parameters.peer_replay_window),
+            placement: Placement::default(),
             interface: parameters.interface,
             installed_ms: parameters.installed_ms,
             lifetime: Lifetime::new(&parameters.lifetime, parameters.installed_ms),

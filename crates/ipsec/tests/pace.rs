@@ -69,6 +69,27 @@ fn numbers_leave_in_order_where_the_window_is_small() {
 }
 
 #[test]
+fn who_waits_goes_before_who_has_just_ended() {
+    let (pace, sequence) = (Pace::new(32), SequenceAllocator::new(true));
+    let mut held = Some(pace.begin(&sequence).unwrap());
+    let waited = pace.wait(&sequence, || {
+        if let Some(hold) = held.take() {
+            pace.end(hold);
+            let mut tries = 0;
+            let again = pace.wait(&sequence, || {
+                tries += 1;
+                tries < 4
+            });
+            assert!(again.is_none(), "it overtook the one that waits");
+        }
+        true
+    });
+    pace.end(waited.unwrap());
+    // Nobody waits any more.
+    pace.end(pace.wait(&sequence, || true).unwrap());
+}
+
+#[test]
 fn no_number_comes_behind_a_large_window() {
     let (behind, waits) = displacement(SHARED_WINDOW);
     let rounds = u64::from(SHARED_WINDOW) / 2;

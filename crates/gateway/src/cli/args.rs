@@ -67,6 +67,15 @@ pub enum Command {
         /// A connection, a child, or CONNECTION/CHILD; all connections and children if left out
         name: Option<String>,
     },
+    /// Move a child to another engine, while its packets flow and until the gateway ends
+    Engine {
+        #[command(flatten)]
+        control: Control,
+        /// A child, or CONNECTION/CHILD
+        name: String,
+        /// `cpu` or `pool`
+        engine: String,
+    },
     /// Read the configuration again; unchanged connections stay up
     Reload {
         #[command(flatten)]

@@ -89,6 +89,21 @@ pub(super) fn rekey(control: &Control, name: Option<&str>) -> Result<(), Failure
     Ok(())
 }
 
+pub(super) fn engine(control: &Control, name: &str, engine: &str) -> Result<(), Failure> {
+    let mut message = Message::new();
+    match name.split_once('/') {
+        Some((connection, child)) => message.set("ike", connection).set("child", child),
+        None => message.set("child", name),
+    };
+    message.set("engine", engine);
+    let answer = ask(control, "set-engine", message)?;
+    let up = match answer.text("matches") {
+        None | Some("0") => "none of its SAs is up",
+        _ => "its SAs go on there",
+    };
+    print(format!("{name}: engine {engine}, {up}\n").as_bytes())
+}
+
 pub(super) fn reload(control: &Control) -> Result<(), Failure> {
     let mut client = connect(control)?;
     let answer = command(&mut client, "reload", Message::new())?;

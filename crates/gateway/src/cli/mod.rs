@@ -56,6 +56,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Up { control, name } => control::up(&control, &name),
         Command::Down { control, name } => control::down(&control, &name),
         Command::Rekey { control, name } => control::rekey(&control, name.as_deref()),
+        Command::Engine {
+            control,
+            name,
+            engine,
+        } => control::engine(&control, &name, &engine),
         Command::Reload { control } => control::reload(&control),
         Command::Guard {
             action: Guard::Clear { config },

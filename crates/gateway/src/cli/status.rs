@@ -159,12 +159,35 @@ pub fn render_workers(stats: &Message) -> String {
 pub fn render_engine(stats: &Message) -> String {
     let mut out = String::new();
     let text = |key: &str| stats.sub("engine").and_then(|engine| engine.text(key));
+    let of_states = stats.sub("engine").and_then(|engine| engine.sub("states"));
+    let names = of_states.into_iter().flat_map(Message::entries);
+    let states: Vec<_> = names
+        .filter_map(|(name, _)| Some((name, of_states?.text(name)?)))
+        .collect();
     if let (Some(name), Some(tier)) = (text("name"), text("tier")) {
         let device = text("device").map(|device| format!(" ({device}), else cpu"));
         let threads = text("threads").map(|threads| format!(" (threads: {threads})"));
-        let how = device.or(threads).unwrap_or_default();
-        let line = format!("{name}{how}, tier {tier}");
+        let on_pool = |engine: &str| match engine {
+            "pool" => threads.clone().unwrap_or_default(),
+            _ => String::new(),
+        };
+        let how = device.unwrap_or_else(|| on_pool(name));
+        let mut line = format!("{name}{how}, tier {tier}");
+        for (other, _) in states
+            .iter()
+            .filter(|(other, _)| *other != name && text("device").is_none())
+        {
+            line += &format!("; also {other}{}", on_pool(other));
+        }
         let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));
+    }
+    for (engine, state) in &states {
+        let line = match *state {
+            "lost" => format!("the engine {engine} is lost, and the CPU is in its place"),
+            "suspect" => format!("the engine {engine} is late"),
+            _ => continue,
+        };
+        let _ = writeln!(out, "{:<10}{}", "warning", printable(&line));
     }
     if let Some(why) = text("failed") {
         let line = format!("the FPGA core carries nothing any more: {why}");

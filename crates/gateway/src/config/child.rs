@@ -15,7 +15,7 @@ use esplanade_ipsec::sa::{DscpSet, TfcPadding, TunnelOptions};
 use esplanade_ipsec::selector::PopulateFromPacket;
 
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
-use super::gateway::GatewayConfig;
+use super::gateway::{EngineKind, GatewayConfig};
 use super::interface::{self, IfIds};
 use super::selector::{selector, specificity};
 use super::source::Location;
@@ -58,6 +58,8 @@ pub struct SaOptions {
     pub icmp_errors: IcmpErrors,
     pub populate: PopulateFromPacket,
     pub if_ids: IfIds,
+    /// None: the gateway's.
+    pub engine: Option<EngineKind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +205,25 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
             remote_port: populate.contains(&Field::RemotePort),
         },
         if_ids,
+        engine: read(node, "engine", d, |text| engine(text, parent.gateway)),
     }
+}
+
+/// Of those that the gateway has.
+fn engine(text: &str, gateway: &GatewayConfig) -> Parsed<EngineKind> {
+    let kind = word(
+        text,
+        &[EngineKind::Cpu, EngineKind::Pool].map(|kind| (kind.name(), kind)),
+    )?;
+    if gateway.engine == EngineKind::Fpga {
+        let what = "with `engine = fpga` the core carries what it can";
+        return Err(Bad::new(what, "leave it out"));
+    }
+    if kind == EngineKind::Pool && !gateway.has_pool() {
+        let help = "set `pool_threads`, or `engine = pool`, in the gateway section";
+        return Err(Bad::new("the gateway has no pool", help));
+    }
+    Ok(kind)
 }
 
 /// What does not go together.
@@ -326,7 +346,7 @@ const OF_SAS: [&str; 9] = [
 
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
     // `dscp` would seem to let less pass than it does.
-    for key in ["dscp", "class", "pfp", "icmp_errors"] {
+    for key in ["dscp", "class", "pfp", "icmp_errors", "engine"] {
         if let Some(entry) = given(node, key) {
             let bad = Bad::new(
                 "pass and drop have no SA, and take every packet of their selectors",

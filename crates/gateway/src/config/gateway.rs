@@ -14,7 +14,7 @@ use super::value::{Bad, Parsed, count, number, read, read_list, switch, time, wo
 use super::{DEFAULT_SOCKET, schema};
 
 /// What carries SAs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EngineKind {
     #[default]
     Cpu,
@@ -22,6 +22,16 @@ pub enum EngineKind {
     Pool,
     /// The FPGA core; what it cannot do is left to the CPU.
     Fpga,
+}
+
+impl EngineKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Pool => "pool",
+            Self::Fpga => "fpga",
+        }
+    }
 }
 
 /// How the gateway as a whole is set up.
@@ -42,7 +52,8 @@ pub struct GatewayConfig {
     /// Flows of each IP version whose decision a worker remembers.
     pub flow_cache_size: usize,
     pub engine: EngineKind,
-    /// Helper threads of the pool; none is one for each processor that no worker has.
+    /// Helper threads of the pool, which is there beside the CPU engine if the engine is that; none is one for each
+    /// processor that no worker has.
     pub pool_threads: Option<usize>,
     /// For trials: how long the pool holds what it has done.
     pub pool_delay: Duration,
@@ -116,6 +127,15 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
+    /// Whether helper threads are there, for all SAs or for those that are placed with them.
+    pub fn has_pool(&self) -> bool {
+        match self.engine {
+            EngineKind::Pool => true,
+            EngineKind::Cpu => self.pool_threads.is_some(),
+            EngineKind::Fpga => false,
+        }
+    }
+
     /// The `if_id` of a TUN device by its name; 0 is the common one.
     pub fn interface_id(&self, name: &str) -> Option<u32> {
         let mut interfaces = self.interfaces.iter();
@@ -193,15 +213,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
     if gateway.listen.is_empty() {
         gateway.listen = GatewayConfig::default().listen;
     }
-    for key in ["pool_threads", "pool_delay_ms"] {
-        if gateway.engine != EngineKind::Pool
-            && let Some(entry) = node.value(key)
-        {
-            let what = "the engine is not the pool";
-            let bad = Bad::new(what, "set `engine = pool`, or remove it");
-            super::value::report(key, bad, entry.value.at, d);
-        }
-    }
+    check_pool(&gateway, node, d);
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
         && let Some(entry) = node.value("workers")
@@ -220,6 +232,22 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         super::value::report("port_nat_t", bad, entry.value.at, d);
     }
     gateway
+}
+
+fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
+    let mut refuse = |key: &str, what: &str, help: &str| {
+        if let Some(entry) = node.value(key) {
+            super::value::report(key, Bad::new(what, help), entry.value.at, d);
+        }
+    };
+    if gateway.engine == EngineKind::Fpga {
+        let what = "the FPGA core has no pool beside it";
+        refuse("pool_threads", what, "remove it, or set `engine = cpu`");
+    }
+    if !gateway.has_pool() {
+        let help = "set `engine = pool`, or remove it";
+        refuse("pool_delay_ms", "there is no pool", help);
+    }
 }
 
 fn limits(node: &Node, d: &mut Diagnostics) -> Limits {

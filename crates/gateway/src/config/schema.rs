@@ -238,6 +238,7 @@ pub const CHILD: Schema = Schema {
         "overlap",
         "if_id_in",
         "if_id_out",
+        "engine",
     ],
     later: &[
         ("sha256_96", NO),

@@ -1,5 +1,5 @@
 //! The commands of the control socket. Names and keys are vici's, so that stock `swanctl` works; `reload`,
-//! `get-counters` and `explain` are ours.
+//! `get-counters`, `explain` and `set-engine` are ours.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -119,6 +119,7 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
+            "set-engine" => self.set_engine(request),
             "explain" => self.explain(request),
             "reload" => self.reload_command(request, now),
             _ => request.unknown(),
@@ -151,7 +152,11 @@ impl Daemon {
             .section("workers", self.plane.report_workers(now))
             .section(
                 "engine",
-                tier::report(core.as_ref(), self.plane.pool_threads()),
+                tier::report(
+                    core.as_ref(),
+                    self.plane.pool_threads(),
+                    &self.plane.engine_health(),
+                ),
             )
             .section("confinement", report::confinement(&self.confined));
         message
@@ -203,7 +208,11 @@ impl Daemon {
             for child in sa.children.iter().filter(|child| target.takes_child(child)) {
                 let installed = self.join.child(child.id);
                 let unique = format!("{}-{}", child.name, child.id.0);
-                children.section(&unique, report::child_sa(child, installed, now, now_ms));
+                let mut section = report::child_sa(child, installed, now, now_ms);
+                if let Some(engine) = installed.and_then(|sa| self.join.engine_of(sa)) {
+                    section.set("engine", engine);
+                }
+                children.section(&unique, section);
             }
             if target.wants_children() && children.is_empty() {
                 continue;
@@ -359,6 +368,23 @@ impl Daemon {
                 message.set("success", "yes").set("matches", matches);
                 request.reply(message);
             }
+        }
+    }
+
+    fn set_engine(&mut self, request: Request) {
+        let target = Target::read(&request.message);
+        let engine = request.message.text("engine").map(str::to_owned);
+        let (Some(child), Some(engine)) = (target.child, engine) else {
+            return request.fail("set-engine needs the name of a child, and of an engine");
+        };
+        match self.join.set_engine(target.ike.as_deref(), &child, &engine) {
+            Ok(moved) => {
+                tracing::info!(child, engine, sas = moved, "the child has another engine");
+                let mut message = Message::new();
+                message.set("success", "yes").set("matches", moved);
+                request.reply(message);
+            }
+            Err(error) => request.fail(error),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::config::SaOptions;
 use crate::worker::CoreHandle;
 
 use dummies::Dummies;
+use engines::Engines;
 
 pub use activity::Activity;
 pub use routes::{RouteChange, ranges, thrown_routes};
@@ -89,6 +90,7 @@ impl Carrier {
 /// What the data plane knows of one child SA.
 #[derive(Debug)]
 pub struct Installed {
+    name: Name,
     pub inbound: Arc<InboundSa>,
     pub outbound: Arc<OutboundSa>,
     pub carrier: Carrier,
@@ -146,6 +148,7 @@ pub struct Join {
     /// The SPD lags behind `groups`.
     stale: bool,
     dummies: Dummies,
+    engines: Engines,
     core: Option<CoreHandle>,
     /// The core lags behind SPD and SAD.
     core_stale: bool,
@@ -172,6 +175,7 @@ impl Join {
             next_policy: 1,
             stale: false,
             dummies: Dummies::default(),
+            engines: Engines::default(),
         }
     }
 
@@ -221,6 +225,7 @@ impl Join {
                 self.hold(&policy, trap);
             }
         }
+        self.place_again();
         let empty: Vec<_> = self.groups.keys().copied().collect();
         empty.into_iter().for_each(|id| self.drop_if_empty(id));
         self.stale = true;
@@ -322,18 +327,18 @@ impl Join {
         }
         self.by_spi.insert(event.spi_in, event.child);
         self.dummies.add(group, event.child, configured.sa.dummies);
-        self.children.insert(
-            event.child,
-            Installed {
-                inbound,
-                outbound,
-                carrier,
-                group,
-                of_peer: !event.initiator && event.rekeyed_from.is_none(),
-                sending: false,
-                seen: (0, 0),
-            },
-        );
+        let installed = Installed {
+            name,
+            inbound,
+            outbound,
+            carrier,
+            group,
+            of_peer: !event.initiator && event.rekeyed_from.is_none(),
+            sending: false,
+            seen: (0, 0),
+        };
+        self.place_new(&installed, &configured);
+        self.children.insert(event.child, installed);
         self.core_stale = true;
         self.publish();
         Ok(())
@@ -754,6 +759,7 @@ fn selector(ts: &wire::TrafficSelector) -> Option<TrafficSelector> {
 mod activity;
 mod core;
 mod dummies;
+mod engines;
 mod late;
 mod routes;
 #[cfg(test)]

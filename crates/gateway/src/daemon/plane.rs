@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use esplanade_crypto::{CpuEngine, Engine};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine, Lane};
 use esplanade_ike::{EspSpiAllocator, Routes};
@@ -35,7 +34,7 @@ use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routin
 use crate::pool::Pool;
 use crate::vici::Message;
 use crate::worker::{
-    AnyCore, BindError, CPU_BATCHES, Clock, CoreHandle, CoreReport, Datagram, DummySas, Engines,
+    AnyCore, BindError, Clock, CoreHandle, CoreReport, Datagram, DummySas, EngineSource, Health,
     IkeSender, ListenConfig, Processing, Queues, Reports, Sockets, Worker, WorkerConfig,
 };
 
@@ -43,6 +42,7 @@ use crate::worker::{
 const IKE_WAITING_MAX: usize = 1024;
 /// Events of the data plane that may wait for the control thread.
 const EVENTS_WAITING_MAX: usize = 1024;
+
 #[derive(Debug)]
 pub(super) struct Plane {
     database: Arc<Database>,
@@ -56,6 +56,8 @@ pub(super) struct Plane {
     /// Path MTUs, which the workers learn.
     paths: Arc<PathMtus>,
     loads: Loads,
+    /// Of each worker. The first is the one of the configuration.
+    engines: Vec<EngineSource>,
     /// Behind the workers, which it outlives.
     pool: Option<Pool>,
 }
@@ -112,14 +114,13 @@ impl Plane {
         }
         let common = devices.common.link.index;
 
-        let mut core = match config.engine {
-            EngineKind::Cpu | EngineKind::Pool => None,
-            EngineKind::Fpga => Some(open_core()?),
+        let (mut core, pool) = match config.engine {
+            EngineKind::Fpga => (Some(open_core()?), None),
+            EngineKind::Pool => (None, Some(start_pool(config)?)),
+            EngineKind::Cpu if config.pool_threads.is_some() => (None, Some(start_pool(config)?)),
+            EngineKind::Cpu => (None, None),
         };
-        let pool = match config.engine {
-            EngineKind::Pool => Some(start_pool(config)?),
-            EngineKind::Cpu | EngineKind::Fpga => None,
-        };
+        let engines = engines(config.engine, pool.as_ref());
 
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);
         let (to_events, events) = mpsc::channel(EVENTS_WAITING_MAX);
@@ -138,6 +139,7 @@ impl Plane {
             config: config.clone(),
             paths: sockets.paths,
             loads: Loads::default(),
+            engines,
             pool,
         };
         let processing = Processing {
@@ -162,8 +164,9 @@ impl Plane {
                 processing,
                 core: core.take(),
                 dummies: (index == 0).then(|| plane.dummies.subscribe()),
+                engines: plane.engines.clone(),
             };
-            match spawn(worker, plane.pool.as_ref()) {
+            match spawn(worker) {
                 Ok(worker) => plane.workers.push(worker),
                 Err(failure) => {
                     plane.stop(Ending::Failure).await;
@@ -193,6 +196,22 @@ impl Plane {
     /// Where there is an FPGA core.
     pub fn core(&self) -> Option<&CoreHandle> {
         self.workers.iter().find_map(|worker| worker.core.as_ref())
+    }
+
+    /// The workers' engines, in their order.
+    pub fn engines(&self) -> Vec<&'static str> {
+        self.engines.iter().map(EngineSource::name).collect()
+    }
+
+    /// The same, with the worst that any worker has met.
+    pub fn engine_health(&self) -> Vec<(&'static str, Health)> {
+        let worst = |index: usize| {
+            let of_workers = self.workers.iter();
+            let health = of_workers.filter_map(|worker| Some(worker.engines.get(index)?.get()));
+            health.max().unwrap_or_default()
+        };
+        let engines = self.engines().into_iter().enumerate();
+        engines.map(|(index, name)| (name, worst(index))).collect()
     }
 
     pub fn spi_allocator(&self) -> Box<dyn EspSpiAllocator> {
@@ -520,20 +539,19 @@ fn start_pool(config: &GatewayConfig) -> Result<Pool, Failure> {
     pool.map_err(|error| Failure::runtime(format!("cannot start a helper thread: {error}")))
 }
 
-fn spawn(config: WorkerConfig, pool: Option<&Pool>) -> Result<Worker, Failure> {
-    let failure =
-        |error: std::io::Error| Failure::runtime(format!("cannot start a worker: {error}"));
-    let engine = || -> Result<Box<dyn Engine>, Failure> {
-        Ok(match pool {
-            Some(pool) => Box::new(pool.port().map_err(failure)?),
-            None => Box::new(CpuEngine::new(CPU_BATCHES).map_err(Failure::runtime)?),
-        })
-    };
-    let engines = Engines {
-        seal: engine()?,
-        open: engine()?,
-    };
-    Worker::spawn(config, engines).map_err(failure)
+/// The one that the configuration names comes first.
+fn engines(kind: EngineKind, pool: Option<&Pool>) -> Vec<EngineSource> {
+    let mut engines = vec![EngineSource::cpu()];
+    if let Some(pool) = pool {
+        let at = usize::from(kind != EngineKind::Pool);
+        engines.insert(at, pool.source());
+    }
+    engines
+}
+
+fn spawn(config: WorkerConfig) -> Result<Worker, Failure> {
+    let spawned = Worker::spawn(config);
+    spawned.map_err(|error| Failure::runtime(format!("cannot start a worker: {error}")))
 }
 
 fn bind(config: &GatewayConfig) -> Result<Sockets, BindError> {

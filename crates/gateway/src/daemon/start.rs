@@ -90,6 +90,7 @@ impl Daemon {
         tier::choose(options.cpu_tier.or(loaded.gateway.cpu_tier))?;
         let (plane, from_plane) = Plane::start(&loaded.gateway, clock, database, guards).await?;
         join.set_core(plane.core().cloned());
+        join.set_engines(plane.engines());
         let endpoint = Endpoint::new(
             loaded.ike.clone(),
             plane.spi_allocator(),

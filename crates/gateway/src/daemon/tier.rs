@@ -4,7 +4,7 @@ use esplanade_crypto::{Tier, TierError, selection};
 
 use crate::cli::{Exit, Failure};
 use crate::vici::Message;
-use crate::worker::CoreReport;
+use crate::worker::{CoreReport, Health};
 
 /// Settles it before the first key is made, and logs it. Without a wish it is the best that passes its self-test.
 pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
@@ -17,18 +17,30 @@ pub(super) fn choose(wish: Option<Tier>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// For the control socket. With an FPGA core the CPU engine carries what that cannot.
-pub(super) fn report(core: Option<&CoreReport>, pool_threads: Option<usize>) -> Message {
+/// For the control socket. With an FPGA core the CPU engine carries what that cannot. The first of the `engines` is the
+/// one of SAs that are not placed elsewhere.
+pub(super) fn report(
+    core: Option<&CoreReport>,
+    pool_threads: Option<usize>,
+    engines: &[(&str, Health)],
+) -> Message {
     let mut message = Message::new();
-    match (core, pool_threads) {
-        (None, None) => message.set("name", "cpu"),
-        (None, Some(threads)) => message.set("name", "pool").set("threads", threads),
-        (Some(core), _) => message
+    match core {
+        Some(core) => message
             .set("name", "fpga")
             .set("device", "simulated")
             .set("installed-out", core.installed.0)
             .set("installed-in", core.installed.1),
+        None => message.set("name", engines.first().map_or("cpu", |(name, _)| name)),
     };
+    if let Some(threads) = pool_threads {
+        message.set("threads", threads);
+    }
+    let mut states = Message::new();
+    for (name, health) in engines {
+        states.set(name, health.name());
+    }
+    message.section("states", states);
     if let Some(why) = core.and_then(|core| core.failed.as_ref()) {
         message.set("failed", why);
     }
@@ -77,7 +89,8 @@ mod tests {
     #[test]
     fn the_tier_is_reported() {
         choose(None).unwrap();
-        let report = report(None, None);
+        let report = report(None, None, &[("cpu", Health::InService)]);
+        assert_eq!(report.text("name"), Some("cpu"));
         assert_eq!(report.text("tier"), Some(Tier::current().name()));
         assert_eq!(report.items("disabled").count(), 0);
     }

@@ -1,7 +1,5 @@
 //! Ports in order, in time and at the end.
 
-use std::time::{Duration, Instant};
-
 use esplanade_crypto::Direction;
 
 use super::*;

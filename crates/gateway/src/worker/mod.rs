@@ -20,6 +20,7 @@ mod run;
 mod sockets;
 mod turns;
 mod wakers;
+mod ways;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +29,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use esplanade_crypto::Engine;
 use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::{Database, Event, WalkCounters};
 use tokio::sync::{mpsc, watch};
@@ -39,7 +39,7 @@ use crate::io::sys::EventFd;
 pub use self::core::{AnyCore, CoreHandle, CoreReport, Keyed};
 pub use counters::{IoCounters, Load};
 pub use dummies::{DummySa, DummySas};
-pub use lane::CPU_BATCHES;
+pub use lane::{EngineHealth, EngineSource, Health};
 pub use port::Interface;
 pub use processing::Processing;
 pub use queues::Queues;
@@ -109,18 +109,8 @@ pub struct WorkerConfig {
     pub core: Option<AnyCore>,
     /// One worker sends the dummies of all SAs.
     pub dummies: Option<watch::Receiver<DummySas>>,
-}
-
-/// The engines of a worker, one for each direction.
-pub struct Engines {
-    pub seal: Box<dyn Engine>,
-    pub open: Box<dyn Engine>,
-}
-
-impl std::fmt::Debug for Engines {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engines").finish_non_exhaustive()
-    }
+    /// The first one is for all SAs that are not placed elsewhere: see [`esplanade_ipsec::placement`].
+    pub engines: Vec<EngineSource>,
 }
 
 /// What the control thread asks of a worker, and what that tells.
@@ -141,6 +131,8 @@ pub struct Worker {
     pub outbound: Arc<WalkCounters>,
     pub inbound: Arc<WalkCounters>,
     pub load: Arc<Load>,
+    /// In the order of [`WorkerConfig::engines`].
+    pub engines: Vec<EngineHealth>,
     /// Where there is a core.
     pub core: Option<CoreHandle>,
     control: Arc<Control>,
@@ -148,7 +140,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn spawn(config: WorkerConfig, engines: Engines) -> io::Result<Self> {
+    pub fn spawn(config: WorkerConfig) -> io::Result<Self> {
         let control = Arc::new(Control {
             stop: AtomicBool::new(false),
             wake: EventFd::new()?,
@@ -156,9 +148,9 @@ impl Worker {
             lost: AtomicBool::new(false),
         });
         let name = format!("worker-{}", config.index);
-        let mut run = run::Run::new(config, engines, Arc::clone(&control))?;
+        let mut run = run::Run::new(config, Arc::clone(&control))?;
         let (io, outbound, inbound) = run.counters();
-        let load = run.load();
+        let (load, engines) = (run.load(), run.engines());
         let core = run.core_handle();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             if let Err(error) = confine::working() {
@@ -172,6 +164,7 @@ impl Worker {
             outbound,
             inbound,
             load,
+            engines,
             core,
             control,
             thread: Some(thread),

@@ -5,8 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use esplanade_crypto::Direction;
 use esplanade_ipsec::inbound::{Inbound, Share};
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
+use esplanade_ipsec::placement::Settled;
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
 use crate::io::slots::Slots;
@@ -18,14 +20,15 @@ use super::auditor::Auditor;
 use super::core::{CoreHandle, Driver};
 use super::counters::{IoCounters, Load, add};
 use super::dummies::Dummies;
-use super::lane::Lane;
+use super::lane::{EngineHealth, EngineSource, Lane};
 use super::paths::PathErrors;
 use super::port::Port;
 use super::processing::Processing;
 use super::replies::Replies;
 use super::turns::Turns;
 use super::wakers::{Paused, Purpose, Wakers};
-use super::{Clock, Control, Engines, EventQueue, Reports, WorkerConfig, WorkerSockets};
+use super::ways::{Opening, Sealing};
+use super::{Clock, Control, EventQueue, Reports, WorkerConfig, WorkerSockets};
 
 mod engines;
 mod in_core;
@@ -102,10 +105,13 @@ pub(super) struct Run {
     database: Arc<Database>,
     reports: Reports,
     wakers: Wakers,
-    outbound: Outbound,
-    seal: Lane,
-    inbound: Inbound,
-    open: Lane,
+    /// By engine; the first has the flow cache and decides for all.
+    seal: Vec<Sealing>,
+    /// By engine; datagrams are received for the first.
+    open: Vec<Opening>,
+    engines: Vec<EngineHealth>,
+    sealed: Settled,
+    opened: Settled,
     receiver: Receiver,
     found: inward::Found,
     shares: Vec<Share>,
@@ -119,17 +125,12 @@ pub(super) struct Run {
     path_errors: PathErrors,
     auditor: Auditor,
     dummies: Option<Dummies>,
-    turns: Turns,
     core: Option<Driver>,
     core_handle: Option<CoreHandle>,
 }
 
 impl Run {
-    pub(super) fn new(
-        config: WorkerConfig,
-        engines: Engines,
-        control: Arc<Control>,
-    ) -> io::Result<Self> {
+    pub(super) fn new(config: WorkerConfig, control: Arc<Control>) -> io::Result<Self> {
         let WorkerConfig {
             cpu,
             clock,
@@ -143,6 +144,7 @@ impl Run {
             core,
             dummies,
             count,
+            engines: made_by,
             ..
         } = config;
         let mut ports = vec![Port::new(0, tun, processing.mss_clamp)];
@@ -156,12 +158,16 @@ impl Run {
         sources.extend((0..sockets.esp.len()).map(Source::Esp));
         sources.extend((0..sockets.ah.len()).map(Source::Ah));
         sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
-        let (seal, open) = (Lane::new(engines.seal)?, Lane::new(engines.open)?);
-        let ready = [(&seal, TOKEN_SEALED), (&open, TOKEN_OPENED)];
-        let ready = ready.map(|(lane, token)| lane.ready_fd().map(|fd| (fd, token)));
-        let wakers = Wakers::new(ready.iter().any(Option::is_some))?;
+        let engines = vec![EngineHealth::default(); made_by.len()];
+        let seal = ways_out(&made_by, &engines, flows, count)?;
+        let open = ways_in(&made_by, &engines)?;
+        let sealed = seal.iter().map(|way| (&way.lane, TOKEN_SEALED));
+        let opened = open.iter().map(|way| (&way.lane, TOKEN_OPENED));
+        let ready = sealed.chain(opened);
+        let ready = ready.filter_map(|(lane, token)| Some((lane.ready_fd()?, token)));
+        let wakers = Wakers::new(ready.clone().next().is_some())?;
         wakers.add(control.wake.as_fd(), TOKEN_CONTROL, Purpose::Other)?;
-        for (fd, token) in ready.into_iter().flatten() {
+        for (fd, token) in ready {
             wakers.add(fd, token, Purpose::Other)?;
         }
         let mut tokens = TOKEN_PORTS..;
@@ -171,22 +177,11 @@ impl Run {
         for (source, token) in sources.iter().zip(tokens) {
             wakers.add(descriptor(&sockets, *source), token, source.purpose())?;
         }
-        let outbound = WalkLimits {
-            jobs_max: PACKETS_MAX,
-            batches_max: seal.batches_max(),
-            ..WalkLimits::default()
-        };
-        let inbound = WalkLimits {
-            buffer_len: RAW_SLOTS.total(),
-            batches_max: open.batches_max(),
-            ..outbound
-        };
-        let (outbound, inbound) = (
-            Outbound::new(outbound).with_flows(flows),
-            Inbound::new(inbound),
-        );
         let core = core.map(|core| {
-            let walks = [outbound.counters().clone(), inbound.counters().clone()];
+            let walks = [
+                seal[0].walk.counters().clone(),
+                open[0].walk.counters().clone(),
+            ];
             let (control, paths) = (Arc::clone(&control), Arc::clone(&sockets.paths));
             Driver::new(core, control, Arc::clone(&database), paths, walks)
         });
@@ -202,10 +197,11 @@ impl Run {
             database,
             reports,
             wakers,
-            outbound,
             seal,
-            inbound,
             open,
+            engines,
+            sealed: Settled::default(),
+            opened: Settled::default(),
             receiver: Receiver::new(RAW_SLOTS.count),
             found: inward::Found::default(),
             shares: Vec::new(),
@@ -219,7 +215,6 @@ impl Run {
             path_errors: PathErrors::new(),
             auditor: Auditor::new(),
             dummies: dummies.map(Dummies::new),
-            turns: Turns::new(count),
             core,
             core_handle,
         })
@@ -232,9 +227,13 @@ impl Run {
     pub(super) fn counters(&self) -> (Arc<IoCounters>, Arc<WalkCounters>, Arc<WalkCounters>) {
         (
             Arc::clone(&self.io),
-            Arc::clone(self.outbound.counters()),
-            Arc::clone(self.inbound.counters()),
+            Arc::clone(self.seal[0].walk.counters()),
+            Arc::clone(self.open[0].walk.counters()),
         )
+    }
+
+    pub(super) fn engines(&self) -> Vec<EngineHealth> {
+        self.engines.clone()
     }
 
     pub(super) fn load(&self) -> Arc<Load> {
@@ -264,8 +263,12 @@ impl Run {
             };
             woke_ns = self.clock.now_ns();
             let last_ms = std::mem::replace(&mut self.now_ms, Clock::ms(woke_ns));
-            self.inbound.set_now_ms(self.now_ms);
-            self.outbound.set_now_ms(self.now_ms);
+            for way in &mut self.open {
+                way.walk.set_now_ms(self.now_ms);
+            }
+            for way in &mut self.seal {
+                way.walk.set_now_ms(self.now_ms);
+            }
             if let Some(core) = &mut self.core {
                 core.keep_time(self.now_ms);
                 core.serve();
@@ -315,7 +318,7 @@ impl Run {
 
     fn paused(&self) -> Paused {
         Paused {
-            inbound: !self.inbound.can_take(),
+            inbound: !self.takes_datagrams(),
             outbound: !self.takes_packets(),
         }
     }
@@ -367,9 +370,13 @@ impl Run {
 
     /// SAs that were removed, with their keys, do not stay in what this worker remembers.
     fn let_go(&mut self, passed_ms: u64) {
-        self.inbound.refresh(self.database.sad());
-        let sets = swept(self.outbound.flow_sets(), passed_ms);
-        self.outbound.sweep_flows(sets);
+        for way in &mut self.open {
+            way.walk.refresh(self.database.sad());
+        }
+        for way in &mut self.seal {
+            let sets = swept(way.walk.flow_sets(), passed_ms);
+            way.walk.sweep_flows(sets);
+        }
     }
 
     fn keep_time(&mut self) {
@@ -378,7 +385,9 @@ impl Run {
             let datagrams = port.fragments.expire(self.now_ms);
             add(&self.io.reassembly_timeouts, datagrams as u64);
             for _ in 0..datagrams {
-                self.outbound.drop_packet(DropReason::FragmentRefused, 0);
+                self.seal[0]
+                    .walk
+                    .drop_packet(DropReason::FragmentRefused, 0);
             }
         }
         if self.auditor.is_pending() {
@@ -389,22 +398,73 @@ impl Run {
 
     fn report_events(&mut self) {
         let mut dropped = 0;
-        for event in self
-            .outbound
-            .drain_events()
-            .chain(self.inbound.drain_events())
-        {
+        let outbound = self.seal.iter_mut();
+        let outbound = outbound.flat_map(|way| way.walk.drain_events());
+        let inbound = self.open.iter_mut();
+        let inbound = inbound.flat_map(|way| way.walk.drain_events());
+        for event in outbound.chain(inbound) {
             dropped += u64::from(!self.events.push(event));
         }
         for event in self.core.iter_mut().flat_map(|core| core.events.drain(..)) {
             dropped += u64::from(!self.events.push(event));
         }
         add(&self.io.events_dropped, dropped);
-        for (event, packets) in self.inbound.drain_audits() {
+        let audits = self.open.iter_mut();
+        for (event, packets) in audits.flat_map(|way| way.walk.drain_audits()) {
             self.auditor.record(event, packets, self.now_ms);
         }
         self.events.flush(&self.reports.events);
     }
+}
+
+fn ways_out(
+    engines: &[EngineSource],
+    health: &[EngineHealth],
+    flows: usize,
+    workers: usize,
+) -> io::Result<Vec<Sealing>> {
+    let mut ways: Vec<Sealing> = Vec::with_capacity(engines.len());
+    for (source, health) in engines.iter().zip(health) {
+        let lane = Lane::new(source.clone(), Direction::Seal, health.clone())?;
+        let limits = WalkLimits {
+            jobs_max: PACKETS_MAX,
+            batches_max: lane.batches_max(),
+            ..WalkLimits::default()
+        };
+        let walk = Outbound::new(limits);
+        let walk = match ways.first() {
+            None => walk.with_flows(flows),
+            // Nothing is looked up there.
+            Some(first) => walk
+                .with_flows(0)
+                .with_counters(first.walk.counters().clone()),
+        };
+        ways.push(Sealing {
+            walk,
+            lane,
+            turns: Turns::new(workers),
+        });
+    }
+    Ok(ways)
+}
+
+fn ways_in(engines: &[EngineSource], health: &[EngineHealth]) -> io::Result<Vec<Opening>> {
+    let mut ways: Vec<Opening> = Vec::with_capacity(engines.len());
+    for (source, health) in engines.iter().zip(health) {
+        let lane = Lane::new(source.clone(), Direction::Open, health.clone())?;
+        let limits = WalkLimits {
+            buffer_len: RAW_SLOTS.total(),
+            jobs_max: PACKETS_MAX,
+            batches_max: lane.batches_max(),
+        };
+        let walk = Inbound::new(limits);
+        let walk = match ways.first() {
+            None => walk,
+            Some(first) => walk.with_counters(first.walk.counters().clone()),
+        };
+        ways.push(Opening { walk, lane });
+    }
+    Ok(ways)
 }
 
 /// Sets of a flow cache to look at after so much time: wakes alone, for dummies too, make no work.

@@ -92,15 +92,11 @@ impl Turns {
     /// The next batch was sent.
     pub fn sent(&mut self) {
         self.sent += 1;
-        let is_under_way = |held: &Held| held.batch >= self.sent;
-        for held in self.held.iter_mut() {
-            held.retain(|held| {
-                let stays = is_under_way(held);
-                if !stays {
-                    held.sa.pace.end(held.hold);
-                }
-                stays
-            });
+        let (held, sent) = (&mut self.held, self.sent);
+        for held in held.iter_mut() {
+            for Held { sa, hold, .. } in held.extract_if(.., |held| held.batch < sent) {
+                sa.pace.end(hold);
+            }
         }
     }
 

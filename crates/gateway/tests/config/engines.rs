@@ -35,16 +35,48 @@ fn keys_of_the_pool_are_for_the_pool() {
     assert_eq!(gateway.engine, EngineKind::Pool);
     assert_eq!(gateway.pool_threads, Some(3));
     assert_eq!(gateway.pool_delay, Duration::from_millis(5));
+    assert!(gateway.has_pool());
+    let beside = good("gateway {\n pool_threads = 3\n}\n").gateway;
+    assert_eq!(beside.engine, EngineKind::Cpu);
+    assert!(beside.has_pool());
+    assert!(!good("").gateway.has_pool());
     for (keys, expected) in [
-        (
-            "pool_threads = 3",
-            "`pool_threads`: the engine is not the pool",
-        ),
         ("engine = cpu\n pool_delay_ms = 1", "`pool_delay_ms`"),
         ("engine = pool\n pool_threads = 0", "`pool_threads`"),
         ("engine = pool\n pool_delay_ms = 10001", "`pool_delay_ms`"),
     ] {
         let refused = load(keys).unwrap_err().render(false);
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
+fn a_child_has_an_engine_of_the_gateway() {
+    let text = |gateway: &str, child: &str| {
+        format!(
+            "gateway {{\n {gateway}\n}}\nconnections {{\n a {{\n remote_addrs = 192.0.2.1\n local {{\n auth = psk\n id = a\n }}\n \
+             remote {{\n auth = psk\n id = b\n }}\n children {{\n net {{\n remote_ts = 10.0.0.0/8\n {child}\n }}\n }}\n }}\n}}\n\
+             secrets {{\n ike {{\n secret = 0123456789abcdef\n }}\n}}\n"
+        )
+    };
+    for (gateway, child, expected) in [
+        ("", "", None),
+        ("", "engine = cpu", Some(EngineKind::Cpu)),
+        ("pool_threads = 1", "engine = pool", Some(EngineKind::Pool)),
+        ("engine = pool", "engine = cpu", Some(EngineKind::Cpu)),
+    ] {
+        let loaded = good(&text(gateway, child));
+        assert_eq!(loaded.policies[0].sa.engine, expected, "{gateway}, {child}");
+    }
+    for (child, expected) in [
+        ("engine = pool", "`engine`: the gateway has no pool"),
+        ("engine = fpga", "`engine`"),
+        (
+            "mode = pass\n start_action = trap\n engine = cpu",
+            "pass and drop have no SA",
+        ),
+    ] {
+        let refused = read(&text("", child)).unwrap_err().render(false);
         assert!(refused.contains(expected), "{refused}");
     }
 }

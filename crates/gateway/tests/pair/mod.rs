@@ -8,10 +8,10 @@ use esplanade::io::netns::Namespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
-    Clock, Datagram, Engines, ListenConfig, Processing, Queues, Reports, Sockets, Worker,
+    Clock, Datagram, EngineSource, ListenConfig, Processing, Queues, Reports, Sockets, Worker,
     WorkerConfig,
 };
-use esplanade_crypto::{CpuEngine, Transform};
+use esplanade_crypto::Transform;
 use esplanade_fpga::{Device, InLine};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
@@ -170,12 +170,9 @@ fn site(
                     _ => None,
                 },
                 dummies: None,
+                engines: vec![EngineSource::cpu()],
             };
-            let engines = Engines {
-                seal: Box::new(CpuEngine::new(4)?),
-                open: Box::new(CpuEngine::new(4)?),
-            };
-            workers.push(Worker::spawn(config, engines)?);
+            workers.push(Worker::spawn(config)?);
         }
         Ok(Site {
             database,

@@ -77,6 +77,13 @@ impl Inbound {
         self.reader.refresh_between(sad, filling, finished);
     }
 
+    /// Counting together with another walk of the same worker.
+    #[must_use]
+    pub fn with_counters(mut self, counters: Arc<WalkCounters>) -> Self {
+        self.reports.counters = counters;
+        self
+    }
+
     pub fn counters(&self) -> &Arc<WalkCounters> {
         &self.reports.counters
     }
@@ -186,13 +193,7 @@ impl Inbound {
 
     /// Whether a whole empty arena is there to receive into. If not, receive nothing until a batch has come back.
     pub fn can_take(&self) -> bool {
-        self.is_empty() && self.held.is_empty()
-    }
-
-    /// Whether nothing is in the arena.
-    fn is_empty(&self) -> bool {
-        let filling = self.batches.filling.as_ref();
-        filling.is_some_and(|(batch, _)| batch.used() == 0)
+        self.batches.is_empty() && self.held.is_empty()
     }
 
     /// Gives what was pushed to the engine. If it refuses, the packets wait: poll it and try again, or give them to
@@ -264,12 +265,12 @@ impl Inbound {
                 let _ = self.push_placed(sad, packet.len(), start, facts, depth);
                 return;
             }
-            if self.is_empty() {
+            if self.batches.is_empty() {
                 return self.reports.drop_of(DropReason::TooLong, None, None, facts);
             }
         }
         // No more than were in flight, if nothing was received against `can_take`.
-        if self.held.len() == self.limits.batches_max * self.limits.jobs_max {
+        if self.held.len() == self.limits.packets_max() {
             return self
                 .reports
                 .drop_of(DropReason::EngineFailed, None, None, facts);
@@ -296,7 +297,7 @@ impl Inbound {
             } = &held;
             match place {
                 Some(start) => drop(self.push_placed(sad, packet.len(), start, facts, *depth)),
-                None if self.is_empty() => {
+                None if self.batches.is_empty() => {
                     self.reports.drop_of(DropReason::TooLong, None, None, facts);
                 }
                 None => return self.held.push_front(held),

@@ -77,6 +77,13 @@ pub struct WalkLimits {
     pub batches_max: usize,
 }
 
+impl WalkLimits {
+    /// Packets of all batches.
+    pub const fn packets_max(&self) -> usize {
+        self.batches_max * self.jobs_max
+    }
+}
+
 impl Default for WalkLimits {
     fn default() -> Self {
         Self {
@@ -190,6 +197,12 @@ impl Outbound {
             flows: Some(flow_cache(flows)),
             ..self
         }
+    }
+
+    /// Counting together with another walk of the same worker.
+    #[must_use]
+    pub fn with_counters(self, counters: Arc<WalkCounters>) -> Self {
+        Self { counters, ..self }
     }
 
     /// The interface that the next packets come from (RFC 4301 §4.4.1, the SPD's selection); 0 is the common one.
@@ -513,7 +526,7 @@ impl Outbound {
             if self.copy(&held.sa, &view, &held.packet, held.depth) != Err(Refused::BatchFull) {
                 continue;
             }
-            if self.batches.waiting() > 0 || self.batches.filling.is_none() {
+            if !self.batches.is_empty() {
                 return self.held.push_front(held);
             }
             self.refuse(&held.sa, DropReason::TooLong, 1);
@@ -588,10 +601,6 @@ impl Outbound {
         self.nested = frame;
     }
 
-    fn held_max(&self) -> usize {
-        self.limits.batches_max * self.limits.jobs_max
-    }
-
     fn push_nested(
         &mut self,
         inner: &OutboundSa,
@@ -618,7 +627,7 @@ impl Outbound {
             // Counted already, with the SA that refused.
             None | Some(Refused::Dropped(_)) => Ok(()),
             // No more than were in flight, if nothing was taken against `can_take`.
-            Some(Refused::BatchFull) if self.held.len() < self.held_max() => {
+            Some(Refused::BatchFull) if self.held.len() < self.limits.packets_max() => {
                 let packet = packet.to_vec();
                 self.held.push_back(Held { sa, packet, depth });
                 Ok(())

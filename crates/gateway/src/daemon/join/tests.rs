@@ -675,6 +675,7 @@ fn many(join: &mut Join, ids: std::ops::Range<u64>, life_time: Duration) {
     let first = join.children.remove(&ChildSaId(ids.start)).unwrap();
     for id in ids {
         let one = Installed {
+            name: first.name.clone(),
             inbound: first.inbound.clone(),
             outbound: first.outbound.clone(),
             carrier: first.carrier.clone(),

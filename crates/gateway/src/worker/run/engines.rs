@@ -1,110 +1,168 @@
-//! Engines that are late, full or lost.
+//! Several engines side by side, each of which may be late, full or lost.
 
 use esplanade_crypto::RejectReason;
+use esplanade_ipsec::sa::OutboundSa;
 
-use super::{Purpose, Run};
-use crate::worker::counters::add;
+use super::{Purpose, Run, TOKEN_OPENED, TOKEN_SEALED};
+use crate::worker::counters::{IoCounters, add};
+use crate::worker::lane::Lane;
+use crate::worker::wakers::Wakers;
+use crate::worker::ways::{Opening, Sealing};
 
 impl Run {
-    /// Gives the engine what waits, and sends what has come back.
+    /// Gives the engines what waits, and sends what has come back.
     pub(super) fn seal_and_send(&mut self) {
-        if self.outbound.in_engine() == 0 {
-            self.seal.moved(self.now_ms);
-        }
-        // Also without packets: what is left of those that could not be laid out goes.
-        loop {
-            let inside = self.outbound.in_engine();
-            let submitted = self.outbound.submit(&mut *self.seal.engine);
-            if self.outbound.in_engine() > inside {
-                self.turns.submitted();
-            }
-            if submitted == Err(RejectReason::OutOfService) && self.lose_seal() {
-                continue;
-            }
-            let mut came = false;
-            while let Some(sealed) = self.outbound.poll(&mut *self.seal.engine) {
-                came = true;
-                self.send(&sealed);
-                self.outbound.recycle(sealed);
-                self.turns.sent();
-            }
-            if came {
-                self.seal.moved(self.now_ms);
-            }
-            // If nothing came back, what waits does so for the engine.
-            if !came || self.outbound.waiting() == 0 {
-                break;
-            }
-        }
-        if self.outbound.waiting() + self.outbound.in_engine() == 0 {
-            self.turns.end();
+        for way in 0..self.seal.len() {
+            self.seal_through(way);
         }
     }
 
-    /// The same inbound.
-    pub(super) fn open_and_deliver(&mut self) {
-        if self.inbound.in_engine() == 0 {
-            self.open.moved(self.now_ms);
+    fn seal_through(&mut self, way: usize) {
+        let now_ms = self.now_ms;
+        if self.seal[way].walk.in_engine() == 0 {
+            self.seal[way].lane.moved(now_ms);
         }
-        let spd = self.database.spd();
+        // Also without packets: what is left of those that could not be laid out goes.
         loop {
-            self.inbound.push_held(self.database.sad());
-            let submitted = self.inbound.submit(&mut *self.open.engine);
-            if submitted == Err(RejectReason::OutOfService) && self.lose_open() {
+            let submitted = self.seal[way].submit();
+            if submitted == Err(RejectReason::OutOfService) && self.lose_seal(way) {
                 continue;
             }
             let mut came = false;
-            while let Some(mut opened) = self.inbound.poll_against(&mut *self.open.engine, &spd) {
+            while let Some(sealed) = self.seal[way].poll() {
                 came = true;
-                self.deliver(&mut opened);
-                self.inbound.push_nested(self.database.sad(), &mut opened);
-                self.inbound.recycle(opened);
+                self.send(&sealed);
+                self.seal[way].recycle(sealed);
             }
             if came {
-                self.open.moved(self.now_ms);
+                self.seal[way].lane.moved(now_ms);
             }
-            if !came || self.inbound.waiting() == 0 {
+            // If nothing came back, what waits does so for the engine.
+            if !came || self.seal[way].walk.waiting() == 0 {
+                break;
+            }
+        }
+        if self.seal[way].is_empty() {
+            self.seal[way].turns.end();
+        }
+    }
+
+    /// Gives the engines what waits, and delivers what has come back.
+    pub(super) fn open_and_deliver(&mut self) {
+        for way in 0..self.open.len() {
+            self.open_through(way);
+        }
+    }
+
+    fn open_through(&mut self, way: usize) {
+        let now_ms = self.now_ms;
+        if self.open[way].walk.in_engine() == 0 {
+            self.open[way].lane.moved(now_ms);
+        }
+        let spd = self.database.spd();
+        loop {
+            let submitted = self.open[way].submit(self.database.sad());
+            if submitted == Err(RejectReason::OutOfService) && self.lose_open(way) {
+                continue;
+            }
+            let mut came = false;
+            while let Some(mut opened) = self.open[way].poll(&spd) {
+                came = true;
+                self.deliver(&mut opened);
+                let walk = &mut self.open[way].walk;
+                walk.push_nested(self.database.sad(), &mut opened);
+                walk.recycle(opened);
+            }
+            if came {
+                self.open[way].lane.moved(now_ms);
+            }
+            if !came || self.open[way].walk.waiting() == 0 {
                 return;
             }
         }
     }
 
+    /// Which engine the SA's packets go to now. Where it was moved, those that went before are sent first.
+    pub(super) fn way_out(&mut self, sa: &OutboundSa) -> usize {
+        if self.seal.len() == 1 {
+            return 0;
+        }
+        let placed = sa.common.placement.get();
+        if !self.sealed.knows(placed) {
+            self.drain();
+            self.sealed.settle(placed);
+        }
+        usize::from(placed.engine).min(self.seal.len() - 1)
+    }
+
     /// Whether another read of a TUN finds room, at need after [`Self::make_room`].
     pub(super) fn takes_packets(&self) -> bool {
-        self.outbound.can_take() || self.outbound.is_half_free()
+        self.seal.iter().all(|way| way.takes_packets())
+    }
+
+    /// Whether each engine has a whole empty arena for what comes in.
+    pub(super) fn takes_datagrams(&self) -> bool {
+        self.open.iter().all(|way| way.walk.can_take())
     }
 
     /// Seals and sends until any packet finds room. An engine that is late holds the worker up, but not for ever.
     pub(super) fn make_room(&mut self) {
         self.seal_and_send();
-        while !self.outbound.can_take() && self.wait_for_seal() {}
+        for way in 0..self.seal.len() {
+            while !self.seal[way].walk.can_take() && self.wait_for_seal(way) {}
+        }
     }
 
     /// Seals and sends all there is.
     pub(super) fn drain(&mut self) {
         self.seal_and_send();
-        while self.outbound.waiting() + self.outbound.in_engine() > 0 && self.wait_for_seal() {}
+        for way in 0..self.seal.len() {
+            while !self.seal[way].is_empty() && self.wait_for_seal(way) {}
+        }
     }
 
     /// False if it will never come.
-    fn wait_for_seal(&mut self) -> bool {
+    fn wait_for_seal(&mut self, way: usize) -> bool {
         std::thread::yield_now();
         self.now_ms = self.clock.now_ms();
-        let inside = self.outbound.in_engine();
-        if self.seal.is_late(inside, self.now_ms) && !self.lose_seal() {
-            return false;
-        }
-        let waiting = self.outbound.waiting();
+        let waiting = self.seal[way].walk.waiting();
         self.seal_and_send();
+        if self.seal[way].is_late(self.now_ms) {
+            let lost = self.lose_seal(way);
+            self.seal_through(way);
+            return lost;
+        }
         // An engine with nothing inside that takes nothing.
-        let (inside, left) = (self.outbound.in_engine(), self.outbound.waiting());
-        inside > 0 || left < waiting
+        let walk = &self.seal[way].walk;
+        walk.in_engine() > 0 || walk.waiting() < waiting
     }
 
-    /// Whether packets wait for an engine that has nothing inside, so that nothing of it will wake the worker.
+    /// Opens and delivers all there is.
+    pub(super) fn drain_inbound(&mut self) {
+        self.open_and_deliver();
+        for way in 0..self.open.len() {
+            while !self.open[way].is_empty() && self.wait_for_open(way) {}
+        }
+    }
+
+    /// As [`Self::wait_for_seal`].
+    fn wait_for_open(&mut self, way: usize) -> bool {
+        std::thread::yield_now();
+        self.now_ms = self.clock.now_ms();
+        let waiting = self.open[way].walk.waiting();
+        self.open_and_deliver();
+        if self.open[way].is_late(self.now_ms) {
+            let lost = self.lose_open(way);
+            self.open_through(way);
+            return lost;
+        }
+        let walk = &self.open[way].walk;
+        walk.in_engine() > 0 || walk.waiting() < waiting
+    }
+
     pub(super) fn waits_for_nobody(&self) -> bool {
-        self.outbound.waiting() > 0 && self.outbound.in_engine() == 0
-            || self.inbound.waiting() > 0 && self.inbound.in_engine() == 0
+        self.seal.iter().any(|way| way.waits_for_nobody())
+            || self.open.iter().any(|way| way.waits_for_nobody())
     }
 
     pub(super) fn look_after_engines(&mut self) {
@@ -112,43 +170,81 @@ impl Run {
             self.seal_and_send();
             self.open_and_deliver();
         }
-        if self.seal.is_late(self.outbound.in_engine(), self.now_ms) && self.lose_seal() {
-            self.seal_and_send();
+        for way in 0..self.seal.len() {
+            // It may have answered long ago, if the worker was held up.
+            if self.seal[way].is_late(self.now_ms) {
+                self.seal_through(way);
+            }
+            if self.seal[way].is_late(self.now_ms) && self.lose_seal(way) {
+                self.seal_through(way);
+            }
+            let Sealing { walk, lane, .. } = &mut self.seal[way];
+            if walk.in_engine() == 0 {
+                look_for(lane, &self.wakers, TOKEN_SEALED, self.now_ms);
+            }
         }
-        if self.open.is_late(self.inbound.in_engine(), self.now_ms) && self.lose_open() {
-            self.open_and_deliver();
+        for way in 0..self.open.len() {
+            if self.open[way].is_late(self.now_ms) {
+                self.open_through(way);
+            }
+            if self.open[way].is_late(self.now_ms) && self.lose_open(way) {
+                self.open_through(way);
+            }
+            let Opening { walk, lane } = &mut self.open[way];
+            if walk.in_engine() == 0 {
+                look_for(lane, &self.wakers, TOKEN_OPENED, self.now_ms);
+            }
         }
     }
 
-    /// The CPU does what the engine has inside, and what waits. False if it is the CPU already.
-    fn lose_seal(&mut self) -> bool {
-        if let Some(fd) = self.seal.ready_fd() {
-            let _ = self.wakers.remove(fd, Purpose::Other);
+    /// The CPU does what the engine has inside, and what waits. False if it has done so already.
+    fn lose_seal(&mut self, way: usize) -> bool {
+        let Sealing { walk, lane, .. } = &mut self.seal[way];
+        let lost = lose(lane, &self.wakers, &self.io, self.now_ms);
+        if lost {
+            walk.engine_lost();
         }
-        if !self.seal.replace() {
-            return false;
-        }
-        self.outbound.engine_lost();
-        self.tell_lost("seals");
-        true
+        lost
     }
 
-    fn lose_open(&mut self) -> bool {
-        if let Some(fd) = self.open.ready_fd() {
-            let _ = self.wakers.remove(fd, Purpose::Other);
+    fn lose_open(&mut self, way: usize) -> bool {
+        let Opening { walk, lane } = &mut self.open[way];
+        let lost = lose(lane, &self.wakers, &self.io, self.now_ms);
+        if lost {
+            walk.engine_lost();
         }
-        if !self.open.replace() {
-            return false;
-        }
-        self.inbound.engine_lost();
-        self.tell_lost("opens");
-        true
+        lost
     }
+}
 
-    fn tell_lost(&self, what: &str) {
-        add(&self.io.engines_lost, 1);
-        tracing::warn!(
-            "the engine that {what} packets does not answer: the CPU does what it has, and goes on in its place"
-        );
+/// False if the CPU is in its place already.
+fn lose(lane: &mut Lane, wakers: &Wakers, io: &IoCounters, now_ms: u64) -> bool {
+    if let Some(fd) = lane.ready_fd() {
+        let _ = wakers.remove(fd, Purpose::Other);
+    }
+    if !lane.replace(now_ms) {
+        return false;
+    }
+    add(&io.engines_lost, 1);
+    tracing::warn!(
+        "the engine {lane} does not answer: the CPU does what it has, and goes on in its place"
+    );
+    true
+}
+
+/// Looks whether a lost engine, in whose place nothing is inside, is in service again.
+fn look_for(lane: &mut Lane, wakers: &Wakers, token: u64, now_ms: u64) {
+    if !lane.comes_back(now_ms) {
+        return;
+    }
+    let added = lane
+        .ready_fd()
+        .map(|fd| wakers.add(fd, token, Purpose::Other));
+    match added.unwrap_or(Ok(())) {
+        Ok(()) => tracing::info!("the engine {lane} is in service again"),
+        Err(error) => {
+            tracing::error!("cannot wait for the engine {lane}: {error}");
+            lane.replace(now_ms);
+        }
     }
 }

@@ -50,7 +50,7 @@ impl Run {
             segments.write(index, &mut segment);
             if !self.send_to_core(&segment, false) {
                 let reason = DropReason::EngineFailed;
-                self.outbound.drop_packet(reason, segment.len());
+                self.seal[0].walk.drop_packet(reason, segment.len());
             }
         }
         true
@@ -87,7 +87,7 @@ impl Run {
         if self.core_leads() && cut.segment_len.max(cut.last_len) > limit {
             return self.too_big(sa, cut, (packet, view), limit);
         }
-        self.outbound.give_up(sa, cut);
+        self.seal[0].walk.give_up(sa, cut);
     }
 
     /// A piece of a packet that was too long. The walk has counted it.
@@ -100,7 +100,7 @@ impl Run {
         let mut piece = vec![0; segments.len(0)];
         segments.write(0, &mut piece);
         if !self.send_to_core(&piece, true) {
-            self.outbound.give_up(sa, cut);
+            self.seal[0].walk.give_up(sa, cut);
         }
     }
 
@@ -166,7 +166,7 @@ impl Run {
                     Ok(view) => {
                         self.host_packet(spd, &VnetHeader::default(), &mut packet, &view);
                     }
-                    Err(_) => drop(self.outbound.drop_malformed(packet.len())),
+                    Err(_) => drop(self.seal[0].walk.drop_malformed(packet.len())),
                 }
             }
         }
@@ -178,7 +178,8 @@ impl Run {
             return;
         };
         let refused = core.open_kept();
-        self.inbound
+        self.open[0]
+            .walk
             .counters()
             .drops
             .add(DropReason::EngineFailed, refused);

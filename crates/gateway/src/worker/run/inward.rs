@@ -7,6 +7,8 @@ use std::ops::Range;
 use esplanade_crypto::Protocol;
 use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
 use esplanade_ipsec::mss;
+use esplanade_ipsec::placement::{Placed, Settled};
+use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
@@ -21,6 +23,7 @@ use crate::io::udp::Received;
 use crate::worker::core::Driver;
 use crate::worker::counters::{IoCounters, add};
 use crate::worker::port::Port;
+use crate::worker::ways::Opening;
 use crate::worker::{Datagram, Reports};
 
 impl Run {
@@ -30,13 +33,13 @@ impl Run {
             let (sockets, io) = (&self.sockets, &self.io);
             return self.path_errors.hear(sockets, index, io, self.now_ms);
         }
-        if !self.inbound.can_take() {
-            self.open_and_deliver();
-            if !self.inbound.can_take() {
-                return;
-            }
+        if !self.can_open() {
+            return;
         }
-        let Some(buffer) = self.inbound.receive_buffer() else {
+        let Some((first, others)) = self.open.split_first_mut() else {
+            return;
+        };
+        let Some(buffer) = first.walk.receive_buffer() else {
             return;
         };
         let base = buffer.offset;
@@ -82,13 +85,43 @@ impl Run {
         if let Some(core) = &mut self.core {
             self.found.keep_for(core, (&*buffer.bytes, base));
         }
-        let used = slots::used(received);
-        self.inbound.commit_received(used);
         let sad = self.database.sad();
-        let Found { facts, packets } = &self.found;
-        self.inbound.push_burst(sad, facts, packets);
+        if !others.is_empty() && self.database.placements().any() {
+            let arena = (&*buffer.bytes, base);
+            self.found.place(arena, sad, &self.opened, others);
+        }
+        first.walk.commit_received(slots::used(received));
+        first
+            .walk
+            .push_burst(sad, &self.found.facts, &self.found.packets);
         self.open_and_deliver();
+        self.follow_moved();
         self.open_in_core();
+    }
+
+    /// Whether another receive finds room.
+    fn can_open(&mut self) -> bool {
+        self.takes_datagrams() || {
+            self.open_and_deliver();
+            self.takes_datagrams()
+        }
+    }
+
+    /// Goes on with packets whose SAs were moved: behind all that came before them.
+    fn follow_moved(&mut self) {
+        if self.found.moved.is_empty() {
+            return;
+        }
+        self.drain_inbound();
+        let last = self.open.len() - 1;
+        for (placed, packet, facts) in self.found.moved.drain(..) {
+            self.opened.settle(placed);
+            let way = usize::from(placed.engine).min(last);
+            let sad = self.database.sad();
+            // A drop is counted there.
+            let _ = self.open[way].walk.push_copy(sad, &packet, &facts);
+        }
+        self.open_and_deliver();
     }
 
     pub(super) fn deliver(&mut self, opened: &mut OpenedBatch) {
@@ -201,6 +234,8 @@ fn may_be_syn(packet: &[u8]) -> bool {
 pub(super) struct Found {
     facts: Vec<OuterFacts>,
     packets: Vec<Place>,
+    /// Packets of SAs that were moved to another engine just now, with their outer headers.
+    moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
 }
 
 impl Found {
@@ -225,6 +260,51 @@ impl Found {
                 core.keep(esp, *facts);
             }
             !is_its
+        });
+    }
+
+    /// Takes out the packets whose SAs are with other engines than the first, and gives them to those; the arena's bytes
+    /// begin at `base`.
+    fn place(
+        &mut self,
+        (bytes, base): (&[u8], usize),
+        sad: &Sad,
+        opened: &Settled,
+        others: &mut [Opening],
+    ) {
+        let Self {
+            facts,
+            packets,
+            moved,
+        } = self;
+        packets.retain(|place| {
+            let Some(facts) = facts.get(place.facts as usize) else {
+                return true;
+            };
+            let start = (place.offset as usize).wrapping_sub(base);
+            let headers = usize::from(facts.header_len);
+            let end = start.saturating_add(place.len as usize);
+            let Some(packet) = bytes.get(start.wrapping_sub(headers)..end) else {
+                return true;
+            };
+            let spi_at = match facts.protocol {
+                Protocol::Esp => headers,
+                Protocol::Ah => headers + 4,
+            };
+            let spi = packet.get(spi_at..).and_then(|packet| packet.first_chunk());
+            let sa = spi.and_then(|spi| sad.lookup(u32::from_be_bytes(*spi)));
+            let placed = sa.map_or(Placed::default(), |sa| sa.common.placement.get());
+            if !opened.knows(placed) {
+                moved.push((placed, packet.to_vec(), *facts));
+                return false;
+            }
+            let other = usize::from(placed.engine).checked_sub(1);
+            let Some(other) = other.and_then(|other| others.get_mut(other)) else {
+                return true;
+            };
+            // A drop is counted there.
+            let _ = other.walk.push_copy(sad, packet, facts);
+            false
         });
     }
 

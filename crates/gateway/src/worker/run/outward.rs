@@ -72,7 +72,7 @@ impl Run {
     /// Reads and seals a burst of the packets that are led into one interface.
     pub(super) fn read_tun(&mut self, port: usize) -> io::Result<()> {
         self.port = port;
-        self.outbound.set_interface(self.ports[port].interface);
+        self.seal[0].walk.set_interface(self.ports[port].interface);
         let spd = self.database.spd();
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let mut reads = 0;
@@ -84,7 +84,7 @@ impl Run {
                 Ok(Some(length)) => {
                     reads += 1;
                     self.outbound_read(&spd, buffer.get_mut(..length).unwrap_or_default());
-                    if self.outbound.waiting() >= SEAL_AT {
+                    if self.seal.iter().any(|way| way.walk.waiting() >= SEAL_AT) {
                         self.seal_and_send();
                     }
                 }
@@ -110,11 +110,11 @@ impl Run {
     /// Decides on one TUN read and writes its packets into their ESP slots.
     fn outbound_read(&mut self, spd: &Spd, read: &mut [u8]) {
         let Some((header, packet)) = read.split_first_chunk_mut::<HEADER_LEN>() else {
-            self.outbound.drop_malformed(0);
+            self.seal[0].walk.drop_malformed(0);
             return;
         };
         let Ok(view) = IpView::parse(packet) else {
-            self.outbound.drop_malformed(packet.len());
+            self.seal[0].walk.drop_malformed(packet.len());
             return;
         };
         // Bytes behind the IP packet would be sealed with it.
@@ -122,7 +122,7 @@ impl Run {
         let header = VnetHeader::decode(header).ok();
         let Some(header) = header.filter(|header| stays_behind_ports(header, &view)) else {
             add(&self.io.tun_malformed, 1);
-            self.outbound.drop_malformed(packet.len());
+            self.seal[0].walk.drop_malformed(packet.len());
             return;
         };
         if !self.processing.reassemble || header != VnetHeader::default() {
@@ -141,11 +141,11 @@ impl Run {
                     view.dont_fragment = false;
                     self.outbound_packet(spd, &header, &mut whole, &view);
                 }
-                Err(_) => drop(self.outbound.drop_malformed(whole.len())),
+                Err(_) => drop(self.seal[0].walk.drop_malformed(whole.len())),
             },
             Admitted::Refused => {
                 let reason = DropReason::FragmentRefused;
-                self.outbound.drop_packet(reason, packet.len());
+                self.seal[0].walk.drop_packet(reason, packet.len());
             }
         }
     }
@@ -173,7 +173,7 @@ impl Run {
     ) {
         let Ok(segments) = Segments::new(header, packet) else {
             add(&self.io.tun_malformed, 1);
-            self.outbound.drop_malformed(packet.len());
+            self.seal[0].walk.drop_malformed(packet.len());
             return;
         };
         let cut = Cut {
@@ -181,14 +181,14 @@ impl Run {
             segment_len: segments.len(0),
             last_len: segments.len(segments.count() - 1),
         };
-        let sa = match self.outbound.decide(spd, (packet, view), &cut) {
+        let sa = match self.seal[0].walk.decide(spd, (packet, view), &cut) {
             Outcome::Protect(sa) => sa,
             Outcome::Bypass => return self.bypass(&segments),
             Outcome::Dropped(reason) => return self.dropped(reason, packet, view),
         };
         if self.port != 0 && is_of_sa(&sa, view) {
             let reason = DropReason::NestedTooDeep;
-            return self.outbound.drop_decided(&sa, reason, &cut);
+            return self.seal[0].walk.drop_decided(&sa, reason, &cut);
         }
         if sa.sequence.is_given_away() {
             return self.of_core(&sa, &cut, (packet, view));
@@ -212,11 +212,12 @@ impl Run {
             return self.piece_to_core(sa, segments, cut);
         }
         // A second try has an empty batch to itself.
+        let way = self.way_out(sa);
         for _ in 0..2 {
-            if !self.take_turn(sa) {
+            if !self.take_turn(sa, way) {
                 break;
             }
-            let refused = match self.outbound.reserve(sa, view, cut) {
+            let refused = match self.seal[way].walk.reserve(sa, view, cut) {
                 Ok(mut slots) => {
                     let mut index = 0;
                     while let Some(slot) = slots.next_slot() {
@@ -232,15 +233,20 @@ impl Run {
                 Refused::Dropped(reason) => return self.audit(reason, Some(sa.common.spi), view),
             }
         }
-        self.outbound.give_up(sa, cut);
+        self.seal[0].walk.give_up(sa, cut);
     }
 
     /// Waits until sequence numbers of the SA may be taken. Meanwhile it holds none itself: what it has is sent.
-    fn take_turn(&mut self, sa: &Arc<OutboundSa>) -> bool {
-        self.turns.begin(sa) || {
-            self.drain();
-            self.turns.wait(sa)
-        }
+    fn take_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
+        self.seal[way].turns.begin(sa) || self.wait_for_turn(sa, way)
+    }
+
+    fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
+        self.drain();
+        let is_ours = self.seal[way].turns.wait(sa);
+        // What goes to an engine from now on is not late yet.
+        self.now_ms = self.clock.now_ms();
+        is_ours
     }
 
     /// The longest packet that may go through the SA, if its path is known to be narrow.
@@ -261,7 +267,7 @@ impl Run {
     ) {
         let pieces = Pieces::new(packet, view, limit);
         let Some(pieces) = pieces.ok().filter(|_| cut.count == 1) else {
-            self.outbound.drop_decided(sa, DropReason::TooBig, cut);
+            self.seal[0].walk.drop_decided(sa, DropReason::TooBig, cut);
             let problem = Problem::TooBig { mtu: limit as u32 };
             let about = (packet, view);
             return self.replies.send(
@@ -274,7 +280,8 @@ impl Run {
         };
         // One packet was counted; as many come out as pieces are made.
         let more = pieces.count() as u64 - 1;
-        self.outbound
+        self.seal[0]
+            .walk
             .counters()
             .packets_in
             .fetch_add(more, Ordering::Relaxed);
@@ -287,7 +294,7 @@ impl Run {
             let one = Cut::one(piece.len());
             match (written, segments, IpView::parse(&piece)) {
                 (Some(()), Ok(segments), Ok(view)) => self.protect(sa, &segments, &one, &view),
-                _ => self.outbound.give_up(sa, &one),
+                _ => self.seal[0].walk.give_up(sa, &one),
             }
         }
     }
@@ -362,16 +369,16 @@ impl Run {
         while let Some((sa, len)) = self.dummies.as_mut().and_then(|d| d.next(self.now_ms)) {
             let remote = sa.common.path().remote.ip();
             sa.set_path_mtu(self.sockets.paths.mtu(remote, self.now_ms));
-            if !self.take_turn(&sa) {
+            let way = self.way_out(&sa);
+            if !self.take_turn(&sa, way) {
                 continue;
             }
-            if self.outbound.push_dummy(&sa, len) == Err(Refused::BatchFull) {
-                self.drain();
-                if !self.turns.wait(&sa) {
+            if self.seal[way].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
+                if !self.wait_for_turn(&sa, way) {
                     continue;
                 }
                 // What does not fit an empty batch is not made: nobody waits for it.
-                let _ = self.outbound.push_dummy(&sa, len);
+                let _ = self.seal[way].walk.push_dummy(&sa, len);
             }
             sent += 1;
             if sent == DUMMIES_MAX {

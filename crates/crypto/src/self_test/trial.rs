@@ -1,0 +1,155 @@
+//! The known answers as a batch, for an engine that answers in its own time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Answer, answers};
+use crate::cpu::Tier;
+use crate::job::{Batch, Direction, Job, JobStatus};
+use crate::slots::SlotTable;
+use crate::transform::{Protocol, Transform};
+
+/// What comes back from an engine that works, for the batch that is made with it.
+#[derive(Debug)]
+pub struct Trial {
+    expected: Vec<Expected>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    transform: Transform,
+    status: JobStatus,
+    at: Range<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Trial {
+    /// A known packet of every transform, and when they are to be opened a forged one of each. None if this build cannot
+    /// make the keys.
+    pub fn new(direction: Direction) -> Option<(Self, Batch)> {
+        let mut packets = Vec::new();
+        for (transform, known) in answers() {
+            for answer in known {
+                packets.push(Answer::parse(Tier::current(), transform, answer).ok()?);
+            }
+        }
+        let len = packets.iter().map(|answer| 2 * answer.sealed.len()).sum();
+        let mut trial = Self {
+            expected: Vec::new(),
+        };
+        let mut batch = Batch::new(direction, len, 2 * packets.len());
+        let mut keys = SlotTable::new();
+        for (number, answer) in packets.into_iter().enumerate() {
+            let key = number as u32;
+            match direction {
+                Direction::Seal => {
+                    trial.add(&mut batch, &answer, key, (&answer.plain, &answer.sealed))?
+                }
+                Direction::Open => {
+                    trial.add(&mut batch, &answer, key, (&answer.sealed, &answer.plain))?;
+                    let mut forged = answer.sealed.clone();
+                    *forged.last_mut()? ^= 1;
+                    trial.add(&mut batch, &answer, key, (&forged, &[]))?;
+                }
+            }
+            keys.insert(key, Arc::new(answer.key));
+        }
+        batch.keys = keys;
+        Some((trial, batch))
+    }
+
+    /// `after` is what the packet becomes; an empty one stands for a packet that is refused.
+    fn add(
+        &mut self,
+        batch: &mut Batch,
+        answer: &Answer,
+        key: u32,
+        (before, after): (&[u8], &[u8]),
+    ) -> Option<()> {
+        let transform = answer.key.transform();
+        let is_esp = transform.protocol() == Protocol::Esp;
+        let start = batch.reserve(before.len())?;
+        batch
+            .buffer
+            .get_mut(start..start + before.len())?
+            .copy_from_slice(before);
+        batch.jobs.push(Job {
+            key,
+            esp: start as u32,
+            len: before.len() as u32,
+            icv: if is_esp { 0 } else { answer.icv_at as u32 },
+            sequence: answer.sequence,
+            class: 0,
+            status: JobStatus::Pending,
+        });
+        // What is where an opened packet had its ICV is nobody's.
+        let len = match batch.direction {
+            Direction::Open if is_esp => after.len().saturating_sub(transform.icv_len()),
+            _ => after.len(),
+        };
+        self.expected.push(Expected {
+            transform,
+            status: match after {
+                [] => JobStatus::AuthFailed,
+                _ => JobStatus::Done,
+            },
+            at: start..start + len,
+            bytes: after.get(..len)?.to_vec(),
+        });
+        Some(())
+    }
+
+    /// Whether the batch came back as it must. If not: the first transform that is wrong.
+    pub fn check(&self, batch: &Batch) -> Result<(), Option<Transform>> {
+        if batch.jobs.len() != self.expected.len() {
+            return Err(None);
+        }
+        for (job, expected) in batch.jobs.iter().zip(&self.expected) {
+            let bytes = batch.buffer.get(expected.at.clone());
+            if job.status != expected.status || bytes != Some(&expected.bytes) {
+                return Err(Some(expected.transform));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu;
+
+    #[test]
+    fn an_engine_that_works_passes() {
+        for direction in [Direction::Seal, Direction::Open] {
+            let (trial, mut batch) = Trial::new(direction).unwrap();
+            assert!(batch.jobs.len() >= Transform::all().count());
+            assert!(trial.check(&batch).is_err(), "nothing was done yet");
+            cpu::process(&mut batch);
+            trial.check(&batch).unwrap();
+        }
+    }
+
+    #[test]
+    fn one_wrong_byte_is_found() {
+        for direction in [Direction::Seal, Direction::Open] {
+            let (trial, mut batch) = Trial::new(direction).unwrap();
+            cpu::process(&mut batch);
+            for number in 0..batch.jobs.len() {
+                let Job { esp, status, .. } = batch.jobs[number];
+                if status == JobStatus::Done {
+                    batch.buffer[esp as usize] ^= 1;
+                    assert!(trial.check(&batch).is_err(), "{direction:?}, job {number}");
+                    batch.buffer[esp as usize] ^= 1;
+                }
+                // An engine that accepts all, or refuses all.
+                batch.jobs[number].status = match status {
+                    JobStatus::Done => JobStatus::AuthFailed,
+                    _ => JobStatus::Done,
+                };
+                assert!(trial.check(&batch).is_err(), "{direction:?}, job {number}");
+                batch.jobs[number].status = status;
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Engines that are late, lost, tried again, and wrong.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use esplanade_crypto::{Batch, JobStatus, Rejected, cpu};
+
+use super::*;
+
+/// What the engines of a device do.
+#[derive(Debug, Default)]
+struct Device {
+    answers: AtomicBool,
+    lies: AtomicBool,
+    opened: Mutex<u32>,
+}
+
+struct OfDevice {
+    device: Arc<Device>,
+    inside: VecDeque<Batch>,
+}
+
+impl Engine for OfDevice {
+    fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        self.inside.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        if !self.device.answers.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut batch = self.inside.pop_front()?;
+        cpu::process(&mut batch);
+        if self.device.lies.load(Ordering::Relaxed) {
+            let last = batch.jobs.iter().rfind(|job| job.status == JobStatus::Done);
+            let at = last.map_or(0, |job| job.esp as usize);
+            batch.buffer[at] ^= 1;
+        }
+        Some(batch)
+    }
+}
+
+fn lane(device: &Arc<Device>, direction: Direction) -> (Lane, EngineHealth) {
+    let health = EngineHealth::default();
+    let device = Arc::clone(device);
+    let source = EngineSource::new("device", move || {
+        *device.opened.lock().unwrap() += 1;
+        Ok(Box::new(OfDevice {
+            device: Arc::clone(&device),
+            inside: VecDeque::new(),
+        }))
+    });
+    let lane = Lane::new(source, direction, health.clone()).unwrap();
+    (lane, health)
+}
+
+fn set(flag: &AtomicBool, value: bool) {
+    flag.store(value, Ordering::Relaxed);
+}
+
+#[test]
+fn a_late_engine_is_suspect_before_it_is_lost() {
+    let (mut lane, health) = lane(&Arc::default(), Direction::Seal);
+    lane.moved(1000);
+    assert!(!lane.is_late(0, 9000), "nothing is inside");
+    assert!(!lane.is_late(1, 1000 + SUSPECT_MS));
+    assert_eq!(health.get(), Health::InService);
+    assert!(!lane.is_late(1, 1001 + SUSPECT_MS));
+    assert_eq!(health.get(), Health::Suspect);
+    lane.moved(1200);
+    assert_eq!(health.get(), Health::InService);
+    assert!(lane.is_late(1, 1201 + LATE_MS));
+    assert!(lane.replace(3000));
+    assert_eq!(health.get(), Health::Lost);
+    lane.moved(3001);
+    assert_eq!(health.get(), Health::Lost, "it is the CPU that answers");
+    assert!(!lane.replace(3001), "the CPU is in its place already");
+}
+
+#[test]
+fn a_lost_engine_comes_back_when_it_passes() {
+    for direction in [Direction::Seal, Direction::Open] {
+        let device = Arc::<Device>::default();
+        let (mut lane, health) = lane(&device, direction);
+        assert!(lane.replace(1000));
+        assert!(!lane.comes_back(1000 + REST_MS), "it rests");
+        assert_eq!(*device.opened.lock().unwrap(), 1);
+
+        // The first attempt is not answered.
+        let mut now = 1001 + REST_MS;
+        assert!(!lane.comes_back(now));
+        assert_eq!(*device.opened.lock().unwrap(), 2);
+        now += LATE_MS + 1;
+        assert!(!lane.comes_back(now));
+
+        // The second one gives a wrong byte.
+        set(&device.answers, true);
+        set(&device.lies, true);
+        now += REST_MS + 1;
+        assert!(!lane.comes_back(now) && !lane.comes_back(now));
+        assert_eq!(health.get(), Health::Lost);
+
+        set(&device.lies, false);
+        assert!(!lane.comes_back(now + REST_MS), "it rests again");
+        now += REST_MS + 1;
+        assert!(!lane.comes_back(now));
+        assert!(lane.comes_back(now), "{direction:?}");
+        assert_eq!(*device.opened.lock().unwrap(), 4);
+        assert_eq!(health.get(), Health::InService);
+        assert!(!lane.comes_back(now + 10 * REST_MS), "it is there");
+        assert!(lane.replace(now), "and can be lost again");
+    }
+}

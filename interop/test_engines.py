@@ -1,0 +1,97 @@
+"""A child's engine is changed while its packets flow: none is lost, none is overtaken."""
+
+import re
+import time
+
+import pytest
+from ends import esplanade_pair, establish
+from harness.settings import pair
+from harness.traffic import Flow, transfer
+
+pytestmark = pytest.mark.esplanade_only
+
+SWAPS = 100
+SECONDS = 10
+
+
+def both_engines(topology, *, delay_ms=0, workers=1, **options):
+    """The CPU, and a pool of helper threads beside it."""
+    settings = pair(topology, **options)
+    for one in settings:
+        one.gateway.update(pool_threads=2, pool_delay_ms=delay_ms, workers=workers)
+    return settings
+
+
+def assert_clean(*ends):
+    for end in ends:
+        for reason in ("engine-failed", "before-window", "replayed", "auth-failed"):
+            assert end.drops(reason) == 0, reason
+        assert "engines-lost" not in end.status()["counters"]["io"]
+
+
+def engine_of(end):
+    (sa,) = end.status()["sas"]
+    (sa,) = sa.values()
+    (child,) = sa["child-sas"].values()
+    return child["engine"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("delay_ms", [0, 3])
+@pytest.mark.parametrize("encap", [False, True], ids=["raw", "in-udp"])
+def test_swaps_under_load(encap, delay_ms, workers, topology, daemon):
+    settings = both_engines(topology, delay_ms=delay_ms, workers=workers, encap=encap)
+    a, b = establish(daemon, esplanade_pair, settings)
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=1000)
+    back = Flow(topology.host_b, topology.host_a, topology.a.host6, rate=1000)
+    begun = time.monotonic()
+    for swap in range(SWAPS):
+        end, engine = (a, b)[swap % 2], ("pool", "cpu")[swap // 2 % 2]
+        end.command("engine", "net", engine)
+        assert engine_of(end) == engine
+        if swap % 20 == 10:
+            transfer(topology.host_a, topology.host_b, topology.b.host4, size=2_000_000)
+            transfer(topology.host_b, topology.host_a, topology.a.host4, size=2_000_000)
+        due = begun + (swap + 1) * SECONDS / SWAPS
+        time.sleep(max(0, due - time.monotonic()))
+    for report in (flow.stop(), back.stop()):
+        assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
+    assert_clean(a, b)
+
+
+def test_a_child_keeps_its_engine(topology, daemon):
+    settings = both_engines(topology)
+    settings[0].child()["engine"] = "pool"
+    a, b = establish(daemon, esplanade_pair, settings)
+    assert (engine_of(a), engine_of(b)) == ("pool", "cpu")
+    status = a.command("status").stdout
+    assert re.search(r"^engine    cpu, tier \w+; also pool \(threads: 2\)$", status, re.MULTILINE)
+    assert re.search(r"^    engine  pool$", status, re.MULTILINE)
+    transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
+    assert b.command("engine", "site/net", "pool").stdout == "site/net: engine pool, its SAs go on there\n"
+    for end in (a, b):
+        end.command("rekey", "net")
+        time.sleep(1)
+        assert (engine_of(a), engine_of(b)) == ("pool", "pool")
+    # An order goes before the configuration.
+    a.command("engine", "net", "cpu")
+    a.command("reload")
+    assert engine_of(a) == "cpu"
+    a.down()
+    assert a.command("engine", "net", "pool").stdout == "net: engine pool, none of its SAs is up\n"
+    a.up()
+    assert engine_of(a) == "pool"
+    transfer(topology.host_b, topology.host_a, topology.a.host4, size=1_000_000)
+    assert_clean(a, b)
+
+
+def test_what_cannot_be_moved(topology, daemon):
+    a, _ = establish(daemon, esplanade_pair, pair(topology))
+    for child, engine, why in [
+        ("net", "pool", 'this gateway has no engine "pool" (it has cpu); `pool_threads` in the gateway section adds the pool'),
+        ("nothing", "cpu", 'no child that is protected is called "nothing"'),
+        ("elsewhere/net", "cpu", 'no child that is protected is called "net"'),
+    ]:
+        refused = a.command("engine", child, engine, check=False)
+        assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
+    assert a.command("engine", "net", "cpu").stdout == "net: engine cpu, its SAs go on there\n"
