@@ -1,14 +1,14 @@
 """What a late engine costs: round trips, TCP and CPU time with `engine = pool` and artificial delays, beside `engine = cpu`;
-writes a record."""
+and what it costs to change a child's engine under load; writes a record."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -19,15 +19,20 @@ WHAT = "one tunnel with the CPU engine in the workers and in helper threads that
 # Milliseconds; None is `engine = cpu`. The last is as good as an engine that stands still, but is not lost.
 DELAYS = [None, 0, 1, 5, 400]
 STALLED = DELAYS[-1]
+# With the engine changed under load.
+SWAPPED = [0, 1]
+SWAPS, SWAPS_A_SECOND = 100, 10
 
 
 class Pair(EsplanadePair):
     delay: int | None = None
+    # The CPU first, the pool beside it.
+    beside = False
 
     def make(self, end, space):
         made = super().make(end, space)
         if self.delay is not None:
-            made.gateway.update(engine="pool", pool_delay_ms=self.delay, pool_threads=2)
+            made.gateway.update(engine="cpu" if self.beside else "pool", pool_delay_ms=self.delay, pool_threads=2)
         return made
 
 
@@ -50,14 +55,7 @@ def cores(pair: Pair, seconds: float, argv: list | None = None) -> float:
 
 
 def tcp_gbit_s(pair: Pair, seconds: float) -> float:
-    done = pair.a.run(["iperf3", "-J", "-c", pair.address_b, "-B", pair.address_a, "-t", seconds], timeout=seconds + 30)
-    return round(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 1e9, 3)
-
-
-def drops(pair: Pair) -> int:
-    """Of any engine, at both ends."""
-    found = re.findall(r'"engine-failed": "(\d+)"', json.dumps([end.status()["counters"] for end in pair.daemons]))
-    return sum(map(int, found))
+    return round(pair.iperf3(seconds)["sum_received"]["bits_per_second"] / 1e9, 3)
 
 
 def measure(pair: Pair, rounds: int) -> dict[str, object]:
@@ -69,8 +67,43 @@ def measure(pair: Pair, rounds: int) -> dict[str, object]:
     else:
         row["ping"] = ping_ms(pair, 200)
         row["tcp_gbit_s"] = statistics.median(tcp_gbit_s(pair, 3) for _ in range(rounds))
-        row["engine_failed"] = drops(pair)
+        row["engine_failed"] = sum(end.drops("engine-failed") for end in pair.daemons)
     return row
+
+
+def swapped(pair: Pair, rounds: int) -> dict[str, object]:
+    """TCP through a child that goes from engine to engine, beside the same without."""
+    row: dict[str, object] = {"engine": "cpu and pool in turns", "delay_ms": pair.delay, "swaps": SWAPS}
+    runs: dict[bool, list[dict]] = {False: [], True: []}
+    for _ in range(rounds):
+        for swaps in runs:
+            done = threading.Event()
+            swapper = threading.Thread(target=swap, args=(pair, done))
+            if swaps:
+                swapper.start()
+            try:
+                end = pair.iperf3(SWAPS / SWAPS_A_SECOND)
+            finally:
+                done.set()
+                if swaps:
+                    swapper.join()
+            runs[swaps].append({"gbit_s": end["sum_received"]["bits_per_second"] / 1e9,
+                                "retransmits": end["sum_sent"]["retransmits"]})
+    for key in ("gbit_s", "retransmits"):
+        row[key], row[f"{key}_without_swaps"] = (
+            round(statistics.median(run[key] for run in runs[swaps]), 3) for swaps in (True, False))
+    for reason in ("engine-failed", "replayed", "before-window", "auth-failed"):
+        row[reason.replace("-", "_")] = sum(end.drops(reason) for end in pair.daemons)
+    return row
+
+
+def swap(pair: Pair, done: threading.Event) -> None:
+    """Moves the child at both ends, one after the other, from engine to engine."""
+    for count in range(SWAPS):
+        end, engine = pair.daemons[count % 2], ("pool", "cpu")[count // 2 % 2]
+        end.command("engine", "net", engine)
+        if done.wait(1 / SWAPS_A_SECOND):
+            return
 
 
 def main() -> None:
@@ -80,13 +113,13 @@ def main() -> None:
     options = parser.parse_args()
     bench = Bench("", "pool", f"bench/pool.py --rounds {options.rounds}")
     rows = []
-    for delay in DELAYS:
+    for beside, delay in [(False, delay) for delay in DELAYS] + [(True, delay) for delay in SWAPPED]:
         with tempfile.TemporaryDirectory() as folder:
             pair = Pair(Path(folder))
-            pair.delay = delay
+            pair.beside, pair.delay = beside, delay
             try:
                 pair.start()
-                rows.append(measure(pair, options.rounds))
+                rows.append((swapped if beside else measure)(pair, options.rounds))
                 print(rows[-1], file=sys.stderr)
             finally:
                 pair.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -14,7 +15,7 @@ from harness import charon  # noqa: E402
 from harness.charon import Charon  # noqa: E402
 from harness.esplanade import Esplanade  # noqa: E402
 from harness.namespaces import Namespace  # noqa: E402
-from harness.process import Process, run, wait_until  # noqa: E402
+from harness.process import HarnessError, Process, run, wait_until  # noqa: E402
 from harness.settings import ID_A, ID_B, PSK, Settings  # noqa: E402
 
 OUTER_A, OUTER_B = "172.16.1.1", "172.16.1.2"
@@ -83,6 +84,19 @@ class Setup:
                 if name != "iperf3":
                     total += int(fields[11]) + int(fields[12])
         return total / os.sysconf("SC_CLK_TCK")
+
+    def iperf3(self, seconds: float, *arguments: str) -> dict:
+        """What iperf3 at the near end reports at its end."""
+        done = self.a.run(["iperf3", "-J", "-c", self.address_b, "-B", self.address_a, "-t", seconds, *arguments],
+                          check=False, timeout=seconds + 30)
+        try:
+            report = json.loads(done.stdout)
+            end = report["end"]
+        except (ValueError, KeyError):
+            raise HarnessError(f"iperf3 for {self.label}: {done.stdout[-500:]}{done.stderr}") from None
+        if "error" in report:
+            raise HarnessError(f"iperf3 for {self.label}: {report['error']}")
+        return end
 
     def stop(self) -> None:
         for process in self.processes:

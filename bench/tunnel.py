@@ -36,16 +36,8 @@ def measure(setup: Setup, test: str, seconds: float) -> dict[str, float]:
     cpu, clock = setup.cpu_seconds(), time.monotonic()
     # TCP's first second is slow start. With UDP iperf3 3.12 counts the omitted losses all the same.
     omit = [] if "-u" in arguments else ["-O", "1"]
-    done = setup.a.run(["iperf3", "-J", "-c", setup.address_b, "-B", setup.address_a, "-t", seconds, *omit,
-                        *arguments], check=False, timeout=seconds + 30)
+    end = setup.iperf3(seconds, *omit, *arguments)
     cpu, clock = setup.cpu_seconds() - cpu, time.monotonic() - clock
-    try:
-        report = json.loads(done.stdout)
-        end = report["end"]
-    except (ValueError, KeyError):
-        raise HarnessError(f"iperf3 for {setup.label}: {done.stdout[-500:]}{done.stderr}") from None
-    if "error" in report:
-        raise HarnessError(f"iperf3 for {setup.label}: {report['error']}")
     result = {"gateway_cores": round(cpu / clock, 3)}
     if "-u" in arguments:
         total = end["sum"]

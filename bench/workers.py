@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import tempfile
@@ -39,10 +38,8 @@ TESTS = {"1 flow": ["-P", "1"], "8 flows": ["-P", "8"], "8 flows each way": ["-P
 def measure(pair: EsplanadePair, test: str, seconds: float) -> dict[str, object]:
     ends = (pair.a, pair.b)
     before = [ticks(end) for end in ends]
-    done = pair.a.run(["iperf3", "-J", "-c", pair.address_b, "-B", pair.address_a, "-t", seconds, *TESTS[test]],
-                      timeout=seconds + 30)
+    end = pair.iperf3(seconds, *TESTS[test])
     after = [ticks(end) for end in ends]
-    end = json.loads(done.stdout)["end"]
 
     def total(whose: str, figure: str) -> float:
         return sum(end.get(whose + way, {}).get(figure, 0) for way in ("", "_bidir_reverse"))

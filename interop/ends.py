@@ -1,6 +1,8 @@
 """Which program stands at which end. A initiates, so the order says who does."""
 
 import pytest
+from harness.process import wait_until
+from harness.traffic import ping
 
 # With strongSwan both ways round, and with itself.
 ENDS = [("esplanade", "charon"), ("charon", "esplanade"), ("esplanade", "esplanade")]
@@ -30,3 +32,11 @@ def establish(daemon, ends, settings, **options):
     a.wait_installed()
     b.wait_installed()
     return a, b
+
+
+def delete_device(topology):
+    """Takes the TUN device away from a; the gateway makes it again."""
+    there = ["ip", "link", "show", "esp0"]
+    topology.gw_a.run(["ip", "link", "del", "esp0"])
+    wait_until("it is there again", lambda: topology.gw_a.run(there, check=False).returncode == 0)
+    wait_until("traffic goes on", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1))

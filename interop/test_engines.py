@@ -88,7 +88,7 @@ def test_a_child_keeps_its_engine(topology, daemon):
 def test_what_cannot_be_moved(topology, daemon):
     a, _ = establish(daemon, esplanade_pair, pair(topology))
     for child, engine, why in [
-        ("net", "pool", 'this gateway has no engine "pool" (it has cpu); `pool_threads` in the gateway section adds the pool'),
+        ("net", "pool", 'this gateway has no engine "pool" (it has cpu); `pool_threads` in the gateway section'),
         ("nothing", "cpu", 'no child that is protected is called "nothing"'),
         ("elsewhere/net", "cpu", 'no child that is protected is called "net"'),
     ]:

@@ -1,10 +1,9 @@
 """`engine = pool`: nothing is lost or overtaken where the engine answers late, and the CPU goes on for one that is lost."""
 
 import pytest
-from ends import esplanade_pair, establish
-from harness.process import wait_until
+from ends import delete_device, esplanade_pair, establish
 from harness.settings import pair
-from harness.traffic import Flow, assert_ping, ping, transfer
+from harness.traffic import Flow, assert_ping, transfer
 
 pytestmark = pytest.mark.esplanade_only
 
@@ -68,9 +67,6 @@ def test_a_lost_engine(topology, daemon):
 def test_a_device_that_is_made_again(topology, daemon):
     a, b = establish(daemon, esplanade_pair, pools(topology, delay_ms=5))
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=1_000_000)
-    topology.gw_a.run(["ip", "link", "del", "esp0"])
-    there = ["ip", "link", "show", "esp0"]
-    wait_until("it is there again", lambda: topology.gw_a.run(there, check=False).returncode == 0)
-    wait_until("traffic goes on", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1))
+    delete_device(topology)
     transfer(topology.host_b, topology.host_a, topology.a.host4, size=1_000_000)
     assert_nothing_lost(a, b)

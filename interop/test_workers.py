@@ -4,10 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from ends import esplanade_pair, establish, with_peer
-from harness.process import wait_until
+from ends import delete_device, esplanade_pair, establish, with_peer
 from harness.settings import pair
-from harness.traffic import assert_ping, finish, ping, transfer
+from harness.traffic import assert_ping, finish, transfer
 
 FLOWS = 8
 
@@ -129,9 +128,7 @@ def test_a_device_that_is_made_again(topology, daemon):
         one.child()["peer_replay_window"] = 8192
     a, b = establish(daemon, esplanade_pair, settings)
     echo(topology, 4, 1, in_flight=1)
-    topology.gw_a.run(["ip", "link", "del", "esp0"])
-    wait_until("it is there again", lambda: topology.gw_a.run(["ip", "link", "show", "esp0"], check=False).returncode == 0)
-    wait_until("traffic goes on", lambda: ping(topology.host_a, topology.b.host4, count=1, timeout=1))
+    delete_device(topology)
     echo(topology, 4, 1, in_flight=1)
     before = packets(a, "out")
     echo(topology, 4, 50)
