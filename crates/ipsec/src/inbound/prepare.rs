@@ -171,6 +171,7 @@ impl Inbound {
 
 impl Stage {
     /// Reads the fields in the clear.
+    #[inline(always)]
     fn read(
         &mut self,
         (sad, reader): (&Sad, &SadReader),
@@ -208,6 +209,7 @@ impl Stage {
     }
 
     /// Finds the SAs.
+    #[inline(always)]
     fn find(&mut self, sad: &Sad, reader: &mut SadReader, batch: &Batch, burst: &Burst<'_>) {
         self.runs.clear();
         let has_groups = sad.has_groups();
@@ -232,6 +234,7 @@ impl Stage {
     }
 
     /// Checks the packets and makes jobs of them.
+    #[inline(always)]
     fn prepare(
         &self,
         reader: &SadReader,

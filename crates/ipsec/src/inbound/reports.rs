@@ -80,6 +80,7 @@ impl Reports {
     }
 
     /// Follows a peer that a NAT shows under its UDP port (RFC 7296 §2.23).
+    #[inline(always)]
     pub fn observe(&mut self, sa: &InboundSa, facts: &OuterFacts) {
         if let Some(from) = sa.observe(facts.remote) {
             self.events.push(Event::PeerMoved {
