@@ -27,6 +27,7 @@ def test_tiers_open_each_others_packets(tiers, esp, topology, daemon):
         raise
     exercise(topology)
     for gateway, tier in zip(gateways, tiers):
-        assert gateway.status()["engine"] == {"name": "cpu", "tier": tier, "disabled": []}
+        states = {"cpu": "in service"}
+        assert gateway.status()["engine"] == {"name": "cpu", "tier": tier, "disabled": [], "states": states}
         assert f"tier={tier}" in gateway.logs()
         assert gateway.drops("authentication-failed") == 0
