@@ -24,7 +24,7 @@ def both_engines(topology, *, delay_ms=0, workers=1, **options):
 
 def assert_clean(*ends):
     for end in ends:
-        for reason in ("engine-failed", "before-window", "replayed", "auth-failed"):
+        for reason in ("engine-failed", "before-window", "replayed", "authentication-failed"):
             assert end.drops(reason) == 0, reason
         assert "engines-lost" not in end.status()["counters"]["io"]
 

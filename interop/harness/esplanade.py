@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -81,6 +83,7 @@ class Esplanade(Control):
 
     def drops(self, reason: str) -> int:
         """How many packets or messages were refused for this reason since the start."""
+        assert reason in _named(), f"nothing is counted as {reason!r}"
         return _sum_of(self.status()["counters"], reason)
 
     def load(self, settings: Settings) -> None:
@@ -111,6 +114,14 @@ class Esplanade(Control):
 
     def logs(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+@functools.cache
+def _named() -> set[str]:
+    """The words of the program's sources: a counter that has another name would always be zero."""
+    sources = (path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs"))
+    words = {word for source in sources for word in re.findall(r"[a-z][a-z0-9_-]+", source)}
+    return words | {word.replace("_", "-") for word in words}
 
 
 def _sum_of(value, key: str) -> int:

@@ -146,6 +146,15 @@ impl PoolPort {
     }
 }
 
+impl Drop for PoolPort {
+    /// Nobody waits for its batches any more.
+    fn drop(&mut self) {
+        let mut queue = lock(&self.shared.queue);
+        let is_of_others = |work: &Work| !Arc::ptr_eq(&work.of, &self.results);
+        queue.waiting.retain(is_of_others);
+    }
+}
+
 impl Engine for PoolPort {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
         let mut ring = lock(&self.results.ring);

@@ -18,6 +18,9 @@ pub const SHARED_WINDOW: u32 = 8192;
 
 const ROUNDS: u64 = 4;
 
+/// How often one that waits looks whether those before it were served. One that the scheduler has stopped may not be.
+const LOOKS: u32 = 1000;
+
 #[derive(Debug)]
 pub struct Pace {
     /// 0: one worker at a time.
@@ -67,22 +70,26 @@ impl Pace {
         sequence: &SequenceAllocator,
         mut patience: impl FnMut() -> bool,
     ) -> Option<Hold> {
-        let served = self.served.load(Ordering::Relaxed);
+        let served = self.served.load(Ordering::Acquire);
         // A worker that has just ended would else be there again before one that waits has looked.
         let comes_later = self.waiting.fetch_add(1, Ordering::Relaxed) > 0 && self.round_len == 0;
-        let lets_go_first = || {
-            comes_later
-                && self.served.load(Ordering::Relaxed) == served
-                && self.waiting.load(Ordering::Relaxed) > 1
-        };
+        let mut looks = if comes_later { LOOKS } else { 0 };
         let mut hold = None;
         while hold.is_none() && patience() {
-            if !lets_go_first() {
+            let none_first = self.served.load(Ordering::Relaxed) != served
+                || self.waiting.load(Ordering::Relaxed) == 1;
+            looks = if none_first {
+                0
+            } else {
+                looks.saturating_sub(1)
+            };
+            if looks == 0 {
                 hold = self.try_begin(sequence);
             }
         }
-        self.served.fetch_add(1, Ordering::Relaxed);
+        // In this order: who sees that this one was served counts it no more among those to let go first.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.served.fetch_add(1, Ordering::Release);
         hold
     }
 

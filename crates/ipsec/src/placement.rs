@@ -22,6 +22,11 @@ pub struct Placed {
 }
 
 impl Placement {
+    /// For an SA that no packet has gone to yet, and that no worker has seen: that is no move.
+    pub fn begin(&self, engine: u8) {
+        self.0.store(engine.into(), Ordering::Release);
+    }
+
     pub fn get(&self) -> Placed {
         let packed = self.0.load(Ordering::Acquire);
         Placed {
@@ -89,6 +94,11 @@ mod tests {
         // What was moved before is settled with it.
         settled.settle(second.get());
         assert!(settled.knows(first.get()) && settled.knows(second.get()));
+
+        let new = Placement::default();
+        new.begin(1);
+        assert_eq!(new.get().engine, 1);
+        assert!(Settled::default().knows(new.get()), "it was moved nowhere");
 
         placements.place(&first, 0);
         assert!(!settled.knows(first.get()));

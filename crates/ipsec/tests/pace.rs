@@ -90,6 +90,39 @@ fn who_waits_goes_before_who_has_just_ended() {
 }
 
 #[test]
+fn who_waits_and_does_not_look_holds_nobody_up() {
+    let (pace, sequence) = (Pace::new(32), SequenceAllocator::new(true));
+    let mut served = Vec::new();
+    let first = pace.wait(&sequence, || {
+        // They come while it is stopped, and wait for it and for each other.
+        if served.is_empty() {
+            let third = |served: &mut Vec<u8>| {
+                let mut tries = 0;
+                let hold = pace.wait(&sequence, || {
+                    tries += 1;
+                    tries < 100_000
+                });
+                pace.end(hold.expect("the others do not look"));
+                served.push(3);
+            };
+            let mut is_begun = false;
+            let second = pace.wait(&sequence, || {
+                if !is_begun {
+                    is_begun = true;
+                    third(&mut served);
+                }
+                true
+            });
+            pace.end(second.unwrap());
+            served.push(2);
+        }
+        true
+    });
+    pace.end(first.unwrap());
+    assert_eq!(served, [3, 2]);
+}
+
+#[test]
 fn no_number_comes_behind_a_large_window() {
     let (behind, waits) = displacement(SHARED_WINDOW);
     let rounds = u64::from(SHARED_WINDOW) / 2;

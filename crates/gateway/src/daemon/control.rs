@@ -377,6 +377,9 @@ impl Daemon {
         let (Some(child), Some(engine)) = (target.child, engine) else {
             return request.fail("set-engine needs the name of a child, and of an engine");
         };
+        if target.ike_id.is_some() || target.child_id.is_some() {
+            return request.fail("set-engine moves children by their names, not single SAs by `ike-id` or `child-id`");
+        }
         match self.join.set_engine(target.ike.as_deref(), &child, &engine) {
             Ok(moved) => {
                 tracing::info!(child, engine, sas = moved, "the child has another engine");

@@ -9,7 +9,7 @@ use esplanade_crypto::self_test::Trial;
 use esplanade_crypto::{CpuEngine, Direction, Engine};
 
 /// An engine that gives nothing back for so long is told of. The packets behind it wait.
-const SUSPECT_MS: u64 = 100;
+pub const SUSPECT_MS: u64 = 100;
 /// After so long it is lost.
 const LATE_MS: u64 = 1000;
 /// How long a lost engine is left alone before it is tried again.
@@ -185,6 +185,9 @@ impl Lane {
             if now_ms.saturating_sub(self.lost_ms) > REST_MS {
                 self.attempt = self.begin(now_ms);
                 self.lost_ms = now_ms;
+                if self.attempt.is_none() {
+                    tracing::warn!("the engine {self} cannot be tried again yet");
+                }
             }
             return false;
         };

@@ -20,7 +20,7 @@ use super::auditor::Auditor;
 use super::core::{CoreHandle, Driver};
 use super::counters::{IoCounters, Load, add};
 use super::dummies::Dummies;
-use super::lane::{EngineHealth, EngineSource, Lane};
+use super::lane::{EngineHealth, EngineSource, Lane, SUSPECT_MS};
 use super::paths::PathErrors;
 use super::port::Port;
 use super::processing::Processing;
@@ -40,7 +40,7 @@ pub(crate) use outward::{is_of_sa, size_limit};
 /// Bytes of the longest datagram.
 const DATAGRAM_MAX: usize = 65_536;
 /// How often a worker without packets looks after what it remembers.
-const IDLE_MS: i32 = 1000;
+const IDLE_MS: u64 = 1000;
 /// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
 const SWEPT: usize = 4;
 /// And more where the cache is so large that a round of all sets would take longer than this.
@@ -361,11 +361,15 @@ impl Run {
         if self.core.as_ref().is_some_and(Driver::is_busy) || self.waits_for_nobody() {
             return 1;
         }
+        // An engine that has something is not to be late for long before that is seen.
+        let longest = if self.engines_are_busy() {
+            SUSPECT_MS
+        } else {
+            IDLE_MS
+        };
         let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
-        dummy.map_or(IDLE_MS, |due| {
-            let wait = due.saturating_sub(self.now_ms);
-            wait.min(IDLE_MS as u64) as i32
-        })
+        let wait = dummy.map_or(longest, |due| due.saturating_sub(self.now_ms));
+        wait.min(longest) as i32
     }
 
     /// SAs that were removed, with their keys, do not stay in what this worker remembers.

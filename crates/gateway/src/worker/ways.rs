@@ -1,5 +1,5 @@
-//! A walk with the engine that does its work: each engine of a worker has one for each direction, so that none waits for
-//! another.
+//! A walk with the engine that does its work: each engine of a worker has one for each direction, so that what one
+//! has done does not wait for another.
 
 use esplanade_crypto::RejectReason;
 use esplanade_ipsec::inbound::{Inbound, OpenedBatch};

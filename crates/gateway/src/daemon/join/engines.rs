@@ -105,10 +105,11 @@ impl Join {
         Ok(moved)
     }
 
-    /// Puts a new child SA where its child is to be.
+    /// Puts a child SA, through which nothing was sent yet, where its child is to be. Packets may have come in for it.
     pub(super) fn place_new(&self, installed: &Installed, configured: &ConfiguredPolicy) {
         let index = self.engines.wanted(&installed.name, configured.sa.engine);
-        self.place(installed, index);
+        installed.outbound.common.placement.begin(index);
+        self.place_one(&installed.inbound.common, index);
     }
 
     /// Follows a new configuration. What was ordered beside it stays.
@@ -120,7 +121,8 @@ impl Join {
             let configured = self.by_name.get(&installed.name);
             let configured = configured.and_then(|index| self.configured.get(*index));
             if let Some(configured) = configured {
-                self.place_new(installed, configured);
+                let index = self.engines.wanted(&installed.name, configured.sa.engine);
+                self.place(installed, index);
             }
         }
     }

@@ -165,6 +165,11 @@ impl Run {
             || self.open.iter().any(|way| way.waits_for_nobody())
     }
 
+    pub(super) fn engines_are_busy(&self) -> bool {
+        self.seal.iter().any(|way| way.walk.in_engine() > 0)
+            || self.open.iter().any(|way| way.walk.in_engine() > 0)
+    }
+
     pub(super) fn look_after_engines(&mut self) {
         if self.waits_for_nobody() {
             self.seal_and_send();

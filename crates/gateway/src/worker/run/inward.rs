@@ -112,10 +112,13 @@ impl Run {
         if self.found.moved.is_empty() {
             return;
         }
-        self.drain_inbound();
         let last = self.open.len() - 1;
-        for (placed, packet, facts) in self.found.moved.drain(..) {
-            self.opened.settle(placed);
+        for (placed, packet, facts) in std::mem::take(&mut self.found.moved) {
+            // It may have been moved twice within the burst.
+            if !self.opened.knows(placed) {
+                self.drain_inbound();
+                self.opened.settle(placed);
+            }
             let way = usize::from(placed.engine).min(last);
             let sad = self.database.sad();
             // A drop is counted there.
