@@ -92,7 +92,7 @@ def swapped(pair: Pair, rounds: int) -> dict[str, object]:
     for key in ("gbit_s", "retransmits"):
         row[key], row[f"{key}_without_swaps"] = (
             round(statistics.median(run[key] for run in runs[swaps]), 3) for swaps in (True, False))
-    for reason in ("engine-failed", "replayed", "before-window", "auth-failed"):
+    for reason in ("engine-failed", "replayed", "before-window", "authentication-failed"):
         row[reason.replace("-", "_")] = sum(end.drops(reason) for end in pair.daemons)
     return row
 
