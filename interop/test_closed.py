@@ -128,8 +128,9 @@ def test_a_start_that_fails_takes_no_guard_away(site, topology, folder, needs_ca
         a.kill()
         failed = 0
         for limit, code in failing_starts(a, settings[0]):
-            failed += 1
-            assert code not in (0, 3), limit
+            assert code != 0, limit
+            # With very few descriptors the configuration may not be readable, which is no step of the start.
+            failed += code != 3
             assert all(guards(topology.gw_a).values()), (limit, guards(topology.gw_a), a.logs()[-1000:])
         assert failed > 5
         a.start(settings[0])

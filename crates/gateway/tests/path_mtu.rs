@@ -252,12 +252,13 @@ fn the_segment_size_of_tcp_is_lowered() {
         let mss = SockRef::from(stream).tcp_mss().unwrap();
         assert!((940..=960).contains(&mss), "{mss}");
     }
-    // In the SYN that went out and in the one that came back.
+    // In the SYN that went out and in the one that came back, and again wherever TCP sent one twice.
     let clamped = pair.sites.each_ref().map(|site| {
         let io = &site.workers[0].io;
         io.mss_clamped.load(Ordering::Relaxed)
     });
-    assert_eq!(clamped, [2, 0]);
+    assert!(clamped[0] >= 2, "{clamped:?}");
+    assert_eq!(clamped[1], 0);
 }
 
 // RFC 4301 R30
