@@ -15,7 +15,7 @@ use super::udp::{DfState, SendReport, SocketOptions, open, send_items};
 const PROTOCOL_ESP: i32 = 50;
 
 /// A raw socket for protocol 50 of one IP version. The kernel writes the outer IP header on send. On receive an IPv4
-/// packet comes with its header, an IPv6 one without; [`EspSocket::payload`] hides that.
+/// packet comes with its header, an IPv6 one without; [`payload`] hides that.
 #[derive(Debug)]
 pub struct EspSocket {
     socket: Socket,
@@ -62,14 +62,18 @@ impl EspSocket {
         report
     }
 
-    /// The range of the ESP packet in a datagram that was received.
-    pub fn payload(&self, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
-        if !self.v4 {
-            return Some(0..datagram.len());
-        }
-        let header = usize::from(datagram.first()? & 15) * 4;
-        (header >= 20 && header <= datagram.len()).then_some(header..datagram.len())
+    pub fn is_v4(&self) -> bool {
+        self.v4
     }
+}
+
+/// The range of the ESP packet in a datagram that a raw socket received.
+pub fn payload(v4: bool, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
+    if !v4 {
+        return Some(0..datagram.len());
+    }
+    let header = usize::from(datagram.first()? & 15) * 4;
+    (header >= 20 && header <= datagram.len()).then_some(header..datagram.len())
 }
 
 impl AsFd for EspSocket {

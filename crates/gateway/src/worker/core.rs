@@ -1,11 +1,11 @@
-//! The FPGA core in front of a worker's software path. The worker alone drives it; the control thread asks the worker.
+//! The FPGA core as an accelerator. The worker alone drives it; the control thread asks the worker.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use esplanade_fpga::core::{Counters, FRAME_MAX};
-use esplanade_fpga::inline::{Opened, Refused, Sealed, Sent};
+use esplanade_fpga::inline::{Opened, Refused, Sent};
 use esplanade_fpga::{CoreError, Device, InLine, Lane};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
@@ -14,6 +14,7 @@ use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 use zeroize::Zeroizing;
 
 use super::Control;
+use super::accelerator::{Accelerator, Made};
 
 /// Any device with the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
@@ -94,12 +95,10 @@ pub(super) struct Driver {
     outbound: Arc<WalkCounters>,
     inbound: Arc<WalkCounters>,
     /// Of the last packets that the core has sealed, and those that it gave back.
-    sealed: Vec<(Sealed, Vec<u8>)>,
+    sealed: Vec<Made>,
     returned: Vec<Vec<u8>>,
     opened: Vec<Vec<u8>>,
-    /// Datagrams for the inbound lane.
-    waiting: Vec<(Vec<u8>, OuterFacts)>,
-    pub events: Vec<Event>,
+    events: Vec<Event>,
     frame: Vec<u8>,
     failed: Option<CoreError>,
     /// It has packets to work on.
@@ -131,7 +130,6 @@ impl Driver {
             sealed: Vec::new(),
             returned: Vec::new(),
             opened: Vec::new(),
-            waiting: Vec::new(),
             events: Vec::new(),
             frame: Vec::new(),
             failed: None,
@@ -151,25 +149,6 @@ impl Driver {
         )
     }
 
-    /// Does what the control thread has asked for.
-    pub fn serve(&mut self) {
-        while let Ok(job) = self.jobs.try_recv() {
-            job(self);
-        }
-    }
-
-    pub fn keep_time(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
-        if now_ms.saturating_sub(self.followed_ms) >= FOLLOW_MS {
-            self.follow();
-            if self.works()
-                && let Err(error) = self.watch()
-            {
-                self.fail(error);
-            }
-        }
-    }
-
     /// Looks for what the core does not say by itself.
     fn watch(&mut self) -> Result<(), CoreError> {
         self.events.extend(self.core.missed()?);
@@ -185,16 +164,6 @@ impl Driver {
             (Some(taken), _) => Some((taken, self.now_ms)),
         };
         Ok(())
-    }
-
-    /// Whether packets are to go to it.
-    pub fn works(&self) -> bool {
-        self.failed.is_none()
-    }
-
-    /// Whether an inbound packet of this SPI is for the core. Its SA lives there alone, so also when it does not work.
-    pub fn opens(&self, spi: u32) -> bool {
-        self.core.opens(spi)
     }
 
     /// From here on nothing goes through the core. Its SAs end: those that replace them are made without it.
@@ -278,76 +247,6 @@ impl Driver {
         }
     }
 
-    /// Gives the outbound lane a clear packet, which the walk may have counted. False if it takes none now, or never.
-    pub fn send(&mut self, packet: &[u8], counted: bool) -> bool {
-        if !self.works() || packet.len() > FRAME_MAX {
-            return false;
-        }
-        let sent = self.core.send(packet);
-        let sent = sent.unwrap_or_else(|error| {
-            self.fail(error);
-            false
-        });
-        self.busy |= sent;
-        if sent && !counted {
-            self.outbound.packets_in.fetch_add(1, Ordering::Relaxed);
-            let bytes = packet.len() as u64;
-            self.outbound.bytes_in.fetch_add(bytes, Ordering::Relaxed);
-        }
-        sent
-    }
-
-    /// Keeps a datagram for the inbound lane.
-    pub fn keep(&mut self, esp: &[u8], facts: OuterFacts) {
-        self.inbound.packets_in.fetch_add(1, Ordering::Relaxed);
-        let bytes = esp.len() as u64;
-        self.inbound.bytes_in.fetch_add(bytes, Ordering::Relaxed);
-        self.waiting.push((esp.to_vec(), facts));
-    }
-
-    /// Gives the inbound lane what was kept. The number of those that the core did not take.
-    pub fn open_kept(&mut self) -> u64 {
-        let mut refused = 0;
-        for (esp, facts) in std::mem::take(&mut self.waiting) {
-            let opened = self.open(&esp, &facts) || {
-                self.work();
-                self.open(&esp, &facts)
-            };
-            refused += u64::from(!opened);
-        }
-        refused
-    }
-
-    fn open(&mut self, esp: &[u8], facts: &OuterFacts) -> bool {
-        if !self.works() {
-            return false;
-        }
-        let opened = self.core.open(esp, facts).unwrap_or_else(|error| {
-            self.fail(error);
-            false
-        });
-        self.busy |= opened;
-        opened
-    }
-
-    /// Has the core work on what it was given, and takes what it has done.
-    pub fn work(&mut self) {
-        if !self.busy || !self.works() {
-            return;
-        }
-        self.core.work();
-        let left = self.take().and_then(|()| self.core.progress());
-        match left {
-            Ok(left) => self.busy = left.is_some(),
-            Err(error) => self.fail(error),
-        }
-    }
-
-    /// Whether it has packets to work on, or has done some that nobody has taken.
-    pub fn is_busy(&self) -> bool {
-        self.busy || !(self.opened.is_empty() && self.returned.is_empty() && self.sealed.is_empty())
-    }
-
     fn take(&mut self) -> Result<(), CoreError> {
         while let Some((sent, event)) = self.core.sent(&mut self.frame, self.now_ms)? {
             self.events.extend(event);
@@ -358,7 +257,13 @@ impl Driver {
                     self.outbound.packets_out.fetch_add(1, Ordering::Relaxed);
                     let bytes = bytes - sealed.header_len as u64;
                     self.outbound.bytes_out.fetch_add(bytes, Ordering::Relaxed);
-                    self.sealed.push((sealed, frame));
+                    self.sealed.push(Made {
+                        sa: sealed.sa,
+                        tos: sealed.tos,
+                        dont_fragment: sealed.dont_fragment,
+                        header_len: sealed.header_len,
+                        frame,
+                    });
                 }
                 Sent::ToHost => {
                     // The software path counts it once more.
@@ -398,19 +303,97 @@ impl Driver {
         }
         Ok(())
     }
+}
 
-    /// What was sealed since the last call.
-    pub fn take_sealed(&mut self) -> Vec<(Sealed, Vec<u8>)> {
+impl Accelerator for Driver {
+    const FRAME_MAX: usize = FRAME_MAX;
+
+    fn serve(&mut self) {
+        while let Ok(job) = self.jobs.try_recv() {
+            job(self);
+        }
+    }
+
+    fn keep_time(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        if now_ms.saturating_sub(self.followed_ms) >= FOLLOW_MS {
+            self.follow();
+            if self.works()
+                && let Err(error) = self.watch()
+            {
+                self.fail(error);
+            }
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.failed.is_none()
+    }
+
+    fn opens(&self, spi: u32) -> bool {
+        self.core.opens(spi)
+    }
+
+    fn seal(&mut self, packet: &[u8], counted: bool) -> bool {
+        if !self.works() || packet.len() > FRAME_MAX {
+            return false;
+        }
+        let sent = self.core.send(packet);
+        let sent = sent.unwrap_or_else(|error| {
+            self.fail(error);
+            false
+        });
+        self.busy |= sent;
+        if sent && !counted {
+            self.outbound.packets_in.fetch_add(1, Ordering::Relaxed);
+            let bytes = packet.len() as u64;
+            self.outbound.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    fn open(&mut self, esp: &[u8], facts: &OuterFacts) -> bool {
+        if !self.works() {
+            return false;
+        }
+        let opened = self.core.open(esp, facts).unwrap_or_else(|error| {
+            self.fail(error);
+            false
+        });
+        self.busy |= opened;
+        opened
+    }
+
+    fn work(&mut self) {
+        self.serve();
+        if !self.busy || !self.works() {
+            return;
+        }
+        self.core.work();
+        let left = self.take().and_then(|()| self.core.progress());
+        match left {
+            Ok(left) => self.busy = left.is_some(),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy || !(self.opened.is_empty() && self.returned.is_empty() && self.sealed.is_empty())
+    }
+
+    fn take_sealed(&mut self) -> Vec<Made> {
         std::mem::take(&mut self.sealed)
     }
 
-    /// What the software path is to deal with.
-    pub fn take_returned(&mut self) -> Vec<Vec<u8>> {
+    fn take_returned(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.returned)
     }
 
-    /// What was opened since the last call.
-    pub fn take_opened(&mut self) -> Vec<Vec<u8>> {
+    fn take_opened(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.opened)
+    }
+
+    fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 }

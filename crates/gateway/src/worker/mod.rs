@@ -3,24 +3,26 @@
 //! A flow stays on one worker in each direction: the kernel steers outbound flows to a TUN queue by their hash, or as their
 //! reverse flow was written ([`Queues`]), and what comes in to one of the workers' sockets by its SPI. Inside a worker
 //! everything happens in order of arrival.
+//!
+//! A worker is a loop ([`run`]) around a data plane that knows no sockets, devices and clock ([`plane`]), its I/O
+//! ([`host_io`]) and, where there is an FPGA core, an accelerator in front ([`front`]).
 
-mod auditor;
+mod accelerator;
 mod core;
 mod counters;
-mod dummies;
-mod fragments;
-mod lane;
+mod front;
+mod host_io;
+mod packet_io;
+#[cfg(test)]
+mod pair;
 mod paths;
-mod port;
+mod plane;
 mod port_user;
-mod processing;
 mod queues;
-mod replies;
+mod rate;
 mod run;
 mod sockets;
-mod turns;
 mod wakers;
-mod ways;
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,12 +40,9 @@ use crate::io::sys::EventFd;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport, Keyed};
 pub use counters::{IoCounters, Load};
-pub use dummies::{DummySa, DummySas};
-pub use lane::{EngineHealth, EngineSource, Health};
-pub use port::Interface;
-pub use processing::Processing;
-pub use queues::Queues;
-pub(crate) use run::{is_of_sa, size_limit};
+pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
+pub(crate) use plane::{is_of_sa, size_limit};
+pub use queues::{Interface, Queues};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };
@@ -149,7 +148,7 @@ impl Worker {
         });
         let name = format!("worker-{}", config.index);
         let mut run = run::Run::new(config, Arc::clone(&control))?;
-        let (io, outbound, inbound) = run.counters();
+        let (io, [outbound, inbound]) = run.counters();
         let (load, engines) = (run.load(), run.engines());
         let core = run.core_handle();
         let thread = std::thread::Builder::new().name(name).spawn(move || {

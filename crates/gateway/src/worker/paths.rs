@@ -6,7 +6,7 @@ use esplanade_ipsec::pmtu::{Claim, Disbelief, Evidence};
 
 use super::WorkerSockets;
 use super::counters::{IoCounters, add};
-use super::processing::Rate;
+use super::rate::Rate;
 use crate::io::icmp::{Message, route_mtu};
 
 /// ICMP errors read in one turn: a flood of them does not keep packets waiting.

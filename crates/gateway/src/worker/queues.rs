@@ -38,6 +38,15 @@ impl Queues {
     }
 }
 
+/// A TUN device that policies are bound to.
+#[derive(Debug)]
+pub struct Interface {
+    /// As in the SPD's entries; not 0, which is the common one.
+    pub id: u32,
+    pub tun: Queues,
+    pub mtu: u16,
+}
+
 /// 2^32 divided by the golden ratio: its multiples spread evenly, however few there are.
 const GOLDEN: u32 = 0x9e37_79b9;
 

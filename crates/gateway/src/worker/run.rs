@@ -1,132 +1,44 @@
-//! The worker's loop: drain what is ready in bounded bursts, inbound first, then wait.
+//! The worker's loop: take what is ready in bounded bursts, inbound first, then wait.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use esplanade_crypto::Direction;
-use esplanade_ipsec::inbound::{Inbound, Share};
-use esplanade_ipsec::outbound::{Outbound, WalkLimits};
-use esplanade_ipsec::placement::Settled;
-use esplanade_ipsec::{Database, DropReason, WalkCounters};
+use esplanade_ipsec::spd::Spd;
+use esplanade_ipsec::{Database, WalkCounters};
 
-use crate::io::slots::Slots;
+use super::core::{CoreHandle, Driver};
+use super::counters::{IoCounters, Load, add};
+use super::front::{COMMON, Front};
+use super::host_io::{HostIo, RAW_SLOTS, Ready, Source};
+use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, Port};
+use super::{Clock, Control, Datagram, EventQueue, Reports, WorkerConfig};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::Receiver;
 
-use super::auditor::Auditor;
-use super::core::{CoreHandle, Driver};
-use super::counters::{IoCounters, Load, add};
-use super::dummies::Dummies;
-use super::lane::{EngineHealth, EngineSource, Lane, SUSPECT_MS};
-use super::paths::PathErrors;
-use super::port::Port;
-use super::processing::Processing;
-use super::replies::Replies;
-use super::turns::Turns;
-use super::wakers::{Paused, Purpose, Wakers};
-use super::ways::{Opening, Sealing};
-use super::{Clock, Control, EventQueue, Reports, WorkerConfig, WorkerSockets};
-
-mod engines;
-mod in_core;
-mod inward;
-mod outward;
-
-pub(crate) use outward::{is_of_sa, size_limit};
-
-/// Bytes of the longest datagram.
-const DATAGRAM_MAX: usize = 65_536;
-/// How often a worker without packets looks after what it remembers.
-const IDLE_MS: u64 = 1000;
-/// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
-const SWEPT: usize = 4;
-/// And more where the cache is so large that a round of all sets would take longer than this.
-const ROUND_MS: usize = 30_000;
-/// But no more at a time: a few milliseconds, in which a packet could arrive.
-const SWEPT_MAX: usize = 1 << 14;
-/// From a UDP socket. Eight coalesced datagrams are half a megabyte, as much as the cache near the processor keeps.
-const UDP_SLOTS: Slots = Slots {
-    count: 8,
-    len: DATAGRAM_MAX,
-    more: 0,
-};
-/// From a raw socket, where nothing is coalesced: packets as most links carry them, and seldom long ones.
-const RAW_SLOTS: Slots = Slots {
-    count: 64,
-    len: 2048,
-    more: DATAGRAM_MAX - 2048,
-};
-const PACKETS_MAX: usize = 2048;
-const TOKEN_CONTROL: u64 = 0;
-const TOKEN_SEALED: u64 = 1;
-const TOKEN_OPENED: u64 = 2;
-/// Of the first port; the others and then the sockets follow.
-const TOKEN_PORTS: u64 = 3;
-
-/// A socket to receive from.
-#[derive(Debug, Clone, Copy)]
-enum Source {
-    Ike(usize),
-    NatT(usize),
-    Esp(usize),
-    Ah(usize),
-    Icmp(usize),
-}
-
-impl Source {
-    fn slots(self) -> Slots {
-        match self {
-            Self::Esp(_) | Self::Ah(_) => RAW_SLOTS,
-            _ => UDP_SLOTS,
-        }
-    }
-
-    fn purpose(self) -> Purpose {
-        match self {
-            Self::Icmp(_) => Purpose::Other,
-            _ => Purpose::Inbound,
-        }
-    }
-}
+/// TUN reads of one burst.
+const READ_BURST: usize = 128;
+/// After how long events that found the control thread's queue full are tried again, in milliseconds.
+const EVENTS_AGAIN_MS: i32 = 10;
 
 pub(super) struct Run {
     control: Arc<Control>,
     cpu: Option<usize>,
     clock: Clock,
-    /// By interface; the common one is first.
-    ports: Vec<Port>,
-    /// The port that outbound packets are being read from.
-    port: usize,
-    sockets: WorkerSockets,
-    sources: Vec<Source>,
     database: Arc<Database>,
-    reports: Reports,
-    wakers: Wakers,
-    /// By engine; the first has the flow cache and decides for all.
-    seal: Vec<Sealing>,
-    /// By engine; datagrams are received for the first.
-    open: Vec<Opening>,
-    engines: Vec<EngineHealth>,
-    sealed: Settled,
-    opened: Settled,
-    receiver: Receiver,
-    found: inward::Found,
-    shares: Vec<Share>,
-    read_buffer: Vec<u8>,
-    events: EventQueue,
-    io: Arc<IoCounters>,
-    load: Arc<Load>,
-    now_ms: u64,
-    processing: Processing,
-    replies: Replies,
-    path_errors: PathErrors,
-    auditor: Auditor,
-    dummies: Option<Dummies>,
-    core: Option<Driver>,
+    plane: DataPlane<HostIo>,
+    /// The FPGA core.
+    front: Option<Front<Driver>>,
     core_handle: Option<CoreHandle>,
+    reports: Reports,
+    events: EventQueue,
+    receiver: Receiver,
+    read_buffer: Vec<u8>,
+    counters: Arc<IoCounters>,
+    load: Arc<Load>,
 }
 
 impl Run {
@@ -139,84 +51,61 @@ impl Run {
             sockets,
             database,
             reports,
-            flows,
             processing,
-            core,
-            dummies,
-            count,
-            engines: made_by,
+            engines,
             ..
         } = config;
-        let mut ports = vec![Port::new(0, tun, processing.mss_clamp)];
-        ports.extend(interfaces.into_iter().map(|interface| {
+        let mut tuns = vec![(0, tun, processing.mss_clamp)];
+        tuns.extend(interfaces.into_iter().map(|interface| {
             let mss_clamp = processing.mss_clamp.map(|_| interface.mtu);
-            Port::new(interface.id, interface.tun, mss_clamp)
+            (interface.id, interface.tun, mss_clamp)
         }));
-        ports.sort_unstable_by_key(|port| port.interface);
-        let mut sources: Vec<Source> = (0..sockets.nat_t.len()).map(Source::NatT).collect();
-        sources.extend((0..sockets.ike.len()).map(Source::Ike));
-        sources.extend((0..sockets.esp.len()).map(Source::Esp));
-        sources.extend((0..sockets.ah.len()).map(Source::Ah));
-        sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
-        let engines = vec![EngineHealth::default(); made_by.len()];
-        let seal = ways_out(&made_by, &engines, flows, count)?;
-        let open = ways_in(&made_by, &engines)?;
-        let sealed = seal.iter().map(|way| (&way.lane, TOKEN_SEALED));
-        let opened = open.iter().map(|way| (&way.lane, TOKEN_OPENED));
-        let ready = sealed.chain(opened);
-        let ready = ready.filter_map(|(lane, token)| Some((lane.ready_fd()?, token)));
-        let wakers = Wakers::new(ready.clone().next().is_some())?;
-        wakers.add(control.wake.as_fd(), TOKEN_CONTROL, Purpose::Other)?;
-        for (fd, token) in ready {
-            wakers.add(fd, token, Purpose::Other)?;
-        }
-        let mut tokens = TOKEN_PORTS..;
-        for (port, token) in ports.iter().zip(&mut tokens) {
-            wakers.add(port.tun.own().as_fd(), token, Purpose::Outbound)?;
-        }
-        for (source, token) in sources.iter().zip(tokens) {
-            wakers.add(descriptor(&sockets, *source), token, source.purpose())?;
-        }
-        let core = core.map(|core| {
-            let walks = [
-                seal[0].walk.counters().clone(),
-                open[0].walk.counters().clone(),
-            ];
-            let (control, paths) = (Arc::clone(&control), Arc::clone(&sockets.paths));
-            Driver::new(core, control, Arc::clone(&database), paths, walks)
+        tuns.sort_unstable_by_key(|(interface, ..)| *interface);
+        let port = |(interface, tun, mss_clamp): (u32, super::Queues, _)| {
+            let port = Port::new(interface, tun.own().udp_segmentation(), mss_clamp);
+            (port, (interface, tun))
+        };
+        let (ports, tuns) = tuns.into_iter().map(port).unzip();
+        let counters = Arc::<IoCounters>::default();
+        let paths = Arc::clone(&sockets.paths);
+        let may_pause = engines.iter().any(EngineSource::may_be_late);
+        let (wake, for_host) = (control.wake.as_fd(), Arc::clone(&counters));
+        let host = HostIo::new(clock, tuns, sockets, wake, may_pause, for_host)?;
+        let plane_config = PlaneConfig {
+            ports,
+            database: Arc::clone(&database),
+            paths: Arc::clone(&paths),
+            receive_len: RAW_SLOTS.total(),
+            flows: config.flows,
+            workers: config.count,
+            processing,
+            dummies: config.dummies,
+            engines,
+            counters: Arc::clone(&counters),
+            now_ms: clock.now_ms(),
+        };
+        let plane = DataPlane::new(host, plane_config)?;
+        let front = config.core.map(|core| {
+            let (control, database) = (Arc::clone(&control), Arc::clone(&database));
+            let walks = plane.walk_counters();
+            let (driver, handle) = Driver::new(core, control, database, paths, walks);
+            (Front::new(driver), handle)
         });
-        let (core, core_handle) = core.unzip();
+        let (front, core_handle) = front.unzip();
         Ok(Self {
             control,
             cpu,
             clock,
-            ports,
-            port: 0,
-            sockets,
-            sources,
             database,
-            reports,
-            wakers,
-            seal,
-            open,
-            engines,
-            sealed: Settled::default(),
-            opened: Settled::default(),
-            receiver: Receiver::new(RAW_SLOTS.count),
-            found: inward::Found::default(),
-            shares: Vec::new(),
-            read_buffer: vec![0; tun::READ_MAX],
-            events: EventQueue::default(),
-            io: Arc::default(),
-            load: Arc::default(),
-            now_ms: clock.now_ms(),
-            processing,
-            replies: Replies::new(),
-            path_errors: PathErrors::new(),
-            auditor: Auditor::new(),
-            dummies: dummies.map(Dummies::new),
-            core,
+            plane,
+            front,
             core_handle,
+            reports,
+            events: EventQueue::default(),
+            receiver: Receiver::new(RAW_SLOTS.count),
+            read_buffer: vec![0; tun::READ_MAX],
+            counters,
+            load: Arc::default(),
         })
     }
 
@@ -224,16 +113,13 @@ impl Run {
         self.core_handle.take()
     }
 
-    pub(super) fn counters(&self) -> (Arc<IoCounters>, Arc<WalkCounters>, Arc<WalkCounters>) {
-        (
-            Arc::clone(&self.io),
-            Arc::clone(self.seal[0].walk.counters()),
-            Arc::clone(self.open[0].walk.counters()),
-        )
+    /// Of the I/O, and of the walks: outbound, inbound.
+    pub(super) fn counters(&self) -> (Arc<IoCounters>, [Arc<WalkCounters>; 2]) {
+        (Arc::clone(&self.counters), self.plane.walk_counters())
     }
 
     pub(super) fn engines(&self) -> Vec<EngineHealth> {
-        self.engines.clone()
+        self.plane.engines()
     }
 
     pub(super) fn load(&self) -> Arc<Load> {
@@ -247,14 +133,11 @@ impl Run {
             tracing::warn!("cannot keep a worker on processor {cpu}: {error}");
         }
         let mut tokens = [0; EVENTS_MAX];
-        let first_source = TOKEN_PORTS + self.ports.len() as u64;
         let mut woke_ns = self.clock.now_ns();
         while !self.control.stop.load(Ordering::Acquire) {
             self.load.count(self.clock.now_ns().saturating_sub(woke_ns));
-            let wait = self
-                .wakers
-                .wait(self.paused(), &mut tokens, self.timeout_ms());
-            let ready = match wait {
+            let (paused, timeout_ms) = (self.plane.paused(), self.timeout_ms());
+            let ready = match self.plane.io.wait(paused, &mut tokens, timeout_ms) {
                 Ok(ready) => ready,
                 Err(error) => {
                     tracing::error!("a worker cannot wait for packets and ends: {error}");
@@ -262,249 +145,153 @@ impl Run {
                 }
             };
             woke_ns = self.clock.now_ns();
-            let last_ms = std::mem::replace(&mut self.now_ms, Clock::ms(woke_ns));
-            for way in &mut self.open {
-                way.walk.set_now_ms(self.now_ms);
+            self.handle_time(Clock::ms(woke_ns));
+            let tokens = &tokens[..ready];
+            if let Err(error) = self.take_ready(tokens) {
+                tracing::error!("a worker ends: {error}");
+                return;
             }
-            for way in &mut self.seal {
-                way.walk.set_now_ms(self.now_ms);
+            if let Some(front) = &mut self.front {
+                front.go_on(&mut self.plane, &self.database.spd());
             }
-            if let Some(core) = &mut self.core {
-                core.keep_time(self.now_ms);
-                core.serve();
-            }
-            for token in &tokens[..ready] {
-                if *token == TOKEN_CONTROL {
-                    self.control.wake.clear();
-                    if let Err(error) = self.take_tuns() {
-                        tracing::error!("a worker cannot read its new TUN and ends: {error}");
-                        return;
-                    }
-                    self.core.iter_mut().for_each(Driver::serve);
-                } else if *token == TOKEN_SEALED {
-                    self.seal_and_send();
-                } else if *token == TOKEN_OPENED {
-                    self.open_and_deliver();
-                } else if let Some(source) = token
-                    .checked_sub(first_source)
-                    .and_then(|index| self.sources.get(index as usize).copied())
-                {
-                    self.receive(source);
-                }
-            }
-            for token in tokens[..ready]
-                .iter()
-                .filter(|token| **token < first_source)
-            {
-                let Some(port) = token.checked_sub(TOKEN_PORTS) else {
-                    continue;
-                };
-                let result = self.read_tun(port as usize);
-                if let Err(error) = result.or_else(|error| self.lose_tun(error)) {
-                    let tun = self.ports[self.port].tun.own().name();
-                    tracing::error!("the TUN {tun} cannot be read and its worker ends: {error}");
-                    return;
-                }
-            }
-            self.go_on_with_core();
-            self.look_after_engines();
+            self.plane.finish();
             self.report_events();
-            if self.now_ms != last_ms {
-                self.keep_time();
-                self.let_go(self.now_ms.saturating_sub(last_ms));
+        }
+    }
+
+    fn handle_time(&mut self, now_ms: u64) {
+        self.plane.handle_time(now_ms);
+        if let Some(front) = &mut self.front {
+            front.handle_time(&mut self.plane, now_ms);
+        }
+    }
+
+    /// Takes what the descriptors have that the tokens stand for.
+    fn take_ready(&mut self, tokens: &[u64]) -> io::Result<()> {
+        for token in tokens {
+            match self.plane.io.ready(*token) {
+                Some(Ready::Control) => {
+                    self.control.wake.clear();
+                    self.take_tuns()?;
+                    self.front.iter_mut().for_each(Front::serve);
+                }
+                Some(Ready::Engine(Direction::Seal)) => self.plane.seal_and_send(),
+                Some(Ready::Engine(Direction::Open)) => self.plane.open_and_deliver(),
+                Some(Ready::Socket(source)) => self.receive(source),
+                Some(Ready::Port(_)) | None => {}
             }
         }
-    }
-
-    fn paused(&self) -> Paused {
-        Paused {
-            inbound: !self.takes_datagrams(),
-            outbound: !self.takes_packets(),
+        for token in tokens {
+            if let Some(Ready::Port(port)) = self.plane.io.ready(*token) {
+                self.read_tun(port)?;
+            }
         }
-    }
-
-    /// Goes on without the port that was read last, if its device is gone: the control thread makes another.
-    fn lose_tun(&mut self, error: io::Error) -> io::Result<()> {
-        if error.raw_os_error() != Some(libc::EBADFD) {
-            return Err(error);
-        }
-        let tun = self.ports[self.port].tun.own();
-        self.wakers.remove(tun.as_fd(), Purpose::Outbound)?;
-        self.control.lost.store(true, Ordering::Release);
         Ok(())
     }
 
+    /// Takes what has come to one socket, a burst at most.
+    fn receive(&mut self, source: Source) {
+        let Some(entrance) = self.plane.io.entrance(source) else {
+            return self.plane.io.hear(source);
+        };
+        let Some((io, buffer)) = self.plane.room() else {
+            return;
+        };
+        let fd = io.descriptor(source);
+        let received = match self.receiver.receive(fd, buffer, source.slots()) {
+            Ok(received) => received,
+            Err(error) => {
+                // An ICMP error, say. It is taken off the socket by being reported.
+                tracing::trace!("cannot receive: {error}");
+                add(&self.counters.receive_errors, 1);
+                return;
+            }
+        };
+        let (reports, counters) = (&self.reports.ike, &self.counters);
+        let ike = |datagram: Datagram| match reports.try_send(datagram) {
+            Ok(()) => add(&counters.ike_messages, 1),
+            Err(_) => add(&counters.ike_dropped, 1),
+        };
+        match &mut self.front {
+            Some(front) => front.handle_outer(&mut self.plane, entrance, received, ike),
+            None => self.plane.handle_outer(entrance, received, ike),
+        }
+    }
+
+    /// Takes a burst of the packets that are led into a port.
+    fn read_tun(&mut self, port: usize) -> io::Result<()> {
+        let spd = self.database.spd();
+        let mut buffer = std::mem::take(&mut self.read_buffer);
+        let read = self.read_burst(&spd, port, &mut buffer);
+        self.read_buffer = buffer;
+        if let (Some(front), COMMON) = (&mut self.front, port) {
+            front.finish_inner(&mut self.plane, &spd);
+        }
+        self.plane.seal_and_send();
+        match read {
+            // The device is gone: the control thread makes another.
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                self.control.lost.store(true, Ordering::Release);
+                self.plane.io.lose_tun(port)
+            }
+            Err(error) => {
+                let tun = self.plane.io.tun_name(port);
+                let text = format!("the TUN {tun} cannot be read: {error}");
+                Err(io::Error::new(error.kind(), text))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn read_burst(&mut self, spd: &Spd, port: usize, buffer: &mut [u8]) -> io::Result<()> {
+        let mut reads = 0;
+        let result = loop {
+            if reads == READ_BURST || !self.plane.can_seal() {
+                break Ok(());
+            }
+            let read = match self.plane.io.read(port, buffer) {
+                Ok(Some(length)) => buffer.get_mut(..length).unwrap_or_default(),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            reads += 1;
+            match (&mut self.front, port) {
+                (Some(front), COMMON) => front.handle_inner(&mut self.plane, spd, read),
+                _ => self.plane.handle_inner(spd, port, read),
+            }
+        };
+        add(&self.counters.tun_reads, reads as u64);
+        result
+    }
+
+    /// Reads and writes the devices from now on that the control thread has made.
     fn take_tuns(&mut self) -> io::Result<()> {
         let mut tuns = self
             .control
             .tuns
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        for (interface, tun) in tuns.drain(..) {
-            let mut ports = (TOKEN_PORTS..).zip(&mut self.ports);
-            if let Some((token, port)) = ports.find(|(_, port)| port.interface == interface) {
-                let purpose = Purpose::Outbound;
-                self.wakers.add(tun.own().as_fd(), token, purpose)?;
-                // Others may have the old one still. It is in the set no more if its loss was seen.
-                let _ = self.wakers.remove(port.tun.own().as_fd(), purpose);
-                port.tun = tun;
-            }
-        }
-        Ok(())
+        let mut tuns = tuns.drain(..);
+        tuns.try_for_each(|(interface, tun)| self.plane.io.replace_tun(interface, tun))
     }
 
     fn timeout_ms(&self) -> i32 {
         if !self.events.is_empty() {
-            // Events that found the control thread's queue full are tried again soon.
-            return 10;
+            return EVENTS_AGAIN_MS;
         }
-        if self.core.as_ref().is_some_and(Driver::is_busy) || self.waits_for_nobody() {
+        if self.front.as_ref().is_some_and(Front::is_busy) {
             return 1;
         }
-        // An engine that has something is not to be late for long before that is seen.
-        let longest = if self.engines_are_busy() {
-            SUSPECT_MS
-        } else {
-            IDLE_MS
-        };
-        let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
-        let wait = dummy.map_or(longest, |due| due.saturating_sub(self.now_ms));
-        wait.min(longest) as i32
-    }
-
-    /// SAs that were removed, with their keys, do not stay in what this worker remembers.
-    fn let_go(&mut self, passed_ms: u64) {
-        for way in &mut self.open {
-            way.walk.refresh(self.database.sad());
-        }
-        for way in &mut self.seal {
-            let sets = swept(way.walk.flow_sets(), passed_ms);
-            way.walk.sweep_flows(sets);
-        }
-    }
-
-    fn keep_time(&mut self) {
-        let waiting = self.ports.iter_mut();
-        for port in waiting.filter(|port| port.fragments.is_waiting()) {
-            let datagrams = port.fragments.expire(self.now_ms);
-            add(&self.io.reassembly_timeouts, datagrams as u64);
-            for _ in 0..datagrams {
-                self.seal[0]
-                    .walk
-                    .drop_packet(DropReason::FragmentRefused, 0);
-            }
-        }
-        if self.auditor.is_pending() {
-            self.auditor.flush(self.now_ms);
-        }
-        self.send_dummies();
+        i32::try_from(self.plane.timeout_ms()).unwrap_or(i32::MAX)
     }
 
     fn report_events(&mut self) {
+        let front = self.front.iter_mut().flat_map(Front::take_events);
         let mut dropped = 0;
-        let outbound = self.seal.iter_mut();
-        let outbound = outbound.flat_map(|way| way.walk.drain_events());
-        let inbound = self.open.iter_mut();
-        let inbound = inbound.flat_map(|way| way.walk.drain_events());
-        for event in outbound.chain(inbound) {
+        for event in self.plane.events().chain(front) {
             dropped += u64::from(!self.events.push(event));
         }
-        for event in self.core.iter_mut().flat_map(|core| core.events.drain(..)) {
-            dropped += u64::from(!self.events.push(event));
-        }
-        add(&self.io.events_dropped, dropped);
-        let audits = self.open.iter_mut();
-        for (event, packets) in audits.flat_map(|way| way.walk.drain_audits()) {
-            self.auditor.record(event, packets, self.now_ms);
-        }
+        add(&self.counters.events_dropped, dropped);
         self.events.flush(&self.reports.events);
-    }
-}
-
-fn ways_out(
-    engines: &[EngineSource],
-    health: &[EngineHealth],
-    flows: usize,
-    workers: usize,
-) -> io::Result<Vec<Sealing>> {
-    let mut ways: Vec<Sealing> = Vec::with_capacity(engines.len());
-    for (source, health) in engines.iter().zip(health) {
-        let lane = Lane::new(source.clone(), Direction::Seal, health.clone())?;
-        let limits = WalkLimits {
-            jobs_max: PACKETS_MAX,
-            batches_max: lane.batches_max(),
-            ..WalkLimits::default()
-        };
-        let walk = Outbound::new(limits);
-        let walk = match ways.first() {
-            None => walk.with_flows(flows),
-            // Nothing is looked up there.
-            Some(first) => walk
-                .with_flows(0)
-                .with_counters(first.walk.counters().clone()),
-        };
-        ways.push(Sealing {
-            walk,
-            lane,
-            turns: Turns::new(workers),
-        });
-    }
-    Ok(ways)
-}
-
-fn ways_in(engines: &[EngineSource], health: &[EngineHealth]) -> io::Result<Vec<Opening>> {
-    let mut ways: Vec<Opening> = Vec::with_capacity(engines.len());
-    for (source, health) in engines.iter().zip(health) {
-        let lane = Lane::new(source.clone(), Direction::Open, health.clone())?;
-        let limits = WalkLimits {
-            buffer_len: RAW_SLOTS.total(),
-            jobs_max: PACKETS_MAX,
-            batches_max: lane.batches_max(),
-        };
-        let walk = Inbound::new(limits);
-        let walk = match ways.first() {
-            None => walk,
-            Some(first) => walk.with_counters(first.walk.counters().clone()),
-        };
-        ways.push(Opening { walk, lane });
-    }
-    Ok(ways)
-}
-
-/// Sets of a flow cache to look at after so much time: wakes alone, for dummies too, make no work.
-fn swept(sets: usize, passed_ms: u64) -> usize {
-    let of_ms = sets.div_ceil(ROUND_MS).max(SWEPT);
-    let passed_ms = usize::try_from(passed_ms).unwrap_or(usize::MAX);
-    of_ms.saturating_mul(passed_ms).min(SWEPT_MAX)
-}
-
-fn descriptor(sockets: &WorkerSockets, source: Source) -> BorrowedFd<'_> {
-    match source {
-        Source::Ike(index) => sockets.ike[index].as_fd(),
-        Source::NatT(index) => sockets.nat_t[index].as_fd(),
-        Source::Esp(index) => sockets.esp[index].as_fd(),
-        Source::Ah(index) => sockets.ah[index].as_fd(),
-        Source::Icmp(index) => sockets.icmp[index].as_fd(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sweep_goes_with_time() {
-        assert_eq!(swept(8192, 0), 0);
-        assert_eq!(swept(8192, 1), SWEPT);
-        assert_eq!(swept(8192, 10), 10 * SWEPT);
-        assert_eq!(swept(8192, u64::MAX), SWEPT_MAX);
-        // A round takes no longer than it may, whatever number of flows was asked for.
-        for flows in [1024, 600_000, 1_100_000] {
-            let sets = Outbound::new(WalkLimits::default())
-                .with_flows(flows)
-                .flow_sets();
-            assert!(sets * 8 >= flows, "{flows}: {sets} sets");
-            assert!(swept(sets, 1) * ROUND_MS >= sets, "{flows}: {sets} sets");
-        }
     }
 }

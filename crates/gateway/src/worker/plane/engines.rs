@@ -1,17 +1,17 @@
 //! Several engines side by side, each of which may be late, full or lost.
 
-use esplanade_crypto::RejectReason;
+use esplanade_crypto::{Direction, RejectReason};
 use esplanade_ipsec::sa::OutboundSa;
 
-use super::{Purpose, Run, TOKEN_OPENED, TOKEN_SEALED};
+use super::DataPlane;
+use super::lane::Lane;
+use super::ways::{Opening, Sealing};
 use crate::worker::counters::{IoCounters, add};
-use crate::worker::lane::Lane;
-use crate::worker::wakers::Wakers;
-use crate::worker::ways::{Opening, Sealing};
+use crate::worker::packet_io::PacketIo;
 
-impl Run {
+impl<I: PacketIo> DataPlane<I> {
     /// Gives the engines what waits, and sends what has come back.
-    pub(super) fn seal_and_send(&mut self) {
+    pub fn seal_and_send(&mut self) {
         for way in 0..self.seal.len() {
             self.seal_through(way);
         }
@@ -48,7 +48,7 @@ impl Run {
     }
 
     /// Gives the engines what waits, and delivers what has come back.
-    pub(super) fn open_and_deliver(&mut self) {
+    pub fn open_and_deliver(&mut self) {
         for way in 0..self.open.len() {
             self.open_through(way);
         }
@@ -123,8 +123,7 @@ impl Run {
 
     /// False if it will never come.
     fn wait_for_seal(&mut self, way: usize) -> bool {
-        std::thread::yield_now();
-        self.now_ms = self.clock.now_ms();
+        self.now_ms = self.io.pause();
         let waiting = self.seal[way].walk.waiting();
         self.seal_and_send();
         if self.seal[way].is_late(self.now_ms) {
@@ -147,8 +146,7 @@ impl Run {
 
     /// As [`Self::wait_for_seal`].
     fn wait_for_open(&mut self, way: usize) -> bool {
-        std::thread::yield_now();
-        self.now_ms = self.clock.now_ms();
+        self.now_ms = self.io.pause();
         let waiting = self.open[way].walk.waiting();
         self.open_and_deliver();
         if self.open[way].is_late(self.now_ms) {
@@ -185,7 +183,7 @@ impl Run {
             }
             let Sealing { walk, lane, .. } = &mut self.seal[way];
             if walk.in_engine() == 0 {
-                look_for(lane, &self.wakers, TOKEN_SEALED, self.now_ms);
+                look_for(lane, Direction::Seal, &mut self.io, self.now_ms);
             }
         }
         for way in 0..self.open.len() {
@@ -197,7 +195,7 @@ impl Run {
             }
             let Opening { walk, lane } = &mut self.open[way];
             if walk.in_engine() == 0 {
-                look_for(lane, &self.wakers, TOKEN_OPENED, self.now_ms);
+                look_for(lane, Direction::Open, &mut self.io, self.now_ms);
             }
         }
     }
@@ -205,7 +203,7 @@ impl Run {
     /// The CPU does what the engine has inside, and what waits. False if it has done so already.
     fn lose_seal(&mut self, way: usize) -> bool {
         let Sealing { walk, lane, .. } = &mut self.seal[way];
-        let lost = lose(lane, &self.wakers, &self.io, self.now_ms);
+        let lost = lose(lane, &mut self.io, &self.counters, self.now_ms);
         if lost {
             walk.engine_lost();
         }
@@ -214,7 +212,7 @@ impl Run {
 
     fn lose_open(&mut self, way: usize) -> bool {
         let Opening { walk, lane } = &mut self.open[way];
-        let lost = lose(lane, &self.wakers, &self.io, self.now_ms);
+        let lost = lose(lane, &mut self.io, &self.counters, self.now_ms);
         if lost {
             walk.engine_lost();
         }
@@ -223,14 +221,14 @@ impl Run {
 }
 
 /// False if the CPU is in its place already.
-fn lose(lane: &mut Lane, wakers: &Wakers, io: &IoCounters, now_ms: u64) -> bool {
+fn lose(lane: &mut Lane, io: &mut impl PacketIo, counters: &IoCounters, now_ms: u64) -> bool {
     if let Some(fd) = lane.ready_fd() {
-        let _ = wakers.remove(fd, Purpose::Other);
+        io.unwatch(fd);
     }
     if !lane.replace(now_ms) {
         return false;
     }
-    add(&io.engines_lost, 1);
+    add(&counters.engines_lost, 1);
     tracing::warn!(
         "the engine {lane} does not answer: the CPU does what it has, and goes on in its place"
     );
@@ -238,14 +236,12 @@ fn lose(lane: &mut Lane, wakers: &Wakers, io: &IoCounters, now_ms: u64) -> bool 
 }
 
 /// Looks whether a lost engine, in whose place nothing is inside, is in service again.
-fn look_for(lane: &mut Lane, wakers: &Wakers, token: u64, now_ms: u64) {
+fn look_for(lane: &mut Lane, direction: Direction, io: &mut impl PacketIo, now_ms: u64) {
     if !lane.comes_back(now_ms) {
         return;
     }
-    let added = lane
-        .ready_fd()
-        .map(|fd| wakers.add(fd, token, Purpose::Other));
-    match added.unwrap_or(Ok(())) {
+    let watched = lane.ready_fd().map(|fd| io.watch(fd, direction));
+    match watched.unwrap_or(Ok(())) {
         Ok(()) => tracing::info!("the engine {lane} is in service again"),
         Err(error) => {
             tracing::error!("cannot wait for the engine {lane}: {error}");

@@ -23,6 +23,8 @@ type Open = dyn Fn() -> io::Result<Box<dyn Engine>> + Send + Sync;
 #[derive(Clone)]
 pub struct EngineSource {
     name: &'static str,
+    /// It goes on behind its `submit`.
+    may_be_late: bool,
     open: Arc<Open>,
 }
 
@@ -32,12 +34,23 @@ impl EngineSource {
         open: impl Fn() -> io::Result<Box<dyn Engine>> + Send + Sync + 'static,
     ) -> Self {
         let open = Arc::new(open);
-        Self { name, open }
+        Self {
+            name,
+            may_be_late: true,
+            open,
+        }
     }
 
     /// The processor, in the worker's own thread.
     pub fn cpu() -> Self {
-        Self::new("cpu", cpu)
+        Self {
+            may_be_late: false,
+            ..Self::new("cpu", cpu)
+        }
+    }
+
+    pub(in crate::worker) fn may_be_late(&self) -> bool {
+        self.may_be_late
     }
 
     pub fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@ use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::{Decision, Spd};
 use esplanade_ipsec::wire::IpView;
 
-use super::counters::{IoCounters, add};
+use crate::worker::counters::{IoCounters, add};
 
 /// Datagrams that pass in pieces and whose first fragment is known at a time, and for how long.
 const FIRST_MAX: usize = 4096;

@@ -1,102 +1,157 @@
-//! Inbound: sockets to TUN.
+//! Inbound: datagrams are sorted, opened, and written to the TUN devices.
 
-use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::ops::Range;
 
 use esplanade_crypto::Protocol;
 use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
-use esplanade_ipsec::mss;
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
+use esplanade_ipsec::{DropReason, mss};
 
-use super::{Run, Source, descriptor};
-use crate::io::ah;
+use super::DataPlane;
+use super::port::Port;
+use super::ways::Opening;
 use crate::io::gro::Packets;
-use crate::io::raw::EspSocket;
-use crate::io::slots;
-use crate::io::tun::Tun;
 use crate::io::udp::Received;
-use crate::worker::core::Driver;
+use crate::io::{ah, raw, slots};
+use crate::worker::Datagram;
 use crate::worker::counters::{IoCounters, add};
-use crate::worker::port::Port;
-use crate::worker::ways::Opening;
-use crate::worker::{Datagram, Reports};
+use crate::worker::packet_io::{Entrance, PacketIo, Queue};
 
-impl Run {
-    /// Takes what has come to one socket, a burst at most.
-    pub(super) fn receive(&mut self, source: Source) {
-        if let Source::Icmp(index) = source {
-            let (sockets, io) = (&self.sockets, &self.io);
-            return self.path_errors.hear(sockets, index, io, self.now_ms);
-        }
+impl<I: PacketIo> DataPlane<I> {
+    /// Where the next datagrams are to be written to, beside what brings them. None while there is no room.
+    pub fn room(&mut self) -> Option<(&mut I, &mut [u8])> {
         if !self.can_open() {
-            return;
+            return None;
         }
-        let Some((first, others)) = self.open.split_first_mut() else {
-            return;
-        };
-        let Some(buffer) = first.walk.receive_buffer() else {
-            return;
-        };
-        let base = buffer.offset;
-        let fd = descriptor(&self.sockets, source);
-        let received = match self.receiver.receive(fd, buffer.bytes, source.slots()) {
-            Ok(received) => received,
-            Err(error) => {
-                // An ICMP error, say. It is taken off the socket by being reported.
-                tracing::trace!("cannot receive: {error}");
-                add(&self.io.receive_errors, 1);
-                return;
-            }
-        };
-        add(&self.io.receives, received.len() as u64);
+        let buffer = self.open.first_mut()?.walk.receive_buffer()?;
+        Some((&mut self.io, buffer.bytes))
+    }
+
+    /// Takes the datagrams that were written into [`Self::room`]. IKE messages among them go to `ike`.
+    pub fn handle_outer(
+        &mut self,
+        entrance: Entrance,
+        received: &[Received],
+        ike: impl FnMut(Datagram),
+    ) {
+        self.sort(entrance, received, ike);
+        self.open_sorted();
+    }
+
+    /// Finds the ESP and AH packets among the datagrams.
+    pub fn sort(
+        &mut self,
+        entrance: Entrance,
+        received: &[Received],
+        mut ike: impl FnMut(Datagram),
+    ) {
         self.found.clear();
+        let Some(buffer) = self.open[0].walk.receive_buffer() else {
+            return;
+        };
+        add(&self.counters.receives, received.len() as u64);
         for meta in received {
             let slot = buffer.bytes.get_mut(slots::with_spare(meta));
             let slot = slot.unwrap_or_default();
             if meta.truncated || slot.len() < meta.len {
-                add(&self.io.receive_truncated, 1);
+                add(&self.counters.receive_truncated, 1);
+                continue;
+            }
+            if meta.len == 0 {
+                add(&self.counters.runts, 1);
                 continue;
             }
             let sorter = Sorter {
-                io: &self.io,
-                reports: &self.reports,
+                counters: &self.counters,
                 found: &mut self.found,
-                at: base + meta.at,
+                ike: &mut ike,
+                at: buffer.offset + meta.at,
             };
-            if let Source::Ah(_) = source {
-                sorter.ah(meta, slot);
-                continue;
-            }
-            let datagram = slot.get(..meta.len).unwrap_or_default();
-            match source {
-                Source::Ike(socket) => sorter.ike(self.sockets.ike[socket].local(), meta, datagram),
-                Source::NatT(socket) => {
-                    sorter.nat_t(self.sockets.nat_t[socket].local(), meta, datagram)
-                }
-                Source::Esp(socket) => sorter.esp(&self.sockets.esp[socket], meta, datagram),
-                Source::Ah(_) | Source::Icmp(_) => {}
+            match (entrance, slot.get(..meta.len).unwrap_or_default()) {
+                (Entrance::Ike(bound), datagram) => sorter.ike(bound, meta, datagram),
+                (Entrance::NatT(bound), datagram) => sorter.nat_t(bound, meta, datagram),
+                (Entrance::Esp { v4 }, datagram) => sorter.esp(v4, meta, datagram),
+                (Entrance::Ah, _) => sorter.ah(meta, slot),
             }
         }
-        if let Some(core) = &mut self.core {
-            self.found.keep_for(core, (&*buffer.bytes, base));
+        self.found.used = slots::used(received);
+    }
+
+    /// Offers the ESP packets that were sorted, by their SPIs, to a device in front. What it takes is counted here, and
+    /// opened there.
+    pub fn offer_sorted(&mut self, mut takes: impl FnMut(u32, &[u8], &OuterFacts) -> bool) {
+        let walk = &mut self.open[0].walk;
+        let Some(buffer) = walk.receive_buffer() else {
+            return;
+        };
+        let Found { facts, packets, .. } = &mut self.found;
+        let (mut taken, mut len) = (0, 0);
+        packets.retain(|place| {
+            let start = (place.offset as usize).wrapping_sub(buffer.offset);
+            let end = start.saturating_add(place.len as usize);
+            let facts = facts.get(place.facts as usize);
+            let (Some(esp), Some(facts)) = (buffer.bytes.get(start..end), facts) else {
+                return true;
+            };
+            let spi = esp.first_chunk().map(|spi| u32::from_be_bytes(*spi));
+            let spi = spi.filter(|_| facts.protocol == Protocol::Esp);
+            let is_its = spi.is_some_and(|spi| takes(spi, esp, facts));
+            if is_its {
+                taken += 1;
+                len += esp.len() as u64;
+            }
+            !is_its
+        });
+        let counters = walk.counters();
+        add(&counters.packets_in, taken);
+        add(&counters.bytes_in, len);
+    }
+
+    /// Counts packets from outside as dropped.
+    pub fn drop_outer(&mut self, reason: DropReason, packets: u64) {
+        self.open[0].walk.counters().drops.add(reason, packets);
+    }
+
+    /// Delivers packets that a device in front has opened to the common port, in order.
+    pub fn deliver_plain(&mut self, packets: Vec<Vec<u8>>) {
+        let all = 0..packets.len();
+        let mut packets = Plain(packets);
+        let Some(port) = self.ports.first_mut() else {
+            return;
+        };
+        if let Some(mtu) = port.mss_clamp {
+            clamp(&mut packets, all.clone(), mtu, &self.counters);
         }
+        for index in all {
+            port.coalescer.push(&packets, index);
+        }
+        self.write_out(&mut packets);
+    }
+
+    /// Opens and delivers what was sorted.
+    pub fn open_sorted(&mut self) {
+        let Some((first, others)) = self.open.split_first_mut() else {
+            return;
+        };
         let sad = self.database.sad();
-        if !others.is_empty() && self.database.placements().any() {
-            let arena = (&*buffer.bytes, base);
+        if !others.is_empty()
+            && self.database.placements().any()
+            && let Some(buffer) = first.walk.receive_buffer()
+        {
+            let arena = (&*buffer.bytes, buffer.offset);
             self.found.place(arena, sad, &self.opened, others);
         }
-        first.walk.commit_received(slots::used(received));
+        first.walk.commit_received(self.found.used);
         first
             .walk
             .push_burst(sad, &self.found.facts, &self.found.packets);
         self.open_and_deliver();
         self.follow_moved();
-        self.open_in_core();
     }
 
     /// Whether another receive finds room.
@@ -128,7 +183,7 @@ impl Run {
     }
 
     pub(super) fn deliver(&mut self, opened: &mut OpenedBatch) {
-        let (mut writes, mut failed) = (0, 0);
+        let mut failed = 0;
         self.shares.clear();
         self.shares.extend(opened.by_interface());
         for share in &self.shares {
@@ -141,7 +196,7 @@ impl Run {
                 continue;
             };
             if let Some(mtu) = port.mss_clamp {
-                clamp(opened, packets.clone(), mtu, &self.io);
+                clamp(opened, packets.clone(), mtu, &self.counters);
             }
             let coalescer = match share.shared {
                 true => &mut port.coalescer,
@@ -151,44 +206,45 @@ impl Run {
                 coalescer.push(opened, index);
             }
         }
-        for port in &mut self.ports {
-            let (written, lost) = write_out(port, opened);
-            (writes, failed) = (writes + written, failed + lost);
-        }
-        self.count_writes(writes, failed);
+        add(&self.counters.tun_write_errors, failed);
+        self.write_out(opened);
     }
 
-    pub(super) fn count_writes(&self, writes: u64, failed: u64) {
-        add(&self.io.tun_writes, writes);
-        add(&self.io.tun_write_errors, failed);
+    /// Writes what the coalescers of the ports have.
+    fn write_out(&mut self, packets: &mut impl Packets) {
+        let (mut writes, mut failed) = (0, 0);
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let Port {
+                coalescer,
+                unshared,
+                ..
+            } = port;
+            for (coalescer, queue) in [(coalescer, Queue::OfFlow), (unshared, Queue::Own)] {
+                coalescer.flush(packets, |slices, packets| {
+                    writes += 1;
+                    if let Err(error) = self.io.write(index, queue, slices) {
+                        tracing::trace!("cannot write to the TUN: {error}");
+                        failed += u64::from(packets);
+                    }
+                });
+            }
+        }
+        add(&self.counters.tun_writes, writes);
+        add(&self.counters.tun_write_errors, failed);
     }
 }
 
-/// Writes what a port's coalescers have. How many writes it took, and the packets in those that failed.
-pub(super) fn write_out(port: &mut Port, packets: &mut impl Packets) -> (u64, u64) {
-    let (mut writes, mut failed) = (0, 0);
-    let Port {
-        tun,
-        coalescer,
-        unshared,
-        ..
-    } = port;
-    let mut write = |queue: &Tun, slices: &[IoSlice<'_>], packets: u16| {
-        writes += 1;
-        if let Err(error) = queue.write(slices) {
-            tracing::trace!("cannot write to the TUN: {error}");
-            failed += u64::from(packets);
-        }
-    };
-    coalescer.flush(packets, |slices, packets| {
-        // Behind the virtio header comes the first packet.
-        let first = slices.get(1).map_or(&[][..], |slice| slice);
-        write(tun.of_flow(first), slices, packets);
-    });
-    unshared.flush(packets, |slices, packets| {
-        write(tun.own(), slices, packets);
-    });
-    (writes, failed)
+/// Packets that lie anywhere.
+struct Plain(Vec<Vec<u8>>);
+
+impl Packets for Plain {
+    fn packet(&self, index: usize) -> &[u8] {
+        self.0.get(index).map_or(&[], Vec::as_slice)
+    }
+
+    fn packet_mut(&mut self, index: usize) -> &mut [u8] {
+        self.0.get_mut(index).map_or(&mut [], Vec::as_mut_slice)
+    }
 }
 
 impl Packets for OpenedBatch {
@@ -207,7 +263,7 @@ impl Packets for OpenedBatch {
 }
 
 /// Lowers the MSS in SYN packets, so that answers to them fit packets of `mtu` bytes.
-pub(super) fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, io: &IoCounters) {
+fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &IoCounters) {
     for index in share {
         let packet = opened.packet_mut(index);
         if !may_be_syn(packet) {
@@ -216,7 +272,7 @@ pub(super) fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, io
         if let Ok(view) = IpView::parse(packet) {
             let mss = mss::mss_for(view.version, mtu.into());
             let clamped = mss::clamp(packet, &view, mss, false);
-            add(&io.mss_clamped, u64::from(clamped));
+            add(&counters.mss_clamped, u64::from(clamped));
         }
     }
 }
@@ -239,31 +295,15 @@ pub(super) struct Found {
     packets: Vec<Place>,
     /// Packets of SAs that were moved to another engine just now, with their outer headers.
     moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
+    /// Bytes of the arena that the datagrams lie in.
+    used: usize,
 }
 
 impl Found {
     fn clear(&mut self) {
         self.facts.clear();
         self.packets.clear();
-    }
-
-    /// Takes out the packets whose SAs are in the core; the arena's bytes begin at `base`.
-    fn keep_for(&mut self, core: &mut Driver, (bytes, base): (&[u8], usize)) {
-        let facts = &self.facts;
-        self.packets.retain(|place| {
-            let start = (place.offset as usize).wrapping_sub(base);
-            let esp = bytes.get(start..start.saturating_add(place.len as usize));
-            let facts = facts.get(place.facts as usize);
-            let (Some(esp), Some(facts)) = (esp, facts) else {
-                return true;
-            };
-            let spi = esp.first_chunk().map(|spi| u32::from_be_bytes(*spi));
-            let is_its = facts.protocol == Protocol::Esp && spi.is_some_and(|spi| core.opens(spi));
-            if is_its {
-                core.keep(esp, *facts);
-            }
-            !is_its
-        });
+        self.used = 0;
     }
 
     /// Takes out the packets whose SAs are with other engines than the first, and gives them to those; the arena's bytes
@@ -279,6 +319,7 @@ impl Found {
             facts,
             packets,
             moved,
+            ..
         } = self;
         packets.retain(|place| {
             let Some(facts) = facts.get(place.facts as usize) else {
@@ -324,22 +365,22 @@ impl Found {
     }
 }
 
-/// Sorts one received datagram: IKE to the control thread, ESP to the list of packets found.
-struct Sorter<'a> {
-    io: &'a IoCounters,
-    reports: &'a Reports,
+/// Sorts one received datagram: IKE to whom it is for, ESP and AH to the list of packets found.
+struct Sorter<'a, F> {
+    counters: &'a IoCounters,
     found: &'a mut Found,
+    ike: &'a mut F,
     /// Where in the arena the datagram lies.
     at: usize,
 }
 
-impl Sorter<'_> {
-    fn ike(&self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+impl<F: FnMut(Datagram)> Sorter<'_, F> {
+    fn ike(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
         for payload in datagram.chunks(meta.segment.max(1)) {
             if payload == [0xff] {
-                add(&self.io.keepalives, 1);
+                add(&self.counters.keepalives, 1);
             } else {
-                self.report_ike(bound, meta, payload);
+                tell(self.ike, bound, meta, payload);
             }
         }
     }
@@ -350,27 +391,27 @@ impl Sorter<'_> {
         for payload in datagram.chunks(meta.segment.max(1)) {
             match udp_encap::classify(payload) {
                 Classified::Esp => self.found.push(at, payload.len(), &facts),
-                Classified::Ike => self.report_ike(bound, meta, payload),
-                Classified::Keepalive => add(&self.io.keepalives, 1),
-                Classified::Runt => add(&self.io.runts, 1),
+                Classified::Ike => tell(self.ike, bound, meta, payload),
+                Classified::Keepalive => add(&self.counters.keepalives, 1),
+                Classified::Runt => add(&self.counters.runts, 1),
             }
             at += payload.len();
         }
     }
 
-    fn esp(self, socket: &EspSocket, meta: &Received, datagram: &[u8]) {
+    fn esp(self, v4: bool, meta: &Received, datagram: &[u8]) {
         let remote = SocketAddr::new(meta.remote.ip(), 0);
         let facts = OuterFacts::new(remote, false, meta.tos);
-        match socket.payload(datagram) {
+        match raw::payload(v4, datagram) {
             Some(range) => self.found.push(self.at + range.start, range.len(), &facts),
-            None => add(&self.io.runts, 1),
+            None => add(&self.counters.runts, 1),
         }
     }
 
     fn ah(self, meta: &Received, slot: &mut [u8]) {
         let restored = ah::restore(meta, slot);
         let Some((header_len, len)) = restored.filter(|(header_len, len)| header_len <= len) else {
-            add(&self.io.runts, 1);
+            add(&self.counters.runts, 1);
             return;
         };
         let facts = OuterFacts {
@@ -381,18 +422,12 @@ impl Sorter<'_> {
         self.found
             .push(self.at + header_len, len - header_len, &facts);
     }
+}
 
-    fn report_ike(&self, bound: SocketAddr, meta: &Received, payload: &[u8]) {
-        let local = SocketAddr::new(meta.local.unwrap_or(bound.ip()), bound.port());
-        let datagram = Datagram {
-            local,
-            remote: meta.remote,
-            payload: payload.to_vec(),
-        };
-        let counter = match self.reports.ike.try_send(datagram) {
-            Ok(()) => &self.io.ike_messages,
-            Err(_) => &self.io.ike_dropped,
-        };
-        add(counter, 1);
-    }
+fn tell(ike: &mut impl FnMut(Datagram), bound: SocketAddr, meta: &Received, payload: &[u8]) {
+    ike(Datagram {
+        local: SocketAddr::new(meta.local.unwrap_or(bound.ip()), bound.port()),
+        remote: meta.remote,
+        payload: payload.to_vec(),
+    });
 }

@@ -1,7 +1,6 @@
 //! Which SAs this worker holds sequence numbers of: see [`esplanade_ipsec::pace`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use esplanade_ipsec::pace::Hold;
 use esplanade_ipsec::sa::OutboundSa;
@@ -9,7 +8,7 @@ use esplanade_ipsec::sa::OutboundSa;
 /// SAs of a batch. Each packet looks for its own among them.
 const HELD_MAX: usize = 32;
 /// Others hold numbers for as long as they seal and send a batch; but the scheduler may stop them.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+pub const WAIT_MS: u64 = 1000;
 
 #[derive(Debug)]
 pub(super) struct Turns {
@@ -60,17 +59,14 @@ impl Turns {
         hold.map(|hold| self.hold(sa, hold)).is_some()
     }
 
-    /// As [`Self::begin`], when others let it; false if they do not within some time. Meanwhile nothing is held.
-    pub fn wait(&mut self, sa: &Arc<OutboundSa>) -> bool {
+    /// As [`Self::begin`], when others let it; false if `patience`, which is asked after each look, ends before.
+    /// Meanwhile nothing is held.
+    pub fn wait(&mut self, sa: &Arc<OutboundSa>, patience: impl FnMut() -> bool) -> bool {
         self.end();
         if self.begin(sa) {
             return true;
         }
-        let begun = Instant::now();
-        let hold = sa.pace.wait(&sa.sequence, || {
-            std::thread::yield_now();
-            begun.elapsed() < WAIT_MAX
-        });
+        let hold = sa.pace.wait(&sa.sequence, patience);
         hold.map(|hold| self.hold(sa, hold)).is_some()
     }
 

@@ -1,13 +1,16 @@
 //! A walk with the engine that does its work: each engine of a worker has one for each direction, so that what one
 //! has done does not wait for another.
 
-use esplanade_crypto::RejectReason;
+use std::io;
+
+use esplanade_crypto::{Direction, RejectReason};
 use esplanade_ipsec::inbound::{Inbound, OpenedBatch};
-use esplanade_ipsec::outbound::{Outbound, SealedBatch};
+use esplanade_ipsec::outbound::{Outbound, SealedBatch, WalkLimits};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::spd::Spd;
 
-use super::lane::Lane;
+use super::PACKETS_MAX;
+use super::lane::{EngineHealth, EngineSource, Lane};
 use super::turns::Turns;
 
 /// The way out through one engine.
@@ -86,4 +89,60 @@ impl Opening {
     pub fn is_late(&mut self, now_ms: u64) -> bool {
         self.lane.is_late(self.walk.in_engine(), now_ms)
     }
+}
+
+/// One for each engine; the first has the flow cache.
+pub(super) fn ways_out(
+    engines: &[EngineSource],
+    health: &[EngineHealth],
+    flows: usize,
+    workers: usize,
+) -> io::Result<Vec<Sealing>> {
+    let mut ways: Vec<Sealing> = Vec::with_capacity(engines.len());
+    for (source, health) in engines.iter().zip(health) {
+        let lane = Lane::new(source.clone(), Direction::Seal, health.clone())?;
+        let limits = WalkLimits {
+            jobs_max: PACKETS_MAX,
+            batches_max: lane.batches_max(),
+            ..WalkLimits::default()
+        };
+        let walk = Outbound::new(limits);
+        let walk = match ways.first() {
+            None => walk.with_flows(flows),
+            // Nothing is looked up there.
+            Some(first) => walk
+                .with_flows(0)
+                .with_counters(first.walk.counters().clone()),
+        };
+        ways.push(Sealing {
+            walk,
+            lane,
+            turns: Turns::new(workers),
+        });
+    }
+    Ok(ways)
+}
+
+/// One for each engine. A receive may need `receive_len` bytes.
+pub(super) fn ways_in(
+    engines: &[EngineSource],
+    health: &[EngineHealth],
+    receive_len: usize,
+) -> io::Result<Vec<Opening>> {
+    let mut ways: Vec<Opening> = Vec::with_capacity(engines.len());
+    for (source, health) in engines.iter().zip(health) {
+        let lane = Lane::new(source.clone(), Direction::Open, health.clone())?;
+        let limits = WalkLimits {
+            buffer_len: receive_len,
+            jobs_max: PACKETS_MAX,
+            batches_max: lane.batches_max(),
+        };
+        let walk = Inbound::new(limits);
+        let walk = match ways.first() {
+            None => walk,
+            Some(first) => walk.with_counters(first.walk.counters().clone()),
+        };
+        ways.push(Opening { walk, lane });
+    }
+    Ok(ways)
 }

@@ -1,0 +1,209 @@
+//! The same doors as the data plane, with an accelerator in front of it: clear packets go into the device, and ESP for
+//! its SAs does. What it leaves to software goes the software's way.
+
+use esplanade_ipsec::DropReason;
+use esplanade_ipsec::outbound::Train;
+use esplanade_ipsec::spd::Spd;
+use esplanade_ipsec::tunnel::{OuterFacts, OuterMeta};
+use esplanade_ipsec::wire::esp;
+
+use super::Datagram;
+use super::accelerator::{Accelerator, Made};
+use super::packet_io::{Entrance, PacketIo};
+use super::plane::{DataPlane, Inner};
+use crate::io::udp::Received;
+
+/// The port whose packets may go to the device. SAs of other interfaces are never in it.
+pub(super) const COMMON: usize = 0;
+/// Packets that the device gave back may be cut for it once; more rounds are only for those that overtake.
+const ROUNDS_MAX: usize = 4;
+
+pub(super) struct Front<A> {
+    device: A,
+    /// Datagrams for the device.
+    kept: Vec<(Vec<u8>, OuterFacts)>,
+}
+
+impl<A: Accelerator> Front<A> {
+    pub fn new(device: A) -> Self {
+        Self {
+            device,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Has the device do what was asked of it from outside.
+    pub fn serve(&mut self) {
+        self.device.serve();
+    }
+
+    /// As [`DataPlane::handle_time`], behind that.
+    pub fn handle_time<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, now_ms: u64) {
+        self.device.keep_time(now_ms);
+        plane.set_accelerator(self.device.works().then_some(A::FRAME_MAX));
+    }
+
+    /// As [`DataPlane::handle_inner`], for the port [`COMMON`].
+    pub fn handle_inner<I: PacketIo>(
+        &mut self,
+        plane: &mut DataPlane<I>,
+        spd: &Spd,
+        read: &mut [u8],
+    ) {
+        if let Some(mut inner) = plane.admit(spd, COMMON, read)
+            && !(self.device.works() && self.offer(plane, &mut inner))
+        {
+            self.decide(plane, spd, &mut inner);
+        }
+    }
+
+    /// As [`DataPlane::handle_outer`].
+    pub fn handle_outer<I: PacketIo>(
+        &mut self,
+        plane: &mut DataPlane<I>,
+        entrance: Entrance,
+        received: &[Received],
+        ike: impl FnMut(Datagram),
+    ) {
+        plane.sort(entrance, received, ike);
+        let Self { device, kept } = self;
+        plane.offer_sorted(|spi, esp, facts| {
+            // Its SA lives there alone, so also when the device does not work.
+            let is_its = device.opens(spi);
+            if is_its {
+                kept.push((esp.to_vec(), *facts));
+            }
+            is_its
+        });
+        plane.open_sorted();
+        self.open_kept(plane);
+    }
+
+    /// After a burst from the port [`COMMON`]: nothing of it is left in the device, or of what that gave back.
+    pub fn finish_inner<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+        // Also where the device has failed meanwhile: what it gave back before is counted.
+        for _ in 0..ROUNDS_MAX {
+            self.work(plane);
+            let returned = self.device.take_returned();
+            if returned.is_empty() {
+                return;
+            }
+            for mut packet in returned {
+                match Inner::plain(COMMON, &mut packet) {
+                    Ok(mut inner) => self.decide(plane, spd, &mut inner),
+                    Err(_) => plane.drop_malformed(packet.len()),
+                }
+            }
+        }
+    }
+
+    /// Lets the device go on with what it has not finished, and takes what it has done meanwhile.
+    pub fn go_on<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+        if self.device.is_busy() {
+            self.open_kept(plane);
+            self.finish_inner(plane, spd);
+        }
+    }
+
+    /// Whether the device is to be looked after soon.
+    pub fn is_busy(&self) -> bool {
+        self.device.is_busy()
+    }
+
+    pub fn take_events(&mut self) -> Vec<esplanade_ipsec::Event> {
+        self.device.take_events()
+    }
+
+    /// Gives a packet or the segments of one to the device. False if they are too long for it.
+    fn offer<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, inner: &mut Inner<'_>) -> bool {
+        plane.clamp_inner(inner);
+        let Some(segments) = inner.segments() else {
+            return false;
+        };
+        if (0..segments.count()).any(|index| segments.len(index) > A::FRAME_MAX) {
+            return false;
+        }
+        let mut segment = Vec::new();
+        for index in 0..segments.count() {
+            segment.resize(segments.len(index), 0);
+            segments.write(index, &mut segment);
+            if !self.seal(plane, &segment, false) {
+                plane.drop_inner(DropReason::EngineFailed, segment.len());
+            }
+        }
+        true
+    }
+
+    /// By the software path, which may have cut it for an SA of the device.
+    fn decide<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd, inner: &mut Inner<'_>) {
+        plane.decide(spd, inner);
+        for given in plane.take_given() {
+            if !self.seal(plane, &given.packet, true) {
+                plane.give_up(&given);
+            }
+        }
+    }
+
+    fn seal<I: PacketIo>(
+        &mut self,
+        plane: &mut DataPlane<I>,
+        packet: &[u8],
+        counted: bool,
+    ) -> bool {
+        self.device.seal(packet, counted) || {
+            self.work(plane);
+            self.device.seal(packet, counted)
+        }
+    }
+
+    /// Lets the device work; what it has sealed leaves.
+    fn work<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
+        self.device.work();
+        let made = self.device.take_sealed();
+        let metas: Vec<OuterMeta> = made.iter().map(outer).collect();
+        let trains = made.iter().zip(&metas).map(|(made, meta)| {
+            let packet = made.frame.get(made.header_len..).unwrap_or_default();
+            Train {
+                meta,
+                protocol: esp::PROTOCOL,
+                esp: packet,
+                segment_len: packet.len(),
+                segments: 1,
+                class: 0,
+                frame: None,
+            }
+        });
+        plane.send_trains(trains);
+    }
+
+    /// Opens the datagrams that were kept for the device.
+    fn open_kept<I: PacketIo>(&mut self, plane: &mut DataPlane<I>) {
+        let mut refused = 0;
+        for (esp, facts) in std::mem::take(&mut self.kept) {
+            let opened = self.device.open(&esp, &facts) || {
+                self.work(plane);
+                self.device.open(&esp, &facts)
+            };
+            refused += u64::from(!opened);
+        }
+        plane.drop_outer(DropReason::EngineFailed, refused);
+        self.work(plane);
+        let opened = self.device.take_opened();
+        if !opened.is_empty() {
+            plane.deliver_plain(opened);
+        }
+    }
+}
+
+fn outer(made: &Made) -> OuterMeta {
+    OuterMeta {
+        path: made.sa.common.path().into(),
+        tos: made.tos,
+        dont_fragment: made.dont_fragment,
+        ttl: made.sa.common.tunnel.ttl,
+        flow_label: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! A device that does what the test says, in front of a data plane.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esplanade_ipsec::sa::OutboundSa;
+use esplanade_ipsec::{Event, WalkCounters};
+
+use super::*;
+use crate::io::virtio::{GsoKind, VnetHeader};
+use crate::worker::packet_io::Door;
+use crate::worker::pair::{Options, Site, balance, ipv4, pair, udp, whole};
+
+const FRAME_MAX: usize = 1500;
+/// Of headers around what the device makes.
+const HEADER_LEN: usize = 4;
+
+struct Fake {
+    works: bool,
+    /// Packets that it can have inside.
+    room: usize,
+    /// Nothing comes out.
+    is_slow: bool,
+    /// It seals for this SA; without one it leaves all to software.
+    seals_for: Option<Arc<OutboundSa>>,
+    opens: Option<u32>,
+    inside: Vec<Work>,
+    sealed: Vec<Made>,
+    returned: Vec<Vec<u8>>,
+    opened: Vec<Vec<u8>>,
+    walks: [Arc<WalkCounters>; 2],
+    /// What it was asked to take.
+    asked: u32,
+}
+
+enum Work {
+    Seal(Vec<u8>),
+    Open(Vec<u8>),
+}
+
+impl Fake {
+    fn take(&mut self, work: Work) -> bool {
+        self.asked += 1;
+        let takes = self.works && self.inside.len() < self.room;
+        if takes {
+            self.inside.push(work);
+        }
+        takes
+    }
+}
+
+impl Accelerator for Fake {
+    const FRAME_MAX: usize = FRAME_MAX;
+
+    fn serve(&mut self) {}
+
+    fn keep_time(&mut self, _: u64) {}
+
+    fn works(&self) -> bool {
+        self.works
+    }
+
+    fn opens(&self, spi: u32) -> bool {
+        self.opens == Some(spi)
+    }
+
+    fn seal(&mut self, packet: &[u8], counted: bool) -> bool {
+        assert!(packet.len() <= FRAME_MAX);
+        let takes = self.take(Work::Seal(packet.to_vec()));
+        if takes && !counted {
+            self.walks[0].packets_in.fetch_add(1, Ordering::Relaxed);
+        }
+        takes
+    }
+
+    fn open(&mut self, esp: &[u8], _: &OuterFacts) -> bool {
+        self.take(Work::Open(esp.to_vec()))
+    }
+
+    fn work(&mut self) {
+        if self.is_slow {
+            return;
+        }
+        for work in self.inside.drain(..) {
+            match (work, &self.seals_for) {
+                (Work::Open(esp), _) => {
+                    self.walks[1].packets_out.fetch_add(1, Ordering::Relaxed);
+                    // A SPI is all that is around.
+                    self.opened.push(esp[4..].to_vec());
+                }
+                (Work::Seal(packet), Some(sa)) => {
+                    self.walks[0].packets_out.fetch_add(1, Ordering::Relaxed);
+                    self.sealed.push(Made {
+                        sa: Arc::clone(sa),
+                        tos: 8,
+                        dont_fragment: true,
+                        header_len: HEADER_LEN,
+                        frame: [&[0; HEADER_LEN], &packet[..]].concat(),
+                    });
+                }
+                (Work::Seal(packet), None) => {
+                    self.walks[0].packets_in.fetch_sub(1, Ordering::Relaxed);
+                    self.returned.push(packet);
+                }
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.inside.is_empty()
+    }
+
+    fn take_sealed(&mut self) -> Vec<Made> {
+        std::mem::take(&mut self.sealed)
+    }
+
+    fn take_returned(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.returned)
+    }
+
+    fn take_opened(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.opened)
+    }
+
+    fn take_events(&mut self) -> Vec<Event> {
+        Vec::new()
+    }
+}
+
+/// A site with a device in front, and another one without.
+fn sites() -> (Front<Fake>, [Site; 2]) {
+    let sites = pair(Options::default());
+    let front = Front::new(Fake {
+        works: true,
+        room: 8,
+        is_slow: false,
+        seals_for: None,
+        opens: None,
+        inside: Vec::new(),
+        sealed: Vec::new(),
+        returned: Vec::new(),
+        opened: Vec::new(),
+        walks: sites[0].plane.walk_counters(),
+        asked: 0,
+    });
+    (front, sites)
+}
+
+/// As a worker does it with what one read of the common port after the other gives.
+fn read(front: &mut Front<Fake>, site: &mut Site, header: &VnetHeader, packets: &[Vec<u8>]) {
+    front.handle_time(&mut site.plane, 1000);
+    let spd = site.database.spd();
+    for packet in packets {
+        let mut read = [&header.encode()[..], packet].concat();
+        front.handle_inner(&mut site.plane, &spd, &mut read);
+    }
+    front.finish_inner(&mut site.plane, &spd);
+    site.plane.seal_and_send();
+    let (given, counted) = balance(&site.plane.walk_counters()[0]);
+    assert_eq!(given, counted + front.device.inside.len() as u64);
+}
+
+fn receive(front: &mut Front<Fake>, site: &mut Site, datagrams: &[Vec<u8>]) {
+    front.handle_time(&mut site.plane, 1000);
+    let (entrance, received) = (site.entrance(), site.write_down(datagrams));
+    front.handle_outer(&mut site.plane, entrance, &received, |ike| {
+        panic!("{ike:?}");
+    });
+    let (given, counted) = balance(&site.plane.walk_counters()[1]);
+    assert_eq!(given, counted);
+}
+
+fn packets(numbers: Range<u16>) -> Vec<Vec<u8>> {
+    numbers
+        .map(|number| udp(0, 7000, &number.to_be_bytes()))
+        .collect()
+}
+
+#[test]
+fn what_it_leaves_to_software_software_does() {
+    let (mut front, [mut a, mut b]) = sites();
+    let there = packets(0..30);
+    read(&mut front, &mut a, &VnetHeader::default(), &there);
+    assert!(front.device.asked >= 30, "it was asked first");
+    b.receive(&a.take_sent());
+    assert_eq!(b.take_written(), there);
+}
+
+#[test]
+fn what_it_makes_leaves_without_its_headers() {
+    let (mut front, [mut a, _]) = sites();
+    front.device.seals_for = Some(Arc::clone(&a.outbound));
+    let there = packets(0..30);
+    read(&mut front, &mut a, &VnetHeader::default(), &there);
+    let sent = &a.plane.io.sent;
+    assert!(sent.iter().map(|sent| &sent.payload).eq(&there));
+    let path = a.outbound.common.path();
+    for sent in sent {
+        assert_eq!((sent.door, sent.remote), (Door::NatT(0), path.remote));
+        assert_eq!((sent.tos, sent.df), (8, true));
+    }
+}
+
+#[test]
+fn it_gets_the_segments_of_what_is_to_be_segmented() {
+    let (mut front, [mut a, _]) = sites();
+    front.device.seals_for = Some(Arc::clone(&a.outbound));
+    let header = |segment| VnetHeader {
+        gso: Some((GsoKind::UdpL4, segment)),
+        checksum: Some((20, 6)),
+        header_len: 28,
+    };
+    let long = udp(0, 7000, &[7; 4000]);
+    read(
+        &mut front,
+        &mut a,
+        &header(1000),
+        std::slice::from_ref(&long),
+    );
+    let lens: Vec<usize> = a.take_sent().iter().map(Vec::len).collect();
+    assert_eq!(lens, [1028; 4]);
+    // None that are too long for it.
+    let asked = front.device.asked;
+    read(&mut front, &mut a, &header(2000), &[long]);
+    assert_eq!(front.device.asked, asked);
+    assert_eq!(a.plane.io.sent.len(), 1, "software seals both");
+}
+
+#[test]
+fn it_opens_what_is_for_its_sas() {
+    let (mut front, [mut a, mut b]) = sites();
+    let spi = a.inbound.common.spi;
+    // Those of another site's SA go to software, and their order to the device's ones is not kept.
+    let other = spi ^ 1;
+    front.device.opens = Some(other);
+    let (soft, hard) = (udp(1, 7000, b"soft"), packets(0..20));
+    b.read(0, [&soft]);
+    let mut datagrams = b.take_sent();
+    let device = hard
+        .iter()
+        .map(|packet| [&other.to_be_bytes(), &packet[..]].concat());
+    datagrams.extend(device);
+    receive(&mut front, &mut a, &datagrams);
+    assert_eq!(front.device.asked, 20 + 2, "eight at a time");
+    let written = a.take_written();
+    assert_eq!(written[0], soft);
+    assert_eq!(written[1..], hard);
+}
+
+#[test]
+fn what_it_gives_back_of_its_own_sas_is_dropped() {
+    let (mut front, [mut a, _]) = sites();
+    assert!(a.outbound.sequence.give_away());
+    read(&mut front, &mut a, &VnetHeader::default(), &packets(0..300));
+    assert!(a.plane.io.sent.is_empty());
+    assert_eq!(a.outbound_drops(DropReason::EngineFailed), 300);
+}
+
+#[test]
+fn what_is_too_long_for_it_is_cut_once() {
+    let (mut front, [mut a, _]) = sites();
+    assert!(a.outbound.sequence.give_away());
+    let long = udp(0, 7000, &[3; 4000]);
+    // It gives the pieces back, which are not cut again.
+    read(
+        &mut front,
+        &mut a,
+        &VnetHeader::default(),
+        std::slice::from_ref(&long),
+    );
+    assert_eq!(front.device.asked, 3);
+    assert_eq!(a.outbound_drops(DropReason::EngineFailed), 3);
+    assert!(a.plane.io.sent.is_empty());
+    // Now it seals them.
+    front.device.seals_for = Some(Arc::clone(&a.outbound));
+    read(
+        &mut front,
+        &mut a,
+        &VnetHeader::default(),
+        std::slice::from_ref(&long),
+    );
+    let pieces = a.take_sent();
+    assert_eq!(pieces.len(), 3);
+    let payload = pieces.iter().flat_map(|piece| piece[20..].to_vec());
+    assert!(payload.eq(long[20..].to_vec()));
+    // A sender that forbids that is told.
+    read(&mut front, &mut a, &VnetHeader::default(), &[whole(long)]);
+    assert_eq!(a.outbound_drops(DropReason::TooBig), 1);
+    assert_eq!(a.take_written()[0][20..22], [3, 4]);
+}
+
+#[test]
+fn what_a_full_one_does_not_take_is_counted() {
+    let (mut front, [mut a, _]) = sites();
+    front.device.room = 0;
+    front.device.opens = Some(77);
+    read(&mut front, &mut a, &VnetHeader::default(), &packets(0..5));
+    assert_eq!(a.outbound_drops(DropReason::EngineFailed), 5);
+    receive(&mut front, &mut a, &[[0, 0, 0, 77].repeat(5)]);
+    assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
+    // A piece that was counted when it was made is counted once.
+    assert!(a.outbound.sequence.give_away());
+    let long = udp(0, 7000, &[3; 4000]);
+    read(&mut front, &mut a, &VnetHeader::default(), &[long]);
+    assert_eq!(a.outbound_drops(DropReason::EngineFailed), 5 + 3);
+}
+
+#[test]
+fn one_that_has_failed_gets_no_packets() {
+    let (mut front, [mut a, mut b]) = sites();
+    front.device.works = false;
+    front.device.opens = Some(77);
+    let there = packets(0..5);
+    read(&mut front, &mut a, &VnetHeader::default(), &there);
+    assert_eq!(front.device.asked, 0);
+    b.receive(&a.take_sent());
+    assert_eq!(b.take_written(), there);
+    // Its SAs carry nothing. Nobody is told to send less, for no length would help.
+    receive(&mut front, &mut a, &[[0, 0, 0, 77].repeat(5)]);
+    assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
+}
+
+#[test]
+fn no_length_helps_where_it_has_failed() {
+    let (mut front, [mut a, _]) = sites();
+    front.device.works = false;
+    assert!(a.outbound.sequence.give_away());
+    let long = udp(0, 7000, &[3; 4000]);
+    let both = [whole(long.clone()), long];
+    read(&mut front, &mut a, &VnetHeader::default(), &both);
+    assert_eq!(a.outbound_drops(DropReason::EngineFailed), 2);
+    assert!(a.plane.io.written.is_empty());
+}
+
+#[test]
+fn other_ports_go_past_it() {
+    let (mut front, [mut a, _]) = sites();
+    front.device.is_slow = true;
+    let there = packets(0..5);
+    read(&mut front, &mut a, &VnetHeader::default(), &there);
+    assert!(front.is_busy());
+    let mut packet = ipv4(0, 1, 28);
+    packet.extend([8, 0, 0, 0, 0, 0, 0, 0]);
+    a.read(1, [&packet]);
+    assert_eq!(front.device.asked, 5);
+    assert_eq!(a.outbound_drops(DropReason::NoPolicy), 1);
+    // What it gives back later came by the common port, whatever was read meanwhile.
+    front.device.is_slow = false;
+    front.go_on(&mut a.plane, &a.database.spd());
+    a.plane.seal_and_send();
+    assert_eq!(a.take_sent().len(), there.len());
+    assert_eq!(a.outbound_drops(DropReason::NoPolicy), 1);
+}

@@ -1,0 +1,300 @@
+//! A worker's TUN queues, sockets and clock.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use esplanade_crypto::{Direction, Protocol};
+use esplanade_ipsec::sa::Path;
+
+use super::counters::IoCounters;
+use super::packet_io::{Door, Entrance, PacketIo, Queue};
+use super::paths::PathErrors;
+use super::queues::Queues;
+use super::wakers::{Paused, Purpose, Wakers};
+use super::{Clock, WorkerSockets};
+use crate::io::slots::Slots;
+use crate::io::sys::EVENTS_MAX;
+use crate::io::udp::{Outgoing, SendReport};
+
+/// Bytes of the longest datagram.
+const DATAGRAM_MAX: usize = 65_536;
+/// From a UDP socket. Eight coalesced datagrams are half a megabyte, as much as the cache near the processor keeps.
+const UDP_SLOTS: Slots = Slots {
+    count: 8,
+    len: DATAGRAM_MAX,
+    more: 0,
+};
+/// From a raw socket, where nothing is coalesced: packets as most links carry them, and seldom long ones.
+pub(super) const RAW_SLOTS: Slots = Slots {
+    count: 64,
+    len: 2048,
+    more: DATAGRAM_MAX - 2048,
+};
+
+const TOKEN_CONTROL: u64 = 0;
+const TOKEN_SEALED: u64 = 1;
+const TOKEN_OPENED: u64 = 2;
+/// Of the first port; the others and then the sockets follow.
+const TOKEN_PORTS: u64 = 3;
+
+/// A socket to receive from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    Ike(usize),
+    NatT(usize),
+    Esp(usize),
+    Ah(usize),
+    Icmp(usize),
+}
+
+impl Source {
+    pub fn slots(self) -> Slots {
+        match self {
+            Self::Esp(_) | Self::Ah(_) => RAW_SLOTS,
+            _ => UDP_SLOTS,
+        }
+    }
+
+    fn purpose(self) -> Purpose {
+        match self {
+            Self::Icmp(_) => Purpose::Other,
+            _ => Purpose::Inbound,
+        }
+    }
+}
+
+/// What wakes a worker.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ready {
+    /// The control thread wants something.
+    Control,
+    /// An engine of this direction has something.
+    Engine(Direction),
+    Port(usize),
+    Socket(Source),
+}
+
+/// A TUN device, by the interface of the SPD's entries.
+#[derive(Debug)]
+struct Device {
+    interface: u32,
+    tun: Queues,
+}
+
+#[derive(Debug)]
+pub(super) struct HostIo {
+    clock: Clock,
+    /// In the order of the ports.
+    devices: Vec<Device>,
+    sockets: WorkerSockets,
+    sources: Vec<Source>,
+    wakers: Wakers,
+    path_errors: PathErrors,
+    counters: Arc<IoCounters>,
+}
+
+impl HostIo {
+    /// `tuns` in the order of the ports; `control` wakes the worker at any time. `may_pause`: an engine may be late.
+    pub fn new(
+        clock: Clock,
+        tuns: Vec<(u32, Queues)>,
+        sockets: WorkerSockets,
+        control: BorrowedFd<'_>,
+        may_pause: bool,
+        counters: Arc<IoCounters>,
+    ) -> io::Result<Self> {
+        let mut sources: Vec<Source> = (0..sockets.nat_t.len()).map(Source::NatT).collect();
+        sources.extend((0..sockets.ike.len()).map(Source::Ike));
+        sources.extend((0..sockets.esp.len()).map(Source::Esp));
+        sources.extend((0..sockets.ah.len()).map(Source::Ah));
+        sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
+        let device = |(interface, tun)| Device { interface, tun };
+        let host = Self {
+            clock,
+            devices: tuns.into_iter().map(device).collect(),
+            sockets,
+            sources,
+            wakers: Wakers::new(may_pause)?,
+            path_errors: PathErrors::new(),
+            counters,
+        };
+        let wakers = &host.wakers;
+        wakers.add(control, TOKEN_CONTROL, Purpose::Other)?;
+        let mut tokens = TOKEN_PORTS..;
+        for (device, token) in host.devices.iter().zip(&mut tokens) {
+            wakers.add(device.tun.own().as_fd(), token, Purpose::Outbound)?;
+        }
+        for (source, token) in host.sources.iter().zip(tokens) {
+            wakers.add(host.descriptor(*source), token, source.purpose())?;
+        }
+        Ok(host)
+    }
+
+    /// Waits for what is ready; the number of tokens.
+    pub fn wait(
+        &self,
+        paused: Paused,
+        tokens: &mut [u64; EVENTS_MAX],
+        timeout_ms: i32,
+    ) -> io::Result<usize> {
+        self.wakers.wait(paused, tokens, timeout_ms)
+    }
+
+    /// What a token stands for.
+    pub fn ready(&self, token: u64) -> Option<Ready> {
+        match token {
+            TOKEN_CONTROL => return Some(Ready::Control),
+            TOKEN_SEALED => return Some(Ready::Engine(Direction::Seal)),
+            TOKEN_OPENED => return Some(Ready::Engine(Direction::Open)),
+            _ => {}
+        }
+        let index = usize::try_from(token.checked_sub(TOKEN_PORTS)?).ok()?;
+        match index.checked_sub(self.devices.len()) {
+            None => Some(Ready::Port(index)),
+            Some(index) => self.sources.get(index).copied().map(Ready::Socket),
+        }
+    }
+
+    /// The next packet that is led into a port, behind its virtio header; None when there is none now.
+    pub fn read(&self, port: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.devices.get(port) {
+            Some(device) => device.tun.own().read(buffer),
+            None => Ok(None),
+        }
+    }
+
+    /// What comes by a socket; None for one that brings no packets.
+    pub fn entrance(&self, source: Source) -> Option<Entrance> {
+        Some(match source {
+            Source::Ike(index) => Entrance::Ike(self.sockets.ike[index].local()),
+            Source::NatT(index) => Entrance::NatT(self.sockets.nat_t[index].local()),
+            Source::Esp(index) => {
+                let v4 = self.sockets.esp[index].is_v4();
+                Entrance::Esp { v4 }
+            }
+            Source::Ah(_) => Entrance::Ah,
+            Source::Icmp(_) => return None,
+        })
+    }
+
+    pub fn descriptor(&self, source: Source) -> BorrowedFd<'_> {
+        match source {
+            Source::Ike(index) => self.sockets.ike[index].as_fd(),
+            Source::NatT(index) => self.sockets.nat_t[index].as_fd(),
+            Source::Esp(index) => self.sockets.esp[index].as_fd(),
+            Source::Ah(index) => self.sockets.ah[index].as_fd(),
+            Source::Icmp(index) => self.sockets.icmp[index].as_fd(),
+        }
+    }
+
+    /// Reads the ICMP errors that have come, if that is what the socket is for.
+    pub fn hear(&mut self, source: Source) {
+        if let Source::Icmp(index) = source {
+            let now_ms = self.clock.now_ms();
+            let (sockets, counters) = (&self.sockets, &self.counters);
+            self.path_errors.hear(sockets, index, counters, now_ms);
+        }
+    }
+
+    /// Does not look any more whether the device, which is gone, has packets.
+    pub fn lose_tun(&mut self, port: usize) -> io::Result<()> {
+        match self.devices.get(port) {
+            Some(device) => {
+                let fd = device.tun.own().as_fd();
+                self.wakers.remove(fd, Purpose::Outbound)
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub fn tun_name(&self, port: usize) -> &str {
+        self.devices
+            .get(port)
+            .map_or("", |device| device.tun.own().name())
+    }
+
+    /// From now on the interface's packets come and go by these queues.
+    pub fn replace_tun(&mut self, interface: u32, tun: Queues) -> io::Result<()> {
+        let mut devices = (TOKEN_PORTS..).zip(&mut self.devices);
+        if let Some((token, device)) = devices.find(|(_, device)| device.interface == interface) {
+            let purpose = Purpose::Outbound;
+            self.wakers.add(tun.own().as_fd(), token, purpose)?;
+            // Others may have the old one still. It is in the set no more if its loss was seen.
+            let _ = self.wakers.remove(device.tun.own().as_fd(), purpose);
+            device.tun = tun;
+        }
+        Ok(())
+    }
+}
+
+impl PacketIo for HostIo {
+    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let Some(Device { tun, .. }) = self.devices.get(port) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let queue = match queue {
+            Queue::Own => tun.own(),
+            // Behind the virtio header comes the first packet.
+            Queue::OfFlow => tun.of_flow(slices.get(1).map_or(&[][..], |slice| slice)),
+        };
+        queue.write(slices)
+    }
+
+    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door> {
+        let WorkerSockets { nat_t, esp, ah, .. } = &self.sockets;
+        let (local, v4) = (path.local.ip(), path.remote.is_ipv4());
+        if protocol == Protocol::Ah {
+            let serves = ah.iter().position(|socket| socket.serves(local, v4));
+            return serves.map(Door::Ah);
+        }
+        if !path.udp_encap {
+            let serves = esp.iter().position(|socket| socket.serves(local, v4));
+            return serves.map(Door::Esp);
+        }
+        let serves = nat_t.iter().position(|socket| {
+            let bound = socket.local();
+            bound.is_ipv4() == v4 && (bound.ip().is_unspecified() || bound.ip() == local)
+        });
+        serves.map(Door::NatT)
+    }
+
+    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
+        let report = match door {
+            Door::NatT(index) => self.sockets.nat_t[index].send(items),
+            Door::Esp(index) => self.sockets.esp[index].send(items),
+            Door::Ah(index) => self.sockets.ah[index].send(items),
+        };
+        if let Some(remote) = report.too_big_for {
+            let (sockets, counters) = (&self.sockets, &self.counters);
+            let now_ms = self.clock.now_ms();
+            self.path_errors.refused(sockets, remote, counters, now_ms);
+        }
+        report
+    }
+
+    fn bypass(&mut self, packet: &[u8]) -> io::Result<()> {
+        match &self.sockets.bypass {
+            Some(socket) => socket.send(packet),
+            None => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn pause(&mut self) -> u64 {
+        std::thread::yield_now();
+        self.clock.now_ms()
+    }
+
+    fn watch(&mut self, engine: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
+        let token = match direction {
+            Direction::Seal => TOKEN_SEALED,
+            Direction::Open => TOKEN_OPENED,
+        };
+        self.wakers.add(engine, token, Purpose::Other)
+    }
+
+    fn unwatch(&mut self, engine: BorrowedFd<'_>) {
+        // It is in the set no more if it was closed.
+        let _ = self.wakers.remove(engine, Purpose::Other);
+    }
+}

@@ -1,0 +1,395 @@
+//! For tests: two data planes with static keys. Instead of sockets, devices and a clock there are lists and a number.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esplanade_crypto::{Direction, Protocol, Transform};
+use esplanade_ipsec::pmtu::PathMtus;
+use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters, TunnelOptions};
+use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
+use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::tunnel::DfPolicy;
+use esplanade_ipsec::wire::checksum;
+use esplanade_ipsec::{Database, DropReason, WalkCounters};
+
+use super::Datagram;
+use super::counters::IoCounters;
+use super::packet_io::{Door, Entrance, PacketIo, Queue};
+use super::plane::{DataPlane, EngineSource, PlaneConfig, Port, Processing};
+use crate::io::slots;
+use crate::io::udp::{Outgoing, Received, SendReport};
+use crate::io::virtio::{HEADER_LEN, VnetHeader};
+
+/// The interface of the ports beside the common one.
+pub const OTHER: u32 = 2;
+/// Of UDP to this port the SPD lets packets out unprotected.
+pub const CLEAR_PORT: u16 = 53;
+/// And of UDP to this one it discards them.
+pub const CLOSED_PORT: u16 = 99;
+const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+
+/// A packet or super-segment that was written to a port, without its virtio header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub port: usize,
+    pub queue: Queue,
+    pub packet: Vec<u8>,
+}
+
+/// What was sent, as in [`Outgoing`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub door: Door,
+    pub remote: SocketAddr,
+    pub tos: u8,
+    pub df: bool,
+    pub payload: Vec<u8>,
+    pub segment: usize,
+}
+
+impl Sent {
+    /// As datagrams that arrive one by one.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        let len = match self.segment {
+            0 => self.payload.len(),
+            len => len,
+        };
+        self.payload.chunks(len.max(1))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Lists {
+    now_ms: u64,
+    /// So long is a pause.
+    pub pause_ms: u64,
+    pub written: Vec<Written>,
+    pub sent: Vec<Sent>,
+    pub bypassed: Vec<Vec<u8>>,
+    /// Engines that wake the worker: sealing, opening.
+    pub watched: [usize; 2],
+    /// There is nowhere to send.
+    pub is_shut: bool,
+}
+
+impl PacketIo for Lists {
+    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        assert_eq!(slices[0].len(), HEADER_LEN);
+        let packet = slices[1..].iter().flat_map(|slice| slice.to_vec());
+        self.written.push(Written {
+            port,
+            queue,
+            packet: packet.collect(),
+        });
+        Ok(())
+    }
+
+    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door> {
+        assert_eq!(protocol, Protocol::Esp);
+        let door = match path.udp_encap {
+            true => Door::NatT(0),
+            false => Door::Esp(0),
+        };
+        (!self.is_shut).then_some(door)
+    }
+
+    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
+        let sent = items.iter().map(|item| Sent {
+            door,
+            remote: item.remote,
+            tos: item.tos,
+            df: item.df,
+            payload: item.payload.to_vec(),
+            segment: item.segment.into(),
+        });
+        self.sent.extend(sent);
+        SendReport {
+            sent: items.iter().map(Outgoing::packets).sum(),
+            ..SendReport::default()
+        }
+    }
+
+    fn bypass(&mut self, packet: &[u8]) -> io::Result<()> {
+        self.bypassed.push(packet.to_vec());
+        Ok(())
+    }
+
+    fn pause(&mut self) -> u64 {
+        self.now_ms += self.pause_ms;
+        self.now_ms
+    }
+
+    fn watch(&mut self, _: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
+        self.watched[usize::from(direction == Direction::Open)] += 1;
+        Ok(())
+    }
+
+    fn unwatch(&mut self, _: BorrowedFd<'_>) {}
+}
+
+pub struct Site {
+    pub plane: DataPlane<Lists>,
+    pub database: Arc<Database>,
+    pub outbound: Arc<OutboundSa>,
+    pub inbound: Arc<InboundSa>,
+    pub paths: Arc<PathMtus>,
+    pub counters: Arc<IoCounters>,
+    pub ike: Vec<Datagram>,
+    index: usize,
+    udp_encap: bool,
+}
+
+/// What differs between tests.
+pub struct Options {
+    pub transform: Transform,
+    pub udp_encap: bool,
+    pub df: DfPolicy,
+    pub processing: Processing,
+    pub engines: [Vec<EngineSource>; 2],
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            transform: Transform::ESP[0],
+            udp_encap: true,
+            df: DfPolicy::default(),
+            processing: Processing::default(),
+            engines: [vec![EngineSource::cpu()], vec![EngineSource::cpu()]],
+            workers: 1,
+        }
+    }
+}
+
+/// An SA in each direction. The time is one second.
+pub fn pair(options: Options) -> [Site; 2] {
+    let port = if options.udp_encap { 4500 } else { 0 };
+    let databases = [0, 1].map(|_| Arc::new(Database::new()));
+    let spis = databases
+        .each_ref()
+        .map(|database| database.sad().allocate_spi().unwrap());
+    let key: Vec<u8> = (0..options.transform.key_material_len())
+        .map(|at| (at * 7 + 1) as u8)
+        .collect();
+    let parameters = |spi, local: usize, remote: usize| SaParameters {
+        esn: true,
+        // The whole of a burst may come in another order.
+        replay_window: 8192,
+        peer_replay_window: 8192,
+        tunnel: TunnelOptions {
+            df: options.df,
+            ..TunnelOptions::default()
+        },
+        ..SaParameters::new(
+            spi,
+            PolicyId(1),
+            options.transform,
+            &key,
+            selectors(local, remote),
+            Path {
+                local: SocketAddr::new(OUTER[local].into(), port),
+                remote: SocketAddr::new(OUTER[remote].into(), port),
+                udp_encap: options.udp_encap,
+            },
+        )
+    };
+    let mut engines = options.engines.into_iter();
+    [0, 1].map(|index| {
+        let (database, other) = (Arc::clone(&databases[index]), 1 - index);
+        let inbound = Arc::new(InboundSa::new(parameters(spis[index], index, other)).unwrap());
+        database.sad().insert(Arc::clone(&inbound)).unwrap();
+        let outbound = Arc::new(OutboundSa::new(parameters(spis[other], index, other)).unwrap());
+        let policy = Arc::new(Policy::new(PolicyId(1), "pair"));
+        policy.install(Arc::clone(&outbound));
+        database.publish_spd(spd(index, policy));
+        let (paths, counters) = (Arc::<PathMtus>::default(), Arc::<IoCounters>::default());
+        let config = PlaneConfig {
+            ports: vec![Port::new(0, true, options.processing.mss_clamp), {
+                Port::new(OTHER, true, None)
+            }],
+            database: Arc::clone(&database),
+            paths: Arc::clone(&paths),
+            receive_len: 1 << 18,
+            flows: 1024,
+            workers: options.workers,
+            processing: options.processing,
+            dummies: None,
+            engines: engines.next().unwrap_or_default(),
+            counters: Arc::clone(&counters),
+            now_ms: 0,
+        };
+        let mut site = Site {
+            plane: DataPlane::new(Lists::default(), config).unwrap(),
+            database,
+            outbound,
+            inbound,
+            paths,
+            counters,
+            ike: Vec::new(),
+            index,
+            udp_encap: options.udp_encap,
+        };
+        site.at(1000);
+        site
+    })
+}
+
+fn net(index: usize) -> AddressRange {
+    AddressRange::from_prefix(IpAddr::from([10, index as u8 + 1, 0, 0]), 16).unwrap()
+}
+
+fn selectors(local: usize, remote: usize) -> SelectorSet {
+    SelectorSet::new(vec![Selector::between(net(local), net(remote))]).unwrap()
+}
+
+fn spd(index: usize, policy: Arc<Policy>) -> Spd {
+    let to_port = |port, action| {
+        let selector = Selector {
+            protocol: NextLayer::Is(17),
+            remote_ports: PortRange::Range(port, port),
+            ..Selector::between(net(index), net(1 - index))
+        };
+        Entry::new(SelectorSet::new(vec![selector]).unwrap(), action)
+    };
+    Spd::new(vec![
+        to_port(CLEAR_PORT, Action::Bypass),
+        to_port(CLOSED_PORT, Action::Discard),
+        Entry::new(selectors(index, 1 - index), Action::Protect(policy)),
+    ])
+}
+
+impl Site {
+    /// It is so late now, also for who asks the clock.
+    pub fn at(&mut self, now_ms: u64) {
+        self.plane.io.now_ms = now_ms;
+        self.plane.handle_time(now_ms);
+    }
+
+    /// Reads packets from a port, as one burst.
+    pub fn read<'a>(&mut self, port: usize, packets: impl IntoIterator<Item = &'a Vec<u8>>) {
+        for packet in packets {
+            self.read_as(port, &VnetHeader::default(), packet);
+        }
+        self.plane.seal_and_send();
+    }
+
+    /// Reads one packet or super-segment, without the end of a burst.
+    pub fn read_as(&mut self, port: usize, header: &VnetHeader, packet: &[u8]) {
+        assert!(self.plane.can_seal());
+        let mut read = [&header.encode()[..], packet].concat();
+        let spd = self.database.spd();
+        self.plane.handle_inner(&spd, port, &mut read);
+    }
+
+    /// Where ESP comes in.
+    pub fn entrance(&self) -> Entrance {
+        match self.udp_encap {
+            true => Entrance::NatT(SocketAddr::new(OUTER[self.index].into(), 4500)),
+            false => Entrance::Esp { v4: false },
+        }
+    }
+
+    /// Receives datagrams from the other site, in one burst.
+    pub fn receive<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) {
+        let (entrance, received) = (self.entrance(), self.write_down(datagrams));
+        let Self { plane, ike, .. } = self;
+        plane.handle_outer(entrance, &received, |datagram| ike.push(datagram));
+    }
+
+    /// Puts datagrams where the data plane has room for them.
+    pub fn write_down<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) -> Vec<Received> {
+        let port = if self.udp_encap { 4500 } else { 0 };
+        let remote = SocketAddr::new(OUTER[1 - self.index].into(), port);
+        let (_, room) = self.plane.room().unwrap();
+        let mut at = 0;
+        let mut received = Vec::new();
+        for datagram in datagrams {
+            let datagram = datagram.as_ref();
+            let meta = Received {
+                at,
+                len: datagram.len(),
+                remote,
+                local: Some(OUTER[self.index].into()),
+                tos: 0,
+                segment: datagram.len(),
+                truncated: false,
+            };
+            room[at..][..datagram.len()].copy_from_slice(datagram);
+            at = slots::with_spare(&meta).end;
+            received.push(meta);
+        }
+        received
+    }
+
+    /// What it has sent since the last call, as datagrams.
+    pub fn take_sent(&mut self) -> Vec<Vec<u8>> {
+        let sent = std::mem::take(&mut self.plane.io.sent);
+        sent.iter()
+            .flat_map(|sent| sent.datagrams().map(<[u8]>::to_vec))
+            .collect()
+    }
+
+    /// What it has written since the last call.
+    pub fn take_written(&mut self) -> Vec<Vec<u8>> {
+        let written = std::mem::take(&mut self.plane.io.written);
+        written.into_iter().map(|written| written.packet).collect()
+    }
+
+    pub fn outbound_drops(&self, reason: DropReason) -> u64 {
+        self.plane.walk_counters()[0].drops.get(reason)
+    }
+
+    pub fn inbound_drops(&self, reason: DropReason) -> u64 {
+        self.plane.walk_counters()[1].drops.get(reason)
+    }
+}
+
+/// Packets that went into a walk, and that came out of it in any way.
+pub fn balance(counters: &WalkCounters) -> (u64, u64) {
+    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let drops: u64 = DropReason::ALL
+        .iter()
+        .map(|reason| counters.drops.get(*reason))
+        .sum();
+    let out = get(&counters.packets_out) + get(&counters.packets_bypassed) + drops;
+    (get(&counters.packets_in) + get(&counters.dummies), out)
+}
+
+/// A UDP packet from one site's net to the other's, without a checksum, which keeps packets of a flow apart.
+pub fn udp(from: usize, port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut packet = ipv4(from, 17, 28 + payload.len());
+    packet.extend(40_000u16.to_be_bytes());
+    packet.extend(port.to_be_bytes());
+    packet.extend((8 + payload.len() as u16).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    packet
+}
+
+/// An IPv4 header that may be fragmented.
+pub fn ipv4(from: usize, protocol: u8, total_len: usize) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, protocol, 0, 0];
+    header[2..4].copy_from_slice(&(total_len as u16).to_be_bytes());
+    header.extend([10, from as u8 + 1, 0, 7]);
+    header.extend([10, 2 - from as u8, 0, 9]);
+    seal_header(&mut header);
+    header
+}
+
+/// Forbids that the packet is fragmented.
+pub fn whole(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[6] |= 0x40;
+    seal_header(&mut packet);
+    packet
+}
+
+/// Makes the checksum of an IPv4 header right.
+pub fn seal_header(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let sum = checksum::fold(checksum::sum(0, &packet[..20]));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+}

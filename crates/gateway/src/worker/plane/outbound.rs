@@ -1,0 +1,532 @@
+//! Outbound: packets from the protected side are decided on and written into their ESP slots.
+
+use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use esplanade_ipsec::audit::{AuditEvent, AuditKind};
+use esplanade_ipsec::fragment::Pieces;
+use esplanade_ipsec::outbound::{Outcome, Refused, Segments as Cut};
+use esplanade_ipsec::sa::{Mode, OutboundSa};
+use esplanade_ipsec::spd::Spd;
+use esplanade_ipsec::tunnel::DfPolicy;
+use esplanade_ipsec::wire::icmp::Problem;
+use esplanade_ipsec::wire::ip::PROTOCOL_UDP;
+use esplanade_ipsec::wire::{IpVersion, IpView, Malformed, ah, esp};
+use esplanade_ipsec::{DropReason, mss, pmtu};
+
+use super::DataPlane;
+use super::fragments::Admitted;
+use super::turns::WAIT_MS;
+use crate::io::gso::Segments;
+use crate::io::virtio::{HEADER_LEN, VnetHeader};
+use crate::worker::counters::add;
+use crate::worker::packet_io::PacketIo;
+
+/// Packets after which a batch is sealed. A super-segment of 64 KiB is some 47 packets, and 44 of them fill a UDP GSO
+/// send: three in one batch need four sends and not six.
+const SEAL_AT: usize = 128;
+/// Dummy packets of one round.
+const DUMMIES_MAX: usize = 64;
+
+/// A packet from the protected side, or a super-segment, of which nothing is missing.
+pub(in crate::worker) struct Inner<'a> {
+    port: usize,
+    /// What its sender has left to do: segmentation, and a checksum.
+    header: VnetHeader,
+    packet: Bytes<'a>,
+    view: IpView,
+}
+
+/// The bytes of a packet and nothing behind it.
+enum Bytes<'a> {
+    Read(&'a mut [u8]),
+    /// Of a datagram that came in fragments.
+    Whole(Vec<u8>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Whole(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Bytes<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Whole(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a> Inner<'a> {
+    /// A packet that was led into the port, with nothing left to do.
+    pub fn plain(port: usize, packet: &'a mut [u8]) -> Result<Self, Malformed> {
+        let view = IpView::parse(packet)?;
+        let packet = packet.get_mut(..view.total_len).unwrap_or_default();
+        Ok(Self {
+            port,
+            header: VnetHeader::default(),
+            packet: Bytes::Read(packet),
+            view,
+        })
+    }
+
+    pub fn segments(&self) -> Option<Segments<'_>> {
+        Segments::new(&self.header, &self.packet).ok()
+    }
+}
+
+/// A piece of a packet that was too long for the accelerator in front, for an SA that lives there. The walk has counted
+/// it.
+#[derive(Debug)]
+pub(in crate::worker) struct Given {
+    sa: Arc<OutboundSa>,
+    pub packet: Vec<u8>,
+}
+
+impl<I: PacketIo> DataPlane<I> {
+    /// Whether another packet from the protected side finds room.
+    pub fn can_seal(&mut self) -> bool {
+        self.takes_packets() || {
+            self.seal_and_send();
+            self.takes_packets()
+        }
+    }
+
+    /// Takes what a read of a port gave: a packet or super-segment behind its virtio header.
+    pub fn handle_inner(&mut self, spd: &Spd, port: usize, read: &mut [u8]) {
+        if let Some(mut inner) = self.admit(spd, port, read) {
+            self.decide(spd, &mut inner);
+        }
+    }
+
+    /// Checks what a read of a port gave. None if it is dropped, or waits for the rest of its datagram.
+    pub fn admit<'a>(&mut self, spd: &Spd, port: usize, read: &'a mut [u8]) -> Option<Inner<'a>> {
+        let Some((header, packet)) = read.split_first_chunk_mut::<HEADER_LEN>() else {
+            self.seal[0].walk.drop_malformed(0);
+            return None;
+        };
+        let Ok(view) = IpView::parse(packet) else {
+            self.seal[0].walk.drop_malformed(packet.len());
+            return None;
+        };
+        // Bytes behind the IP packet would be sealed with it.
+        let packet = packet.get_mut(..view.total_len).unwrap_or_default();
+        let header = VnetHeader::decode(header).ok();
+        let Some(header) = header.filter(|header| stays_behind_ports(header, &view)) else {
+            add(&self.counters.tun_malformed, 1);
+            self.seal[0].walk.drop_malformed(packet.len());
+            return None;
+        };
+        let admitted = match self.processing.reassemble && header == VnetHeader::default() {
+            true => {
+                self.ports[port]
+                    .fragments
+                    .admit(&self.counters, spd, (packet, &view), self.now_ms)
+            }
+            false => Admitted::AsItIs,
+        };
+        let (packet, view) = match admitted {
+            Admitted::AsItIs => (Bytes::Read(packet), view),
+            Admitted::Behind(view) => (Bytes::Read(packet), view),
+            Admitted::Held => return None,
+            Admitted::Whole(whole) => match IpView::parse(&whole) {
+                Ok(mut view) => {
+                    // Its sender let it be fragmented, in IPv6 too.
+                    view.dont_fragment = false;
+                    (Bytes::Whole(whole), view)
+                }
+                Err(_) => {
+                    self.seal[0].walk.drop_malformed(whole.len());
+                    return None;
+                }
+            },
+            Admitted::Refused => {
+                let reason = DropReason::FragmentRefused;
+                self.seal[0].walk.drop_packet(reason, packet.len());
+                return None;
+            }
+        };
+        Some(Inner {
+            port,
+            header,
+            packet,
+            view,
+        })
+    }
+
+    /// Does with a packet what the SPD says.
+    pub fn decide(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
+        self.apply_policy(spd, inner);
+        if self.seal.iter().any(|way| way.walk.waiting() >= SEAL_AT) {
+            self.seal_and_send();
+        }
+    }
+
+    fn apply_policy(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
+        let Inner {
+            port,
+            header,
+            packet,
+            view,
+        } = inner;
+        let (port, packet) = (*port, &mut **packet);
+        let Ok(segments) = Segments::new(header, packet) else {
+            add(&self.counters.tun_malformed, 1);
+            self.seal[0].walk.drop_malformed(packet.len());
+            return;
+        };
+        let cut = Cut {
+            count: segments.count() as u32,
+            segment_len: segments.len(0),
+            last_len: segments.len(segments.count() - 1),
+        };
+        let walk = &mut self.seal[0].walk;
+        walk.set_interface(self.ports[port].interface);
+        let sa = match walk.decide(spd, (packet, view), &cut) {
+            Outcome::Protect(sa) => sa,
+            Outcome::Bypass => return self.bypass(&segments),
+            Outcome::Dropped(reason) => return self.dropped(port, reason, packet, view),
+        };
+        if port != 0 && is_of_sa(&sa, view) {
+            return walk.drop_decided(&sa, DropReason::NestedTooDeep, &cut);
+        }
+        let longest = cut.segment_len.max(cut.last_len);
+        if sa.sequence.is_given_away() {
+            // The accelerator gave it back, or it was too long for that.
+            let limit = self.accelerator_limit(&sa, view).filter(|_| port == 0);
+            return match limit.filter(|limit| longest > *limit) {
+                Some(limit) => self.too_big(port, &sa, &cut, (packet, view), limit),
+                None => self.seal[0].walk.give_up(&sa, &cut),
+            };
+        }
+        let limit = self.limit(&sa, view);
+        if let Some(limit) = limit.filter(|limit| longest > *limit) {
+            return self.too_big(port, &sa, &cut, (packet, view), limit);
+        }
+        if self.ports[port].mss_clamp.is_some() && mss::is_syn(packet, view) {
+            self.clamp(port, (packet, view), limit, header.checksum.is_some());
+            if let Ok(segments) = Segments::new(header, packet) {
+                self.protect(&sa, &segments, &cut, view);
+            }
+            return;
+        }
+        self.protect(&sa, &segments, &cut, view);
+    }
+
+    fn protect(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, view: &IpView) {
+        if sa.sequence.is_given_away() {
+            return self.give(sa, segments, cut);
+        }
+        // A second try has an empty batch to itself.
+        let way = self.way_out(sa);
+        for _ in 0..2 {
+            if !self.take_turn(sa, way) {
+                break;
+            }
+            let refused = match self.seal[way].walk.reserve(sa, view, cut) {
+                Ok(mut slots) => {
+                    let mut index = 0;
+                    while let Some(slot) = slots.next_slot() {
+                        segments.write(index, slot);
+                        index += 1;
+                    }
+                    return;
+                }
+                Err(refused) => refused,
+            };
+            match refused {
+                Refused::BatchFull => self.make_room(),
+                Refused::Dropped(reason) => return self.audit(reason, Some(sa.common.spi), view),
+            }
+        }
+        self.seal[0].walk.give_up(sa, cut);
+    }
+
+    /// Keeps a piece for the accelerator in front.
+    fn give(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut) {
+        if self.accelerator.is_none() || cut.count != 1 {
+            return self.seal[0].walk.give_up(sa, cut);
+        }
+        let mut packet = vec![0; segments.len(0)];
+        segments.write(0, &mut packet);
+        let sa = Arc::clone(sa);
+        self.given.push(Given { sa, packet });
+    }
+
+    /// From now on SAs may live in a device in front, which takes packets up to this length; None if it has failed.
+    pub fn set_accelerator(&mut self, frame_max: Option<usize>) {
+        self.accelerator = frame_max;
+    }
+
+    /// The pieces that were made for the accelerator since the last call.
+    pub fn take_given(&mut self) -> Vec<Given> {
+        std::mem::take(&mut self.given)
+    }
+
+    /// Counts a piece as lost that the accelerator did not take.
+    pub fn give_up(&mut self, given: &Given) {
+        let one = Cut::one(given.packet.len());
+        self.seal[0].walk.give_up(&given.sa, &one);
+    }
+
+    /// Counts what is no packet.
+    pub fn drop_malformed(&mut self, len: usize) {
+        self.seal[0].walk.drop_malformed(len);
+    }
+
+    /// Counts a packet from the protected side as dropped.
+    pub fn drop_inner(&mut self, reason: DropReason, len: usize) {
+        self.seal[0].walk.drop_packet(reason, len);
+    }
+
+    /// The longest packet of the SA that the accelerator takes, through a path that may be narrow.
+    fn accelerator_limit(&self, sa: &OutboundSa, view: &IpView) -> Option<usize> {
+        let frame_max = self.accelerator?;
+        let least = match view.version {
+            IpVersion::V4 => 0,
+            IpVersion::V6 => pmtu::V6_MIN.into(),
+        };
+        let path_mtu = self.paths.mtu(sa.common.path().remote.ip(), self.now_ms);
+        let through = path_mtu.map(|mtu| sa.inner_mtu(mtu.into()).max(least));
+        Some(through.map_or(frame_max, |limit| limit.min(frame_max)))
+    }
+
+    /// Waits until sequence numbers of the SA may be taken. Meanwhile it holds none itself: what it has is sent.
+    fn take_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
+        self.seal[way].turns.begin(sa) || self.wait_for_turn(sa, way)
+    }
+
+    fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
+        self.drain();
+        let (io, turns) = (&mut self.io, &mut self.seal[way].turns);
+        let begun_ms = io.pause();
+        let mut now_ms = begun_ms;
+        let is_ours = turns.wait(sa, || {
+            now_ms = io.pause();
+            now_ms.saturating_sub(begun_ms) < WAIT_MS
+        });
+        // What goes to an engine from now on is not late yet.
+        self.now_ms = now_ms;
+        is_ours
+    }
+
+    /// The longest packet that may go through the SA, if its path is known to be narrow.
+    fn limit(&self, sa: &OutboundSa, view: &IpView) -> Option<usize> {
+        let remote = sa.common.path().remote.ip();
+        let path_mtu = self.paths.mtu(remote, self.now_ms);
+        sa.set_path_mtu(path_mtu);
+        size_limit(sa, view, path_mtu?.into())
+    }
+
+    /// RFC 4301 §8.2.1: a sender that forbids fragmentation is told; a packet of any other is cut before it goes in.
+    fn too_big(
+        &mut self,
+        port: usize,
+        sa: &Arc<OutboundSa>,
+        cut: &Cut,
+        (packet, view): (&[u8], &IpView),
+        limit: usize,
+    ) {
+        let pieces = Pieces::new(packet, view, limit);
+        let Some(pieces) = pieces.ok().filter(|_| cut.count == 1) else {
+            self.seal[0].walk.drop_decided(sa, DropReason::TooBig, cut);
+            let problem = Problem::TooBig { mtu: limit as u32 };
+            return self.reply(port, (packet, view), problem);
+        };
+        // One packet was counted; as many come out as pieces are made.
+        let more = pieces.count() as u64 - 1;
+        self.seal[0]
+            .walk
+            .counters()
+            .packets_in
+            .fetch_add(more, Ordering::Relaxed);
+        add(&self.counters.fragmented, 1);
+        let mut piece = Vec::new();
+        for index in 0..pieces.count() {
+            piece.resize(pieces.len(index), 0);
+            let written = pieces.write(index, &mut piece);
+            let segments = Segments::new(&VnetHeader::default(), &piece);
+            let one = Cut::one(piece.len());
+            match (written, segments, IpView::parse(&piece)) {
+                (Some(()), Ok(segments), Ok(view)) => self.protect(sa, &segments, &one, &view),
+                _ => self.seal[0].walk.give_up(sa, &one),
+            }
+        }
+    }
+
+    /// Lowers the MSS of a SYN to what fits the port, and `limit`. `partial`: its checksum is not complete.
+    fn clamp(
+        &self,
+        port: usize,
+        (packet, view): (&mut [u8], &IpView),
+        limit: Option<usize>,
+        partial: bool,
+    ) {
+        let mss_clamp = self.ports[port].mss_clamp;
+        let mtu = mss_clamp.map_or(usize::MAX, usize::from);
+        let mss = mss::mss_for(view.version, mtu.min(limit.unwrap_or(usize::MAX)));
+        let clamped = mss::clamp(packet, view, mss, partial);
+        add(&self.counters.mss_clamped, u64::from(clamped));
+    }
+
+    /// As for a packet that goes out here, for one that goes to the accelerator: its MSS is lowered to what fits the port.
+    pub fn clamp_inner(&self, inner: &mut Inner<'_>) {
+        let Inner {
+            port,
+            header,
+            packet,
+            view,
+        } = inner;
+        if self.ports[*port].mss_clamp.is_some() && mss::is_syn(packet, view) {
+            self.clamp(*port, (packet, view), None, header.checksum.is_some());
+        }
+    }
+
+    fn reply(&mut self, port: usize, about: (&[u8], &IpView), problem: Problem) {
+        let to = (&mut self.io, port);
+        self.replies
+            .send(to, &self.counters, about, problem, self.now_ms);
+    }
+
+    fn dropped(&mut self, port: usize, reason: DropReason, packet: &[u8], view: &IpView) {
+        // What the kernel says on its own to the neighbours that a TUN does not have was never to leave the link.
+        if !is_link_scope(view.destination) {
+            self.audit(reason, None, view);
+        }
+        let by_policy = matches!(reason, DropReason::PolicyDiscard | DropReason::NoPolicy);
+        if by_policy && self.processing.report_discards {
+            self.reply(port, (packet, view), Problem::Prohibited);
+        }
+    }
+
+    fn audit(&mut self, reason: DropReason, spi: Option<u32>, view: &IpView) {
+        if let Some(kind) = AuditKind::of(reason) {
+            let event = AuditEvent {
+                kind,
+                spi,
+                sequence: None,
+                source: Some(view.source),
+                destination: Some(view.destination),
+                flow_label: (view.version == IpVersion::V6).then_some(view.flow_label),
+            };
+            self.auditor.record(event, 1, self.now_ms);
+        }
+    }
+
+    fn bypass(&mut self, segments: &Segments<'_>) {
+        let mut packet = Vec::new();
+        for index in 0..segments.count() {
+            packet.resize(segments.len(index), 0);
+            segments.write(index, &mut packet);
+            let sent = self.io.bypass(&packet);
+            add(&self.counters.bypass_errors, u64::from(sent.is_err()));
+        }
+    }
+
+    /// Dummies of the SAs that are silent, a bounded number at a time.
+    pub(super) fn send_dummies(&mut self) {
+        let Some(dummies) = &mut self.dummies else {
+            return;
+        };
+        dummies.follow(self.now_ms);
+        let mut sent = 0;
+        while let Some((sa, len)) = self.dummies.as_mut().and_then(|d| d.next(self.now_ms)) {
+            let remote = sa.common.path().remote.ip();
+            sa.set_path_mtu(self.paths.mtu(remote, self.now_ms));
+            let way = self.way_out(&sa);
+            if !self.take_turn(&sa, way) {
+                continue;
+            }
+            if self.seal[way].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
+                if !self.wait_for_turn(&sa, way) {
+                    continue;
+                }
+                // What does not fit an empty batch is not made: nobody waits for it.
+                let _ = self.seal[way].walk.push_dummy(&sa, len);
+            }
+            sent += 1;
+            if sent == DUMMIES_MAX {
+                break;
+            }
+        }
+        if sent > 0 {
+            self.seal_and_send();
+        }
+    }
+}
+
+/// The longest packet that may go through an SA whose outer packets must not be fragmented. An IPv6 sender need not
+/// send less than 1280 bytes (RFC 8200 §5): what that makes too long is fragmented behind the SA.
+pub(crate) fn size_limit(sa: &OutboundSa, view: &IpView, path_mtu: usize) -> Option<usize> {
+    let limit = sa.inner_mtu(path_mtu);
+    let limit = match view.version {
+        IpVersion::V4 => limit,
+        IpVersion::V6 => limit.max(pmtu::V6_MIN.into()),
+    };
+    leaves_whole(sa.common.mode, sa.common.tunnel.df, view).then_some(limit)
+}
+
+/// Whether nobody may cut what is sealed of this packet. In transport mode its own header says so.
+fn leaves_whole(mode: Mode, df: DfPolicy, view: &IpView) -> bool {
+    match (mode, df) {
+        (Mode::Transport, _) | (_, DfPolicy::Copy) => view.dont_fragment,
+        (Mode::Tunnel, DfPolicy::Set) => view.dont_fragment || view.version == IpVersion::V4,
+        (Mode::Tunnel, DfPolicy::Clear) => false,
+    }
+}
+
+/// Whether a packet is what the SA itself sends: the administrator's routes lead it back into its interface, where it
+/// would grow and multiply without end. Ours around the common device skip marked packets.
+pub(crate) fn is_of_sa(sa: &OutboundSa, view: &IpView) -> bool {
+    let path = sa.common.path();
+    let (local, remote) = (path.local.ip(), path.remote);
+    if view.destination != remote.ip() || view.source != local && !local.is_unspecified() {
+        return false;
+    }
+    match path.udp_encap {
+        false => matches!(view.protocol, esp::PROTOCOL | ah::PROTOCOL),
+        true => {
+            let ports = view.ports;
+            view.protocol == PROTOCOL_UDP && ports.is_some_and(|ports| ports.1 == remote.port())
+        }
+    }
+}
+
+/// Link-local multicast: 224.0.0.0/24 and ff02::/16.
+fn is_link_scope(destination: IpAddr) -> bool {
+    match destination {
+        IpAddr::V4(address) => matches!(address.octets(), [224, 0, 0, _]),
+        IpAddr::V6(address) => address.segments()[0] == 0xff02,
+    }
+}
+
+/// Whether completing checksums and cutting segments leaves alone what the SPD looks at. A neighbour with packet
+/// sockets chooses freely where a checksum is to be written; the kernel carries that through forwarding.
+fn stays_behind_ports(header: &VnetHeader, view: &IpView) -> bool {
+    const PORTS_LEN: usize = 4;
+    match (header.checksum, header.gso) {
+        (None, None) => true,
+        (Some((start, offset)), None) => {
+            let start = usize::from(start);
+            start >= view.upper && start + usize::from(offset) >= view.upper + PORTS_LEN
+        }
+        (Some((start, _)), Some((kind, _))) => {
+            usize::from(start) == view.upper
+                && !view.later_fragment
+                && view.protocol == kind.protocol()
+        }
+        (None, Some(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

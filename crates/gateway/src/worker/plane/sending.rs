@@ -1,0 +1,171 @@
+//! Sealed packets to the sockets.
+
+use std::net::SocketAddr;
+
+use esplanade_crypto::Protocol;
+use esplanade_ipsec::class::{Class, ClassQueue};
+use esplanade_ipsec::outbound::{SealedBatch, Train, TrainLimits};
+use esplanade_ipsec::wire::ah;
+
+use super::{DataPlane, PACKETS_MAX};
+use crate::io::udp::{self, Outgoing, SEND_MAX};
+use crate::worker::counters::add;
+use crate::worker::packet_io::{Door, PacketIo};
+
+/// A train of packets is one UDP GSO send.
+const TRAINS: TrainLimits = TrainLimits {
+    segments: udp::SEGMENTS_MAX,
+    bytes: udp::PAYLOAD_MAX,
+};
+
+/// Sends of higher classes for which a lower one waits at most.
+const PATIENCE: u64 = 64;
+
+/// Packets on their way into one `sendmmsg`.
+struct Sending<'a> {
+    items: [Outgoing<'a>; SEND_MAX],
+    queued: usize,
+    door: Option<Door>,
+}
+
+impl Default for Sending<'_> {
+    fn default() -> Self {
+        Self {
+            items: [Outgoing::NONE; SEND_MAX],
+            queued: 0,
+            door: None,
+        }
+    }
+}
+
+impl<I: PacketIo> DataPlane<I> {
+    /// Higher classes first. In one batch that is all the same class, as most are, nothing is queued.
+    pub(super) fn send(&mut self, sealed: &SealedBatch) {
+        let mut sending = Sending::default();
+        if sealed.is_of_one_class() {
+            for train in sealed.trains(TRAINS) {
+                self.queue(&mut sending, &train);
+            }
+        } else {
+            let mut queue = ClassQueue::new(PACKETS_MAX, PATIENCE);
+            for train in sealed.trains(TRAINS) {
+                let class = Class::new(train.class).unwrap_or_default();
+                // A batch has no more packets than a lane has room.
+                let _ = queue.push(class, train);
+            }
+            while let Some((_, train)) = queue.pop() {
+                self.queue(&mut sending, &train);
+            }
+        }
+        self.flush(&mut sending);
+    }
+
+    /// Sends what was sealed outside the walks.
+    pub fn send_trains<'a>(&mut self, trains: impl Iterator<Item = Train<'a>>) {
+        let mut sending = Sending::default();
+        for train in trains {
+            self.queue(&mut sending, &train);
+        }
+        self.flush(&mut sending);
+    }
+
+    fn queue<'a>(&mut self, sending: &mut Sending<'a>, train: &Train<'a>) {
+        let protocol = match train.protocol {
+            ah::PROTOCOL => Protocol::Ah,
+            _ => Protocol::Esp,
+        };
+        let Some(door) = self.io.door(&train.meta.path(), protocol) else {
+            add(&self.counters.send_errors, train.segments as u64);
+            return;
+        };
+        if sending.door != Some(door) {
+            self.flush(sending);
+            sending.door = Some(door);
+        }
+        self.remember(train);
+        let item = self.outgoing(train);
+        if matches!(door, Door::NatT(_)) {
+            return self.queue_item(sending, item);
+        }
+        if let (Door::Ah(_), Some(payload)) = (door, train.frame) {
+            return self.queue_item(sending, Outgoing { payload, ..item });
+        }
+        // No segmentation for raw ESP.
+        for payload in train.esp.chunks(train.segment_len.max(1)) {
+            let segment = 0;
+            let item = Outgoing {
+                payload,
+                segment,
+                ..item
+            };
+            self.queue_item(sending, item);
+        }
+    }
+
+    fn queue_item<'a>(&mut self, sending: &mut Sending<'a>, item: Outgoing<'a>) {
+        if sending.queued == SEND_MAX {
+            self.flush(sending);
+        }
+        sending.items[sending.queued] = item;
+        sending.queued += 1;
+    }
+
+    fn flush(&mut self, sending: &mut Sending<'_>) {
+        let items = &sending.items[..sending.queued];
+        sending.queued = 0;
+        let Some(door) = sending.door else {
+            return;
+        };
+        let report = self.io.send(door, items);
+        add(&self.counters.sent, report.sent);
+        add(&self.counters.send_too_big, report.too_big);
+        add(&self.counters.send_errors, report.failed);
+    }
+
+    /// So that an ICMP error about it is believed.
+    fn remember(&self, train: &Train<'_>) {
+        if !train.meta.dont_fragment {
+            return;
+        }
+        let last = train.segment_len * train.segments.saturating_sub(1);
+        let at = match train.protocol {
+            ah::PROTOCOL => last + 4,
+            _ => last,
+        };
+        let word = |at: usize| Some(u32::from_be_bytes(*train.esp.get(at..)?.first_chunk()?));
+        if let (Some(spi), Some(sequence_low)) = (word(at), word(at + 4)) {
+            let remote = train.meta.path().remote.ip();
+            self.paths.sent(remote, spi, sequence_low, self.now_ms);
+        }
+    }
+
+    fn outgoing<'a>(&self, train: &Train<'a>) -> Outgoing<'a> {
+        let path = train.meta.path();
+        // Packets for narrow paths were refused before, but for those that may not be.
+        let path_mtu = self.paths.mtu(path.remote.ip(), self.now_ms);
+        let len = train.meta.header_len() + train.segment_len;
+        let fits = path_mtu.is_none_or(|mtu| len <= mtu.into());
+        let local = path.local.ip();
+        Outgoing {
+            // A raw socket's address has no port: IPv6 refuses any but zero.
+            remote: SocketAddr::new(
+                path.remote.ip(),
+                if path.udp_encap {
+                    path.remote.port()
+                } else {
+                    0
+                },
+            ),
+            local: (!local.is_unspecified()).then_some(local),
+            tos: train.meta.tos,
+            ttl: train.meta.ttl,
+            df: train.meta.dont_fragment && fits,
+            payload: train.esp,
+            segment: if train.segments > 1 {
+                train.segment_len as u16
+            } else {
+                0
+            },
+        }
+    }
+}

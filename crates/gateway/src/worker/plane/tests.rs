@@ -1,0 +1,509 @@
+//! The packet path between two data planes, with nothing of a host around them.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, Transform, cpu};
+use esplanade_ipsec::outbound::{Outbound, WalkLimits};
+use esplanade_ipsec::pmtu::Evidence;
+use esplanade_ipsec::tunnel::DfPolicy;
+use proptest::prelude::*;
+
+use super::*;
+use crate::io::checksum::{fold, length_term, pseudo_header};
+use crate::io::sys::EventFd;
+use crate::io::virtio::{GsoKind, VnetHeader};
+use crate::worker::packet_io::{Door, Entrance, Queue};
+use crate::worker::pair::{
+    CLEAR_PORT, CLOSED_PORT, Options, Site, balance, ipv4, pair, seal_header, udp, whole,
+};
+
+fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Packets of many lengths, each with its number.
+fn packets(from: usize, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    let payload = |number: u32| {
+        let mut payload = number.to_be_bytes().to_vec();
+        payload.resize(4 + (number as usize * 37) % 1200, number as u8);
+        payload
+    };
+    numbers
+        .map(|number| udp(from, 7000, &payload(number)))
+        .collect()
+}
+
+/// Carries what one site has sent to the other; what comes out there.
+fn carry([from, to]: [&mut Site; 2]) -> Vec<Vec<u8>> {
+    for datagrams in from.take_sent().chunks(64) {
+        to.receive(datagrams);
+    }
+    to.take_written()
+}
+
+#[test]
+fn the_sweep_goes_with_time() {
+    assert_eq!(swept(8192, 0), 0);
+    assert_eq!(swept(8192, 1), SWEPT);
+    assert_eq!(swept(8192, 10), 10 * SWEPT);
+    assert_eq!(swept(8192, u64::MAX), SWEPT_MAX);
+    // A round takes no longer than it may, whatever number of flows was asked for.
+    for flows in [1024, 600_000, 1_100_000] {
+        let sets = Outbound::new(WalkLimits::default())
+            .with_flows(flows)
+            .flow_sets();
+        assert!(sets * 8 >= flows, "{flows}: {sets} sets");
+        assert!(swept(sets, 1) * ROUND_MS >= sets, "{flows}: {sets} sets");
+    }
+}
+
+#[test]
+fn packets_come_out_as_they_went_in() {
+    for transform in Transform::ESP {
+        for udp_encap in [true, false] {
+            let [mut a, mut b] = pair(Options {
+                transform,
+                udp_encap,
+                ..Options::default()
+            });
+            let there = packets(0, 0..300);
+            a.read(0, &there);
+            let door = if udp_encap {
+                Door::NatT(0)
+            } else {
+                Door::Esp(0)
+            };
+            assert!(a.plane.io.sent.iter().all(|sent| sent.door == door));
+            assert_eq!(carry([&mut a, &mut b]), there, "{transform}");
+            let back = packets(1, 0..300);
+            b.read(0, &back);
+            assert_eq!(carry([&mut b, &mut a]), back, "{transform}");
+        }
+    }
+}
+
+#[test]
+fn a_super_segment_is_cut_and_put_together() {
+    let [mut a, mut b] = pair(Options::default());
+    let mut packet = ipv4(0, 6, 40 + 30_000);
+    packet.extend([
+        0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 255, 255,
+    ]);
+    // The sum of the pseudo-header, as a kernel leaves it.
+    let pseudo = pseudo_header(&packet[12..20], 6) + length_term(20 + 30_000);
+    packet.extend(fold(pseudo).to_ne_bytes());
+    packet.extend([0, 0]);
+    packet.extend((0..30_000u32).map(|at| (at * 7) as u8));
+    let header = VnetHeader {
+        gso: Some((GsoKind::TcpV4, 1300)),
+        checksum: Some((20, 16)),
+        header_len: 40,
+    };
+    a.read_as(0, &header, &packet);
+    a.plane.seal_and_send();
+    let counters = a.plane.walk_counters();
+    assert_eq!(count(&counters[0].packets_out), 30_000u64.div_ceil(1300));
+    assert_eq!(a.plane.io.sent.len(), 1, "one send for all");
+    let out = carry([&mut a, &mut b]);
+    assert_eq!(out.len(), 1, "one write for all");
+    assert_eq!(out[0][40..], packet[40..]);
+}
+
+#[test]
+fn what_is_not_protected_is_let_out_or_dropped() {
+    let processing = Processing {
+        report_discards: true,
+        ..Processing::default()
+    };
+    let [mut a, _] = pair(Options {
+        processing,
+        ..Options::default()
+    });
+    let (clear, closed) = (udp(0, CLEAR_PORT, b"clear"), udp(0, CLOSED_PORT, b"closed"));
+    a.read(0, [&clear, &closed]);
+    assert_eq!(a.plane.io.bypassed, [clear]);
+    assert!(a.plane.io.sent.is_empty());
+    assert_eq!(a.outbound_drops(DropReason::PolicyDiscard), 1);
+    // RFC 792: the sender is told (type 3, code 13), by the queue of its worker.
+    let [told] = &a.plane.io.written[..] else {
+        panic!("{:?}", a.plane.io.written);
+    };
+    assert_eq!((told.port, told.queue), (0, Queue::Own));
+    assert_eq!(told.packet[9], 1);
+    assert_eq!(told.packet[20..22], [3, 13]);
+    // What is no packet, and what the SPD does not know.
+    let mut strange = udp(0, 7000, b"strange");
+    strange[16] = 172;
+    seal_header(&mut strange);
+    a.read(0, [&vec![0x45; 10], &strange]);
+    assert_eq!(a.outbound_drops(DropReason::MalformedInner), 1);
+    assert_eq!(a.outbound_drops(DropReason::NoPolicy), 1);
+}
+
+#[test]
+fn ports_are_kept_apart() {
+    let [mut a, mut b] = pair(Options::default());
+    // The SPD has entries for the common port only.
+    a.read(1, &packets(0, 0..3));
+    assert_eq!(a.outbound_drops(DropReason::NoPolicy), 3);
+    let there = packets(0, 3..6);
+    a.read(0, &there);
+    assert_eq!(carry([&mut a, &mut b]), there);
+}
+
+#[test]
+fn ike_is_for_others() {
+    let [_, mut b] = pair(Options::default());
+    let ike = [&[0; 4][..], &[0x11; 28]].concat();
+    b.receive(&[&ike[..], &[0xff], &[1, 2], &[]]);
+    let [datagram] = &b.ike[..] else {
+        panic!("{:?}", b.ike);
+    };
+    assert_eq!(datagram.payload, ike, "with its marker");
+    assert_eq!(datagram.local.to_string(), "192.0.2.2:4500");
+    assert_eq!(datagram.remote.to_string(), "192.0.2.1:4500");
+    assert_eq!(count(&b.counters.keepalives), 1);
+    assert_eq!(count(&b.counters.runts), 2);
+    // On the port of IKE there is nothing else.
+    let received = b.write_down(&[&[0x22; 28][..]]);
+    let bound = "0.0.0.0:500".parse().unwrap();
+    let mut told = Vec::new();
+    b.plane
+        .handle_outer(Entrance::Ike(bound), &received, |ike| told.push(ike));
+    assert_eq!(told[0].payload, [0x22; 28]);
+    assert_eq!(told[0].local.to_string(), "192.0.2.2:500");
+}
+
+#[test]
+fn long_packets_are_cut_or_their_senders_told() {
+    let [mut a, mut b] = pair(Options {
+        df: DfPolicy::Set,
+        ..Options::default()
+    });
+    let remote = a.outbound.common.path().remote.ip();
+    a.paths.learn(remote, 1000, Evidence::Local, 1000).unwrap();
+    let long = udp(0, 7000, &[5; 1200]);
+    a.read(0, [&whole(long.clone())]);
+    assert_eq!(a.outbound_drops(DropReason::TooBig), 1);
+    assert!(a.plane.io.sent.is_empty());
+    let told = a.take_written();
+    assert_eq!(told[0][20..22], [3, 4], "fragmentation needed");
+    let mtu = u16::from_be_bytes([told[0][26], told[0][27]]);
+    assert!((900..1000).contains(&mtu), "{mtu}");
+
+    // Its sender lets it be cut, and the policy lets nobody cut it behind the SA.
+    a.read(0, [&long]);
+    let out = carry([&mut a, &mut b]);
+    assert_eq!(out.len(), 2);
+    assert_eq!([&out[0][20..], &out[1][20..]].concat(), long[20..]);
+    assert_eq!(count(&a.counters.fragmented), 1);
+    let (given, counted) = balance(&a.plane.walk_counters()[0]);
+    assert_eq!(given, counted);
+}
+
+#[test]
+fn what_nothing_serves_is_counted() {
+    let [mut a, _] = pair(Options::default());
+    a.plane.io.is_shut = true;
+    a.read(0, &packets(0, 0..5));
+    assert!(a.plane.io.sent.is_empty());
+    assert_eq!(count(&a.counters.send_errors), 5);
+}
+
+/// Engines of a device that gives nothing back while its gate is shut.
+#[derive(Default)]
+struct Gate {
+    is_open: AtomicBool,
+    /// It takes two looks in vain before a batch is there.
+    is_slow: AtomicBool,
+    looks: AtomicU32,
+    batches: AtomicU32,
+}
+
+struct Behind {
+    gate: Arc<Gate>,
+    inside: VecDeque<Batch>,
+    ready: EventFd,
+}
+
+const DEPTH: usize = 2;
+
+impl Engine for Behind {
+    fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
+        if self.inside.len() == DEPTH {
+            let reason = RejectReason::Full;
+            return Err(Rejected { batch, reason });
+        }
+        self.inside.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        if !self.gate.is_open.load(Ordering::Relaxed) {
+            return None;
+        }
+        let is_slow = self.gate.is_slow.load(Ordering::Relaxed);
+        if is_slow && self.gate.looks.fetch_add(1, Ordering::Relaxed) % 3 < 2 {
+            return None;
+        }
+        let mut batch = self.inside.pop_front()?;
+        cpu::process(&mut batch);
+        self.gate.batches.fetch_add(1, Ordering::Relaxed);
+        Some(batch)
+    }
+
+    fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.ready.as_fd())
+    }
+
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+}
+
+fn behind(gate: &Arc<Gate>) -> EngineSource {
+    let gate = Arc::clone(gate);
+    EngineSource::new("behind", move || {
+        Ok(Box::new(Behind {
+            gate: Arc::clone(&gate),
+            inside: VecDeque::new(),
+            ready: EventFd::new()?,
+        }))
+    })
+}
+
+#[test]
+fn a_late_engine_holds_packets_back_and_loses_none() {
+    let gates = [Arc::<Gate>::default(), Arc::default()];
+    let [mut a, mut b] = pair(Options {
+        engines: gates.each_ref().map(|gate| vec![behind(gate)]),
+        ..Options::default()
+    });
+    assert_eq!(a.plane.io.watched, [1, 1]);
+    let mut there = Vec::new();
+    while a.plane.can_seal() {
+        let next = packets(0, there.len() as u32..there.len() as u32 + 1);
+        a.read(0, &next);
+        there.extend(next);
+    }
+    assert!(a.plane.paused().outbound && !a.plane.paused().inbound);
+    assert!(a.plane.io.sent.is_empty());
+    assert_eq!(a.plane.timeout_ms(), SUSPECT_MS, "the engine will tell");
+    gates[0].is_open.store(true, Ordering::Relaxed);
+    // As its descriptor wakes the worker.
+    a.plane.seal_and_send();
+    assert!(!a.plane.paused().outbound);
+
+    let (sent, mut out) = (a.take_sent(), Vec::new());
+    assert_eq!(sent.len(), there.len());
+    for datagrams in sent.chunks(20) {
+        if b.plane.room().is_none() {
+            assert!(b.plane.paused().inbound);
+            gates[1].is_open.store(true, Ordering::Relaxed);
+            b.plane.open_and_deliver();
+            gates[1].is_open.store(false, Ordering::Relaxed);
+        }
+        b.receive(datagrams);
+    }
+    gates[1].is_open.store(true, Ordering::Relaxed);
+    b.plane.open_and_deliver();
+    out.extend(b.take_written());
+    assert_eq!(out, there);
+}
+
+#[test]
+fn what_a_lost_engine_had_is_done_by_the_cpu() {
+    let gates = [Arc::<Gate>::default(), Arc::default()];
+    let [mut a, mut b] = pair(Options {
+        engines: gates.each_ref().map(|gate| vec![behind(gate)]),
+        ..Options::default()
+    });
+    let there = packets(0, 0..50);
+    a.read(0, &there);
+    a.at(1000 + SUSPECT_MS + 1);
+    a.plane.finish();
+    assert_eq!(a.plane.engines()[0].get(), Health::Suspect);
+    assert!(a.plane.io.sent.is_empty());
+    a.at(2002);
+    a.plane.finish();
+    assert_eq!(a.plane.engines()[0].get(), Health::Lost);
+    assert_eq!(count(&a.counters.engines_lost), 1);
+
+    let sent = a.take_sent();
+    assert_eq!(sent.len(), there.len());
+    b.receive(&sent);
+    assert!(b.take_written().is_empty());
+    b.at(2002);
+    b.plane.finish();
+    assert_eq!(b.take_written(), there);
+    // The gates were never opened.
+    assert!(
+        gates
+            .iter()
+            .all(|gate| gate.batches.load(Ordering::Relaxed) == 0)
+    );
+
+    // A trial is passed, and the engine is in service again.
+    gates[0].is_open.store(true, Ordering::Relaxed);
+    for now_ms in [13_000, 13_001] {
+        a.at(now_ms);
+        a.plane.finish();
+    }
+    assert_eq!(a.plane.engines()[0].get(), Health::InService);
+    assert_eq!(a.plane.io.watched, [2, 1]);
+    a.read(0, &packets(0, 50..60));
+    assert_eq!(a.take_sent().len(), 10);
+    assert_eq!(
+        gates[0].batches.load(Ordering::Relaxed),
+        2,
+        "trial, packets"
+    );
+}
+
+#[test]
+fn a_packet_without_room_waits_for_the_engine_but_not_for_ever() {
+    let gate = Arc::<Gate>::default();
+    let [mut a, mut b] = pair(Options {
+        engines: [vec![behind(&gate)], vec![EngineSource::cpu()]],
+        ..Options::default()
+    });
+    // More than all batches take, though there was room for a read.
+    let mut there = Vec::new();
+    while a.plane.can_seal() {
+        let next = packets(0, there.len() as u32..there.len() as u32 + 1);
+        a.read_as(0, &VnetHeader::default(), &next[0]);
+        there.extend(next);
+    }
+    // The SA is moved, so what is inside must come first: the worker stops until the engine is given up.
+    a.plane.io.pause_ms = 10;
+    a.plane.drain();
+    assert_eq!(a.plane.engines()[0].get(), Health::Lost);
+    assert_eq!(carry([&mut a, &mut b]), there);
+}
+
+#[test]
+fn a_moved_sa_keeps_its_order() {
+    let gates = [Arc::<Gate>::default(), Arc::default()];
+    let [mut a, mut b] = pair(Options {
+        engines: gates
+            .each_ref()
+            .map(|gate| vec![EngineSource::cpu(), behind(gate)]),
+        ..Options::default()
+    });
+    for gate in &gates {
+        gate.is_open.store(true, Ordering::Relaxed);
+        gate.is_slow.store(true, Ordering::Relaxed);
+    }
+    let (mut there, mut out) = (Vec::new(), Vec::new());
+    for round in 0..20 {
+        let engine = (round % 2) as u8;
+        let to = &a.outbound.common.placement;
+        a.database.placements().place(to, engine);
+        let to = &b.inbound.common.placement;
+        b.database.placements().place(to, 1 - engine);
+        let next = packets(0, round * 50..round * 50 + 50);
+        a.read(0, &next);
+        there.extend(next);
+        out.extend(carry([&mut a, &mut b]));
+    }
+    a.plane.drain();
+    out.extend(carry([&mut a, &mut b]));
+    b.plane.drain_inbound();
+    out.extend(b.take_written());
+    assert_eq!(out, there);
+    for gate in gates {
+        assert!(gate.batches.load(Ordering::Relaxed) >= 10);
+    }
+}
+
+#[test]
+fn silence_is_filled_when_it_is_time() {
+    let [mut a, mut b] = pair(Options::default());
+    let sa = Arc::clone(&a.outbound);
+    let interval_ms = 100;
+    let (_publish, published) = watch::channel(DummySas::from([DummySa { sa, interval_ms }]));
+    a.plane.dummies = Some(Dummies::new(published));
+    a.at(1001);
+    a.plane.finish();
+    assert_eq!(a.plane.timeout_ms(), 100);
+    a.at(1101);
+    a.plane.finish();
+    assert_eq!(carry([&mut a, &mut b]), Vec::<Vec<u8>>::new());
+    assert_eq!(b.inbound_drops(DropReason::Dummy), 1);
+}
+
+/// What is done to a datagram on its way.
+#[derive(Clone, Debug)]
+enum Way {
+    Whole,
+    Lost,
+    Twice,
+    Flipped(usize),
+    Cut(usize),
+}
+
+fn way() -> impl Strategy<Value = Way> {
+    prop_oneof![
+        3 => Just(Way::Whole),
+        1 => Just(Way::Lost),
+        1 => Just(Way::Twice),
+        1 => any::<usize>().prop_map(Way::Flipped),
+        1 => any::<usize>().prop_map(Way::Cut),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn whatever_comes_is_protected_opened_or_counted(
+        reads in proptest::collection::vec(
+            prop_oneof![
+                (0u32..4000).prop_map(|number| packets(0, number..number + 1).remove(0)),
+                proptest::collection::vec(any::<u8>(), 0..200),
+            ],
+            0..40,
+        ),
+        headers in proptest::collection::vec(any::<[u8; 10]>(), 0..4),
+        ways in proptest::collection::vec(way(), 64),
+        udp_encap in any::<bool>(),
+    ) {
+        let [mut a, mut b] = pair(Options { udp_encap, ..Options::default() });
+        let spd = a.database.spd();
+        for (number, read) in reads.iter().enumerate() {
+            let plain = VnetHeader::default().encode();
+            let header = headers.get(number).unwrap_or(&plain);
+            a.plane.handle_inner(&spd, 0, &mut [&header[..], read].concat());
+        }
+        a.plane.seal_and_send();
+        let [outbound, _] = a.plane.walk_counters();
+        let (given, counted) = balance(&outbound);
+        prop_assert_eq!(given, counted);
+        let sent = a.take_sent();
+        prop_assert_eq!(sent.len() as u64, count(&outbound.packets_out));
+        // As many as one receive takes, in which each ESP packet is counted.
+        let (mut datagrams, mut unaltered) = (Vec::new(), 0);
+        for (datagram, way) in sent.iter().zip(&ways) {
+            let mut altered = datagram.clone();
+            match *way {
+                Way::Lost => continue,
+                Way::Whole => {}
+                Way::Twice => datagrams.push(datagram.clone()),
+                Way::Flipped(at) => altered[at % datagram.len()] ^= 1 << (at % 8),
+                Way::Cut(at) => altered.truncate(at % datagram.len()),
+            }
+            unaltered += u64::from(matches!(way, Way::Whole | Way::Twice));
+            datagrams.push(altered);
+        }
+        b.receive(&datagrams);
+        let [_, inbound] = b.plane.walk_counters();
+        let (given, counted) = balance(&inbound);
+        prop_assert_eq!(given, counted);
+        prop_assert_eq!(count(&inbound.packets_out), unaltered);
+        let others = b.ike.len() as u64 + count(&b.counters.runts) + count(&b.counters.keepalives);
+        prop_assert_eq!(given + others, datagrams.len() as u64);
+        prop_assert!(b.take_written().len() as u64 <= unaltered);
+    }
+}
