@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -253,6 +254,22 @@ class WireGuardGo(_WireGuard):
         return run(["wireguard-go", "--version"], check=False).stdout.splitlines()[0]
 
 
+class WireGuardGoOfTailscale(_WireGuard):
+    """Tailscale's fork, where segmentation offload began."""
+    name, label = "tailscale", "wireguard-go of Tailscale"
+    program = ROOT / "target/tools/tailscale/wireguard-go"
+
+    def command(self, interface: str) -> list[str]:
+        if not self.program.exists():
+            raise Unavailable("there is no target/tools/tailscale/wireguard-go: see bench/README.md")
+        return [str(self.program), "-f", interface]
+
+    def version(self) -> str:
+        built = run(["go", "version", "-m", str(self.program)], check=False).stdout
+        found = re.search(r"\tmod\s+github.com/tailscale/wireguard-go\s+(\S+)", built)
+        return found[1] if found else "of an unknown version"
+
+
 class BoringTun(_WireGuard):
     name, label = "boringtun", "boringtun"
 
@@ -263,6 +280,19 @@ class BoringTun(_WireGuard):
         return run(["boringtun-cli", "--version"], check=False).stdout.strip()
 
 
-ALL: list[type[Setup]] = [Bare, EsplanadePair, EsplanadeRaw, StrongSwan, WireGuardGo, BoringTun]
+class GotaTun(_WireGuard):
+    """Mullvad's fork of boringtun."""
+    name, label = "gotatun", "gotatun"
+
+    def command(self, interface: str) -> list[str]:
+        return ["gotatun", "-f", "--disable-drop-privileges", interface]
+
+    def version(self) -> str:
+        return run(["gotatun", "--version"], check=False).stdout.strip()
+
+
+ALL: list[type[Setup]] = [
+    Bare, EsplanadePair, EsplanadeRaw, StrongSwan, WireGuardGo, WireGuardGoOfTailscale, BoringTun, GotaTun,
+]
 # Measured only when they are named.
 BEFORE: list[type[Setup]] = [EsplanadeBefore, EsplanadeBeforeRaw]
