@@ -46,9 +46,9 @@ pub struct Batch {
     /// The arena. Its length is fixed for the batch's life, so that filling it costs no zeroing.
     pub buffer: Vec<u8>,
     pub jobs: Vec<Job>,
-    /// A snapshot of the submitter's keys, so that no job counts a reference. As a rule a key keeps its number over
-    /// batches: an engine can keep what it made of a key in a slot of its own under that number, and makes it anew when it
-    /// finds another [`Arc`](std::sync::Arc) there than the one it has kept.
+    /// A snapshot of the submitter's keys, so that no job counts a reference. An engine that makes a form of its own of each
+    /// key ([`KeyContext::material`]) keeps it in the key's slot ([`KeyContext::slot`]): the numbers here are each
+    /// submitter's own.
     pub keys: SlotTable<KeyContext>,
     used: usize,
 }

@@ -5,9 +5,11 @@ use crate::cipher::Cipher;
 use crate::cpu::tier::MissingFeature;
 use crate::cpu::{self, Family, Kind, Tier};
 use crate::esp;
+use crate::key_slot::{Held, KeySlot};
 use crate::mac::Mac;
+use crate::material::KeyMaterial;
 use crate::transform::{Protocol, Transform};
-use crate::weak::{self, WeakKey};
+use crate::weak::WeakKey;
 
 /// Why no context was made. Says nothing about the key's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +37,7 @@ pub enum KeyError {
 /// Heap memory, with this struct: AES-GCM and AES-GMAC 600 bytes in a kernel's form, in the library's form 650 as
 /// ChaCha20-Poly1305 has, AES-CCM 300, AES-CBC with an HMAC 700, AES-CTR, DES or NULL with an HMAC 450, AH with an
 /// HMAC 200; AES-XCBC and AES-CMAC instead of the HMAC 280 more. AES-CBC, AES-CTR or NULL with an HMAC in a kernel: 420.
+/// The key material takes 60 bytes and its own length.
 // One line of a cache, not parts of two.
 #[repr(align(64))]
 pub struct KeyContext {
@@ -44,6 +47,13 @@ pub struct KeyContext {
     kind: Kind,
     layout: Layout,
     pub(crate) keys: Keys,
+    origin: Box<Origin>,
+}
+
+/// What engines with forms of their own need.
+struct Origin {
+    material: KeyMaterial,
+    slot: Held,
 }
 
 /// The parts of an ESP packet, and what is to know of its key before that is at hand.
@@ -132,18 +142,14 @@ impl KeyContext {
         esn: bool,
         key_material: &[u8],
     ) -> Result<Self, KeyError> {
+        Self::of(tier, KeyMaterial::new(transform, esn, key_material)?)
+    }
+
+    /// In the form that the kernels of this tier work with.
+    pub fn of(tier: Tier, material: KeyMaterial) -> Result<Self, KeyError> {
         tier.require()?;
-        if key_material.len() != transform.key_material_len() {
-            return Err(KeyError::WrongLength {
-                transform,
-                expected: transform.key_material_len(),
-                actual: key_material.len(),
-            });
-        }
-        weak::check(transform, key_material).map_err(|weakness| KeyError::Weak {
-            transform,
-            weakness,
-        })?;
+        let (transform, esn) = (material.transform(), material.esn());
+        let key_material = material.expose();
         let kernel = match transform.protocol() {
             Protocol::Esp => cpu::kernel_keys(tier, transform, esn, key_material),
             Protocol::Ah => None,
@@ -166,12 +172,26 @@ impl KeyContext {
             kind,
             layout: Layout::of(transform, &keys),
             keys,
+            origin: Box::new(Origin {
+                material,
+                slot: Held::new(),
+            }),
         })
     }
 
     /// The tier that it was made for.
     pub fn tier(&self) -> Tier {
         self.tier
+    }
+
+    /// What it was made of, for engines that have another form of it.
+    pub fn material(&self) -> &KeyMaterial {
+        &self.origin.material
+    }
+
+    /// What a device that several workers share knows it by.
+    pub fn slot(&self) -> KeySlot {
+        self.origin.slot.get()
     }
 
     /// Whether a kernel of ours does the work, and not the library.

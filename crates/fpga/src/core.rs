@@ -1,6 +1,6 @@
 //! The driver of the core.
 
-use esplanade_crypto::device_key::{DeviceKey, Suite};
+use crate::device_key::{DeviceKey, Suite};
 use esplanade_ipsec::DropReason;
 
 use crate::device::{BusError, Device};

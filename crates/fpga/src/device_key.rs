@@ -1,10 +1,8 @@
-//! Keys in the form that hardware keeps them: what it does not compute by itself is computed here, once.
+//! Keys in the form that the core keeps them: what it does not compute by itself is computed here, once.
 
-use crate::aes::EncryptKey;
-use crate::hmac::Hmac;
-use crate::iana::{Encryption, Integrity};
-use crate::plain::Cleansed;
-use crate::transform::Transform;
+use esplanade_crypto::iana::{Encryption, Integrity};
+use esplanade_crypto::{KeyMaterial, Transform};
+use zeroize::Zeroizing;
 
 /// What the ESP core of `rtl/` can do, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +47,6 @@ impl Suite {
     }
 }
 
-const SALT_LEN: usize = 4;
 /// Powers of H: as many blocks are summed before they are reduced.
 const POWERS: usize = 4;
 const AES_WORDS: usize = 8;
@@ -59,67 +56,60 @@ const AUTHENTICATION_WORDS: usize = 4 * POWERS;
 pub struct DeviceKey {
     pub suite: Suite,
     /// As many words as the key has; the rest is zero.
-    aes: Cleansed<[u32; AES_WORDS]>,
-    authentication: Cleansed<[u32; AUTHENTICATION_WORDS]>,
-    salt: Cleansed<[u32; 1]>,
+    aes: Zeroizing<[u32; AES_WORDS]>,
+    authentication: Zeroizing<[u32; AUTHENTICATION_WORDS]>,
+    salt: Zeroizing<u32>,
 }
 
 impl DeviceKey {
-    /// From key material laid out as [`Transform::key_material_len`] says. None if the core does not have the transform, or
-    /// the material is not as long as it must be.
-    pub fn new(transform: Transform, key_material: &[u8]) -> Option<Self> {
-        let suite = Suite::of(transform)?;
-        if key_material.len() != transform.key_material_len() {
-            return None;
-        }
-        let (cipher, integrity) = key_material.split_at_checked(transform.encryption_key_len())?;
-        let (key, salt) = cipher.split_at_checked(cipher.len().checked_sub(SALT_LEN)?)?;
+    /// None if the core does not have the transform.
+    pub fn new(material: &KeyMaterial) -> Option<Self> {
+        let suite = Suite::of(material.transform())?;
+        let salt = material.salt().try_into().ok()?;
         let mut made = Self {
             suite,
-            aes: Cleansed([0; AES_WORDS]),
-            authentication: Cleansed([0; AUTHENTICATION_WORDS]),
-            salt: Cleansed([u32::from_be_bytes(salt.try_into().ok()?)]),
+            aes: Zeroizing::new([0; AES_WORDS]),
+            authentication: Zeroizing::new([0; AUTHENTICATION_WORDS]),
+            salt: Zeroizing::new(u32::from_be_bytes(salt)),
         };
-        for (word, bytes) in made.aes.0.iter_mut().zip(key.chunks_exact(4)) {
+        let words = material.cipher_key().chunks_exact(4);
+        for (word, bytes) in made.aes.iter_mut().zip(words) {
             *word = u32::from_be_bytes(bytes.try_into().ok()?);
         }
         if suite.is_gcm() {
-            made.powers(key)?;
+            made.powers(u128::from_be_bytes(*material.hash_key()?));
         } else {
-            let states = Hmac::new(transform.integrity()?, integrity)?.states()?;
-            for (place, state) in made.authentication.0.chunks_exact_mut(8).zip(&states) {
-                place.copy_from_slice(&state.0);
+            let states = material.hmac_states()?;
+            for (place, state) in made.authentication.chunks_exact_mut(8).zip(&states) {
+                place.copy_from_slice(&**state);
             }
         }
         Some(made)
     }
 
-    /// H, the zero block encrypted (SP 800-38D §6.4), and its powers.
-    fn powers(&mut self, key: &[u8]) -> Option<()> {
-        let block = Cleansed(EncryptKey::new(key)?.encrypt_block([0; 16]));
-        let h = u128::from_be_bytes(block.0);
+    /// Of H, the first one.
+    fn powers(&mut self, h: u128) {
         let mut power = h;
-        for place in self.authentication.0.chunks_exact_mut(4) {
+        for place in self.authentication.chunks_exact_mut(4) {
             for (index, word) in place.iter_mut().enumerate() {
                 *word = (power >> (96 - 32 * index)) as u32;
             }
             power = times(power, h);
         }
-        Some(())
     }
 
     pub fn aes(&self) -> &[u32] {
-        &self.aes.0
+        &*self.aes
     }
 
     /// GCM: H, H², H³, H⁴. CTR: the states of SHA-256 after the inner and after the outer pad.
     pub fn authentication(&self) -> &[u32] {
-        &self.authentication.0
+        &*self.authentication
     }
 
     /// Salt (RFC 4106) or nonce (RFC 3686).
     pub fn salt(&self) -> u32 {
-        self.salt.0[0]
+        *self.salt
     }
 }
 
@@ -144,13 +134,16 @@ fn times(x: u128, y: u128) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{JobStatus, KeyContext, cpu};
+    use esplanade_crypto::{JobStatus, KeyContext, Tier, cpu};
 
-    fn material(transform: Transform) -> Vec<u8> {
-        (0..transform.key_material_len())
+    use super::*;
+
+    fn context(transform: Transform) -> KeyContext {
+        let bytes: Vec<u8> = (0..transform.key_material_len())
             .map(|i| (i * 7 + 3) as u8)
-            .collect()
+            .collect();
+        let material = KeyMaterial::new(transform, false, &bytes).unwrap();
+        KeyContext::of(Tier::Portable, material).unwrap()
     }
 
     fn block(words: &[u32]) -> u128 {
@@ -162,64 +155,66 @@ mod tests {
     #[test]
     fn powers_of_h_authenticate_as_the_library_does() {
         for suite in [Suite::Gcm128, Suite::Gcm256] {
-            let transform = suite.transform().unwrap();
-            let key_material = material(transform);
-            let key = DeviceKey::new(transform, &key_material).unwrap();
-            let context = KeyContext::new(transform, false, &key_material).unwrap();
+            let context = context(suite.transform().unwrap());
+            let key = DeviceKey::new(context.material()).unwrap();
+            // ICVs of two packets whose sequence numbers, and so counter blocks, are the same differ by their hashes alone.
             // Two blocks: with those of AAD and lengths one for each power.
-            let mut packet = vec![0x5a; 8 + 8 + 32 + 16];
-            assert_eq!(cpu::seal(&context, 1, &mut packet), JobStatus::Done);
-            let (sealed, icv) = packet.split_at(48);
-            let at = |range: std::ops::Range<usize>| {
-                let mut bytes = [0; 16];
-                bytes[..range.len()].copy_from_slice(&sealed[range]);
-                u128::from_be_bytes(bytes)
+            let [one, two] = [0x5a, 0xa5].map(|byte| {
+                let mut packet = vec![byte; 8 + 8 + 32 + 16];
+                packet[..16].fill(0x5a);
+                assert_eq!(cpu::seal(&context, 1, &mut packet), JobStatus::Done);
+                packet
+            });
+            let hash = |packet: &[u8]| {
+                let at = |range: std::ops::Range<usize>| {
+                    let mut bytes = [0; 16];
+                    bytes[..range.len()].copy_from_slice(&packet[range]);
+                    u128::from_be_bytes(bytes)
+                };
+                let lengths = 64 << 64 | 256;
+                let blocks = [at(0..8), at(16..32), at(32..48), lengths];
+                let powers = key.authentication().chunks(4).map(block);
+                let summed = blocks.iter().rev().zip(powers);
+                summed.fold(0, |sum, (x, power)| sum ^ times(*x, power))
             };
-            let lengths = 64 << 64 | 256;
-            let blocks = [at(0..8), at(16..32), at(32..48), lengths];
-            let powers = key.authentication().chunks(4).map(block);
-            let hash = blocks
-                .iter()
-                .rev()
-                .zip(powers)
-                .fold(0, |sum, (x, power)| sum ^ times(*x, power));
-            let mut counter = [0; 16];
-            counter[..4].copy_from_slice(&key.salt().to_be_bytes());
-            counter[4..12].copy_from_slice(&sealed[8..16]);
-            counter[15] = 1;
-            let aes: Vec<u8> = key
-                .aes()
-                .iter()
-                .flat_map(|word| word.to_be_bytes())
-                .collect();
-            let aes = &aes[..transform.encryption_key_len() - SALT_LEN];
-            let mask = EncryptKey::new(aes).unwrap().encrypt_block(counter);
-            assert_eq!((hash ^ u128::from_be_bytes(mask)).to_be_bytes(), icv);
+            let icv = |packet: &[u8]| u128::from_be_bytes(packet[48..].try_into().unwrap());
+            assert_eq!(hash(&one) ^ hash(&two), icv(&one) ^ icv(&two));
+            assert_ne!(icv(&one), icv(&two));
+        }
+    }
+
+    #[test]
+    fn keys_and_salts_are_words() {
+        for suite in Suite::ALL {
+            let context = context(suite.transform().unwrap());
+            let material = context.material();
+            let key = DeviceKey::new(material).unwrap();
+            let bytes: Vec<u8> = key.aes().iter().flat_map(|w| w.to_be_bytes()).collect();
+            let (used, rest) = bytes.split_at(material.cipher_key().len());
+            assert_eq!(used, material.cipher_key());
+            assert!(rest.iter().all(|byte| *byte == 0));
+            assert_eq!(key.salt().to_be_bytes(), material.salt());
         }
     }
 
     #[test]
     fn the_states_of_the_pads_are_kept() {
         for suite in [Suite::Ctr128Sha2, Suite::Ctr256Sha2] {
-            let transform = suite.transform().unwrap();
-            let key_material = material(transform);
-            let key = DeviceKey::new(transform, &key_material).unwrap();
-            let (cipher, integrity) = key_material.split_at(transform.encryption_key_len());
-            let hmac = Hmac::new(Integrity::HmacSha2_256_128, integrity).unwrap();
-            let [inner, outer] = hmac.states().unwrap();
-            assert_eq!(key.authentication(), [inner.0, outer.0].concat());
-            assert_ne!(inner.0, outer.0);
-            assert_eq!(key.aes()[0].to_be_bytes(), cipher[..4]);
-            assert_eq!(key.salt().to_be_bytes(), cipher[cipher.len() - 4..]);
+            let context = context(suite.transform().unwrap());
+            let key = DeviceKey::new(context.material()).unwrap();
+            let [inner, outer] = context.material().hmac_states().unwrap();
+            assert_eq!(key.authentication(), [*inner, *outer].concat());
+            assert_ne!(inner, outer);
         }
     }
 
     #[test]
-    fn other_transforms_and_lengths_have_no_form() {
+    fn other_transforms_have_no_form() {
+        for transform in Transform::all() {
+            let has = DeviceKey::new(context(transform).material()).is_some();
+            assert_eq!(has, Suite::of(transform).is_some(), "{transform}");
+        }
         let known = Transform::all().filter(|transform| Suite::of(*transform).is_some());
         assert_eq!(known.count(), Suite::ALL.len());
-        let transform = Suite::Gcm256.transform().unwrap();
-        assert!(DeviceKey::new(transform, &[0; 35]).is_none());
-        assert!(DeviceKey::new(transform, &[0; 37]).is_none());
     }
 }

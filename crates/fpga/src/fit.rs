@@ -1,6 +1,6 @@
 //! Whether an SA of the software path fits the core, and what it is there.
 
-use esplanade_crypto::device_key::DeviceKey;
+use crate::device_key::DeviceKey;
 use esplanade_ipsec::pmtu::V6_MIN;
 use esplanade_ipsec::sa::{DscpSet, Mode, OutboundSa, SaCommon, TfcPadding};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector};
@@ -13,7 +13,7 @@ use crate::sa::{self, Udp};
 const SEQUENCE_MARGIN: u64 = 1 << 20;
 
 /// The key, if the core can do all that the SA wants of either direction.
-pub(crate) fn device_key(common: &SaCommon, key_material: &[u8]) -> Result<DeviceKey, Refused> {
+pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, Refused> {
     let no = |what| Err(Refused::Unsupported(what));
     if common.mode != Mode::Tunnel {
         return no("transport mode");
@@ -34,8 +34,7 @@ pub(crate) fn device_key(common: &SaCommon, key_material: &[u8]) -> Result<Devic
     if common.non_first_fragments || selectors.iter().any(by_ports) {
         return no("ports as selectors");
     }
-    DeviceKey::new(common.transform(), key_material)
-        .ok_or(Refused::Unsupported("this combination of algorithms"))
+    DeviceKey::new(common.material()).ok_or(Refused::Unsupported("this combination of algorithms"))
 }
 
 /// The row of an SA that begins anew.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use esplanade_crypto::device_key::{DeviceKey, Suite};
+use crate::device_key::{DeviceKey, Suite};
 use esplanade_crypto::random;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::event::Event;
@@ -138,13 +138,11 @@ impl<D: Device> InLine<D> {
     pub fn install(
         &mut self,
         outbound: &Arc<OutboundSa>,
-        key_out: &[u8],
         inbound: &Arc<InboundSa>,
-        key_in: &[u8],
         spd: &Spd,
     ) -> Result<(), Refused> {
-        self.install_inbound(inbound, key_in, spd)?;
-        let installed = self.install_outbound(outbound, key_out, spd);
+        self.install_inbound(inbound, spd)?;
+        let installed = self.install_outbound(outbound, spd);
         if installed.is_err() {
             let row = self.core.inbound_row(inbound.common.spi);
             self.opening.remove(&row);
@@ -154,13 +152,8 @@ impl<D: Device> InLine<D> {
     }
 
     /// Puts an outbound SA into the core; packets go through it from the next [`InLine::follow`] on.
-    pub fn install_outbound(
-        &mut self,
-        sa: &Arc<OutboundSa>,
-        key_material: &[u8],
-        spd: &Spd,
-    ) -> Result<(), Refused> {
-        let key = self.key(&sa.common, key_material)?;
+    pub fn install_outbound(&mut self, sa: &Arc<OutboundSa>, spd: &Spd) -> Result<(), Refused> {
+        let key = self.key(&sa.common)?;
         self.follow_sas()?;
         let mut base = [0; 8];
         random::fill(&mut base).map_err(|_| Refused::NoRandomness)?;
@@ -190,14 +183,9 @@ impl<D: Device> InLine<D> {
     }
 
     /// Puts an inbound SA into the core.
-    pub fn install_inbound(
-        &mut self,
-        sa: &Arc<InboundSa>,
-        key_material: &[u8],
-        spd: &Spd,
-    ) -> Result<(), Refused> {
+    pub fn install_inbound(&mut self, sa: &Arc<InboundSa>, spd: &Spd) -> Result<(), Refused> {
         let common = &sa.common;
-        let key = self.key(common, key_material)?;
+        let key = self.key(common)?;
         self.follow_sas()?;
         let place = self.core.inbound_row(common.spi);
         if self.opening.contains_key(&place) {
@@ -239,8 +227,8 @@ impl<D: Device> InLine<D> {
     }
 
     /// An SA's key, if the core was built with what its suite needs.
-    fn key(&self, common: &SaCommon, key_material: &[u8]) -> Result<DeviceKey, Refused> {
-        let key = device_key(common, key_material)?;
+    fn key(&self, common: &SaCommon) -> Result<DeviceKey, Refused> {
+        let key = device_key(common)?;
         if !self.core.can(key.suite) {
             return Err(CoreError::NoUnits(key.suite).into());
         }

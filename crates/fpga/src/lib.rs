@@ -6,6 +6,7 @@
 
 pub mod core;
 pub mod device;
+pub mod device_key;
 pub mod dma;
 mod fit;
 pub mod inline;

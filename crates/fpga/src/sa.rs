@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use esplanade_crypto::device_key::Suite;
+use crate::device_key::Suite;
 use esplanade_ipsec::tunnel::{DfPolicy, EcnPolicy, OUTER_TTL};
 
 use crate::regs::{inbound_sa, outbound_sa};

@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use common::{LEFT, ONE, RIGHT, Tunnel, address, inner, ipv4, ipv6, selectors};
-use esplanade_crypto::device_key::{DeviceKey, Suite};
+use esplanade_crypto::KeyMaterial;
 use esplanade_fpga::core::{Core, Counters, Lane, reasons};
+use esplanade_fpga::device_key::{DeviceKey, Suite};
 use esplanade_fpga::policy::{self, Action};
 use esplanade_fpga::sa::{self, Udp};
 use esplanade_fpga::simulated::Simulated;
@@ -124,7 +125,8 @@ fn tunnel(suite: Suite, esn: bool, first: u64, change: impl Fn(&mut SaParameters
 
 fn device_key(suite: Suite) -> DeviceKey {
     let transform = suite.transform().expect("known");
-    DeviceKey::new(transform, &common::key_material(transform)).expect("a key")
+    let material = KeyMaterial::new(transform, true, &common::key_material(transform));
+    DeviceKey::new(&material.expect("a good key")).expect("a key")
 }
 
 /// The outbound SA in the core, and the policies that lead to it.

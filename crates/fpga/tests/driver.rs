@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use esplanade_crypto::device_key::{DeviceKey, Suite};
+use esplanade_crypto::KeyMaterial;
 use esplanade_fpga::core::{Counters, Facts, Snapshot};
 use esplanade_fpga::device::{BusError, Device};
+use esplanade_fpga::device_key::{DeviceKey, Suite};
 use esplanade_fpga::dma::Dma;
 use esplanade_fpga::memory::Memory;
 use esplanade_fpga::policy::{Action, Entry};
@@ -101,7 +102,8 @@ fn core() -> Core<Board> {
 fn key(suite: Suite) -> DeviceKey {
     let transform = suite.transform().expect("known");
     let material: Vec<u8> = (0..transform.key_material_len()).map(|i| i as u8).collect();
-    DeviceKey::new(transform, &material).expect("a key")
+    let material = KeyMaterial::new(transform, true, &material).expect("a good key");
+    DeviceKey::new(&material).expect("a key")
 }
 
 #[test]

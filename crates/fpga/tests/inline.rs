@@ -7,11 +7,11 @@ mod device;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use common::{Tunnel, address, facts, inner, key_material, path, prefix};
+use common::{Tunnel, address, facts, inner, path, prefix};
 use esplanade_crypto::Transform;
-use esplanade_crypto::device_key::Suite;
 use esplanade_fpga::InLine;
 use esplanade_fpga::core::Lane;
+use esplanade_fpga::device_key::Suite;
 use esplanade_fpga::inline::{Opened, Refused, Sent};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_ipsec::sa::{Mode, Path};
@@ -27,9 +27,8 @@ fn transform(suite: Suite) -> Transform {
 }
 
 /// Gives the tunnel's outbound SA to the core, and its policy.
-fn take_outbound(core: &mut InLine<Simulated>, tunnel: &Tunnel, suite: Suite) {
-    let key = key_material(transform(suite));
-    core.install_outbound(&tunnel.outbound_sa, &key, &tunnel.spd)
+fn take_outbound(core: &mut InLine<Simulated>, tunnel: &Tunnel) {
+    core.install_outbound(&tunnel.outbound_sa, &tunnel.spd)
         .expect("room");
     follow(core, &tunnel.spd);
 }
@@ -65,12 +64,11 @@ fn packets_go_both_ways() {
         return;
     };
     for suite in Suite::ALL {
-        let key = key_material(transform(suite));
         let mut there = Tunnel::new(transform(suite), true);
         let mut back = Tunnel::new(transform(suite), false);
-        core.install_inbound(&back.inbound_sa, &key, &back.spd)
+        core.install_inbound(&back.inbound_sa, &back.spd)
             .expect("room");
-        take_outbound(&mut core, &there, suite);
+        take_outbound(&mut core, &there);
         for round in 1..=4u64 {
             let packet = inner(4 + 2 * (round % 2) as u8, &[round as u8; 700]);
             let (sent, frame) = send(&mut core, &packet).expect("it is sent");
@@ -125,14 +123,14 @@ fn frames_of_an_sa_that_is_gone_are_dropped() {
     let suite = Suite::Gcm256;
     let packet = inner(4, b"late");
     let first = Tunnel::new(transform(suite), true);
-    take_outbound(&mut core, &first, suite);
+    take_outbound(&mut core, &first);
     assert_eq!(core.send(&packet), Ok(true));
     core.work();
     drop(first);
     // Before anybody has looked at what came out.
     follow(&mut core, &Spd::default());
     let second = Tunnel::new(transform(suite), true);
-    take_outbound(&mut core, &second, suite);
+    take_outbound(&mut core, &second);
     let mut frame = Vec::new();
     let late = core.sent(&mut frame, 5).expect("it answers");
     assert!(matches!(late, Some((Sent::Expired, None))), "{late:?}");
@@ -152,7 +150,7 @@ fn what_has_no_sa_comes_back_and_peers_move() {
     let (sent, frame) = send(&mut core, &packet).expect("it comes back");
     assert!(matches!(sent, Sent::ToHost) && frame == packet);
 
-    take_outbound(&mut core, &tunnel, suite);
+    take_outbound(&mut core, &tunnel);
     let mut sealed = Vec::new();
     for port in [4500, 61_000] {
         tunnel.outbound_sa.common.set_path(Path {
@@ -182,20 +180,18 @@ fn what_the_core_cannot_do_is_refused() {
     let other = Transform::ESP.into_iter().find(|t| Suite::of(*t).is_none());
     let other = other.expect("the core has four");
     let tunnel = Tunnel::new(other, false);
-    let key = key_material(other);
-    let refused = core.install_outbound(&tunnel.outbound_sa, &key, &tunnel.spd);
+    let refused = core.install_outbound(&tunnel.outbound_sa, &tunnel.spd);
     assert!(matches!(refused, Err(Refused::Unsupported(_))));
     let suite = Suite::Gcm128;
-    let key = key_material(transform(suite));
     let tunnel = Tunnel::with(transform(suite), false, |p| p.mode = Mode::Transport);
-    let refused = core.install_inbound(&tunnel.inbound_sa, &key, &tunnel.spd);
+    let refused = core.install_inbound(&tunnel.inbound_sa, &tunnel.spd);
     assert_eq!(refused, Err(Refused::Unsupported("transport mode")));
     assert_eq!(core.installed(), (0, 0));
     // Two SAs whose SPIs end alike would lie in one row.
     let tunnel = Tunnel::new(transform(suite), false);
-    core.install_inbound(&tunnel.inbound_sa, &key, &tunnel.spd)
+    core.install_inbound(&tunnel.inbound_sa, &tunnel.spd)
         .expect("room");
-    let refused = core.install_inbound(&tunnel.inbound_sa, &key, &tunnel.spd);
+    let refused = core.install_inbound(&tunnel.inbound_sa, &tunnel.spd);
     assert_eq!(refused, Err(Refused::Full));
 }
 
@@ -206,16 +202,15 @@ fn an_sa_is_in_one_place() {
         return;
     };
     let suite = Suite::Gcm256;
-    let key = key_material(transform(suite));
     let mut tunnel = Tunnel::new(transform(suite), true);
-    let installed = core.install_outbound(&tunnel.outbound_sa, &key, &tunnel.spd);
+    let installed = core.install_outbound(&tunnel.outbound_sa, &tunnel.spd);
     installed.expect("room");
     assert!(tunnel.outbound_sa.sequence.is_given_away());
     assert!(tunnel.seal(&[inner(4, b"by software?")]).is_empty());
     // And one that software has sealed with stays with it.
     let mut other = Tunnel::new(transform(suite), true);
     assert_eq!(other.seal(&[inner(4, b"first")]).len(), 1);
-    let refused = core.install_outbound(&other.outbound_sa, &key, &tunnel.spd);
+    let refused = core.install_outbound(&other.outbound_sa, &tunnel.spd);
     assert_eq!(refused, Err(Refused::Used));
     assert_eq!(other.seal(&[inner(4, b"second")]).len(), 1);
 }
@@ -226,9 +221,8 @@ fn discards_in_front_hold_for_what_is_opened() {
         return;
     };
     let suite = Suite::Gcm128;
-    let key = key_material(transform(suite));
     let mut tunnel = Tunnel::new(transform(suite), false);
-    core.install_inbound(&tunnel.inbound_sa, &key, &tunnel.spd)
+    core.install_inbound(&tunnel.inbound_sa, &tunnel.spd)
         .expect("room");
     assert!(core.opens(tunnel.inbound_sa.common.spi));
     assert!(!core.opens(tunnel.inbound_sa.common.spi ^ 1 << 31));
@@ -269,7 +263,7 @@ fn ends_of_lifetimes_and_narrow_paths_are_followed() {
     let tunnel = Tunnel::with(transform(suite), true, |p| {
         p.lifetime.packets_hard = Some(2);
     });
-    take_outbound(&mut core, &tunnel, suite);
+    take_outbound(&mut core, &tunnel);
     core.set_path_mtus(|_| Some(1400));
     follow(&mut core, &tunnel.spd);
     let (sent, _) = send(&mut core, &inner(4, &[1; 1450])).expect("it comes back");

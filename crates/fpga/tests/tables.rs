@@ -7,9 +7,9 @@ mod device;
 use std::sync::Arc;
 
 use common::{LEFT, RIGHT, Tunnel, address, facts, inner, key_material, parameters, prefix};
-use esplanade_crypto::device_key::Suite;
 use esplanade_fpga::core::Lane;
 use esplanade_fpga::device::BusError;
+use esplanade_fpga::device_key::Suite;
 use esplanade_fpga::inline::{Opened, Refused, Sent};
 use esplanade_fpga::memory::Memory;
 use esplanade_fpga::simulated::Simulated;
@@ -26,9 +26,9 @@ fn core(test: &str) -> Option<InLine<Simulated>> {
     device::simulated(test).map(|device| InLine::new(device).expect("a core"))
 }
 
-fn tunnel(suite: Suite) -> (Tunnel, Vec<u8>) {
+fn tunnel(suite: Suite) -> Tunnel {
     let transform = suite.transform().expect("known");
-    (Tunnel::new(transform, true), key_material(transform))
+    Tunnel::new(transform, true)
 }
 
 fn between(local: [&str; 2], remote: [&str; 2]) -> Selector {
@@ -75,11 +75,11 @@ fn sas_behind_what_does_not_fit_end() {
     let Some(mut core) = core("no_room") else {
         return;
     };
-    let (tunnel, key) = tunnel(SUITE);
+    let tunnel = tunnel(SUITE);
     let before = Spd::new(vec![protect(&tunnel)]);
-    core.install_outbound(&tunnel.outbound_sa, &key, &before)
+    core.install_outbound(&tunnel.outbound_sa, &before)
         .expect("room");
-    core.install_inbound(&tunnel.inbound_sa, &key, &before)
+    core.install_inbound(&tunnel.inbound_sa, &before)
         .expect("room");
     assert_eq!(core.follow(&before), Ok(Vec::new()));
     let mine = inner(4, b"mine");
@@ -127,7 +127,7 @@ fn what_finds_no_room_is_not_installed() {
     let Some(mut core) = core("refused") else {
         return;
     };
-    let (tunnel, key) = tunnel(SUITE);
+    let tunnel = tunnel(SUITE);
     let ports = PortRange::Range(1, u16::MAX - 1);
     // Millions of entries, were they made.
     let huge = Selector {
@@ -142,19 +142,19 @@ fn what_finds_no_room_is_not_installed() {
     for (action, inbound) in [(Action::Discard, false), (Action::Bypass, true)] {
         let spd = Spd::new(vec![entry(huge, action), protect(&tunnel)]);
         assert_eq!(core.follow(&spd), Ok(Vec::new()));
-        let refused = core.install_outbound(&tunnel.outbound_sa, &key, &spd);
+        let refused = core.install_outbound(&tunnel.outbound_sa, &spd);
         assert_eq!(refused, Err(Refused::Policies(64)));
-        let installed = core.install_inbound(&tunnel.inbound_sa, &key, &spd);
+        let installed = core.install_inbound(&tunnel.inbound_sa, &spd);
         assert_eq!(installed.is_ok(), inbound, "{installed:?}");
     }
     // It stays the software's.
     assert!(!tunnel.outbound_sa.sequence.is_given_away());
     // Also where the SPD has no policy of the SA yet; what is behind it takes no room.
     let spd = Spd::new(vec![entry(huge, Action::Bypass)]);
-    let refused = core.install_outbound(&tunnel.outbound_sa, &key, &spd);
+    let refused = core.install_outbound(&tunnel.outbound_sa, &spd);
     assert_eq!(refused, Err(Refused::Policies(64)));
     let spd = Spd::new(vec![protect(&tunnel), entry(huge, Action::Bypass)]);
-    core.install_outbound(&tunnel.outbound_sa, &key, &spd)
+    core.install_outbound(&tunnel.outbound_sa, &spd)
         .expect("room");
     assert_eq!(core.follow(&spd), Ok(Vec::new()));
     assert!(matches!(
@@ -168,7 +168,7 @@ fn policies_without_an_sa_take_no_room() {
     let Some(mut core) = core("software") else {
         return;
     };
-    let (tunnel, _) = tunnel(SUITE);
+    let tunnel = tunnel(SUITE);
     let spd = Spd::new(vec![entry(wide(), Action::Discard), protect(&tunnel)]);
     assert_eq!(core.follow(&spd), Ok(Vec::new()));
     let sent = send(&mut core, &inner(4, b"software's"));
@@ -187,14 +187,14 @@ fn a_discard_holds_while_another_is_put_in_front() {
         let Some(mut core) = core("while_changing") else {
             return;
         };
-        let (mut tunnel, key) = tunnel(suite);
+        let mut tunnel = tunnel(suite);
         let policy = Arc::clone(&tunnel.policy);
         let from = |left: &str| Selector::between(prefix("10.2.0.0/16"), prefix(left));
         let protect = || entry(from("10.1.0.0/16"), Action::Protect(Arc::clone(&policy)));
         let seven = || entry(from("10.1.0.7/32"), Action::Discard);
         let other = || entry(from("10.77.0.7/32"), Action::Discard);
         let before = Spd::new(vec![seven(), protect()]);
-        core.install_inbound(&tunnel.inbound_sa, &key, &before)
+        core.install_inbound(&tunnel.inbound_sa, &before)
             .expect("room");
         assert_eq!(core.follow(&before), Ok(Vec::new()));
         let packets: Vec<_> = (0..count).map(|_| inner(4, &[7; 600])).collect();
@@ -223,11 +223,11 @@ fn a_good_packet_behind_bad_ones_comes_at_once() {
             let Some(mut core) = core("behind_bad") else {
                 return;
             };
-            let (mut tunnel, key) = tunnel(suite);
+            let mut tunnel = tunnel(suite);
             let from = Selector::between(prefix("10.2.0.0/16"), prefix("10.1.0.0/16"));
             let policy = Action::Protect(Arc::clone(&tunnel.policy));
             let spd = Spd::new(vec![entry(from, policy)]);
-            core.install_inbound(&tunnel.inbound_sa, &key, &spd)
+            core.install_inbound(&tunnel.inbound_sa, &spd)
                 .expect("room");
             assert_eq!(core.follow(&spd), Ok(Vec::new()));
             let packets: Vec<_> = (0..=bad).map(|_| inner(4, &[7; 1300])).collect();
@@ -250,10 +250,11 @@ fn an_sa_beside_one_for_certain_dscps_is_not_the_cores() {
     let Some(mut core) = core("dscps") else {
         return;
     };
-    let (tunnel, key) = tunnel(SUITE);
+    let tunnel = tunnel(SUITE);
+    let key = key_material(SUITE.transform().expect("known"));
     let transform = tunnel.outbound_sa.common.transform();
     let spd = Spd::new(vec![protect(&tunnel)]);
-    core.install_outbound(&tunnel.outbound_sa, &key, &spd)
+    core.install_outbound(&tunnel.outbound_sa, &spd)
         .expect("room");
     assert_eq!(core.follow(&spd), Ok(Vec::new()));
     let mut for_voice = parameters(transform, true, 0x5000_0001, &key);
@@ -270,7 +271,7 @@ fn an_sa_beside_one_for_certain_dscps_is_not_the_cores() {
         }]
     ));
     let next = OutboundSa::new(parameters(transform, true, 0x5000_0002, &key)).expect("sound");
-    let refused = core.install_outbound(&Arc::new(next), &key, &spd);
+    let refused = core.install_outbound(&Arc::new(next), &spd);
     assert!(
         matches!(refused, Err(Refused::Unsupported(_))),
         "{refused:?}"
@@ -283,25 +284,26 @@ fn a_late_frame_of_the_sa_before_is_dropped() {
     let Some(mut core) = core("late") else {
         return;
     };
-    let (first, key) = tunnel(SUITE);
+    let first = tunnel(SUITE);
+    let key = key_material(SUITE.transform().expect("known"));
     let transform = first.outbound_sa.common.transform();
     let sa = |spi: u32| {
         let sa = OutboundSa::new(parameters(transform, true, spi, &key)).expect("sound");
         Arc::new(sa)
     };
     let none = Spd::default();
-    core.install_outbound(&first.outbound_sa, &key, &none)
+    core.install_outbound(&first.outbound_sa, &none)
         .expect("room");
     assert_eq!(core.follow(&first.spd), Ok(Vec::new()));
     let others: Vec<_> = (0..1023).map(|n| sa(0x2000_0000 + n)).collect();
     for other in &others {
-        core.install_outbound(other, &key, &none).expect("room");
+        core.install_outbound(other, &none).expect("room");
     }
     assert_eq!(core.send(&inner(4, b"late")), Ok(true));
     core.work();
     drop(first);
     let second = sa(0x3333_3333);
-    core.install_outbound(&second, &key, &none)
+    core.install_outbound(&second, &none)
         .expect("the first one's row");
     let late = core.sent(&mut Vec::new(), 5);
     assert!(matches!(late, Ok(Some((Sent::Expired, None)))), "{late:?}");
@@ -312,15 +314,15 @@ fn a_row_whose_sa_is_gone_is_free() {
     let Some(mut core) = core("free") else {
         return;
     };
-    let (one, key) = tunnel(SUITE);
+    let one = tunnel(SUITE);
+    let key = key_material(SUITE.transform().expect("known"));
     let transform = one.inbound_sa.common.transform();
     let none = Spd::default();
-    core.install_inbound(&one.inbound_sa, &key, &none)
-        .expect("room");
+    core.install_inbound(&one.inbound_sa, &none).expect("room");
     let spi = one.inbound_sa.common.spi ^ 1 << 30;
     drop(one);
     let next = InboundSa::new(parameters(transform, true, spi, &key)).expect("sound");
-    core.install_inbound(&Arc::new(next), &key, &none)
+    core.install_inbound(&Arc::new(next), &none)
         .expect("the row is free");
     assert!(core.opens(spi));
 }
@@ -330,8 +332,8 @@ fn an_ipv6_packet_of_1280_bytes_fits_every_path() {
     let Some(mut core) = core("narrow") else {
         return;
     };
-    let (tunnel, key) = tunnel(SUITE);
-    core.install_outbound(&tunnel.outbound_sa, &key, &tunnel.spd)
+    let tunnel = tunnel(SUITE);
+    core.install_outbound(&tunnel.outbound_sa, &tunnel.spd)
         .expect("room");
     core.set_path_mtus(|_| Some(1000));
     assert_eq!(core.follow(&tunnel.spd), Ok(Vec::new()));
@@ -372,13 +374,12 @@ fn what_lost_events_have_said_is_found_out() {
         return;
     };
     let mut core = InLine::new(device).expect("a core");
-    let (_, key) = tunnel(SUITE);
+    let key = key_material(SUITE.transform().expect("known"));
     for (spi, esn) in [(1, true), (2, false)] {
         let transform = SUITE.transform().expect("known");
         let sa = OutboundSa::new(parameters(transform, esn, spi, &key)).expect("sound");
         let sa = Arc::new(sa);
-        core.install_outbound(&sa, &key, &Spd::default())
-            .expect("room");
+        core.install_outbound(&sa, &Spd::default()).expect("room");
         // Extended numbers go on, and an event is raised once.
         for soft in [!esn, false] {
             let missed = core.missed().expect("it answers");
@@ -402,12 +403,12 @@ fn a_core_that_is_given_up_has_no_keys() {
     let Some(mut core) = core("wiped") else {
         return;
     };
-    let (tunnel, key) = tunnel(SUITE);
+    let tunnel = tunnel(SUITE);
     let sealed =
         Tunnel::new(tunnel.inbound_sa.common.transform(), true).seal(&[inner(4, b"before")]);
-    core.install_inbound(&tunnel.inbound_sa, &key, &tunnel.spd)
+    core.install_inbound(&tunnel.inbound_sa, &tunnel.spd)
         .expect("room");
-    core.install_outbound(&tunnel.outbound_sa, &key, &tunnel.spd)
+    core.install_outbound(&tunnel.outbound_sa, &tunnel.spd)
         .expect("room");
     assert_eq!(core.follow(&tunnel.spd), Ok(Vec::new()));
     assert_eq!(core.open(&sealed[0], &facts()), Ok(true));

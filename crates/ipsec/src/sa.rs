@@ -6,14 +6,15 @@ use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use esplanade_crypto::{IvKind, KeyContext, KeyError, Protocol, Transform, prefetch_line};
+use esplanade_crypto::{
+    IvKind, KeyContext, KeyError, KeyMaterial, Protocol, Transform, prefetch_line,
+};
 
 use crate::drop_reason::{DropReason, SaDropCounters};
 use crate::fragment::Arrivals;
 use crate::icmp_errors::IcmpErrors;
 use crate::layout::Layout;
 use crate::lifetime::{Lifetime, LifetimeLimits};
-use crate::numbers::Number;
 use crate::pace::{self, Pace};
 use crate::path::PathCell;
 use crate::placement::Placement;
@@ -123,7 +124,7 @@ pub struct SaParameters<'a> {
     pub policy: PolicyId,
     pub transform: Transform,
     pub esn: bool,
-    /// Laid out as [`Transform::key_material_len`] says; not kept.
+    /// Laid out as [`Transform::key_material_len`] says. The SA keeps a copy for as long as it lives.
     pub key_material: &'a [u8],
     pub selectors: SelectorSet,
     pub path: Path,
@@ -274,6 +275,11 @@ impl SaCommon {
         self.key.esn()
     }
 
+    /// Its keys, for engines that have a form of their own of them.
+    pub fn material(&self) -> &KeyMaterial {
+        self.key.material()
+    }
+
     pub fn path(&self) -> Path {
         self.path.load().unpack()
     }
@@ -306,7 +312,8 @@ pub struct OutboundSa {
     /// The newest selection of its policy that this SA was or is in: what flow caches compare with.
     pub(crate) selection: AtomicU64,
     pub sequence: SequenceAllocator,
-    number: Number,
+    /// The index of the key's slot.
+    number: u32,
     nested: bool,
     usual: bool,
     pub common: SaCommon,
@@ -339,10 +346,10 @@ impl OutboundSa {
         Ok(Self {
             pace,
             usual: common.is_usual(),
+            number: common.key.slot().index,
             common,
             sequence,
             selection: AtomicU64::new(0),
-            number: Number::new(),
             nested: false,
             next: None,
             path_mtu: AtomicU16::new(0),
@@ -359,7 +366,7 @@ impl OutboundSa {
     /// What tables of SAs and of keys have it under; another SA has it only when this one is no more.
     #[inline(always)]
     pub fn number(&self) -> u32 {
-        self.number.get()
+        self.number
     }
 
     /// Whether what it has sealed goes on through another SA.

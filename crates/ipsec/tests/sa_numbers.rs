@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Weak};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, Weak};
 
 use common::{ONE, POLICY, Tunnel, inner, ipv4, key_material, parameters, prefix};
 use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Rejected, Transform, cpu};
@@ -222,4 +222,94 @@ fn a_number_never_stands_for_the_key_of_a_former_sa() {
         assert_eq!(engine.keys_left(), 0, "round {n}");
     }
     assert!(rounds > 0, "no number came back");
+}
+
+/// Forms of keys by slot, as a device keeps them that all workers share.
+#[derive(Default)]
+struct Device {
+    forms: HashMap<u32, (u32, Vec<u8>)>,
+    made: usize,
+}
+
+/// A worker's access to it.
+struct OfDevice {
+    device: Arc<Mutex<Device>>,
+    inside: VecDeque<Batch>,
+}
+
+impl Device {
+    /// What it has in the key's slot; made anew where it is of a former key.
+    fn form(&mut self, key: &KeyContext) -> &[u8] {
+        let slot = key.slot();
+        let known = self.forms.get(&slot.index);
+        if known.is_none_or(|(generation, _)| *generation != slot.generation) {
+            let form = key.material().expose().to_vec();
+            self.forms.insert(slot.index, (slot.generation, form));
+            self.made += 1;
+        }
+        &self.forms[&slot.index].1
+    }
+}
+
+impl Engine for OfDevice {
+    fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
+        let mut device = self.device.lock().expect("no panic");
+        for job in &batch.jobs {
+            let key = batch.keys.get(job.key).expect("the job's key");
+            assert_eq!(device.form(key), key.material().expose());
+        }
+        cpu::process(&mut batch);
+        self.inside.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        self.inside.pop_front()
+    }
+}
+
+#[test]
+fn workers_share_a_device_and_no_key_is_another_ones() {
+    const HOSTS: u8 = 8;
+    let (policy, spd) = hosts(HOSTS);
+    let device = Arc::<Mutex<Device>>::default();
+    let mut workers = [(), ()].map(|()| {
+        let engine = OfDevice {
+            device: Arc::clone(&device),
+            inside: VecDeque::new(),
+        };
+        (Outbound::new(WalkLimits::default()), engine)
+    });
+    let rounds = 20;
+    for round in 0..rounds {
+        for (outbound, engine) in &mut workers {
+            for n in 0..HOSTS {
+                let to = format!("10.2.0.{n}");
+                let packet = ipv4("10.1.0.7", &to, 17, 0, &[n; 20]);
+                outbound.push(&spd, &packet).expect("room");
+            }
+            outbound.submit(engine).expect("taken");
+            while let Some(batch) = outbound.poll(engine) {
+                assert_eq!(batch.trains(ONE).count(), usize::from(HOSTS));
+                outbound.recycle(batch);
+            }
+        }
+        // All SAs are rekeyed, and their keys' slots are free again.
+        for n in 0..HOSTS {
+            let mut key = key_material(GCM);
+            key[..2].copy_from_slice(&[round + 1, n]);
+            let spi = 0x3000 + u32::from(round) * 256 + u32::from(n);
+            let mut parameters = parameters(GCM, true, spi, &key);
+            let selector = Selector::between(prefix("10.1.0.0/16"), host(n));
+            parameters.selectors = SelectorSet::new(vec![selector]).expect("one");
+            policy.install(Arc::new(OutboundSa::new(parameters).expect("good keys")));
+        }
+        for (outbound, _) in &mut workers {
+            outbound.sweep_flows(usize::MAX);
+        }
+    }
+    let device = device.lock().expect("no panic");
+    let keys = usize::from(HOSTS) * usize::from(rounds);
+    assert_eq!(device.made, keys, "each once, for both workers");
+    assert!(device.forms.len() < keys, "slots were used again");
 }

@@ -310,7 +310,7 @@ impl Join {
             .and_then(|inbound| Ok((inbound, outbound?)))
             .map_err(InstallError::from);
         let result = result.and_then(|pair| {
-            let carrier = self.offload(&configured, &pair, (key_in, key_out))?;
+            let carrier = self.offload(&configured, &pair)?;
             self.database.sad().insert(pair.0.clone())?;
             Ok((pair, carrier))
         });

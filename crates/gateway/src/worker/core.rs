@@ -1,8 +1,9 @@
 //! The FPGA core as an accelerator. The worker alone drives it; the control thread asks the worker.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::time::Duration;
 
 use esplanade_fpga::core::{Counters, FRAME_MAX};
 use esplanade_fpga::inline::{Opened, Refused, Sent};
@@ -11,7 +12,6 @@ use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
-use zeroize::Zeroizing;
 
 use super::Control;
 use super::accelerator::{Accelerator, Made};
@@ -32,10 +32,8 @@ type Job = Box<dyn FnOnce(&mut Driver) + Send>;
 pub struct CoreHandle {
     jobs: Sender<Job>,
     control: Arc<Control>,
+    patience: Duration,
 }
-
-/// An SA and its key.
-pub type Keyed<S> = (Arc<S>, Zeroizing<Vec<u8>>);
 
 /// How the core is.
 #[derive(Clone, Debug, Default)]
@@ -48,31 +46,57 @@ pub struct CoreReport {
     pub installed: (usize, usize),
 }
 
+/// So long the control thread waits for the worker at most. It serves between two bursts, which take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether a job is still wanted: the asker may take it back until the worker has begun with it.
+#[derive(Debug, Default)]
+struct Ticket(AtomicBool);
+
+impl Ticket {
+    /// True for the one of both that comes first.
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
 impl CoreHandle {
-    /// None if the worker has ended.
+    /// None if the worker has ended, or does not answer: then the job is not done.
     fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Driver) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
+        let ticket = Arc::<Ticket>::default();
+        let of_worker = Arc::clone(&ticket);
         let job = move |driver: &mut Driver| {
-            // Nobody waits where the control thread has ended.
-            let _ = answer.send(job(driver));
+            if of_worker.take() {
+                // Nobody waits where the control thread has ended.
+                let _ = answer.send(job(driver));
+            }
         };
         self.jobs.send(Box::new(job)).ok()?;
         self.control.wake.notify();
-        answered.recv().ok()
+        match answered.recv_timeout(self.patience) {
+            Ok(answer) => Some(answer),
+            Err(RecvTimeoutError::Timeout) if ticket.take() => {
+                tracing::error!("the worker of the FPGA core does not answer");
+                None
+            }
+            // It has begun.
+            Err(_) => answered.recv().ok(),
+        }
     }
 
     /// Puts both halves of a child SA into the core, or neither; the text says why. It is used from the next
     /// [`Self::follow`] on.
     pub fn install(
         &self,
-        outbound: Keyed<OutboundSa>,
-        inbound: Keyed<InboundSa>,
+        outbound: Arc<OutboundSa>,
+        inbound: Arc<InboundSa>,
     ) -> Result<(), String> {
         let installed = self.ask(move |driver| driver.install(&outbound, &inbound));
-        installed.unwrap_or_else(|| Err("the worker has ended".to_owned()))
+        installed.unwrap_or_else(|| Err("the core's worker does not answer".to_owned()))
     }
 
     /// The core's tables become what SPD and SAD say now.
@@ -145,6 +169,7 @@ impl Driver {
             CoreHandle {
                 jobs: to_jobs,
                 control,
+                patience: PATIENCE,
             },
         )
     }
@@ -189,14 +214,14 @@ impl Driver {
 
     fn install(
         &mut self,
-        (outbound, key_out): &Keyed<OutboundSa>,
-        (inbound, key_in): &Keyed<InboundSa>,
+        outbound: &Arc<OutboundSa>,
+        inbound: &Arc<InboundSa>,
     ) -> Result<(), String> {
         if let Some(error) = self.failed {
             return Err(format!("it has failed: {error}"));
         }
         let spd = self.database.spd();
-        let installed = self.core.install(outbound, key_out, inbound, key_in, &spd);
+        let installed = self.core.install(outbound, inbound, &spd);
         installed.map_err(|refused| {
             if let Refused::Core(error @ (CoreError::Bus(_) | CoreError::NotSealed)) = refused {
                 self.fail(error);
@@ -395,5 +420,41 @@ impl Accelerator for Driver {
 
     fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::io::sys::EventFd;
+
+    #[test]
+    fn a_worker_that_does_not_serve_is_not_waited_for() {
+        let (jobs, waiting) = channel::<Job>();
+        let control = Arc::new(Control {
+            stop: AtomicBool::new(false),
+            wake: EventFd::new().unwrap(),
+            tuns: Mutex::default(),
+            lost: AtomicBool::new(false),
+        });
+        let handle = CoreHandle {
+            jobs,
+            control,
+            patience: Duration::from_millis(10),
+        };
+        assert!(handle.ask(|_| ()).is_none());
+        assert_eq!(waiting.try_iter().count(), 1, "it was asked");
+        assert!(handle.report().failed.is_none());
+        drop(waiting);
+        assert!(handle.ask(|_| ()).is_none(), "the worker has ended");
+    }
+
+    #[test]
+    fn a_job_is_done_or_taken_back() {
+        let ticket = Ticket::default();
+        assert!(ticket.take());
+        assert!(!ticket.take());
     }
 }

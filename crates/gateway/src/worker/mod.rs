@@ -38,7 +38,7 @@ use tokio::sync::{mpsc, watch};
 use crate::confine;
 use crate::io::sys::EventFd;
 
-pub use self::core::{AnyCore, CoreHandle, CoreReport, Keyed};
+pub use self::core::{AnyCore, CoreHandle, CoreReport};
 pub use counters::{IoCounters, Load};
 pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
 pub(crate) use plane::{is_of_sa, size_limit};

@@ -267,8 +267,8 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
         let outbound = Arc::new(OutboundSa::new(outbound)?);
         policy.install(outbound.clone());
         match from {
-            0 => in_core.0 = Some((outbound, key.clone().into())),
-            _ => in_core.1 = Some((inbound, key.clone().into())),
+            0 => in_core.0 = Some(outbound),
+            _ => in_core.1 = Some(inbound),
         }
         let entry = Entry::new(
             selectors(from, to, extras.remote_ports)?,

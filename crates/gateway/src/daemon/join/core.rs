@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
-use zeroize::Zeroizing;
 
 use super::{Carrier, ConfiguredPolicy, InstallError, Join};
 use crate::config::SaOptions;
@@ -14,18 +13,13 @@ impl Join {
         &self,
         configured: &ConfiguredPolicy,
         (inbound, outbound): &(Arc<InboundSa>, Arc<OutboundSa>),
-        (key_in, key_out): (&[u8], &[u8]),
     ) -> Result<Carrier, InstallError> {
         let Some(core) = &self.core else {
             return Ok(Carrier::Cpu(None));
         };
-        let keyed = |key: &[u8]| Zeroizing::new(key.to_vec());
         let refused = match unfit(&configured.sa) {
             Some(what) => Err(format!("the FPGA core cannot do {what}")),
-            None => core.install(
-                (outbound.clone(), keyed(key_out)),
-                (inbound.clone(), keyed(key_in)),
-            ),
+            None => core.install(outbound.clone(), inbound.clone()),
         };
         match refused {
             Ok(()) => Ok(Carrier::Fpga),

@@ -1,0 +1,173 @@
+//! Raw keys, from which each engine makes a form of its own.
+
+use zeroize::Zeroizing;
+
+use crate::aes::{BLOCK, EncryptKey};
+use crate::hmac::Hmac;
+use crate::iana::Encryption;
+use crate::key::KeyError;
+use crate::secret::Secret;
+use crate::transform::Transform;
+use crate::weak;
+
+/// The keys of one direction of an SA and what they are for. Zeroised on drop, never printed.
+#[derive(Debug)]
+pub struct KeyMaterial {
+    transform: Transform,
+    esn: bool,
+    bytes: Secret,
+}
+
+impl KeyMaterial {
+    /// From bytes laid out as [`Transform::key_material_len`] says. Weak keys are refused.
+    pub fn new(transform: Transform, esn: bool, bytes: &[u8]) -> Result<Self, KeyError> {
+        let expected = transform.key_material_len();
+        if bytes.len() != expected {
+            return Err(KeyError::WrongLength {
+                transform,
+                expected,
+                actual: bytes.len(),
+            });
+        }
+        weak::check(transform, bytes).map_err(|weakness| KeyError::Weak {
+            transform,
+            weakness,
+        })?;
+        Ok(Self {
+            transform,
+            esn,
+            bytes: Secret::from(bytes),
+        })
+    }
+
+    pub fn transform(&self) -> Transform {
+        self.transform
+    }
+
+    /// Whether the SA uses 64-bit extended sequence numbers (RFC 4303 §2.2.1).
+    pub fn esn(&self) -> bool {
+        self.esn
+    }
+
+    /// All of it; the name marks the place in a review.
+    pub fn expose(&self) -> &[u8] {
+        self.bytes.expose()
+    }
+
+    /// The cipher's key without its salt; empty where there is none.
+    pub fn cipher_key(&self) -> &[u8] {
+        self.cipher().0
+    }
+
+    /// What IVs are put behind: salt (RFC 4106 §4) or nonce (RFC 3686 §4). Empty where there is none.
+    pub fn salt(&self) -> &[u8] {
+        self.cipher().1
+    }
+
+    /// The integrity algorithm's key, with a salt where it has one; empty where there is none.
+    pub fn integrity_key(&self) -> &[u8] {
+        let bytes = self.bytes.expose();
+        bytes
+            .get(self.transform.encryption_key_len()..)
+            .unwrap_or_default()
+    }
+
+    fn cipher(&self) -> (&[u8], &[u8]) {
+        let bytes = self.bytes.expose();
+        let cipher = bytes.get(..self.transform.encryption_key_len());
+        let cipher = cipher.unwrap_or_default();
+        let salt_len = self.transform.encryption().map_or(0, Encryption::salt_len);
+        cipher.split_at(cipher.len().saturating_sub(salt_len))
+    }
+
+    /// H of AES-GCM: the zero block encrypted (SP 800-38D §6.4). None for other ciphers.
+    pub fn hash_key(&self) -> Option<Zeroizing<[u8; BLOCK]>> {
+        match self.transform.encryption()? {
+            Encryption::AesGcm8 | Encryption::AesGcm12 | Encryption::AesGcm16 => {
+                let key = EncryptKey::new(self.cipher_key())?;
+                Some(Zeroizing::new(key.encrypt_block([0; BLOCK])))
+            }
+            _ => None,
+        }
+    }
+
+    /// The chaining values of an HMAC's hash behind its inner and its outer pad (RFC 2104), with zeros after them. None for
+    /// other algorithms, and where the hash has 64-bit words.
+    pub fn hmac_states(&self) -> Option<[Zeroizing<[u32; 8]>; 2]> {
+        let hmac = Hmac::new(self.transform.integrity()?, self.integrity_key())?;
+        let states = hmac.states()?;
+        Some(states.map(|state| Zeroizing::new(state.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iana::Integrity;
+
+    fn material(transform: Transform) -> KeyMaterial {
+        let bytes: Vec<u8> = (0..transform.key_material_len())
+            .map(|at| (at * 7 + 3) as u8)
+            .collect();
+        KeyMaterial::new(transform, true, &bytes).unwrap()
+    }
+
+    #[test]
+    fn the_parts_are_the_whole() {
+        for transform in Transform::all() {
+            let material = material(transform);
+            let parts = [
+                material.cipher_key(),
+                material.salt(),
+                material.integrity_key(),
+            ];
+            assert_eq!(parts.concat(), material.expose(), "{transform}");
+            let salt_len = transform.encryption().map_or(0, Encryption::salt_len);
+            assert_eq!(material.salt().len(), salt_len, "{transform}");
+        }
+    }
+
+    #[test]
+    fn forms_are_for_their_algorithms_alone() {
+        for transform in Transform::all() {
+            let material = material(transform);
+            let is_gcm = transform.encryption().is_some_and(|cipher| {
+                let gcm = [
+                    Encryption::AesGcm8,
+                    Encryption::AesGcm12,
+                    Encryption::AesGcm16,
+                ];
+                gcm.contains(&cipher)
+            });
+            assert_eq!(material.hash_key().is_some(), is_gcm, "{transform}");
+            let has_states = transform.integrity().is_some_and(|integrity| {
+                let short = [
+                    Integrity::HmacMd5_96,
+                    Integrity::HmacSha1_96,
+                    Integrity::HmacSha2_256_128,
+                ];
+                short.contains(&integrity)
+            });
+            assert_eq!(material.hmac_states().is_some(), has_states, "{transform}");
+        }
+    }
+
+    #[test]
+    fn lengths_and_weak_keys_are_refused() {
+        let transform = Transform::ESP[0];
+        let len = transform.key_material_len();
+        for wrong in [0, len - 1, len + 1] {
+            let refused = KeyMaterial::new(transform, false, &vec![7; wrong]);
+            assert!(matches!(refused, Err(KeyError::WrongLength { .. })));
+        }
+        let refused = KeyMaterial::new(transform, false, &vec![0; len]);
+        assert!(matches!(refused, Err(KeyError::Weak { .. })));
+    }
+
+    #[test]
+    fn nothing_of_it_is_printed() {
+        let printed = format!("{:?}", material(Transform::ESP[0]));
+        assert!(printed.contains("bytes)"), "{printed}");
+        assert!(!printed.contains("10, 17"), "{printed}");
+    }
+}
