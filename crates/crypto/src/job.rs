@@ -1,5 +1,6 @@
 //! What an engine works on: jobs, collected in batches.
 
+use crate::arena::Arena;
 use crate::key::KeyContext;
 use crate::slots::SlotTable;
 
@@ -43,8 +44,7 @@ pub struct Job {
 /// Jobs of one direction over one arena.
 pub struct Batch {
     pub direction: Direction,
-    /// The arena. Its length is fixed for the batch's life, so that filling it costs no zeroing.
-    pub buffer: Vec<u8>,
+    pub buffer: Arena,
     pub jobs: Vec<Job>,
     /// A snapshot of the submitter's keys, so that no job counts a reference. An engine that makes a form of its own of each
     /// key ([`KeyContext::material`]) keeps it in the key's slot ([`KeyContext::slot`]): the numbers here are each
@@ -54,12 +54,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch whose arena holds `buffer_len` bytes; at most 4 GiB, the reach of [`Job::esp`].
+    /// A batch whose arena, on the heap, holds `buffer_len` bytes; at most 4 GiB, the reach of [`Job::esp`].
     pub fn new(direction: Direction, buffer_len: usize, jobs: usize) -> Self {
         let buffer_len = buffer_len.min(u32::MAX as usize);
+        Self::in_arena(direction, Arena::heap(buffer_len), jobs)
+    }
+
+    /// A batch in an arena of at most 4 GiB.
+    pub fn in_arena(direction: Direction, buffer: Arena, jobs: usize) -> Self {
         Self {
             direction,
-            buffer: vec![0; buffer_len],
+            buffer,
             jobs: Vec::with_capacity(jobs),
             keys: SlotTable::new(),
             used: 0,

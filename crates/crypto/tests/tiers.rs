@@ -286,7 +286,7 @@ fn overlapping_jobs_harm_nobody_else() {
                 job.len = len as u32;
                 job.esp = (from + random.below(to - from - len)) as u32;
             }
-            let before = batch.buffer.clone();
+            let before = batch.buffer.to_vec();
             for direction in [Direction::Seal, Direction::Open] {
                 batch.direction = direction;
                 cpu::process(&mut batch);

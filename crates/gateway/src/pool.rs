@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, cpu};
+use esplanade_crypto::{Batch, Engine, EngineInfo, RejectReason, Rejected, cpu};
 
 use crate::confine;
 use crate::io::sys::EventFd;
@@ -197,8 +197,11 @@ impl Engine for PoolPort {
         Some(self.results.ready.as_fd())
     }
 
-    fn depth(&self) -> usize {
-        DEPTH
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
+            depth: DEPTH,
+            ..EngineInfo::AT_ONCE
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use esplanade_crypto::{Batch, Direction, Engine, RejectReason};
+use esplanade_crypto::{Arena, Batch, Direction, Engine, RejectReason};
 
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::outbound::WalkLimits;
@@ -53,9 +53,12 @@ pub(crate) struct Circulation<S> {
 }
 
 impl<S: Side> Circulation<S> {
-    pub fn new(direction: Direction, limits: &WalkLimits) -> Self {
+    /// The arenas are on the heap, or as the engine wants them.
+    pub fn new(direction: Direction, limits: &WalkLimits, engine: Option<&dyn Engine>) -> Self {
         let new_batch = |_| {
-            let batch = Batch::new(direction, limits.buffer_len, limits.jobs_max);
+            let len = limits.buffer_len.min(u32::MAX as usize);
+            let arena = engine.map_or_else(|| Arena::heap(len), |engine| engine.arena(len));
+            let batch = Batch::in_arena(direction, arena, limits.jobs_max);
             (batch, S::default())
         };
         let mut spare: Vec<_> = (0..limits.batches_max.max(1)).map(new_batch).collect();
@@ -97,6 +100,18 @@ impl<S: Side> Circulation<S> {
     pub fn waiting(&self) -> usize {
         let filling = self.filling.as_ref();
         filling.map_or(0, |(batch, _)| batch.jobs.len())
+    }
+
+    /// Bytes of the arena that packets have taken, or what was received with them.
+    pub fn used(&self) -> usize {
+        let filling = self.filling.as_ref();
+        filling.map_or(0, |(batch, _)| batch.used())
+    }
+
+    /// Bytes of the arena that are free; 0 while there is none.
+    pub fn free_len(&self) -> usize {
+        let filling = self.filling.as_ref();
+        filling.map_or(0, |(batch, _)| batch.free())
     }
 
     /// Batches that were submitted and have not come back.

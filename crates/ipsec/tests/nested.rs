@@ -10,7 +10,7 @@ use common::whole::{ends, facts_of, frames, open};
 use common::{
     SlowEngine, Tunnel, assert_reconciled, inner, ipv4, key_material, parameters, prefix,
 };
-use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, Transform, cpu};
+use esplanade_crypto::{Batch, Engine, EngineInfo, RejectReason, Rejected, Transform, cpu};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
@@ -180,7 +180,7 @@ impl LostEngine {
 
 impl Engine for LostEngine {
     fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
-        if self.kept.len() == self.depth() {
+        if self.kept.len() == self.info().depth {
             let reason = RejectReason::Full;
             return Err(Rejected { batch, reason });
         }
@@ -198,8 +198,11 @@ impl Engine for LostEngine {
         Some(self.ready.as_fd())
     }
 
-    fn depth(&self) -> usize {
-        6
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
+            depth: 6,
+            ..EngineInfo::AT_ONCE
+        }
     }
 }
 

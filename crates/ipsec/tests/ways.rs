@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use common::{
     LEFT, ONE, RIGHT, assert_reconciled, facts, inner, key_material, parameters, selectors,
 };
-use esplanade_crypto::{Batch, Direction, Engine, RejectReason, Rejected, Transform, cpu};
+use esplanade_crypto::{
+    Batch, Direction, Engine, EngineInfo, RejectReason, Rejected, Transform, cpu,
+};
 use esplanade_ipsec::Database;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, Refused, Segments, WalkLimits};
@@ -125,8 +127,11 @@ impl Engine for Moody {
         Some(self.ready.as_fd())
     }
 
-    fn depth(&self) -> usize {
-        DEPTH
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
+            depth: DEPTH,
+            ..EngineInfo::AT_ONCE
+        }
     }
 }
 

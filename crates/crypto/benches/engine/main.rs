@@ -173,13 +173,13 @@ fn compare(field: &Field, peers: &[Peer], plan: &mut Plan) {
         bodies.collect::<Vec<u8>>()
     };
     Random(3).fill(&mut batch.buffer);
-    let plain = batch.buffer.clone();
+    let plain = batch.buffer.to_vec();
     let mut expected: Option<Vec<u8>> = None;
     for mut contender in field.contenders(peers, Direction::Seal) {
         do_all(contender.as_mut(), packets, batch, &plain);
-        let sealed = expected.get_or_insert_with(|| batch.buffer.clone());
+        let sealed = expected.get_or_insert_with(|| batch.buffer.to_vec());
         assert!(
-            *sealed == batch.buffer,
+            sealed[..] == batch.buffer[..],
             "{:?} seals {} otherwise",
             contender.name(),
             field.transform

@@ -27,6 +27,7 @@ const USED: &[i64] = &[
     libc::SYS_readv,
     libc::SYS_writev,
     libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
     libc::SYS_recvmsg,

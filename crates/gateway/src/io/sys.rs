@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// The result of a system call that returns −1 and sets `errno` on failure.
 pub(super) fn check(result: impl Into<i64>) -> io::Result<usize> {
@@ -83,17 +84,15 @@ impl Epoll {
         check(result).map(drop)
     }
 
-    /// Waits at most `timeout_ms` (forever if negative) and returns the tokens that are ready.
-    pub fn wait(&self, tokens: &mut [u64; EVENTS_MAX], timeout_ms: i32) -> io::Result<usize> {
+    /// Waits at most so long and returns the tokens that are ready.
+    pub fn wait(&self, tokens: &mut [u64; EVENTS_MAX], timeout: Duration) -> io::Result<usize> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
-        // SAFETY: `events` has room for EVENTS_MAX entries.
-        let result = unsafe {
-            libc::epoll_wait(
-                self.fd.as_raw_fd(),
-                events.as_mut_ptr(),
-                EVENTS_MAX as i32,
-                timeout_ms,
-            )
+        let ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let result = match timeout.subsec_nanos() % 1_000_000 {
+            0 => self.wait_ms(&mut events, ms),
+            _ => self
+                .wait_ns(&mut events, timeout)
+                .unwrap_or_else(|| self.wait_ms(&mut events, ms.saturating_add(1))),
         };
         let count = match check(result) {
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
@@ -103,6 +102,45 @@ impl Epoll {
             *token = event.u64;
         }
         Ok(count)
+    }
+
+    fn wait_ms(&self, events: &mut [libc::epoll_event; EVENTS_MAX], timeout_ms: i32) -> i32 {
+        // SAFETY: `events` has room for EVENTS_MAX entries.
+        unsafe {
+            libc::epoll_wait(
+                self.fd.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS_MAX as i32,
+                timeout_ms,
+            )
+        }
+    }
+
+    /// None where the kernel (before Linux 5.11) knows milliseconds only.
+    fn wait_ns(
+        &self,
+        events: &mut [libc::epoll_event; EVENTS_MAX],
+        timeout: Duration,
+    ) -> Option<i32> {
+        let timeout = libc::timespec {
+            tv_sec: timeout.as_secs().min(i32::MAX as u64) as libc::time_t,
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // SAFETY: `events` has room for EVENTS_MAX entries, `timeout` outlives the call, and no mask is given.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.fd.as_raw_fd(),
+                events.as_mut_ptr(),
+                EVENTS_MAX as i32,
+                &raw const timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        let is_unknown =
+            result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+        (!is_unknown).then_some(result as i32)
     }
 }
 

@@ -12,10 +12,11 @@ fn batch(number: u8) -> Batch {
     batch
 }
 
-fn is_ready(port: &PoolPort, timeout_ms: i32) -> bool {
+fn is_ready(port: &PoolPort, timeout_ms: u64) -> bool {
     let epoll = Epoll::new().unwrap();
     epoll.add(port.ready_fd().unwrap(), 0).unwrap();
-    epoll.wait(&mut [0; EVENTS_MAX], timeout_ms).unwrap() > 0
+    let timeout = Duration::from_millis(timeout_ms);
+    epoll.wait(&mut [0; EVENTS_MAX], timeout).unwrap() > 0
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use esplanade_crypto::{Direction, Protocol};
 use esplanade_ipsec::sa::Path;
@@ -136,9 +137,9 @@ impl HostIo {
         &self,
         paused: Paused,
         tokens: &mut [u64; EVENTS_MAX],
-        timeout_ms: i32,
+        timeout: Duration,
     ) -> io::Result<usize> {
-        self.wakers.wait(paused, tokens, timeout_ms)
+        self.wakers.wait(paused, tokens, timeout)
     }
 
     /// What a token stands for.
@@ -282,7 +283,7 @@ impl PacketIo for HostIo {
 
     fn pause(&mut self) -> u64 {
         std::thread::yield_now();
-        self.clock.now_ms()
+        self.clock.now_ns()
     }
 
     fn watch(&mut self, engine: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {

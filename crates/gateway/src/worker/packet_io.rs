@@ -52,7 +52,7 @@ pub(super) trait PacketIo {
     /// Sends a whole IP packet that is not to be protected.
     fn bypass(&mut self, packet: &[u8]) -> io::Result<()>;
 
-    /// Lets engines and other workers go on for a moment; the time then, in milliseconds.
+    /// Lets engines and other workers go on for a moment; the time then, in nanoseconds.
     fn pause(&mut self) -> u64;
 
     /// From now on the worker wakes when an engine of this direction has something.

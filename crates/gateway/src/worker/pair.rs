@@ -63,9 +63,9 @@ impl Sent {
 
 #[derive(Debug, Default)]
 pub struct Lists {
-    now_ms: u64,
+    now_ns: u64,
     /// So long is a pause.
-    pub pause_ms: u64,
+    pub pause_ns: u64,
     pub written: Vec<Written>,
     pub sent: Vec<Sent>,
     pub bypassed: Vec<Vec<u8>>,
@@ -118,8 +118,8 @@ impl PacketIo for Lists {
     }
 
     fn pause(&mut self) -> u64 {
-        self.now_ms += self.pause_ms;
-        self.now_ms
+        self.now_ns += self.pause_ns;
+        self.now_ns
     }
 
     fn watch(&mut self, _: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
@@ -220,7 +220,7 @@ pub fn pair(options: Options) -> [Site; 2] {
             dummies: None,
             engines: engines.next().unwrap_or_default(),
             counters: Arc::clone(&counters),
-            now_ms: 0,
+            now_ns: 0,
         };
         let mut site = Site {
             plane: DataPlane::new(Lists::default(), config).unwrap(),
@@ -263,10 +263,15 @@ fn spd(index: usize, policy: Arc<Policy>) -> Spd {
 }
 
 impl Site {
-    /// It is so late now, also for who asks the clock.
+    /// It is so late now in milliseconds, also for who asks the clock.
     pub fn at(&mut self, now_ms: u64) {
-        self.plane.io.now_ms = now_ms;
-        self.plane.handle_time(now_ms);
+        // As a clock counts them.
+        self.at_ns((now_ms - 1) * 1_000_000);
+    }
+
+    pub fn at_ns(&mut self, now_ns: u64) {
+        self.plane.io.now_ns = now_ns;
+        self.plane.handle_time(now_ns);
     }
 
     /// Reads packets from a port, as one burst.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use esplanade_crypto::Direction;
 use esplanade_ipsec::spd::Spd;
@@ -21,8 +22,8 @@ use crate::io::udp::Receiver;
 
 /// TUN reads of one burst.
 const READ_BURST: usize = 128;
-/// After how long events that found the control thread's queue full are tried again, in milliseconds.
-const EVENTS_AGAIN_MS: i32 = 10;
+/// After how long events that found the control thread's queue full are tried again.
+const EVENTS_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) struct Run {
     control: Arc<Control>,
@@ -82,7 +83,7 @@ impl Run {
             dummies: config.dummies,
             engines,
             counters: Arc::clone(&counters),
-            now_ms: clock.now_ms(),
+            now_ns: clock.now_ns(),
         };
         let plane = DataPlane::new(host, plane_config)?;
         let front = config.core.map(|core| {
@@ -136,8 +137,8 @@ impl Run {
         let mut woke_ns = self.clock.now_ns();
         while !self.control.stop.load(Ordering::Acquire) {
             self.load.count(self.clock.now_ns().saturating_sub(woke_ns));
-            let (paused, timeout_ms) = (self.plane.paused(), self.timeout_ms());
-            let ready = match self.plane.io.wait(paused, &mut tokens, timeout_ms) {
+            let (paused, timeout) = (self.plane.paused(), self.timeout());
+            let ready = match self.plane.io.wait(paused, &mut tokens, timeout) {
                 Ok(ready) => ready,
                 Err(error) => {
                     tracing::error!("a worker cannot wait for packets and ends: {error}");
@@ -145,7 +146,7 @@ impl Run {
                 }
             };
             woke_ns = self.clock.now_ns();
-            self.handle_time(Clock::ms(woke_ns));
+            self.handle_time(woke_ns);
             let tokens = &tokens[..ready];
             if let Err(error) = self.take_ready(tokens) {
                 tracing::error!("a worker ends: {error}");
@@ -159,10 +160,10 @@ impl Run {
         }
     }
 
-    fn handle_time(&mut self, now_ms: u64) {
-        self.plane.handle_time(now_ms);
+    fn handle_time(&mut self, now_ns: u64) {
+        self.plane.handle_time(now_ns);
         if let Some(front) = &mut self.front {
-            front.handle_time(&mut self.plane, now_ms);
+            front.handle_time(&mut self.plane, Clock::ms(now_ns));
         }
     }
 
@@ -275,14 +276,14 @@ impl Run {
         tuns.try_for_each(|(interface, tun)| self.plane.io.replace_tun(interface, tun))
     }
 
-    fn timeout_ms(&self) -> i32 {
+    fn timeout(&self) -> Duration {
         if !self.events.is_empty() {
-            return EVENTS_AGAIN_MS;
+            return EVENTS_AGAIN;
         }
         if self.front.as_ref().is_some_and(Front::is_busy) {
-            return 1;
+            return Duration::from_millis(1);
         }
-        i32::try_from(self.plane.timeout_ms()).unwrap_or(i32::MAX)
+        self.plane.timeout()
     }
 
     fn report_events(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use crate::io::sys::{EVENTS_MAX, Epoll};
 
@@ -67,11 +68,11 @@ impl Wakers {
         &self,
         paused: Paused,
         tokens: &mut [u64; EVENTS_MAX],
-        timeout_ms: i32,
+        timeout: Duration,
     ) -> io::Result<usize> {
         let index = usize::from(paused.inbound) + 2 * usize::from(paused.outbound);
         match self.sets.get(index).or(self.sets.first()) {
-            Some((_, set)) => set.wait(tokens, timeout_ms),
+            Some((_, set)) => set.wait(tokens, timeout),
             None => Ok(0),
         }
     }
@@ -101,14 +102,14 @@ mod tests {
         ] {
             let mut tokens = [0; EVENTS_MAX];
             let paused = Paused { inbound, outbound };
-            let ready = wakers.wait(paused, &mut tokens, 0).unwrap();
+            let ready = wakers.wait(paused, &mut tokens, Duration::ZERO).unwrap();
             tokens[..ready].sort_unstable();
             assert_eq!(&tokens[..ready], expected);
         }
         for (purpose, fd) in all.iter().zip(&fds) {
             wakers.remove(fd.as_fd(), *purpose).unwrap();
         }
-        let ready = wakers.wait(Paused::default(), &mut [0; EVENTS_MAX], 0);
+        let ready = wakers.wait(Paused::default(), &mut [0; EVENTS_MAX], Duration::ZERO);
         assert_eq!(ready.unwrap(), 0);
     }
 }

@@ -55,7 +55,7 @@ impl Inbound {
     pub fn new(limits: WalkLimits) -> Self {
         Self {
             limits,
-            batches: Circulation::new(Direction::Open, &limits),
+            batches: Circulation::new(Direction::Open, &limits, None),
             submitted: 0,
             reader: SadReader::new(),
             stage: prepare::Stage::default(),
@@ -63,6 +63,13 @@ impl Inbound {
             now_ms: 0,
             held: VecDeque::new(),
         }
+    }
+
+    /// With arenas as the engine wants them, which nothing is in yet.
+    #[must_use]
+    pub fn with_arenas_of(self, engine: &dyn Engine) -> Self {
+        let batches = Circulation::new(Direction::Open, &self.limits, Some(engine));
+        Self { batches, ..self }
     }
 
     /// Lets go of SAs that were removed, but for those that a batch under way needs. Every push does; call it when
@@ -194,6 +201,16 @@ impl Inbound {
     /// Whether a whole empty arena is there to receive into. If not, receive nothing until a batch has come back.
     pub fn can_take(&self) -> bool {
         self.batches.is_empty() && self.held.is_empty()
+    }
+
+    /// Bytes of the arena that was received into, or copied to.
+    pub fn waiting_bytes(&self) -> usize {
+        self.batches.used()
+    }
+
+    /// Whether so many bytes of the arena and so many packets are free, so that another receive may join what waits.
+    pub fn has_free(&self, bytes: usize, packets: usize) -> bool {
+        self.held.is_empty() && self.batches.free_len() >= bytes && self.batches.room() >= packets
     }
 
     /// Gives what was pushed to the engine. If it refuses, the packets wait: poll it and try again, or give them to

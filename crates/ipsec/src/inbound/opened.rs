@@ -210,7 +210,7 @@ impl OpenedBatch {
     /// The same to write to: coalescing changes headers in place.
     pub fn packet_mut(&mut self, delivered: &Delivered) -> &mut [u8] {
         let bytes = match delivered.rebuilt {
-            true => &mut self.side.content.rebuilt,
+            true => &mut self.side.content.rebuilt[..],
             false => &mut self.batch.buffer,
         };
         bytes.get_mut(delivered.range()).unwrap_or_default()

@@ -176,7 +176,7 @@ impl Outbound {
     pub fn with_random(limits: WalkLimits, source: RandomSource, flows: usize) -> Self {
         Self {
             limits,
-            batches: Circulation::new(Direction::Seal, &limits),
+            batches: Circulation::new(Direction::Seal, &limits, None),
             ivs: IvPool::new(source),
             gate: Gate::default(),
             counters: Arc::default(),
@@ -188,6 +188,13 @@ impl Outbound {
             nested: Vec::new(),
             held: VecDeque::new(),
         }
+    }
+
+    /// With arenas as the engine wants them, which nothing is in yet.
+    #[must_use]
+    pub fn with_arenas_of(self, engine: &dyn Engine) -> Self {
+        let batches = Circulation::new(Direction::Seal, &self.limits, Some(engine));
+        Self { batches, ..self }
     }
 
     /// With a flow cache for this many flows of each IP version. Best as many as are in use at a time.
@@ -488,6 +495,11 @@ impl Outbound {
     /// Packets that wait for [`Outbound::submit`], and batches that are to be submitted again.
     pub fn waiting(&self) -> usize {
         self.batches.waiting() + self.batches.again() + self.held.len()
+    }
+
+    /// Bytes of the arena that these packets take.
+    pub fn waiting_bytes(&self) -> usize {
+        self.batches.used()
     }
 
     /// Batches that were submitted and have not come back.

@@ -345,7 +345,7 @@ pub(super) fn esp_tunnel(
     places: impl Iterator<Item = Place>,
 ) -> Result<(), (DropReason, u32)> {
     let Batch { buffer, jobs, .. } = batch;
-    let buffer = buffer.as_mut_slice();
+    let buffer = &mut **buffer;
     let mut result = Ok(());
     for place in places {
         match lay_out(buffer, shape, sequence, &place, ivs) {

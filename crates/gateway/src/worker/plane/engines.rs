@@ -5,26 +5,31 @@ use esplanade_ipsec::sa::OutboundSa;
 
 use super::DataPlane;
 use super::lane::Lane;
-use super::ways::{Opening, Sealing};
+use super::ways::{Opening, Sealing, Which};
+use crate::worker::Clock;
 use crate::worker::counters::{IoCounters, add};
 use crate::worker::packet_io::PacketIo;
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Gives the engines what waits, and sends what has come back.
+    /// Gives the engines what is due, and sends what has come back.
     pub fn seal_and_send(&mut self) {
+        self.seal_waiting(Which::Due);
+    }
+
+    fn seal_waiting(&mut self, which: Which) {
         for way in 0..self.seal.len() {
-            self.seal_through(way);
+            self.seal_through(way, which);
         }
     }
 
-    fn seal_through(&mut self, way: usize) {
+    fn seal_through(&mut self, way: usize, which: Which) {
         let now_ms = self.now_ms;
         if self.seal[way].walk.in_engine() == 0 {
             self.seal[way].lane.moved(now_ms);
         }
         // Also without packets: what is left of those that could not be laid out goes.
         loop {
-            let submitted = self.seal[way].submit();
+            let submitted = self.seal[way].submit(which, self.now_ns);
             if submitted == Err(RejectReason::OutOfService) && self.lose_seal(way) {
                 continue;
             }
@@ -47,21 +52,25 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Gives the engines what waits, and delivers what has come back.
+    /// Gives the engines what is due, and delivers what has come back.
     pub fn open_and_deliver(&mut self) {
+        self.open_waiting(Which::Due);
+    }
+
+    fn open_waiting(&mut self, which: Which) {
         for way in 0..self.open.len() {
-            self.open_through(way);
+            self.open_through(way, which);
         }
     }
 
-    fn open_through(&mut self, way: usize) {
+    fn open_through(&mut self, way: usize, which: Which) {
         let now_ms = self.now_ms;
         if self.open[way].walk.in_engine() == 0 {
             self.open[way].lane.moved(now_ms);
         }
         let spd = self.database.spd();
         loop {
-            let submitted = self.open[way].submit(self.database.sad());
+            let submitted = self.open[way].submit(self.database.sad(), which, self.now_ns);
             if submitted == Err(RejectReason::OutOfService) && self.lose_open(way) {
                 continue;
             }
@@ -100,14 +109,14 @@ impl<I: PacketIo> DataPlane<I> {
         self.seal.iter().all(|way| way.takes_packets())
     }
 
-    /// Whether each engine has a whole empty arena for what comes in.
+    /// Whether each engine has room for what comes in.
     pub(super) fn takes_datagrams(&self) -> bool {
-        self.open.iter().all(|way| way.walk.can_take())
+        self.open.iter().all(|way| way.takes_datagrams())
     }
 
     /// Seals and sends until any packet finds room. An engine that is late holds the worker up, but not for ever.
     pub(super) fn make_room(&mut self) {
-        self.seal_and_send();
+        self.seal_waiting(Which::All);
         for way in 0..self.seal.len() {
             while !self.seal[way].walk.can_take() && self.wait_for_seal(way) {}
         }
@@ -115,7 +124,7 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Seals and sends all there is.
     pub(super) fn drain(&mut self) {
-        self.seal_and_send();
+        self.seal_waiting(Which::All);
         for way in 0..self.seal.len() {
             while !self.seal[way].is_empty() && self.wait_for_seal(way) {}
         }
@@ -123,12 +132,12 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// False if it will never come.
     fn wait_for_seal(&mut self, way: usize) -> bool {
-        self.now_ms = self.io.pause();
+        self.pause();
         let waiting = self.seal[way].walk.waiting();
-        self.seal_and_send();
+        self.seal_waiting(Which::All);
         if self.seal[way].is_late(self.now_ms) {
             let lost = self.lose_seal(way);
-            self.seal_through(way);
+            self.seal_through(way, Which::All);
             return lost;
         }
         // An engine with nothing inside that takes nothing.
@@ -138,7 +147,7 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Opens and delivers all there is.
     pub(super) fn drain_inbound(&mut self) {
-        self.open_and_deliver();
+        self.open_waiting(Which::All);
         for way in 0..self.open.len() {
             while !self.open[way].is_empty() && self.wait_for_open(way) {}
         }
@@ -146,12 +155,12 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// As [`Self::wait_for_seal`].
     fn wait_for_open(&mut self, way: usize) -> bool {
-        self.now_ms = self.io.pause();
+        self.pause();
         let waiting = self.open[way].walk.waiting();
-        self.open_and_deliver();
+        self.open_waiting(Which::All);
         if self.open[way].is_late(self.now_ms) {
             let lost = self.lose_open(way);
-            self.open_through(way);
+            self.open_through(way, Which::All);
             return lost;
         }
         let walk = &self.open[way].walk;
@@ -163,23 +172,37 @@ impl<I: PacketIo> DataPlane<I> {
             || self.open.iter().any(|way| way.waits_for_nobody())
     }
 
+    /// When the first of the batches that wait for more is due.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        let sealing = self.seal.iter().filter_map(|way| way.due_ns());
+        let opening = self.open.iter().filter_map(|way| way.due_ns());
+        sealing.chain(opening).min()
+    }
+
+    /// Lets engines and other workers go on for a moment.
+    pub(super) fn pause(&mut self) {
+        self.now_ns = self.io.pause();
+        self.now_ms = Clock::ms(self.now_ns);
+    }
+
     pub(super) fn engines_are_busy(&self) -> bool {
         self.seal.iter().any(|way| way.walk.in_engine() > 0)
             || self.open.iter().any(|way| way.walk.in_engine() > 0)
     }
 
     pub(super) fn look_after_engines(&mut self) {
-        if self.waits_for_nobody() {
+        let is_due = self.due_ns().is_some_and(|due_ns| due_ns <= self.now_ns);
+        if is_due || self.waits_for_nobody() {
             self.seal_and_send();
             self.open_and_deliver();
         }
         for way in 0..self.seal.len() {
             // It may have answered long ago, if the worker was held up.
             if self.seal[way].is_late(self.now_ms) {
-                self.seal_through(way);
+                self.seal_through(way, Which::Due);
             }
             if self.seal[way].is_late(self.now_ms) && self.lose_seal(way) {
-                self.seal_through(way);
+                self.seal_through(way, Which::Due);
             }
             let Sealing { walk, lane, .. } = &mut self.seal[way];
             if walk.in_engine() == 0 {
@@ -188,12 +211,12 @@ impl<I: PacketIo> DataPlane<I> {
         }
         for way in 0..self.open.len() {
             if self.open[way].is_late(self.now_ms) {
-                self.open_through(way);
+                self.open_through(way, Which::Due);
             }
             if self.open[way].is_late(self.now_ms) && self.lose_open(way) {
-                self.open_through(way);
+                self.open_through(way, Which::Due);
             }
-            let Opening { walk, lane } = &mut self.open[way];
+            let Opening { walk, lane, .. } = &mut self.open[way];
             if walk.in_engine() == 0 {
                 look_for(lane, Direction::Open, &mut self.io, self.now_ms);
             }
@@ -211,7 +234,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     fn lose_open(&mut self, way: usize) -> bool {
-        let Opening { walk, lane } = &mut self.open[way];
+        let Opening { walk, lane, .. } = &mut self.open[way];
         let lost = lose(lane, &mut self.io, &self.counters, self.now_ms);
         if lost {
             walk.engine_lost();

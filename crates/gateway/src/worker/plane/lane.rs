@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use esplanade_crypto::self_test::Trial;
-use esplanade_crypto::{CpuEngine, Direction, Engine};
+use esplanade_crypto::{CpuEngine, Direction, Engine, EngineInfo};
+use esplanade_ipsec::outbound::WalkLimits;
+
+use super::{JOBS_MAX, PACKETS_MAX};
 
 /// An engine that gives nothing back for so long is told of. The packets behind it wait.
 pub const SUSPECT_MS: u64 = 100;
@@ -16,6 +19,9 @@ const LATE_MS: u64 = 1000;
 const REST_MS: u64 = 10_000;
 /// Finished batches that an engine of the CPU holds.
 const CPU_BATCHES: usize = 4;
+
+/// Most bytes of a batch that waits for more, whatever the engine would like.
+const WAITING_MAX: usize = 16 << 20;
 
 type Open = dyn Fn() -> io::Result<Box<dyn Engine>> + Send + Sync;
 
@@ -113,6 +119,8 @@ pub(super) struct Lane {
     source: EngineSource,
     direction: Direction,
     pub engine: Box<dyn Engine>,
+    /// Of `engine`.
+    info: EngineInfo,
     /// Takes the place of one that is lost.
     spare: Option<Box<dyn Engine>>,
     /// When a batch came back last, or the first one went in.
@@ -136,8 +144,10 @@ impl Lane {
         direction: Direction,
         health: EngineHealth,
     ) -> io::Result<Self> {
+        let engine = (source.open)()?;
         Ok(Self {
-            engine: (source.open)()?,
+            info: engine.info(),
+            engine,
             source,
             direction,
             spare: Some(cpu()?),
@@ -152,9 +162,26 @@ impl Lane {
         self.engine.ready_fd()
     }
 
-    /// Batches of its walk: one more is being filled.
-    pub fn batches_max(&self) -> usize {
-        self.engine.depth().max(1) + 1
+    /// Of the engine that is in service, or of the one in its place.
+    pub fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    /// Sizes for its walk: one batch more than the engine has inside is being filled. At least `len` bytes are free when a
+    /// batch need not wait for more.
+    pub fn limits(&self, len: usize) -> WalkLimits {
+        let EngineInfo {
+            depth, jobs, bytes, ..
+        } = self.info;
+        let (jobs, bytes) = match self.info.wait.is_zero() {
+            true => (0, 0),
+            false => (jobs.min(JOBS_MAX - PACKETS_MAX), bytes.min(WAITING_MAX)),
+        };
+        WalkLimits {
+            buffer_len: len + bytes,
+            jobs_max: PACKETS_MAX + jobs,
+            batches_max: depth.max(1) + 1,
+        }
     }
 
     /// A batch has come back, or none was inside.
@@ -182,6 +209,7 @@ impl Lane {
         let Some(spare) = self.spare.take() else {
             return false;
         };
+        self.info = spare.info();
         self.engine = spare;
         self.lost_ms = now_ms;
         self.set_health(Health::Lost);
@@ -221,6 +249,7 @@ impl Lane {
             self.lost_ms = now_ms;
             return false;
         }
+        self.info = attempt.engine.info();
         self.spare = Some(std::mem::replace(&mut self.engine, attempt.engine));
         self.moved_ms = now_ms;
         self.set_health(Health::InService);

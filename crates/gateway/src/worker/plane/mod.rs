@@ -19,6 +19,7 @@ mod ways;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use esplanade_crypto::Direction;
 use esplanade_ipsec::inbound::Share;
@@ -27,6 +28,7 @@ use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 use tokio::sync::watch;
 
+use super::Clock;
 use super::counters::{IoCounters, add};
 use super::packet_io::PacketIo;
 use super::wakers::Paused;
@@ -44,8 +46,10 @@ pub(crate) use outbound::{is_of_sa, size_limit};
 pub(super) use port::Port;
 pub use processing::Processing;
 
-/// Packets of a batch.
+/// Packets of a batch that does not wait for more.
 const PACKETS_MAX: usize = 2048;
+/// Packets of any batch.
+const JOBS_MAX: usize = 1 << 14;
 /// How often a data plane without packets looks after what it remembers.
 const IDLE_MS: u64 = 1000;
 /// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
@@ -71,7 +75,7 @@ pub(super) struct PlaneConfig {
     pub dummies: Option<watch::Receiver<DummySas>>,
     pub engines: Vec<EngineSource>,
     pub counters: Arc<IoCounters>,
-    pub now_ms: u64,
+    pub now_ns: u64,
 }
 
 pub(super) struct DataPlane<I> {
@@ -89,6 +93,8 @@ pub(super) struct DataPlane<I> {
     found: Found,
     shares: Vec<Share>,
     counters: Arc<IoCounters>,
+    now_ns: u64,
+    /// The same.
     now_ms: u64,
     /// The time when [`Self::finish`] was called last.
     finished_ms: u64,
@@ -119,8 +125,9 @@ impl<I: PacketIo> DataPlane<I> {
             found: Found::default(),
             shares: Vec::new(),
             counters: config.counters,
-            now_ms: config.now_ms,
-            finished_ms: config.now_ms,
+            now_ns: config.now_ns,
+            now_ms: Clock::ms(config.now_ns),
+            finished_ms: Clock::ms(config.now_ns),
             processing: config.processing,
             replies: Replies::new(),
             auditor: Auditor::new(),
@@ -151,8 +158,9 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// What comes now comes at this time.
-    pub fn handle_time(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
+    pub fn handle_time(&mut self, now_ns: u64) {
+        let now_ms = Clock::ms(now_ns);
+        (self.now_ns, self.now_ms) = (now_ns, now_ms);
         for way in &mut self.open {
             way.walk.set_now_ms(now_ms);
         }
@@ -183,10 +191,10 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// After how long [`Self::finish`] has something to do without packets, in milliseconds.
-    pub fn timeout_ms(&self) -> u64 {
+    /// After how long [`Self::finish`] has something to do without packets.
+    pub fn timeout(&self) -> Duration {
         if self.waits_for_nobody() {
-            return 1;
+            return Duration::from_millis(1);
         }
         // An engine that has something is not to be late for long before that is seen.
         let longest = if self.engines_are_busy() {
@@ -196,7 +204,9 @@ impl<I: PacketIo> DataPlane<I> {
         };
         let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
         let wait = dummy.map_or(longest, |due| due.saturating_sub(self.now_ms));
-        wait.min(longest)
+        let wait = Duration::from_millis(wait.min(longest));
+        let due = self.due_ns().map(|due| due.saturating_sub(self.now_ns));
+        due.map_or(wait, |due| wait.min(Duration::from_nanos(due)))
     }
 
     /// What the control thread is to know.

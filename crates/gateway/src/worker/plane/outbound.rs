@@ -18,15 +18,13 @@ use esplanade_ipsec::{DropReason, mss, pmtu};
 
 use super::DataPlane;
 use super::fragments::Admitted;
-use super::turns::WAIT_MS;
+use super::turns::WAIT_NS;
+use super::ways::Sealing;
 use crate::io::gso::Segments;
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
 use crate::worker::counters::add;
 use crate::worker::packet_io::PacketIo;
 
-/// Packets after which a batch is sealed. A super-segment of 64 KiB is some 47 packets, and 44 of them fill a UDP GSO
-/// send: three in one batch need four sends and not six.
-const SEAL_AT: usize = 128;
 /// Dummy packets of one round.
 const DUMMIES_MAX: usize = 64;
 
@@ -166,7 +164,7 @@ impl<I: PacketIo> DataPlane<I> {
     /// Does with a packet what the SPD says.
     pub fn decide(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
         self.apply_policy(spd, inner);
-        if self.seal.iter().any(|way| way.walk.waiting() >= SEAL_AT) {
+        if self.seal.iter().any(Sealing::has_enough) {
             self.seal_and_send();
         }
     }
@@ -307,15 +305,12 @@ impl<I: PacketIo> DataPlane<I> {
 
     fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
         self.drain();
+        self.pause();
         let (io, turns) = (&mut self.io, &mut self.seal[way].turns);
-        let begun_ms = io.pause();
-        let mut now_ms = begun_ms;
-        let is_ours = turns.wait(sa, || {
-            now_ms = io.pause();
-            now_ms.saturating_sub(begun_ms) < WAIT_MS
-        });
+        let begun_ns = self.now_ns;
+        let is_ours = turns.wait(sa, || io.pause().saturating_sub(begun_ns) < WAIT_NS);
         // What goes to an engine from now on is not late yet.
-        self.now_ms = now_ms;
+        self.pause();
         is_ours
     }
 

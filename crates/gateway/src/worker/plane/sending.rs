@@ -7,7 +7,7 @@ use esplanade_ipsec::class::{Class, ClassQueue};
 use esplanade_ipsec::outbound::{SealedBatch, Train, TrainLimits};
 use esplanade_ipsec::wire::ah;
 
-use super::{DataPlane, PACKETS_MAX};
+use super::{DataPlane, JOBS_MAX};
 use crate::io::udp::{self, Outgoing, SEND_MAX};
 use crate::worker::counters::add;
 use crate::worker::packet_io::{Door, PacketIo};
@@ -47,10 +47,10 @@ impl<I: PacketIo> DataPlane<I> {
                 self.queue(&mut sending, &train);
             }
         } else {
-            let mut queue = ClassQueue::new(PACKETS_MAX, PATIENCE);
+            let mut queue = ClassQueue::new(JOBS_MAX, PATIENCE);
             for train in sealed.trains(TRAINS) {
                 let class = Class::new(train.class).unwrap_or_default();
-                // A batch has no more packets than a lane has room.
+                // No batch has more packets.
                 let _ = queue.push(class, train);
             }
             while let Some((_, train)) = queue.pop() {

@@ -1,10 +1,12 @@
 //! The packet path between two data planes, with nothing of a host around them.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use esplanade_crypto::{Batch, Engine, RejectReason, Rejected, Transform, cpu};
+use esplanade_crypto::arena::Memory;
+use esplanade_crypto::{Arena, Batch, Engine, EngineInfo, RejectReason, Rejected, Transform, cpu};
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::pmtu::Evidence;
 use esplanade_ipsec::tunnel::DfPolicy;
@@ -19,7 +21,7 @@ use crate::worker::pair::{
     CLEAR_PORT, CLOSED_PORT, Options, Site, balance, ipv4, pair, seal_header, udp, whole,
 };
 
-fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
+fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
@@ -220,6 +222,8 @@ struct Gate {
     is_slow: AtomicBool,
     looks: AtomicU32,
     batches: AtomicU32,
+    /// How long batches wait for more packets.
+    wait_us: AtomicU64,
 }
 
 struct Behind {
@@ -229,6 +233,8 @@ struct Behind {
 }
 
 const DEPTH: usize = 2;
+const JOBS: usize = 128;
+const BYTES: usize = 1 << 16;
 
 impl Engine for Behind {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected> {
@@ -258,8 +264,13 @@ impl Engine for Behind {
         Some(self.ready.as_fd())
     }
 
-    fn depth(&self) -> usize {
-        DEPTH
+    fn info(&self) -> EngineInfo {
+        EngineInfo {
+            depth: DEPTH,
+            jobs: JOBS,
+            bytes: BYTES,
+            wait: Duration::from_micros(self.gate.wait_us.load(Ordering::Relaxed)),
+        }
     }
 }
 
@@ -290,7 +301,8 @@ fn a_late_engine_holds_packets_back_and_loses_none() {
     }
     assert!(a.plane.paused().outbound && !a.plane.paused().inbound);
     assert!(a.plane.io.sent.is_empty());
-    assert_eq!(a.plane.timeout_ms(), SUSPECT_MS, "the engine will tell");
+    let timeout = Duration::from_millis(SUSPECT_MS);
+    assert_eq!(a.plane.timeout(), timeout, "the engine will tell");
     gates[0].is_open.store(true, Ordering::Relaxed);
     // As its descriptor wakes the worker.
     a.plane.seal_and_send();
@@ -377,9 +389,155 @@ fn a_packet_without_room_waits_for_the_engine_but_not_for_ever() {
         there.extend(next);
     }
     // The SA is moved, so what is inside must come first: the worker stops until the engine is given up.
-    a.plane.io.pause_ms = 10;
+    a.plane.io.pause_ns = 10_000_000;
     a.plane.drain();
     assert_eq!(a.plane.engines()[0].get(), Health::Lost);
+    assert_eq!(carry([&mut a, &mut b]), there);
+}
+
+/// An engine whose device reaches some memory only.
+#[derive(Default)]
+struct Pinned {
+    arenas: Mutex<HashSet<usize>>,
+    done: VecDeque<Batch>,
+}
+
+struct Page(Vec<u8>);
+
+impl Memory for Page {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl Engine for Pinned {
+    fn submit(&mut self, mut batch: Batch) -> Result<(), Rejected> {
+        let arenas = self.arenas.lock().unwrap();
+        assert!(arenas.contains(&batch.buffer.as_ptr().addr()));
+        cpu::process(&mut batch);
+        self.done.push_back(batch);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<Batch> {
+        self.done.pop_front()
+    }
+
+    fn arena(&self, len: usize) -> Arena {
+        let page = Page(vec![0; len]);
+        self.arenas.lock().unwrap().insert(page.0.as_ptr().addr());
+        Arena::of(Box::new(page))
+    }
+}
+
+#[test]
+fn packets_lie_where_their_engine_wants_them() {
+    let engines = [(), ()].map(|()| {
+        let pinned = EngineSource::new("pinned", || Ok(Box::<Pinned>::default()));
+        vec![pinned]
+    });
+    let [mut a, mut b] = pair(Options {
+        engines,
+        ..Options::default()
+    });
+    for round in 0..10 {
+        let there = packets(0, round * 100..round * 100 + 100);
+        a.read(0, &there);
+        assert_eq!(carry([&mut a, &mut b]), there);
+    }
+}
+
+/// Sites whose engines want many packets at a time, and answer at once.
+fn patient(wait_us: u64) -> ([Arc<Gate>; 2], [Site; 2]) {
+    let gates = [Arc::<Gate>::default(), Arc::default()];
+    for gate in &gates {
+        gate.is_open.store(true, Ordering::Relaxed);
+        gate.wait_us.store(wait_us, Ordering::Relaxed);
+    }
+    let engines = gates.each_ref().map(|gate| vec![behind(gate)]);
+    let sites = pair(Options {
+        engines,
+        ..Options::default()
+    });
+    (gates, sites)
+}
+
+#[test]
+fn a_small_batch_waits_for_more_but_not_for_long() {
+    let (gates, [mut a, mut b]) = patient(50);
+    let begun_ns = 5_000_000_000;
+    let there = packets(0, 0..3);
+    a.at_ns(begun_ns);
+    a.read(0, &there[..1]);
+    assert_eq!(a.plane.timeout(), Duration::from_micros(50));
+    a.at_ns(begun_ns + 30_000);
+    a.read(0, &there[1..]);
+    a.plane.finish();
+    assert!(a.plane.io.sent.is_empty());
+    assert_eq!(a.plane.timeout(), Duration::from_micros(20));
+    a.at_ns(begun_ns + 50_000);
+    a.plane.finish();
+    let sent = a.take_sent();
+    assert_eq!(sent.len(), 3);
+    assert_eq!(gates[0].batches.load(Ordering::Relaxed), 1);
+    assert_eq!(a.plane.timeout(), Duration::from_secs(1));
+
+    b.at_ns(begun_ns);
+    for datagram in &sent {
+        b.receive(&[datagram]);
+    }
+    assert!(!b.plane.paused().inbound, "more may join");
+    assert_eq!(b.plane.timeout(), Duration::from_micros(50));
+    b.at_ns(begun_ns + 50_000);
+    b.plane.finish();
+    assert_eq!(b.take_written(), there);
+    assert_eq!(gates[1].batches.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn enough_packets_or_bytes_wait_for_nothing() {
+    let (gates, [mut a, mut b]) = patient(u64::from(u32::MAX));
+    let batches = |gate: usize| gates[gate].batches.load(Ordering::Relaxed);
+    let short: Vec<_> = (0..JOBS).map(|_| udp(0, 7000, b"short")).collect();
+    a.read(0, &short[1..]);
+    assert_eq!(batches(0), 0);
+    a.read(0, &short[..1]);
+    assert_eq!(batches(0), 1);
+    let sent = a.take_sent();
+    b.receive(&sent[..JOBS - 1]);
+    assert_eq!(batches(1), 0);
+    b.receive(&sent[JOBS - 1..]);
+    assert_eq!(batches(1), 1);
+
+    let long = udp(0, 7000, &[7; 1400]);
+    a.read(0, vec![&long; BYTES / 1500 - 5]);
+    assert_eq!(batches(0), 1);
+    a.read(0, vec![&long; 10]);
+    assert_eq!(batches(0), 2);
+}
+
+#[test]
+fn what_waits_for_more_goes_before_its_sa_moves() {
+    let gate = Arc::<Gate>::default();
+    gate.is_open.store(true, Ordering::Relaxed);
+    gate.wait_us.store(u64::from(u32::MAX), Ordering::Relaxed);
+    let [mut a, mut b] = pair(Options {
+        engines: [
+            vec![behind(&gate), EngineSource::cpu()],
+            vec![EngineSource::cpu()],
+        ],
+        ..Options::default()
+    });
+    let there = packets(0, 0..10);
+    a.read(0, &there[..5]);
+    assert!(a.plane.io.sent.is_empty());
+    let placement = &a.outbound.common.placement;
+    a.database.placements().place(placement, 1);
+    a.read(0, &there[5..]);
     assert_eq!(carry([&mut a, &mut b]), there);
 }
 
@@ -427,7 +585,7 @@ fn silence_is_filled_when_it_is_time() {
     a.plane.dummies = Some(Dummies::new(published));
     a.at(1001);
     a.plane.finish();
-    assert_eq!(a.plane.timeout_ms(), 100);
+    assert_eq!(a.plane.timeout(), Duration::from_millis(100));
     a.at(1101);
     a.plane.finish();
     assert_eq!(carry([&mut a, &mut b]), Vec::<Vec<u8>>::new());

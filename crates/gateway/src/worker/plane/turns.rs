@@ -8,7 +8,7 @@ use esplanade_ipsec::sa::OutboundSa;
 /// SAs of a batch. Each packet looks for its own among them.
 const HELD_MAX: usize = 32;
 /// Others hold numbers for as long as they seal and send a batch; but the scheduler may stop them.
-pub const WAIT_MS: u64 = 1000;
+pub const WAIT_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Turns {
