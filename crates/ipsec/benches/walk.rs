@@ -13,17 +13,21 @@ use std::time::Instant;
 use esplanade_crypto::{Batch, Engine, JobStatus, Rejected, Transform};
 use esplanade_ipsec::Database;
 use esplanade_ipsec::inbound::{Inbound, Received};
-use esplanade_ipsec::outbound::{HEADROOM, Outbound, Packet, TAILROOM, TrainLimits, WalkLimits};
+use esplanade_ipsec::outbound::{
+    HEADROOM, Outbound, Outcome, Packet, Segments, TAILROOM, TrainLimits, WalkLimits,
+};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
 use esplanade_ipsec::tunnel::OuterFacts;
-use esplanade_ipsec::wire::checksum;
+use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::clock::Watch;
 
 const GCM: Transform = Transform::ESP[0];
 /// Packets of a burst and of a batch.
 const BURST: usize = 128;
+/// Packets that a read of 64 KiB is cut into.
+const SEGMENTS: u32 = 44;
 /// Bursts of a repetition.
 const BURSTS: usize = 16;
 const LOCAL: u32 = 0x0a00_0001;
@@ -196,6 +200,25 @@ trait Bench {
     fn fill(&mut self);
     /// What is timed. Gives the number of packets that came through.
     fn run(&mut self) -> usize;
+
+    /// Of a burst.
+    fn packets(&self) -> usize {
+        BURST
+    }
+}
+
+/// Seals what waits. Gives the number of packets.
+fn send(walk: &mut Outbound, engine: &mut NullEngine) -> usize {
+    let mut sent = 0;
+    walk.submit(engine).expect("it takes all");
+    while let Some(sealed) = walk.poll(engine) {
+        for train in sealed.trains(EACH) {
+            sent += train.segments;
+            black_box((train.esp.as_ptr(), train.meta));
+        }
+        walk.recycle(sealed);
+    }
+    sent
 }
 
 struct OutboundBench {
@@ -241,17 +264,68 @@ impl Bench for OutboundBench {
     }
 
     fn run(&mut self) -> usize {
-        let mut sent = 0;
         self.walk.push_burst(&self.spd, &self.packets);
-        self.walk.submit(&mut self.engine).expect("it takes all");
-        while let Some(sealed) = self.walk.poll(&mut self.engine) {
-            for train in sealed.trains(EACH) {
-                sent += train.segments;
-                black_box((train.esp.as_ptr(), train.meta));
-            }
-            self.walk.recycle(sealed);
+        send(&mut self.walk, &mut self.engine)
+    }
+}
+
+/// What the gateway does with each read of a TUN: it decides on the packet and cuts it into slots of the arena. Reads of
+/// several segments are as the kernel gives them; headers are not made anew here.
+struct ReadBench {
+    walk: Outbound,
+    engine: NullEngine,
+    spd: Spd,
+    order: Order,
+    segments: Segments,
+    reads: Vec<Vec<u8>>,
+}
+
+impl ReadBench {
+    fn new(case: &Case, segments: u32) -> Self {
+        let segments = Segments {
+            count: segments,
+            segment_len: case.len,
+            last_len: case.len,
+        };
+        let reads = BURST / segments.count as usize;
+        Self {
+            walk: Outbound::new(limits()).with_flows(case.sas * 2),
+            engine: NullEngine::default(),
+            spd: outbound_tables(case.sas, case.policies),
+            order: Order::new(case.sas),
+            segments,
+            reads: vec![vec![0; case.len * segments.count as usize]; reads],
         }
-        sent
+    }
+}
+
+impl Bench for ReadBench {
+    fn fill(&mut self) {
+        for read in &mut self.reads {
+            let to = REMOTE + self.order.next() as u32;
+            write_inner(read, LOCAL, to);
+        }
+    }
+
+    fn packets(&self) -> usize {
+        self.reads.len() * self.segments.count as usize
+    }
+
+    fn run(&mut self) -> usize {
+        for read in &self.reads {
+            let view = IpView::parse(read).expect("a packet");
+            let decided = self.walk.decide(&self.spd, (read, &view), &self.segments);
+            let Outcome::Protect(sa) = decided else {
+                panic!("a packet was dropped");
+            };
+            let slots = self.walk.reserve(&sa, &view, &self.segments);
+            let mut slots = slots.expect("room");
+            let mut cut = read.chunks(self.segments.segment_len);
+            while let (Some(slot), Some(segment)) = (slots.next_slot(), cut.next()) {
+                slot.copy_from_slice(segment);
+            }
+        }
+        send(&mut self.walk, &mut self.engine)
     }
 }
 
@@ -342,7 +416,7 @@ fn limits() -> WalkLimits {
 fn measure(bench: &mut dyn Bench, repetitions: usize, warm_up: usize) -> (f64, f64, usize) {
     for _ in 0..warm_up {
         bench.fill();
-        assert_eq!(bench.run(), BURST, "a packet was dropped");
+        assert_eq!(bench.run(), bench.packets(), "a packet was dropped");
     }
     let clock = clock_ns();
     let mut cycles = Vec::new();
@@ -354,10 +428,10 @@ fn measure(bench: &mut dyn Bench, repetitions: usize, warm_up: usize) -> (f64, f
             let start = Instant::now();
             let done = black_box(bench.run());
             spent += start.elapsed().as_nanos() as f64 - clock;
-            assert_eq!(done, BURST, "a packet was dropped");
+            assert_eq!(done, bench.packets(), "a packet was dropped");
         }
         if let Some(cycle) = watch.lap() {
-            cycles.push(spent / cycle / (BURST * BURSTS) as f64);
+            cycles.push(spent / cycle / (bench.packets() * BURSTS) as f64);
         }
         if cycles.len() == repetitions {
             break;
@@ -409,6 +483,12 @@ fn cases() -> Vec<Case> {
             cases.push(case("outbound", sas, policies, len));
         }
     }
+    for sas in [1, 10_000, 100_000] {
+        for len in [64, 576, 1446] {
+            cases.push(case("reads", sas, sas.min(10_000), len));
+        }
+        cases.push(case("super-segments", sas, sas.min(10_000), 1446));
+    }
     for sas in [10_000, 100_000, 1_000_000] {
         for len in [64, 576, 1446] {
             cases.push(case("inbound", sas, 1, len));
@@ -432,6 +512,8 @@ fn main() {
         }
         let mut bench: Box<dyn Bench> = match case.direction {
             "outbound" => Box::new(OutboundBench::new(&case)),
+            "reads" => Box::new(ReadBench::new(&case, 1)),
+            "super-segments" => Box::new(ReadBench::new(&case, SEGMENTS)),
             _ => Box::new(InboundBench::new(&case)),
         };
         // Every SA's flow is in the cache before.

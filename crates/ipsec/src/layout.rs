@@ -34,6 +34,17 @@ impl Layout {
         }
     }
 
+    /// The same, where the sequence number is the IV and nothing is padded to a length, so that code for it asks nothing.
+    #[inline(always)]
+    pub fn usual(self) -> Self {
+        Self {
+            iv_kind: IvKind::Sequence,
+            iv_len: 8,
+            tfc: TfcPadding::None,
+            ..self
+        }
+    }
+
     pub fn iv_len(&self) -> usize {
         self.iv_len.into()
     }

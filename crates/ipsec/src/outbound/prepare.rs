@@ -51,9 +51,23 @@ impl Shape {
         }
     }
 
+    /// As [`Self::new`] for an SA that is usual, of which the compiler so knows some things.
+    #[inline(always)]
+    pub fn of_usual(sa: &OutboundSa, inner_tos: u8, next_header: u8) -> Self {
+        let layout = sa.common.layout.usual();
+        Self {
+            layout,
+            spi: sa.common.spi,
+            key: sa.number(),
+            class: layout.class(inner_tos),
+            next_header,
+            padded_to: 0,
+        }
+    }
+
     /// For the bytes of the arena from `start` on; see [`Job`] about `icv`.
     #[inline(always)]
-    fn job(&self, start: usize, len: usize, icv: usize, sequence: u64) -> Job {
+    pub fn job(&self, start: usize, len: usize, icv: usize, sequence: u64) -> Job {
         Job {
             key: self.key,
             esp: start as u32,
@@ -362,7 +376,7 @@ pub(super) fn esp_tunnel(
 
 /// Writes what is around a packet of an ESP tunnel. Gives where ESP begins, and its length.
 #[inline(always)]
-fn lay_out(
+pub(super) fn lay_out(
     buffer: &mut [u8],
     shape: &Shape,
     sequence: u64,
@@ -400,7 +414,7 @@ fn lay_out(
 }
 
 /// SPI, sequence number and IV (RFC 4303 §2).
-#[inline]
+#[inline(always)]
 fn write_header(
     packet: &mut [u8],
     shape: &Shape,

@@ -2,18 +2,16 @@
 //! their run. What can be checked once for a stage is not checked for each run, and nothing is looked up that such SAs
 //! have no choice in.
 
-use esplanade_crypto::{Batch, Job, JobStatus};
+use esplanade_crypto::Batch;
 
 use super::burst::Packet;
+use super::prepare::{self, Place, Shape};
 use super::stage::{Header, Staged};
-use super::{ESP_LEN_MAX, Outbound, refuse};
+use super::{Outbound, refuse};
 use crate::drop_reason::DropReason;
+use crate::iv::IvPool;
 use crate::sa::OutboundSa;
 use crate::spd::{FlowCache, Verdict};
-use crate::wire::esp;
-
-/// ESP header and IV.
-const FRONT: usize = esp::HEADER_LEN + 8;
 
 impl Outbound {
     /// Prepares the runs of a stage from the one at `at` on, as long as their SAs are usual. Gives the first of those
@@ -31,6 +29,7 @@ impl Outbound {
             batches,
             gate,
             counters,
+            ivs,
             ..
         } = self;
         let (Some((batch, side)), Some(first)) = (batches.filling.as_mut(), staged.get(at)) else {
@@ -66,10 +65,10 @@ impl Outbound {
             let run = head.first as usize..(head.first + count) as usize;
             match (packets.get(run.clone()), lens.get(run)) {
                 (Some([packet]), Some([len])) => {
-                    lay_out_one(batch, sa, head.header, sequence, packet, *len);
+                    lay_out_one((batch, ivs), sa, head.header, sequence, packet, *len);
                 }
                 (Some(packets), Some(lens)) => {
-                    lay_out_all(batch, sa, head.header, sequence, packets, lens);
+                    lay_out_all((batch, ivs), sa, head.header, sequence, packets, lens);
                 }
                 _ => {}
             }
@@ -89,19 +88,19 @@ impl Outbound {
 /// do not suffice for what a run and what a packet needs.
 #[inline(never)]
 fn lay_out_one(
-    batch: &mut Batch,
+    to: (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
     packet: &Packet,
     len: u32,
 ) {
-    lay_out(batch, sa, header, sequence, packet, len);
+    lay_out(to, sa, header, sequence, packet, len);
 }
 
 #[inline(never)]
 fn lay_out_all(
-    batch: &mut Batch,
+    (batch, ivs): (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
@@ -109,43 +108,29 @@ fn lay_out_all(
     lens: &[u32],
 ) {
     for ((packet, len), sequence) in packets.iter().zip(lens).zip(sequence..) {
-        lay_out(batch, sa, header, sequence, packet, *len);
+        lay_out((batch, ivs), sa, header, sequence, packet, *len);
     }
 }
 
-/// Writes what is around a packet (RFC 4303 §2), and its job. Nothing if it does not fit its slot.
+/// As [`prepare::lay_out`], with the job. Nothing if the packet does not fit its slot.
 #[inline(always)]
 fn lay_out(
-    batch: &mut Batch,
+    (batch, ivs): (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
     packet: &Packet,
     len: u32,
-) -> Option<()> {
-    let (layout, len) = (&sa.common.layout, len as usize);
-    let body_len = layout.body_len(len);
-    let whole = FRONT + body_len + layout.icv_len();
-    let start = (packet.offset as usize).checked_sub(FRONT)?;
-    let end = start + whole;
-    let inside = start >= packet.slot_start as usize && end <= packet.slot_end as usize;
-    if !inside || whole > ESP_LEN_MAX {
-        return None;
+) {
+    let shape = Shape::of_usual(sa, header.of_inner().tos, header.version().next_header());
+    let place = Place {
+        slot_start: packet.slot_start as usize,
+        slot_end: packet.slot_end as usize,
+        start: packet.offset as usize,
+        len: len as usize,
+    };
+    let laid_out = prepare::lay_out(&mut batch.buffer, &shape, sequence, &place, ivs);
+    if let Ok((start, len)) = laid_out {
+        batch.jobs.push(shape.job(start, len, 0, sequence));
     }
-    let esp = batch.buffer.get_mut(start..end)?;
-    let (front, behind) = esp.split_first_chunk_mut()?;
-    *front = esp::header_and_iv(sa.common.spi, sequence);
-    let pad_len = body_len - len - esp::TRAILER_LEN;
-    let next_header = header.version().next_header();
-    esp::write_trailer(behind.get_mut(len..)?, pad_len, next_header);
-    batch.jobs.push(Job {
-        key: sa.number(),
-        esp: start as u32,
-        len: whole as u32,
-        icv: 0,
-        sequence,
-        class: layout.class(header.of_inner().tos),
-        status: JobStatus::Pending,
-    });
-    Some(())
 }
