@@ -95,42 +95,44 @@ fn lay_out_one(
     packet: &Packet,
     len: u32,
 ) {
-    lay_out(to, sa, header, sequence, packet, len);
+    lay_out(to, sa, header, std::iter::once((packet, len, sequence)));
 }
 
 #[inline(never)]
 fn lay_out_all(
-    (batch, ivs): (&mut Batch, &mut IvPool),
+    to: (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
     packets: &[Packet],
     lens: &[u32],
 ) {
-    for ((packet, len), sequence) in packets.iter().zip(lens).zip(sequence..) {
-        lay_out((batch, ivs), sa, header, sequence, packet, *len);
-    }
+    let packets = packets.iter().zip(lens).zip(sequence..);
+    let packets = packets.map(|((packet, len), sequence)| (packet, *len, sequence));
+    lay_out(to, sa, header, packets);
 }
 
-/// As [`prepare::lay_out`], with the job. Nothing if the packet does not fit its slot.
+/// As [`prepare::esp_tunnel`]. No job for a packet that does not fit its slot.
 #[inline(always)]
-fn lay_out(
+fn lay_out<'a>(
     (batch, ivs): (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
-    sequence: u64,
-    packet: &Packet,
-    len: u32,
+    packets: impl Iterator<Item = (&'a Packet, u32, u64)>,
 ) {
+    let Batch { buffer, jobs, .. } = batch;
+    let buffer = &mut **buffer;
     let shape = Shape::of_usual(sa, header.of_inner().tos, header.version().next_header());
-    let place = Place {
-        slot_start: packet.slot_start as usize,
-        slot_end: packet.slot_end as usize,
-        start: packet.offset as usize,
-        len: len as usize,
-    };
-    let laid_out = prepare::lay_out(&mut batch.buffer, &shape, sequence, &place, ivs);
-    if let Ok((start, len)) = laid_out {
-        batch.jobs.push(shape.job(start, len, 0, sequence));
+    for (packet, len, sequence) in packets {
+        let place = Place {
+            slot_start: packet.slot_start as usize,
+            slot_end: packet.slot_end as usize,
+            start: packet.offset as usize,
+            len: len as usize,
+        };
+        let laid_out = prepare::lay_out(buffer, &shape, sequence, &place, ivs);
+        if let Ok((start, len)) = laid_out {
+            jobs.push(shape.job(start, len, 0, sequence));
+        }
     }
 }
