@@ -4,8 +4,8 @@
 //! reverse flow was written ([`Queues`]), and what comes in to one of the workers' sockets by its SPI. Inside a worker
 //! everything happens in order of arrival.
 //!
-//! A worker is a loop ([`run`]) around a data plane that knows no sockets, devices and clock ([`plane`]), its I/O
-//! ([`host_io`]) and, where there is an FPGA core, an accelerator in front ([`front`]).
+//! A worker is a loop (`run`) around a data plane that knows no sockets, devices and clock (`plane`), its I/O (`host_io`)
+//! and, where there is an FPGA core, an accelerator in front (`front`).
 
 mod accelerator;
 mod core;

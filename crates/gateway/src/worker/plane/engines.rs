@@ -168,15 +168,23 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     pub(super) fn waits_for_nobody(&self) -> bool {
-        self.seal.iter().any(|way| way.waits_for_nobody())
-            || self.open.iter().any(|way| way.waits_for_nobody())
+        let now_ns = self.now_ns;
+        self.seal.iter().any(|way| way.waits_for_nobody(now_ns))
+            || self.open.iter().any(|way| way.waits_for_nobody(now_ns))
     }
 
     /// When the first of the batches that wait for more is due.
     pub(super) fn due_ns(&self) -> Option<u64> {
-        let sealing = self.seal.iter().filter_map(|way| way.due_ns());
-        let opening = self.open.iter().filter_map(|way| way.due_ns());
+        let now_ns = self.now_ns;
+        let sealing = self.seal.iter().filter_map(|way| way.due_ns(now_ns));
+        let opening = self.open.iter().filter_map(|way| way.due_ns(now_ns));
         sealing.chain(opening).min()
+    }
+
+    fn any_is_due(&self) -> bool {
+        let now_ns = self.now_ns;
+        self.seal.iter().any(|way| way.is_due(now_ns))
+            || self.open.iter().any(|way| way.is_due(now_ns))
     }
 
     /// Lets engines and other workers go on for a moment.
@@ -191,8 +199,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     pub(super) fn look_after_engines(&mut self) {
-        let is_due = self.due_ns().is_some_and(|due_ns| due_ns <= self.now_ns);
-        if is_due || self.waits_for_nobody() {
+        if self.any_is_due() || self.waits_for_nobody() {
             self.seal_and_send();
             self.open_and_deliver();
         }

@@ -521,6 +521,25 @@ fn enough_packets_or_bytes_wait_for_nothing() {
 }
 
 #[test]
+fn what_is_due_waits_for_a_full_engine_without_haste() {
+    let (gates, [mut a, _]) = patient(50);
+    gates[0].is_open.store(false, Ordering::Relaxed);
+    let begun_ns = 5_000_000_000;
+    for round in 0..3 {
+        a.at_ns(begun_ns + round * 100_000);
+        a.read(0, &packets(0, 0..1));
+        a.at_ns(begun_ns + round * 100_000 + 60_000);
+        a.plane.finish();
+    }
+    // Two are inside. The third has waited long enough, and the engine will tell when it takes it.
+    assert!(a.plane.io.sent.is_empty());
+    assert_eq!(a.plane.timeout(), Duration::from_millis(SUSPECT_MS));
+    gates[0].is_open.store(true, Ordering::Relaxed);
+    a.plane.seal_and_send();
+    assert_eq!(a.take_sent().len(), 3);
+}
+
+#[test]
 fn what_waits_for_more_goes_before_its_sa_moves() {
     let gate = Arc::<Gate>::default();
     gate.is_open.store(true, Ordering::Relaxed);

@@ -25,6 +25,9 @@ pub(super) struct Patience {
 impl Patience {
     /// Whether what waits has waited long enough, or is enough.
     fn ends(&mut self, info: &EngineInfo, (jobs, bytes): (usize, usize), now_ns: u64) -> bool {
+        if jobs == 0 {
+            self.since_ns = None;
+        }
         if jobs == 0 || info.wait.is_zero() || jobs >= info.jobs || bytes >= info.bytes {
             return true;
         }
@@ -94,9 +97,16 @@ impl Sealing {
         self.walk.waiting() >= self.lane.info().jobs
     }
 
-    /// When what waits is due, if it waits for others.
-    pub fn due_ns(&self) -> Option<u64> {
-        self.patience.ends_ns(self.lane.info())
+    /// When what waits for others is due. None if it is so already: the engine that has not taken it says when it does.
+    pub fn due_ns(&self, now_ns: u64) -> Option<u64> {
+        let ends_ns = self.patience.ends_ns(self.lane.info());
+        ends_ns.filter(|ends_ns| *ends_ns > now_ns)
+    }
+
+    /// Whether what waits for others has waited long enough.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        let ends_ns = self.patience.ends_ns(self.lane.info());
+        ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
     }
 
     pub fn poll(&mut self) -> Option<SealedBatch> {
@@ -119,8 +129,9 @@ impl Sealing {
     }
 
     /// Whether packets wait, not for others and for an engine that has nothing inside, so that nothing will wake the worker.
-    pub fn waits_for_nobody(&self) -> bool {
-        self.walk.waiting() > 0 && self.walk.in_engine() == 0 && self.due_ns().is_none()
+    pub fn waits_for_nobody(&self, now_ns: u64) -> bool {
+        let waits = self.walk.waiting() > 0 && self.walk.in_engine() == 0;
+        waits && self.due_ns(now_ns).is_none()
     }
 
     pub fn is_late(&mut self, now_ms: u64) -> bool {
@@ -151,8 +162,15 @@ impl Opening {
     }
 
     /// As [`Sealing::due_ns`].
-    pub fn due_ns(&self) -> Option<u64> {
-        self.patience.ends_ns(self.lane.info())
+    pub fn due_ns(&self, now_ns: u64) -> Option<u64> {
+        let ends_ns = self.patience.ends_ns(self.lane.info());
+        ends_ns.filter(|ends_ns| *ends_ns > now_ns)
+    }
+
+    /// As [`Sealing::is_due`].
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        let ends_ns = self.patience.ends_ns(self.lane.info());
+        ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
     }
 
     pub fn poll(&mut self, spd: &Spd) -> Option<OpenedBatch> {
@@ -164,8 +182,9 @@ impl Opening {
     }
 
     /// As [`Sealing::waits_for_nobody`].
-    pub fn waits_for_nobody(&self) -> bool {
-        self.walk.waiting() > 0 && self.walk.in_engine() == 0 && self.due_ns().is_none()
+    pub fn waits_for_nobody(&self, now_ns: u64) -> bool {
+        let waits = self.walk.waiting() > 0 && self.walk.in_engine() == 0;
+        waits && self.due_ns(now_ns).is_none()
     }
 
     pub fn is_late(&mut self, now_ms: u64) -> bool {
