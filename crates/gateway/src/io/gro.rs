@@ -8,6 +8,8 @@
 
 use std::io::IoSlice;
 
+use esplanade_ipsec::wire::{FixedHeader, IpVersion};
+
 use super::checksum::{fold, length_term, pseudo_header, sum};
 use super::virtio::{GsoKind, VnetHeader};
 
@@ -239,25 +241,14 @@ impl Coalescer {
 
 /// None: not TCP or UDP in a form that could ever be merged; such packets have no flow here.
 fn parse(bytes: &[u8]) -> Option<View> {
-    let (v4, protocol, transport) = match bytes.first()? >> 4 {
-        4 if bytes.len() >= IPV4_HEADER => {
-            let length = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
-            // No options, no fragment (DF and the reserved bit aside), no padding.
-            if bytes[0] & 15 != 5 || length != bytes.len() || (bytes[6] & 0x3f) | bytes[7] != 0 {
-                return None;
-            }
-            (true, bytes[9], IPV4_HEADER)
-        }
-        6 if bytes.len() >= IPV6_HEADER => {
-            let length = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
-            if length != bytes.len() - IPV6_HEADER {
-                return None;
-            }
-            (false, bytes[6], IPV6_HEADER)
-        }
-        _ => return None,
-    };
-    let header = &bytes[transport..];
+    let ip = FixedHeader::of(bytes)?;
+    let (v4, transport) = (ip.version == IpVersion::V4, ip.header_len);
+    // No options, no fragment, no padding.
+    let has_options = v4 && transport != IPV4_HEADER;
+    if has_options || ip.fragment || ip.total_len != bytes.len() {
+        return None;
+    }
+    let (protocol, header) = (ip.protocol, &bytes[transport..]);
     match protocol {
         TCP if header.len() >= 20 => {
             let headers = transport + usize::from(header[12] >> 4) * 4;

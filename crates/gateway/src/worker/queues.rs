@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use esplanade_ipsec::wire::FixedHeader;
+
 use crate::io::tun::Tun;
 
 /// As one worker has them.
@@ -90,30 +92,16 @@ struct Ends {
 }
 
 fn ends(packet: &[u8]) -> Option<Ends> {
-    let (addresses, protocol, upper, fragment) = match packet.first()? >> 4 {
-        4 => {
-            let header = packet.first_chunk::<20>()?;
-            let address = |at| {
-                let four: Option<&[u8; 4]> = header.get(at..)?.first_chunk();
-                Some(u64::from(u32::from_be_bytes(*four?)))
-            };
-            let fragment = header[6] & 0x3f | header[7] != 0;
-            let upper = usize::from(header[0] & 15) * 4;
-            ([address(12)?, address(16)?], header[9], upper, fragment)
-        }
-        6 => {
-            let header = packet.first_chunk::<40>()?;
-            let address = |at| {
-                let words: Option<&[u8; 16]> = header.get(at..)?.first_chunk();
-                let word = u128::from_be_bytes(*words?);
-                Some(mix((word >> 64) as u64) ^ word as u64)
-            };
-            // Behind extension headers, a fragment header too, there are no ports here.
-            ([address(8)?, address(24)?], header[6], 40, false)
-        }
-        _ => return None,
-    };
-    // TCP, UDP, DCCP, SCTP, UDP-Lite
+    let ip = FixedHeader::of(packet)?;
+    let addresses = ip.addresses(packet);
+    let (source, destination) = addresses.split_at(addresses.len() / 2);
+    let FixedHeader {
+        protocol,
+        fragment,
+        header_len: upper,
+        ..
+    } = ip;
+    // Behind extension headers, a fragment header too, there are no ports here. TCP, UDP, DCCP, SCTP, UDP-Lite:
     let has_ports = matches!(protocol, 6 | 17 | 33 | 132 | 136) && !fragment;
     let ports = packet.get(upper..).and_then(<[u8]>::first_chunk::<4>);
     let ports = match ports.filter(|_| has_ports) {
@@ -121,10 +109,19 @@ fn ends(packet: &[u8]) -> Option<Ends> {
         None => [0; 2],
     };
     Some(Ends {
-        addresses,
+        addresses: [digest(source)?, digest(destination)?],
         ports,
         protocol,
     })
+}
+
+/// Of an address.
+fn digest(address: &[u8]) -> Option<u64> {
+    if let Ok(four) = <[u8; 4]>::try_from(address) {
+        return Some(u32::from_be_bytes(four).into());
+    }
+    let word = u128::from_be_bytes(address.try_into().ok()?);
+    Some(mix((word >> 64) as u64) ^ word as u64)
 }
 
 #[cfg(test)]

@@ -92,54 +92,115 @@ pub struct IpView {
     pub ports: Option<(u16, u16)>,
 }
 
+/// What stands at fixed places of an IP header: a look without checks. Lengths may exceed what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedHeader {
+    pub version: IpVersion,
+    /// As in [`IpView`].
+    pub header_len: usize,
+    pub total_len: usize,
+    /// In IPv6 perhaps that of an extension header.
+    pub protocol: u8,
+    /// In IPv6 never: an extension header would say so.
+    pub fragment: bool,
+}
+
+impl FixedHeader {
+    #[inline]
+    pub fn of(packet: &[u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            4 => packet.first_chunk().map(Self::of_v4),
+            6 => packet.first_chunk().map(Self::of_v6),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn of_v4(fixed: &[u8; IPV4_HEADER_LEN]) -> Self {
+        Self {
+            version: IpVersion::V4,
+            header_len: usize::from(fixed[0] & 0x0f) * 4,
+            total_len: usize::from(u16::from_be_bytes([fixed[2], fixed[3]])),
+            protocol: fixed[9],
+            fragment: u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0,
+        }
+    }
+
+    #[inline]
+    fn of_v6(fixed: &[u8; IPV6_HEADER_LEN]) -> Self {
+        let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
+        Self {
+            version: IpVersion::V6,
+            header_len: IPV6_HEADER_LEN,
+            total_len: IPV6_HEADER_LEN + payload_len,
+            protocol: fixed[6],
+            fragment: false,
+        }
+    }
+
+    /// Source and destination of the packet that it is of, one behind the other.
+    #[inline]
+    pub fn addresses<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        let range = match self.version {
+            IpVersion::V4 => 12..20,
+            IpVersion::V6 => 8..40,
+        };
+        packet.get(range).unwrap_or_default()
+    }
+}
+
 impl IpView {
     pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
-        let view = match packet.first().map(|b| b >> 4) {
-            Some(4) => Self::parse_v4(packet),
-            Some(6) => Self::parse_v6(packet),
-            _ => None,
+        Self::checked(packet).ok_or(Malformed)
+    }
+
+    #[inline]
+    fn checked(packet: &[u8]) -> Option<Self> {
+        let fixed = FixedHeader::of(packet)?;
+        let view = Self::read(packet, &fixed)?;
+        let is_sound = match view.version {
+            IpVersion::V4 => {
+                let header = packet.get(..view.header_len)?;
+                checksum::fold(checksum::sum(0, header)) == 0
+            }
+            IpVersion::V6 => true,
         };
-        view.ok_or(Malformed)
+        is_sound.then_some(view)
     }
 
     /// Reads the beginning of a packet, as ICMP errors quote it: `total_len` is as much of the packet as is there. The
     /// checksum of an IPv4 header may be wrong, as routers changed the header before they quoted it.
     pub(crate) fn parse_quoted(quoted: &[u8]) -> Option<Self> {
-        let fixed = quoted.first_chunk::<IPV4_HEADER_LEN>()?;
-        match fixed[0] >> 4 {
-            4 => {
-                let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-                Self::read_v4(quoted, total_len.min(quoted.len()))
-            }
-            6 => {
-                let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-                Self::read_v6(quoted, (IPV6_HEADER_LEN + payload_len).min(quoted.len()))
-            }
-            _ => None,
+        let fixed = FixedHeader::of(quoted)?;
+        let total_len = fixed.total_len.min(quoted.len());
+        Self::read(quoted, &FixedHeader { total_len, ..fixed })
+    }
+
+    #[inline]
+    fn read(packet: &[u8], fixed: &FixedHeader) -> Option<Self> {
+        match fixed.version {
+            IpVersion::V4 => Self::read_v4(packet, fixed),
+            IpVersion::V6 => Self::read_v6(packet, fixed),
         }
     }
 
     #[inline]
-    fn parse_v4(packet: &[u8]) -> Option<Self> {
+    fn read_v4(packet: &[u8], header: &FixedHeader) -> Option<Self> {
         let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
-        let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-        let view = Self::read_v4(packet, total_len)?;
-        let sum = checksum::sum(0, packet.get(..view.header_len)?);
-        (checksum::fold(sum) == 0).then_some(view)
-    }
-
-    #[inline]
-    fn read_v4(packet: &[u8], total_len: usize) -> Option<Self> {
-        let fixed = packet.first_chunk::<IPV4_HEADER_LEN>()?;
-        let header_len = usize::from(fixed[0] & 0x0f) * 4;
+        let FixedHeader {
+            header_len,
+            total_len,
+            protocol,
+            fragment,
+            ..
+        } = *header;
         if header_len < IPV4_HEADER_LEN || total_len < header_len || total_len > packet.len() {
             return None;
         }
-        let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+        let flags = u16::from_be_bytes([fixed[6], fixed[7]]);
         let source = Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]);
         let destination = Ipv4Addr::new(fixed[16], fixed[17], fixed[18], fixed[19]);
-        let later_fragment = fragment & 0x1fff != 0;
-        let protocol = fixed[9];
+        let later_fragment = flags & 0x1fff != 0;
         let upper = packet.get(header_len..total_len)?;
         Some(Self {
             version: IpVersion::V4,
@@ -148,29 +209,22 @@ impl IpView {
             tos: fixed[1],
             ttl: fixed[8],
             flow_label: 0,
-            dont_fragment: fragment & 0x4000 != 0,
+            dont_fragment: flags & 0x4000 != 0,
             total_len,
             header_len,
             protocol,
             upper: header_len,
-            fragment: fragment & 0x3fff != 0,
+            fragment,
             later_fragment,
             ports: ports(protocol, later_fragment, upper),
         })
     }
 
     #[inline]
-    fn parse_v6(packet: &[u8]) -> Option<Self> {
+    fn read_v6(packet: &[u8], header: &FixedHeader) -> Option<Self> {
         let fixed = packet.first_chunk::<IPV6_HEADER_LEN>()?;
-        let payload_len = usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-        Self::read_v6(packet, IPV6_HEADER_LEN + payload_len)
-    }
-
-    #[inline]
-    fn read_v6(packet: &[u8], total_len: usize) -> Option<Self> {
-        let fixed = packet.first_chunk::<IPV6_HEADER_LEN>()?;
-        let packet = packet.get(..total_len)?;
-        let chain = ExtensionChain::walk(packet, fixed[6])?;
+        let packet = packet.get(..header.total_len)?;
+        let chain = ExtensionChain::walk(packet, header.protocol)?;
         let upper = packet.get(chain.upper..)?;
         let address = |at: usize| -> Option<Ipv6Addr> {
             Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?))
@@ -183,7 +237,7 @@ impl IpView {
             ttl: fixed[7],
             flow_label: u32::from_be_bytes([0, fixed[1] & 0x0f, fixed[2], fixed[3]]),
             dont_fragment: true,
-            total_len,
+            total_len: header.total_len,
             header_len: IPV6_HEADER_LEN,
             protocol: chain.protocol,
             upper: chain.upper,

@@ -7,7 +7,7 @@ pub mod icmp;
 pub mod ip;
 pub mod udp_encap;
 
-pub use ip::{IpVersion, IpView, Malformed};
+pub use ip::{FixedHeader, IpVersion, IpView, Malformed};
 
 pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk::<2>()?))

@@ -8,8 +8,8 @@ use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
-use esplanade_ipsec::wire::IpView;
 use esplanade_ipsec::wire::udp_encap::{self, Classified};
+use esplanade_ipsec::wire::{FixedHeader, IpView};
 use esplanade_ipsec::{DropReason, mss};
 
 use super::DataPlane;
@@ -281,11 +281,11 @@ fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &Io
 fn may_be_syn(packet: &[u8]) -> bool {
     const TCP: u8 = 6;
     const SYN: u8 = 2;
-    let (protocol, tcp) = match packet.first().map(|byte| byte >> 4) {
-        Some(4) => (packet.get(9), usize::from(packet[0] & 15) * 4),
-        _ => (packet.get(6), 40),
+    let Some(ip) = FixedHeader::of(packet) else {
+        return false;
     };
-    protocol == Some(&TCP) && packet.get(tcp + 13).is_some_and(|flags| flags & SYN != 0)
+    let flags = packet.get(ip.header_len + 13);
+    ip.protocol == TCP && flags.is_some_and(|flags| flags & SYN != 0)
 }
 
 /// ESP and AH packets found in a receive: their places in the arena, and the outer headers of each datagram.
