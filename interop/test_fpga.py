@@ -1,10 +1,12 @@
 """`engine = fpga`: Esplanade negotiates, and the FPGA core, simulated cycle by cycle, carries the packets both ways."""
 
+import time
+
 import pytest
 from ends import WITH_PEER, esplanade_pair, ids, start
 from harness.process import HarnessError, wait_until
 from harness.settings import pair
-from harness.traffic import assert_ping, ping, transfer
+from harness.traffic import Flow, assert_ping, ping, transfer
 
 pytestmark = pytest.mark.esplanade_only
 
@@ -155,3 +157,32 @@ def test_a_narrow_path_is_told_by_the_core(topology, daemon):
         topology.host_a, topology.b.host4, count=2, size=1300, timeout=3) == 2, timeout=20)
     transfer(topology.host_a, topology.host_b, topology.b.host4, size=SIZE)
     assert gateway.installed()[0]["engine"] == "fpga"
+
+
+def test_a_child_goes_into_the_core_and_out_of_it(topology, daemon):
+    """Its SAs are renewed while packets flow, between two engines of the workers and the core: none is lost or overtaken."""
+    settings = pair(topology, inner=4)
+    for one in settings:
+        one.child()["engine"] = "cpu"
+    settings[0].gateway["pool_threads"] = 1
+    a, b, gateway = with_core(daemon, esplanade_pair, settings, "a")
+    connect(a, b, a)
+    exercise(topology)
+    assert gateway.installed()[0]["engine"] == "cpu"
+    assert "fpga (simulated), else cpu, tier" in gateway.command("status").stdout
+    assert "; also pool (threads: 1)" in gateway.command("status").stdout
+    flows = [Flow(topology.host_a, topology.host_b, topology.b.host4, rate=50),
+             Flow(topology.host_b, topology.host_a, topology.a.host4, rate=50)]
+    for engine in ["fpga", "cpu", "fpga", "pool", "fpga"]:
+        answer = gateway.command("engine", "net", engine).stdout
+        assert answer == f"net: engine {engine}, its SAs are renewed for it\n"
+        wait_until(f"the SA is with {engine}", lambda: [child["engine"] for child in gateway.installed()] == [engine])
+        time.sleep(1)
+    assert gateway.command("engine", "net", "fpga").stdout == "net: engine fpga, its SAs go on there\n"
+    assert gateway.status()["engine"]["installed-out"] == "1"
+    for flow in flows:
+        report = flow.stop()
+        assert (report.lost, report.duplicates, report.reordered, report.corrupt) == (0, 0, 0, 0)
+    for end in (a, b):
+        for reason in ("engine-failed", "before-window", "replayed", "authentication-failed", "unknown-spi"):
+            assert end.drops(reason) == 0, reason

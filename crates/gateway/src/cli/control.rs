@@ -97,9 +97,10 @@ pub(super) fn engine(control: &Control, name: &str, engine: &str) -> Result<(), 
     };
     message.set("engine", engine);
     let answer = ask(control, "set-engine", message)?;
-    let up = match answer.text("matches") {
-        None | Some("0") => "none of its SAs is up",
-        _ => "its SAs go on there",
+    let up = match (answer.text("matches"), answer.text("renewed")) {
+        (None | Some("0"), _) => "none of its SAs is up",
+        (_, None | Some("0")) => "its SAs go on there",
+        _ => "its SAs are renewed for it",
     };
     print(format!("{name}: engine {engine}, {up}\n").as_bytes())
 }

@@ -173,10 +173,12 @@ pub fn render_engine(stats: &Message) -> String {
         };
         let how = device.unwrap_or_else(|| on_pool(name));
         let mut line = format!("{name}{how}, tier {tier}");
-        for (other, _) in states
-            .iter()
-            .filter(|(other, _)| *other != name && text("device").is_none())
-        {
+        let usual = if text("device").is_some() {
+            "cpu"
+        } else {
+            name
+        };
+        for (other, _) in states.iter().filter(|(other, _)| *other != usual) {
             line += &format!("; also {other}{}", on_pool(other));
         }
         let _ = writeln!(out, "{:<10}{}", "engine", printable(&line));

@@ -211,13 +211,11 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
 
 /// Of those that the gateway has.
 fn engine(text: &str, gateway: &GatewayConfig) -> Parsed<EngineKind> {
-    let kind = word(
-        text,
-        &[EngineKind::Cpu, EngineKind::Pool].map(|kind| (kind.name(), kind)),
-    )?;
-    if gateway.engine == EngineKind::Fpga {
-        let what = "with `engine = fpga` the core carries what it can";
-        return Err(Bad::new(what, "leave it out"));
+    let kinds = [EngineKind::Cpu, EngineKind::Pool, EngineKind::Fpga];
+    let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
+    if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
+        let help = "set `engine = fpga` in the gateway section";
+        return Err(Bad::new("the gateway has no FPGA core", help));
     }
     if kind == EngineKind::Pool && !gateway.has_pool() {
         let help = "set `pool_threads`, or `engine = pool`, in the gateway section";

@@ -131,8 +131,7 @@ impl GatewayConfig {
     pub fn has_pool(&self) -> bool {
         match self.engine {
             EngineKind::Pool => true,
-            EngineKind::Cpu => self.pool_threads.is_some(),
-            EngineKind::Fpga => false,
+            EngineKind::Cpu | EngineKind::Fpga => self.pool_threads.is_some(),
         }
     }
 
@@ -240,10 +239,6 @@ fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
             super::value::report(key, Bad::new(what, help), entry.value.at, d);
         }
     };
-    if gateway.engine == EngineKind::Fpga {
-        let what = "the FPGA core has no pool beside it";
-        refuse("pool_threads", what, "remove it, or set `engine = cpu`");
-    }
     if !gateway.has_pool() {
         let help = "set `engine = pool`, or remove it";
         refuse("pool_delay_ms", "there is no pool", help);

@@ -10,6 +10,7 @@ use esplanade_ike::config::Connection;
 use esplanade_ike::event::{ChildSaId, IkeSaId};
 use esplanade_ike::status::{ChildSaState, ChildSaStatus, IkeSaState, Refusal};
 
+use super::join::Moved;
 use super::{Daemon, report, tier};
 use crate::log;
 use crate::vici::Message;
@@ -119,7 +120,7 @@ impl Daemon {
             "initiate" => self.initiate(request, now),
             "terminate" => self.terminate(request, now),
             "rekey" => self.rekey(request, now),
-            "set-engine" => self.set_engine(request),
+            "set-engine" => self.set_engine(request, now),
             "explain" => self.explain(request),
             "reload" => self.reload_command(request, now),
             _ => request.unknown(),
@@ -371,7 +372,7 @@ impl Daemon {
         }
     }
 
-    fn set_engine(&mut self, request: Request) {
+    fn set_engine(&mut self, request: Request, now: Instant) {
         let target = Target::read(&request.message);
         let engine = request.message.text("engine").map(str::to_owned);
         let (Some(child), Some(engine)) = (target.child, engine) else {
@@ -381,10 +382,20 @@ impl Daemon {
             return request.fail("set-engine moves children by their names, not single SAs by `ike-id` or `child-id`");
         }
         match self.join.set_engine(target.ike.as_deref(), &child, &engine) {
-            Ok(moved) => {
-                tracing::info!(child, engine, sas = moved, "the child has another engine");
+            Ok(Moved { at_once, renewed }) => {
+                tracing::info!(
+                    child,
+                    engine,
+                    at_once,
+                    renewed,
+                    "the child has another engine"
+                );
+                self.renew(now);
                 let mut message = Message::new();
-                message.set("success", "yes").set("matches", moved);
+                message
+                    .set("success", "yes")
+                    .set("matches", at_once + renewed)
+                    .set("renewed", renewed);
                 request.reply(message);
             }
             Err(error) => request.fail(error),

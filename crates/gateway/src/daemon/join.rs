@@ -26,6 +26,7 @@ use dummies::Dummies;
 use engines::Engines;
 
 pub use activity::Activity;
+pub use engines::Moved;
 pub use routes::{RouteChange, ranges, thrown_routes};
 
 /// How long the responder of an additional SA goes on with the SA that it has, unless the peer sends on the new one before.
@@ -73,18 +74,9 @@ pub enum InstallError {
 /// What carries an SA. It stays there: sequence numbers are taken in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// Where there is an FPGA core: why it does not.
+    /// The workers' engines. Where the FPGA core was to have it: why it has not.
     Cpu(Option<String>),
     Fpga,
-}
-
-impl Carrier {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Cpu(_) => "cpu",
-            Self::Fpga => "fpga",
-        }
-    }
 }
 
 /// What the data plane knows of one child SA.
@@ -181,6 +173,7 @@ impl Join {
 
     /// From now on SAs may go to the core.
     pub fn set_core(&mut self, core: Option<CoreHandle>) {
+        self.engines.has_core = core.is_some();
         self.core = core;
         self.core_stale = true;
     }
@@ -309,8 +302,9 @@ impl Join {
         let result = inbound
             .and_then(|inbound| Ok((inbound, outbound?)))
             .map_err(InstallError::from);
+        let place = self.place_of(&configured);
         let result = result.and_then(|pair| {
-            let carrier = self.offload(&configured, &pair)?;
+            let carrier = self.offload(&configured, place, &pair)?;
             self.database.sad().insert(pair.0.clone())?;
             Ok((pair, carrier))
         });
@@ -337,7 +331,7 @@ impl Join {
             sending: false,
             seen: (0, 0),
         };
-        self.place_new(&installed, &configured);
+        self.place_new(&installed, place);
         self.children.insert(event.child, installed);
         self.core_stale = true;
         self.publish();

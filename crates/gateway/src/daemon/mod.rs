@@ -451,6 +451,8 @@ impl Daemon {
         if let Some(keys) = &self.keys {
             keys.esp(sa);
         }
+        let installed = self.join.child(sa.child);
+        let engine = installed.and_then(|installed| self.join.engine_of(installed));
         tracing::info!(
             connection = sa.connection,
             child = sa.name,
@@ -459,7 +461,7 @@ impl Daemon {
             mode = ?sa.mode,
             suite = %sa.esp,
             udp_encap = sa.udp_encap,
-            engine = self.join.child(sa.child).map_or("cpu", |installed| installed.carrier.name()),
+            engine = engine.unwrap_or("cpu"),
             rekey = sa.rekeyed_from.is_some(),
             "child SA installed"
         );
@@ -517,6 +519,7 @@ impl Daemon {
         self.endpoint.set_config(loaded.ike.clone());
         self.loaded = loaded;
         self.join.configure(configured);
+        self.renew(now);
         self.shield_at = Some(now);
         self.refused.clear();
         warn_of_forwarding(&self.loaded);
@@ -530,6 +533,16 @@ impl Daemon {
         );
         tracing::info!(?added, ?changed, ?removed, "configuration reloaded");
         Ok(diff)
+    }
+
+    /// Rekeys the SAs whose successors are to be with another engine.
+    fn renew(&mut self, now: Instant) {
+        for child in self.join.take_renewals() {
+            // If it is about to end, what replaces it goes where it is to be.
+            if let Err(error) = self.endpoint.rekey_child_sa(now, child) {
+                tracing::debug!("an SA is not renewed for another engine: {error}");
+            }
+        }
     }
 
     /// Deletes every SA, so that peers need not find out by silence.

@@ -114,12 +114,9 @@ impl Plane {
         }
         let common = devices.common.link.index;
 
-        let (mut core, pool) = match config.engine {
-            EngineKind::Fpga => (Some(open_core()?), None),
-            EngineKind::Pool => (None, Some(start_pool(config)?)),
-            EngineKind::Cpu if config.pool_threads.is_some() => (None, Some(start_pool(config)?)),
-            EngineKind::Cpu => (None, None),
-        };
+        let has_core = config.engine == EngineKind::Fpga;
+        let mut core = has_core.then(open_core).transpose()?;
+        let pool = config.has_pool().then(|| start_pool(config)).transpose()?;
         let engines = engines(config.engine, pool.as_ref());
 
         let (to_ike, ike) = mpsc::channel(IKE_WAITING_MAX);

@@ -121,12 +121,6 @@ pub fn child_sa(
         message.set("encap", "yes");
     }
     if let Some(installed) = installed {
-        match &installed.carrier {
-            Carrier::Cpu(None) => {}
-            carrier => {
-                message.set("engine", carrier.name());
-            }
-        }
         if let Carrier::Cpu(Some(why)) = &installed.carrier {
             message.set("engine-reason", why);
         }

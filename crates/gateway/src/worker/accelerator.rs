@@ -22,11 +22,13 @@ pub(super) trait Accelerator {
     /// Bytes of the longest packet that it takes.
     const FRAME_MAX: usize;
 
-    /// Does what was asked of it from outside.
+    /// Does what was asked of it from outside. SAs come and go here and in [`Self::do_due`] alone.
     fn serve(&mut self);
 
-    /// Does what is due.
-    fn keep_time(&mut self, now_ms: u64);
+    /// Says what time it is. True if something is due.
+    fn keep_time(&mut self, now_ms: u64) -> bool;
+
+    fn do_due(&mut self);
 
     /// False for ever once it has failed. Its SAs carry nothing any more.
     fn works(&self) -> bool;

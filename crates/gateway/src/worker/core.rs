@@ -339,15 +339,17 @@ impl Accelerator for Driver {
         }
     }
 
-    fn keep_time(&mut self, now_ms: u64) {
+    fn keep_time(&mut self, now_ms: u64) -> bool {
         self.now_ms = now_ms;
-        if now_ms.saturating_sub(self.followed_ms) >= FOLLOW_MS {
-            self.follow();
-            if self.works()
-                && let Err(error) = self.watch()
-            {
-                self.fail(error);
-            }
+        now_ms.saturating_sub(self.followed_ms) >= FOLLOW_MS
+    }
+
+    fn do_due(&mut self) {
+        self.follow();
+        if self.works()
+            && let Err(error) = self.watch()
+        {
+            self.fail(error);
         }
     }
 
@@ -390,7 +392,6 @@ impl Accelerator for Driver {
     }
 
     fn work(&mut self) {
-        self.serve();
         if !self.busy || !self.works() {
             return;
         }

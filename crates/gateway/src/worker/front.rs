@@ -33,14 +33,30 @@ impl<A: Accelerator> Front<A> {
     }
 
     /// Has the device do what was asked of it from outside.
-    pub fn serve(&mut self) {
+    pub fn serve<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+        self.settle(plane, spd);
         self.device.serve();
     }
 
     /// As [`DataPlane::handle_time`], behind that.
-    pub fn handle_time<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, now_ms: u64) {
-        self.device.keep_time(now_ms);
+    pub fn handle_time<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd, now_ms: u64) {
+        if self.device.keep_time(now_ms) {
+            self.settle(plane, spd);
+            self.device.do_due();
+        }
         plane.set_accelerator(self.device.works().then_some(A::FRAME_MAX));
+    }
+
+    /// Brings out what the device and the engines have. A flow that changes over with its SA is not overtaken by itself.
+    fn settle<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+        for _ in 0..ROUNDS_MAX {
+            if !self.device.is_busy() {
+                break;
+            }
+            self.go_on(plane, spd);
+        }
+        plane.drain();
+        plane.drain_inbound();
     }
 
     /// As [`DataPlane::handle_inner`], for the port [`COMMON`].
@@ -67,16 +83,27 @@ impl<A: Accelerator> Front<A> {
     ) {
         plane.sort(entrance, received, ike);
         let Self { device, kept } = self;
+        let mut first = None;
         plane.offer_sorted(|spi, esp, facts| {
             // Its SA lives there alone, so also when the device does not work.
             let is_its = device.opens(spi);
+            first.get_or_insert(is_its);
             if is_its {
                 kept.push((esp.to_vec(), *facts));
             }
             is_its
         });
-        plane.open_sorted();
-        self.open_kept(plane);
+        // Where a new SA takes over within a burst, what came on the former one goes first.
+        if first == Some(true) {
+            self.open_kept(plane);
+            plane.open_sorted();
+        } else {
+            plane.open_sorted();
+            if !self.kept.is_empty() {
+                plane.drain_inbound();
+            }
+            self.open_kept(plane);
+        }
     }
 
     /// After a burst from the port [`COMMON`]: nothing of it is left in the device, or of what that gave back.

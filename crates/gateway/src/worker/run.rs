@@ -163,7 +163,8 @@ impl Run {
     fn handle_time(&mut self, now_ns: u64) {
         self.plane.handle_time(now_ns);
         if let Some(front) = &mut self.front {
-            front.handle_time(&mut self.plane, Clock::ms(now_ns));
+            let spd = self.database.spd();
+            front.handle_time(&mut self.plane, &spd, Clock::ms(now_ns));
         }
     }
 
@@ -174,7 +175,9 @@ impl Run {
                 Some(Ready::Control) => {
                     self.control.wake.clear();
                     self.take_tuns()?;
-                    self.front.iter_mut().for_each(Front::serve);
+                    if let Some(front) = &mut self.front {
+                        front.serve(&mut self.plane, &self.database.spd());
+                    }
                 }
                 Some(Ready::Engine(Direction::Seal)) => self.plane.seal_and_send(),
                 Some(Ready::Engine(Direction::Open)) => self.plane.open_and_deliver(),

@@ -59,6 +59,16 @@ fn a_child_has_an_engine_of_the_gateway() {
              secrets {{\n ike {{\n secret = 0123456789abcdef\n }}\n}}\n"
         )
     };
+    if esplanade_fpga::simulated::BUILT {
+        for engine in ["cpu", "pool", "fpga"] {
+            let (gateway, child) = (
+                "engine = fpga\n pool_threads = 1",
+                format!("engine = {engine}"),
+            );
+            let loaded = good(&text(gateway, &child));
+            assert_eq!(loaded.policies[0].sa.engine.unwrap().name(), engine);
+        }
+    }
     for (gateway, child, expected) in [
         ("", "", None),
         ("", "engine = cpu", Some(EngineKind::Cpu)),
@@ -70,7 +80,7 @@ fn a_child_has_an_engine_of_the_gateway() {
     }
     for (child, expected) in [
         ("engine = pool", "`engine`: the gateway has no pool"),
-        ("engine = fpga", "`engine`"),
+        ("engine = fpga", "`engine`: the gateway has no FPGA core"),
         (
             "mode = pass\n start_action = trap\n engine = cpu",
             "pass and drop have no SA",

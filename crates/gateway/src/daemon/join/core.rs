@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 
+use super::engines::Place;
 use super::{Carrier, ConfiguredPolicy, InstallError, Join};
 use crate::config::SaOptions;
 
 impl Join {
-    /// Offers both halves of a child SA to the core. What it cannot do the CPU does.
+    /// Offers both halves of a child SA to the core if that is its place. What it cannot do the CPU does.
     pub(super) fn offload(
         &self,
         configured: &ConfiguredPolicy,
+        place: Place,
         (inbound, outbound): &(Arc<InboundSa>, Arc<OutboundSa>),
     ) -> Result<Carrier, InstallError> {
-        let Some(core) = &self.core else {
+        let wanted = self.core.as_ref().filter(|_| place == Place::Core);
+        let Some(core) = wanted else {
             return Ok(Carrier::Cpu(None));
         };
         let refused = match unfit(&configured.sa) {

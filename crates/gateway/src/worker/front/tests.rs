@@ -3,14 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::{Event, WalkCounters};
 
 use super::*;
 use crate::io::virtio::{GsoKind, VnetHeader};
+use crate::pool::Pool;
 use crate::worker::packet_io::Door;
 use crate::worker::pair::{Options, Site, balance, ipv4, pair, udp, whole};
+use crate::worker::plane::EngineSource;
 
 const FRAME_MAX: usize = 1500;
 /// Of headers around what the device makes.
@@ -32,6 +35,7 @@ struct Fake {
     walks: [Arc<WalkCounters>; 2],
     /// What it was asked to take.
     asked: u32,
+    inside_when_served: Option<usize>,
 }
 
 enum Work {
@@ -53,9 +57,15 @@ impl Fake {
 impl Accelerator for Fake {
     const FRAME_MAX: usize = FRAME_MAX;
 
-    fn serve(&mut self) {}
+    fn serve(&mut self) {
+        self.inside_when_served = Some(self.inside.len());
+    }
 
-    fn keep_time(&mut self, _: u64) {}
+    fn keep_time(&mut self, _: u64) -> bool {
+        false
+    }
+
+    fn do_due(&mut self) {}
 
     fn works(&self) -> bool {
         self.works
@@ -130,7 +140,11 @@ impl Accelerator for Fake {
 
 /// A site with a device in front, and another one without.
 fn sites() -> (Front<Fake>, [Site; 2]) {
-    let sites = pair(Options::default());
+    sites_with(Options::default())
+}
+
+fn sites_with(options: Options) -> (Front<Fake>, [Site; 2]) {
+    let sites = pair(options);
     let front = Front::new(Fake {
         works: true,
         room: 8,
@@ -143,14 +157,15 @@ fn sites() -> (Front<Fake>, [Site; 2]) {
         opened: Vec::new(),
         walks: sites[0].plane.walk_counters(),
         asked: 0,
+        inside_when_served: None,
     });
     (front, sites)
 }
 
 /// As a worker does it with what one read of the common port after the other gives.
 fn read(front: &mut Front<Fake>, site: &mut Site, header: &VnetHeader, packets: &[Vec<u8>]) {
-    front.handle_time(&mut site.plane, 1000);
     let spd = site.database.spd();
+    front.handle_time(&mut site.plane, &spd, 1000);
     for packet in packets {
         let mut read = [&header.encode()[..], packet].concat();
         front.handle_inner(&mut site.plane, &spd, &mut read);
@@ -162,7 +177,7 @@ fn read(front: &mut Front<Fake>, site: &mut Site, header: &VnetHeader, packets: 
 }
 
 fn receive(front: &mut Front<Fake>, site: &mut Site, datagrams: &[Vec<u8>]) {
-    front.handle_time(&mut site.plane, 1000);
+    front.handle_time(&mut site.plane, &site.database.spd(), 1000);
     let (entrance, received) = (site.entrance(), site.write_down(datagrams));
     front.handle_outer(&mut site.plane, entrance, &received, |ike| {
         panic!("{ike:?}");
@@ -229,23 +244,57 @@ fn it_gets_the_segments_of_what_is_to_be_segmented() {
 
 #[test]
 fn it_opens_what_is_for_its_sas() {
-    let (mut front, [mut a, mut b]) = sites();
-    let spi = a.inbound.common.spi;
-    // Those of another site's SA go to software, and their order to the device's ones is not kept.
-    let other = spi ^ 1;
-    front.device.opens = Some(other);
-    let (soft, hard) = (udp(1, 7000, b"soft"), packets(0..20));
-    b.read(0, [&soft]);
-    let mut datagrams = b.take_sent();
-    let device = hard
-        .iter()
-        .map(|packet| [&other.to_be_bytes(), &packet[..]].concat());
-    datagrams.extend(device);
-    receive(&mut front, &mut a, &datagrams);
-    assert_eq!(front.device.asked, 20 + 2, "eight at a time");
-    let written = a.take_written();
-    assert_eq!(written[0], soft);
-    assert_eq!(written[1..], hard);
+    let spi = 77;
+    // The last of a former SA come in one burst with the first of the one that takes over, in which it is or is not.
+    for device_first in [true, false] {
+        let (mut front, [mut a, mut b]) = sites();
+        front.device.opens = Some(spi);
+        let [soft, hard] = [0..20, 20..40].map(|numbers: Range<u8>| -> Vec<_> {
+            numbers.map(|number| udp(1, 7000, &[number])).collect()
+        });
+        b.read(0, &soft);
+        let device = hard.iter();
+        let device: Vec<_> = device
+            .map(|packet| [&spi.to_be_bytes(), &packet[..]].concat())
+            .collect();
+        let mut parts = [(soft, b.take_sent()), (hard, device)];
+        if device_first {
+            parts.reverse();
+        }
+        let [(former, first), (new, second)] = parts;
+        receive(&mut front, &mut a, &[first, second].concat());
+        assert_eq!(front.device.asked, 20 + 2, "eight at a time");
+        assert_eq!(a.take_written(), [former, new].concat());
+    }
+}
+
+#[test]
+fn nothing_is_under_way_where_sas_come_and_go() {
+    let pool = Pool::start(1, Duration::from_millis(20)).unwrap();
+    let engines = [vec![pool.source()], vec![EngineSource::cpu()]];
+    let (mut front, [mut a, mut b]) = sites_with(Options {
+        engines,
+        ..Options::default()
+    });
+    let there = packets(0..5);
+    let spd = a.database.spd();
+    for packet in &there {
+        let mut read = [&VnetHeader::default().encode()[..], packet].concat();
+        front.handle_inner(&mut a.plane, &spd, &mut read);
+    }
+    front.finish_inner(&mut a.plane, &spd);
+    a.plane.seal_and_send();
+    assert!(a.plane.io.sent.is_empty(), "the pool is late");
+    front.device.is_slow = true;
+    front.device.opens = Some(77);
+    let (entrance, received) = (a.entrance(), a.write_down(&[[0, 0, 0, 77].repeat(5)]));
+    front.handle_outer(&mut a.plane, entrance, &received, drop);
+    assert_eq!(front.device.inside.len(), 1);
+    front.device.is_slow = false;
+    front.serve(&mut a.plane, &spd);
+    assert_eq!(front.device.inside_when_served, Some(0));
+    b.receive(&a.take_sent());
+    assert_eq!(b.take_written(), there);
 }
 
 #[test]

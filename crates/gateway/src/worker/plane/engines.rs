@@ -123,7 +123,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Seals and sends all there is.
-    pub(super) fn drain(&mut self) {
+    pub fn drain(&mut self) {
         self.seal_waiting(Which::All);
         for way in 0..self.seal.len() {
             while !self.seal[way].is_empty() && self.wait_for_seal(way) {}
@@ -146,7 +146,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Opens and delivers all there is.
-    pub(super) fn drain_inbound(&mut self) {
+    pub fn drain_inbound(&mut self) {
         self.open_waiting(Which::All);
         for way in 0..self.open.len() {
             while !self.open[way].is_empty() && self.wait_for_open(way) {}
