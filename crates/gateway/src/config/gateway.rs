@@ -42,6 +42,8 @@ pub struct GatewayConfig {
     pub ports: Ports,
     /// Send and receive ESP as IP protocol 50 where there is no NAT.
     pub raw_esp: bool,
+    /// Links whose ESP goes past the kernel's stack, by AF_XDP.
+    pub xdp: Vec<String>,
     /// Name of the TUN device.
     pub tun: String,
     pub mtu: u16,
@@ -99,6 +101,7 @@ impl Default for GatewayConfig {
             listen: vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
             ports: Ports::default(),
             raw_esp: true,
+            xdp: Vec::new(),
             tun: "esp0".to_owned(),
             mtu: 1400,
             interfaces: Vec::new(),
@@ -164,6 +167,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
             nat_t: read(node, "port_nat_t", d, port).unwrap_or(standard.ports.nat_t),
         },
         raw_esp: read(node, "raw_esp", d, switch).unwrap_or(standard.raw_esp),
+        xdp: read_list(node, "xdp", d, interface_name).unwrap_or_default(),
         tun: read(node, "tun", d, interface_name).unwrap_or(standard.tun),
         // 1280 is the least that IPv6 allows.
         mtu: read(node, "mtu", d, |text| number(text, 1280..=65_535))
@@ -213,6 +217,15 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         gateway.listen = GatewayConfig::default().listen;
     }
     check_pool(&gateway, node, d);
+    if !gateway.raw_esp
+        && let Some(entry) = node.value("xdp")
+    {
+        let bad = Bad::new(
+            "with `raw_esp = no` there is no ESP without UDP",
+            "remove `xdp`, or `raw_esp`",
+        );
+        super::value::report("xdp", bad, entry.value.at, d);
+    }
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
         && let Some(entry) = node.value("workers")

@@ -54,6 +54,7 @@ pub const GATEWAY: Schema = Schema {
         "port",
         "port_nat_t",
         "raw_esp",
+        "xdp",
         "tun",
         "mtu",
         "workers",

@@ -35,12 +35,14 @@ static REACH: OnceLock<Vec<PathBuf>> = OnceLock::new();
 /// For routes, rules and TUN devices, for the mark on sockets, and for IPv6 extension headers on raw ones.
 const RUNNING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// Besides, for the ports 500 and 4500, for files and the control socket in folders of other users, and to name the
-/// program that holds a port.
+/// Besides, for the ports 500 and 4500, for files and the control socket in folders of other users, to name the program
+/// that holds a port, and for links past the kernel's stack: their program and their memory.
 const STARTING: CapabilitySet = RUNNING
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::DAC_OVERRIDE)
-    .union(CapabilitySet::SYS_PTRACE);
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::IPC_LOCK);
 
 /// From now on the memory is not readable by other processes of the user, and in no core dump, whatever handles those.
 pub fn hide() -> io::Result<()> {

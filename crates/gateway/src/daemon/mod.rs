@@ -12,6 +12,7 @@ mod guards;
 mod join;
 mod keeper;
 mod keys;
+mod links;
 mod load;
 mod plane;
 mod policies;

@@ -20,6 +20,7 @@ use super::forwarding::forwards;
 use super::guards::{Guards, PRIORITY, follow};
 use super::join::{ConfiguredPolicy, RouteChange};
 use super::keeper::{Keeper, Repairs};
+use super::links;
 use super::load::Loads;
 use super::shield;
 use crate::cli::{Exit, Failure};
@@ -29,6 +30,7 @@ use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
+use crate::io::xdp::Program;
 use crate::net::nft::{Nft, Table};
 use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
 use crate::pool::Pool;
@@ -60,6 +62,8 @@ pub(super) struct Plane {
     engines: Vec<EngineSource>,
     /// Behind the workers, which it outlives.
     pool: Option<Pool>,
+    /// They take ESP off their links for the workers.
+    _links: Vec<Program>,
 }
 
 /// Why the data plane stops.
@@ -98,7 +102,7 @@ impl Plane {
         guards: crate::net::Result<Guards>,
     ) -> Result<(Self, FromPlane), Failure> {
         let workers = config.workers;
-        let sockets = bind(config).map_err(bind_failure)?;
+        let mut sockets = bind(config).map_err(bind_failure)?;
         let net = guards.as_ref().ok().map(|guards| &guards.net);
         let mut devices = devices::open(config, net).await.map_err(tun_failure)?;
         let Guards {
@@ -113,6 +117,7 @@ impl Plane {
             keeper.adopt(device.link.clone());
         }
         let common = devices.common.link.index;
+        let links = links::open(&config.xdp, &net, &mut sockets.workers).await?;
 
         let has_core = config.engine == EngineKind::Fpga;
         let mut core = has_core.then(open_core).transpose()?;
@@ -138,6 +143,7 @@ impl Plane {
             loads: Loads::default(),
             engines,
             pool,
+            _links: links,
         };
         let processing = Processing {
             mss_clamp: config.mss_clamp.then_some(config.mtu),

@@ -21,6 +21,7 @@ pub mod tun;
 pub mod udp;
 pub mod virtio;
 pub mod watch;
+pub mod xdp;
 
 mod message;
 #[cfg(test)]

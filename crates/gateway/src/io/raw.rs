@@ -67,9 +67,9 @@ impl EspSocket {
     }
 }
 
-/// The range of the ESP packet in a datagram that a raw socket received.
-pub fn payload(v4: bool, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
-    if !v4 {
+/// The range of the ESP packet in what was received, perhaps behind its IPv4 header.
+pub fn payload(with_header: bool, datagram: &[u8]) -> Option<std::ops::Range<usize>> {
+    if !with_header {
         return Some(0..datagram.len());
     }
     let header = usize::from(datagram.first()? & 15) * 4;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::AddAssign;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -189,6 +190,15 @@ pub struct SendReport {
     pub too_big_for: Option<IpAddr>,
     /// Refused otherwise, or no room in the socket's buffer.
     pub failed: u64,
+}
+
+impl AddAssign for SendReport {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.too_big += other.too_big;
+        self.too_big_for = other.too_big_for.or(self.too_big_for);
+        self.failed += other.failed;
+    }
 }
 
 /// The socket's DF setting. It is an option of the socket and not of a message, so senders take turns.

@@ -63,7 +63,7 @@ pub fn route_to(packet: &Headers, origin: Option<Origin>) -> io::Result<u32> {
     out_of(&ask(message)?)
 }
 
-fn request(destination: IpAddr) -> RouteMessage {
+pub(super) fn request(destination: IpAddr) -> RouteMessage {
     let mut message = RouteMessage::default();
     (
         message.header.address_family,
@@ -77,7 +77,7 @@ fn request(destination: IpAddr) -> RouteMessage {
     message
 }
 
-fn out_of(answer: &RouteMessage) -> io::Result<u32> {
+pub(super) fn out_of(answer: &RouteMessage) -> io::Result<u32> {
     let link = answer.attributes.iter().find_map(|one| match one {
         RouteAttribute::Oif(index) => Some(*index),
         _ => None,
@@ -85,9 +85,16 @@ fn out_of(answer: &RouteMessage) -> io::Result<u32> {
     link.ok_or_else(unusable)
 }
 
-/// Asks once, without waiting for anything else.
-fn ask(message: RouteMessage) -> io::Result<RouteMessage> {
-    let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(message));
+pub(super) fn ask(message: RouteMessage) -> io::Result<RouteMessage> {
+    match ask_one(RouteNetlinkMessage::GetRoute(message))? {
+        RouteNetlinkMessage::NewRoute(route) => Ok(route),
+        _ => Err(unusable()),
+    }
+}
+
+/// Asks once for one thing, without waiting for anything else.
+pub(super) fn ask_one(message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+    let mut request = NetlinkMessage::from(message);
     request.header.flags = NLM_F_REQUEST;
     request.finalize();
     let mut bytes = vec![0; request.buffer_len()];
@@ -100,12 +107,12 @@ fn ask(message: RouteMessage) -> io::Result<RouteMessage> {
     let (answer, _) = socket.recv_from_full()?;
     let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
     match answer.map_err(io::Error::other)?.payload {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => Ok(route),
+        NetlinkPayload::InnerMessage(answer) => Ok(answer),
         NetlinkPayload::Error(error) => Err(error.to_io()),
         _ => Err(unusable()),
     }
 }
 
-fn unusable() -> io::Error {
+pub(super) fn unusable() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }

@@ -4,6 +4,7 @@
 
 mod kept;
 mod lookup;
+mod next_hop;
 pub mod nft;
 mod prefix;
 mod ranges;
@@ -28,6 +29,7 @@ use rtnetlink::{Handle, IpVersion, LinkMessageBuilder, LinkUnspec, LinkVeth, Rou
 use tokio::task::JoinHandle;
 
 pub use lookup::{Headers, Origin, origin, route_to};
+pub use next_hop::{LinkFacts, Neighbour, NextHop, link_facts, neighbour, next_hop};
 pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;

@@ -43,6 +43,10 @@ counters! {
     ike_dropped,
     /// Packets sent.
     sent,
+    /// Of those, how many past the kernel's stack.
+    link_sent,
+    /// ESP packets received past the kernel's stack.
+    link_received,
     /// Packets larger than the path takes, with DF.
     send_too_big,
     /// Packets that no socket would send.

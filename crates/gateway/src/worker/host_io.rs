@@ -8,7 +8,8 @@ use std::time::Duration;
 use esplanade_crypto::{Direction, Protocol};
 use esplanade_ipsec::sa::Path;
 
-use super::counters::IoCounters;
+use super::counters::{IoCounters, add};
+use super::links::Links;
 use super::packet_io::{Door, Entrance, PacketIo, Queue};
 use super::paths::PathErrors;
 use super::queues::Queues;
@@ -16,7 +17,7 @@ use super::wakers::{Paused, Purpose, Wakers};
 use super::{Clock, WorkerSockets};
 use crate::io::slots::Slots;
 use crate::io::sys::EVENTS_MAX;
-use crate::io::udp::{Outgoing, SendReport};
+use crate::io::udp::{Outgoing, Received, SendReport};
 
 /// Bytes of the longest datagram.
 const DATAGRAM_MAX: usize = 65_536;
@@ -47,6 +48,8 @@ pub(super) enum Source {
     Esp(usize),
     Ah(usize),
     Icmp(usize),
+    /// A link past the kernel's stack.
+    Link(usize),
 }
 
 impl Source {
@@ -92,6 +95,7 @@ pub(super) struct HostIo {
     sources: Vec<Source>,
     wakers: Wakers,
     path_errors: PathErrors,
+    links: Links,
     counters: Arc<IoCounters>,
 }
 
@@ -100,7 +104,7 @@ impl HostIo {
     pub fn new(
         clock: Clock,
         tuns: Vec<(u32, Queues)>,
-        sockets: WorkerSockets,
+        mut sockets: WorkerSockets,
         control: BorrowedFd<'_>,
         may_pause: bool,
         counters: Arc<IoCounters>,
@@ -110,6 +114,9 @@ impl HostIo {
         sources.extend((0..sockets.esp.len()).map(Source::Esp));
         sources.extend((0..sockets.ah.len()).map(Source::Ah));
         sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
+        let links = std::mem::take(&mut sockets.links);
+        let links = Links::new(links, sockets.mark.unwrap_or(0));
+        sources.extend((0..links.count()).map(Source::Link));
         let device = |(interface, tun)| Device { interface, tun };
         let host = Self {
             clock,
@@ -118,6 +125,7 @@ impl HostIo {
             sources,
             wakers: Wakers::new(may_pause)?,
             path_errors: PathErrors::new(),
+            links,
             counters,
         };
         let wakers = &host.wakers;
@@ -171,9 +179,10 @@ impl HostIo {
             Source::Ike(index) => Entrance::Ike(self.sockets.ike[index].local()),
             Source::NatT(index) => Entrance::NatT(self.sockets.nat_t[index].local()),
             Source::Esp(index) => {
-                let v4 = self.sockets.esp[index].is_v4();
-                Entrance::Esp { v4 }
+                let with_header = self.sockets.esp[index].is_v4();
+                Entrance::Esp { with_header }
             }
+            Source::Link(_) => Entrance::Esp { with_header: false },
             Source::Ah(_) => Entrance::Ah,
             Source::Icmp(_) => return None,
         })
@@ -186,6 +195,21 @@ impl HostIo {
             Source::Esp(index) => self.sockets.esp[index].as_fd(),
             Source::Ah(index) => self.sockets.ah[index].as_fd(),
             Source::Icmp(index) => self.sockets.icmp[index].as_fd(),
+            Source::Link(index) => self.links.descriptor(index),
+        }
+    }
+
+    /// Takes what has come by a link past the kernel's stack.
+    pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<Received>) {
+        let (others, lives) = self.links.receive(link, buffer, packets);
+        add(&self.counters.runts, others);
+        add(&self.counters.link_received, packets.len() as u64);
+        if !lives {
+            let source = Source::Link(link);
+            // It would wake the worker for ever.
+            let _ = self
+                .wakers
+                .remove(self.descriptor(source), source.purpose());
         }
     }
 
@@ -263,7 +287,13 @@ impl PacketIo for HostIo {
     fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
         let report = match door {
             Door::NatT(index) => self.sockets.nat_t[index].send(items),
-            Door::Esp(index) => self.sockets.esp[index].send(items),
+            Door::Esp(index) if self.links.is_empty() => self.sockets.esp[index].send(items),
+            Door::Esp(index) => {
+                let (socket, now_ms) = (&self.sockets.esp[index], self.clock.now_ms());
+                let sent = self.links.send(items, now_ms, |items| socket.send(items));
+                add(&self.counters.link_sent, sent.1);
+                sent.0
+            }
             Door::Ah(index) => self.sockets.ah[index].send(items),
         };
         if let Some(remote) = report.too_big_for {

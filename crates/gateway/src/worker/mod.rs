@@ -12,6 +12,7 @@ mod core;
 mod counters;
 mod front;
 mod host_io;
+mod links;
 mod packet_io;
 #[cfg(test)]
 mod pair;
@@ -40,6 +41,7 @@ use crate::io::sys::EventFd;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
 pub use counters::{IoCounters, Load};
+pub use links::LinkQueue;
 pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
 pub(crate) use plane::{is_of_sa, size_limit};
 pub use queues::{Interface, Queues};

@@ -31,9 +31,9 @@ pub(super) enum Door {
 pub(super) enum Entrance {
     Ike(SocketAddr),
     NatT(SocketAddr),
-    /// IPv4 comes with the outer header, IPv6 without.
     Esp {
-        v4: bool,
+        /// IPv4 packets come with their header from raw sockets.
+        with_header: bool,
     },
     Ah,
 }

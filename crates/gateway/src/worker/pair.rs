@@ -294,7 +294,7 @@ impl Site {
     pub fn entrance(&self) -> Entrance {
         match self.udp_encap {
             true => Entrance::NatT(SocketAddr::new(OUTER[self.index].into(), 4500)),
-            false => Entrance::Esp { v4: false },
+            false => Entrance::Esp { with_header: false },
         }
     }
 

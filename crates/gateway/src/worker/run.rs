@@ -18,7 +18,7 @@ use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, Port};
 use super::{Clock, Control, Datagram, EventQueue, Reports, WorkerConfig};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
-use crate::io::udp::Receiver;
+use crate::io::udp::{Received, Receiver};
 
 /// TUN reads of one burst.
 const READ_BURST: usize = 128;
@@ -37,6 +37,7 @@ pub(super) struct Run {
     reports: Reports,
     events: EventQueue,
     receiver: Receiver,
+    from_link: Vec<Received>,
     read_buffer: Vec<u8>,
     counters: Arc<IoCounters>,
     load: Arc<Load>,
@@ -104,6 +105,7 @@ impl Run {
             reports,
             events: EventQueue::default(),
             receiver: Receiver::new(RAW_SLOTS.count),
+            from_link: Vec::new(),
             read_buffer: vec![0; tun::READ_MAX],
             counters,
             load: Arc::default(),
@@ -201,8 +203,17 @@ impl Run {
         let Some((io, buffer)) = self.plane.room() else {
             return;
         };
-        let fd = io.descriptor(source);
-        let received = match self.receiver.receive(fd, buffer, source.slots()) {
+        let received = match source {
+            Source::Link(index) => {
+                io.receive(index, buffer, &mut self.from_link);
+                Ok(&self.from_link[..])
+            }
+            _ => {
+                let fd = io.descriptor(source);
+                self.receiver.receive(fd, buffer, source.slots())
+            }
+        };
+        let received = match received {
             Ok(received) => received,
             Err(error) => {
                 // An ICMP error, say. It is taken off the socket by being reported.

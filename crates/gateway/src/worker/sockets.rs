@@ -12,6 +12,7 @@ use crate::io::raw::{BypassSocket, EspSocket};
 use crate::io::steer::Share;
 use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
+use super::links::LinkQueue;
 use super::port_user::port_user;
 
 /// The port of IKE (RFC 7296 §2).
@@ -85,6 +86,8 @@ pub struct WorkerSockets {
     pub bypass: Option<Arc<BypassSocket>>,
     /// ICMP errors; only the first worker hears them.
     pub icmp: Vec<IcmpSocket>,
+    /// Of the links whose ESP goes past the kernel's stack.
+    pub links: Vec<LinkQueue>,
     /// What is known about paths, shared by all workers.
     pub paths: Arc<PathMtus>,
     pub nat_t_port: u16,

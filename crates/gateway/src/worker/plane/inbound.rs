@@ -75,7 +75,9 @@ impl<I: PacketIo> DataPlane<I> {
             match (entrance, slot.get(..meta.len).unwrap_or_default()) {
                 (Entrance::Ike(bound), datagram) => sorter.ike(bound, meta, datagram),
                 (Entrance::NatT(bound), datagram) => sorter.nat_t(bound, meta, datagram),
-                (Entrance::Esp { v4 }, datagram) => sorter.esp(v4, meta, datagram),
+                (Entrance::Esp { with_header }, datagram) => {
+                    sorter.esp(with_header, meta, datagram)
+                }
                 (Entrance::Ah, _) => sorter.ah(meta, slot),
             }
         }
@@ -399,10 +401,10 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         }
     }
 
-    fn esp(self, v4: bool, meta: &Received, datagram: &[u8]) {
+    fn esp(self, with_header: bool, meta: &Received, datagram: &[u8]) {
         let remote = SocketAddr::new(meta.remote.ip(), 0);
         let facts = OuterFacts::new(remote, false, meta.tos);
-        match raw::payload(v4, datagram) {
+        match raw::payload(with_header, datagram) {
             Some(range) => self.found.push(self.at + range.start, range.len(), &facts),
             None => add(&self.counters.runts, 1),
         }

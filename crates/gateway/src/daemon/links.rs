@@ -1,0 +1,75 @@
+//! Opens the links whose ESP goes past the kernel's stack.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::cli::Failure;
+use crate::io::xdp::{MTU_MAX, Mode, Program};
+use crate::net::{Net, link_facts};
+use crate::worker::{LinkQueue, WorkerSockets};
+
+/// Gives each worker a queue of each link, as far as the links have so many. The programs stay on their links as long as
+/// they are kept.
+pub async fn open(
+    names: &[String],
+    net: &Net,
+    workers: &mut [WorkerSockets],
+) -> Result<Vec<Program>, Failure> {
+    let mut programs = Vec::with_capacity(names.len());
+    for name in names {
+        let no_link = |error| failure(name, &io::Error::other(error));
+        let link = net.link_index(name).await.map_err(no_link)?;
+        let program = open_one(name, link, workers).map_err(|error| failure(name, &error))?;
+        programs.push(program);
+    }
+    Ok(programs)
+}
+
+fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::Result<Program> {
+    let facts = link_facts(link)?;
+    if facts.mtu > MTU_MAX {
+        let what = format!("its MTU is {}, and {MTU_MAX} is the most", facts.mtu);
+        return Err(io::Error::other(what));
+    }
+    let program = Program::attach(link, workers.len() as u32)?;
+    let mut queues = 0;
+    for worker in workers {
+        match LinkQueue::open(name, link, queues, facts.mtu) {
+            Ok(opened) => {
+                program.lead(queues, opened.queue.as_fd())?;
+                worker.links.push(opened);
+                queues += 1;
+            }
+            // The link has no more. Their workers go through the stack.
+            Err(error) if queues > 0 && error.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let is_generic = program.mode == Mode::Generic;
+    tracing::info!(
+        link = name,
+        queues,
+        in_driver = !is_generic,
+        "ESP without UDP goes past the kernel's stack"
+    );
+    Ok(program)
+}
+
+fn failure(name: &str, error: &io::Error) -> Failure {
+    let what = format!("ESP cannot go past the kernel's stack on {name}: {error}");
+    let (failure, help) = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => (
+            Failure::forbidden(what),
+            "`xdp` needs CAP_BPF beside CAP_NET_ADMIN and CAP_NET_RAW, and not inside a user namespace; or leave the link out of it",
+        ),
+        Some(libc::EBUSY | libc::EEXIST) => (
+            Failure::runtime(what),
+            "another program has the link, or its queue: `ip link show` names it; or leave the link out of `xdp`",
+        ),
+        _ => (
+            Failure::runtime(what),
+            "correct `xdp` in the gateway section, or leave the link out of it",
+        ),
+    };
+    failure.help(help)
+}

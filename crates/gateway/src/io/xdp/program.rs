@@ -1,0 +1,415 @@
+//! The program that takes ESP to the sockets, and its way into the kernel by bpf(2).
+//!
+//! It runs in the driver for every frame that comes in by the link. ESP without UDP goes to the socket of the queue that it
+//! came by, if that has one; it must be whole, without IPv4 options or IPv6 extension headers, and for this host. All else
+//! goes the kernel's way.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::io::sys::{check, owned};
+
+const ESP: i32 = 50;
+
+/// <linux/bpf.h>.
+mod bpf {
+    pub const MAP_CREATE: i32 = 0;
+    pub const MAP_UPDATE_ELEM: i32 = 2;
+    pub const PROG_LOAD: i32 = 5;
+    pub const LINK_CREATE: i32 = 28;
+
+    pub const MAP_TYPE_XSKMAP: u32 = 17;
+    pub const PROG_TYPE_XDP: u32 = 6;
+    pub const ATTACH_TYPE_XDP: u32 = 37;
+
+    pub const HELPER_REDIRECT_MAP: i32 = 51;
+    pub const HELPER_FIB_LOOKUP: i32 = 69;
+
+    pub const XDP_PASS: i32 = 2;
+
+    /// Of the look-up: the host itself, or nowhere.
+    pub const NOT_FORWARDED: i32 = 4;
+    /// Of the look-up: this host is no router there.
+    pub const FORWARDING_OFF: i32 = 5;
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before there is a packet of the stack.
+    Driver,
+    /// In the stack, for drivers that cannot. It is slower.
+    Generic,
+}
+
+impl Mode {
+    /// <linux/if_link.h>.
+    fn flag(self) -> u32 {
+        match self {
+            Self::Driver => 1 << 2,
+            Self::Generic => 1 << 1,
+        }
+    }
+}
+
+/// The program on its link. It leaves the link when this is dropped, and when the process ends.
+#[derive(Debug)]
+pub struct Program {
+    sockets: OwnedFd,
+    _link: OwnedFd,
+    pub mode: Mode,
+}
+
+impl Program {
+    /// For the sockets of so many queues.
+    pub fn attach(link: u32, queues: u32) -> io::Result<Self> {
+        let sockets = make_map(queues)?;
+        let program = load(&instructions(&sockets))?;
+        let attach = |mode: Mode| Ok((attach_to(link, &program, mode)?, mode));
+        let (attached, mode) = attach(Mode::Driver).or_else(|error: io::Error| {
+            match error.raw_os_error() {
+                // Another program is there, or there is no right to it.
+                Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => Err(error),
+                _ => attach(Mode::Generic),
+            }
+        })?;
+        Ok(Self {
+            sockets,
+            _link: attached,
+            mode,
+        })
+    }
+
+    /// From now on the socket gets what comes by the queue.
+    pub fn lead(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        #[repr(C)]
+        struct Update {
+            map: u32,
+            _pad: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        let value = socket.as_raw_fd();
+        let mut update = Update {
+            map: self.sockets.as_raw_fd() as u32,
+            _pad: 0,
+            key: (&raw const queue) as u64,
+            value: (&raw const value) as u64,
+            flags: 0,
+        };
+        call(bpf::MAP_UPDATE_ELEM, &mut update).map(drop)
+    }
+}
+
+fn make_map(queues: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Create {
+        kind: u32,
+        key_len: u32,
+        value_len: u32,
+        entries: u32,
+        flags: u32,
+    }
+    let word = size_of::<u32>() as u32;
+    let mut create = Create {
+        kind: bpf::MAP_TYPE_XSKMAP,
+        key_len: word,
+        value_len: word,
+        entries: queues.max(1),
+        flags: 0,
+    };
+    owned(call(bpf::MAP_CREATE, &mut create)?)
+}
+
+fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        kernel: u32,
+        flags: u32,
+        name: [u8; 16],
+        link: u32,
+        attach_type: u32,
+    }
+    /// The look-up of routes is for programs under GPL, which these instructions may be used under too.
+    const LICENSE: &CStr = c"Dual MIT/GPL";
+    let mut load = Load {
+        kind: bpf::PROG_TYPE_XDP,
+        count: instructions.len() as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel: 0,
+        flags: 0,
+        name: *b"esplanade_esp\0\0\0",
+        link: 0,
+        attach_type: bpf::ATTACH_TYPE_XDP,
+    };
+    owned(call(bpf::PROG_LOAD, &mut load)?)
+}
+
+fn attach_to(link: u32, program: &OwnedFd, mode: Mode) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attach {
+        program: u32,
+        link: u32,
+        kind: u32,
+        flags: u32,
+    }
+    let mut attach = Attach {
+        program: program.as_raw_fd() as u32,
+        link,
+        kind: bpf::ATTACH_TYPE_XDP,
+        flags: mode.flag(),
+    };
+    owned(call(bpf::LINK_CREATE, &mut attach)?)
+}
+
+fn call<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: `attributes` is the beginning of `union bpf_attr` for this command, of the size that is told. What it
+    // points to outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            &raw mut *attributes,
+            size_of::<T>() as u32,
+        )
+    };
+    check(result)?;
+    Ok(result as i32)
+}
+
+/// `struct bpf_insn`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Instruction {
+    code: u8,
+    /// Destination in the low half, source in the high one.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// Codes of instructions.
+mod code {
+    pub const LOAD_IMMEDIATE: u8 = 0x18;
+    pub const LOAD: [u8; 4] = [0x71, 0x69, 0x61, 0x79];
+    pub const STORE: [u8; 4] = [0x73, 0x6b, 0x63, 0x7b];
+    pub const STORE_IMMEDIATE: [u8; 4] = [0x72, 0x6a, 0x62, 0x7a];
+    pub const MOVE: u8 = 0xbf;
+    pub const MOVE_IMMEDIATE: u8 = 0xb7;
+    pub const ADD_IMMEDIATE: u8 = 0x07;
+    pub const AND_IMMEDIATE: u8 = 0x57;
+    pub const JUMP: u8 = 0x05;
+    pub const JUMP_EQUAL: u8 = 0x15;
+    pub const JUMP_UNEQUAL: u8 = 0x55;
+    pub const JUMP_ABOVE: u8 = 0x2d;
+    pub const CALL: u8 = 0x85;
+    pub const EXIT: u8 = 0x95;
+}
+
+/// Bytes of a load or store, as an index into its codes.
+const BYTE: usize = 0;
+const HALF: usize = 1;
+const WORD: usize = 2;
+const DOUBLE: usize = 3;
+
+/// A place in the program to jump to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    V4,
+    LookUp,
+    Take,
+    Pass,
+}
+
+#[derive(Default)]
+struct Assembler {
+    instructions: Vec<Instruction>,
+    places: Vec<(Place, usize)>,
+    jumps: Vec<(Place, usize)>,
+}
+
+impl Assembler {
+    fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
+        self.instructions.push(Instruction {
+            code,
+            registers: from << 4 | to,
+            offset,
+            immediate,
+        });
+    }
+
+    fn load(&mut self, size: usize, to: u8, from: u8, offset: i16) {
+        self.put(code::LOAD[size], to, from, offset, 0);
+    }
+
+    fn store(&mut self, size: usize, to: u8, offset: i16, from: u8) {
+        self.put(code::STORE[size], to, from, offset, 0);
+    }
+
+    fn store_number(&mut self, size: usize, to: u8, offset: i16, number: i32) {
+        self.put(code::STORE_IMMEDIATE[size], to, 0, offset, number);
+    }
+
+    fn copy(&mut self, to: u8, from: u8) {
+        self.put(code::MOVE, to, from, 0, 0);
+    }
+
+    fn set(&mut self, to: u8, number: i32) {
+        self.put(code::MOVE_IMMEDIATE, to, 0, 0, number);
+    }
+
+    fn add(&mut self, to: u8, number: i32) {
+        self.put(code::ADD_IMMEDIATE, to, 0, 0, number);
+    }
+
+    fn jump(&mut self, code: u8, a: u8, b: u8, number: i32, place: Place) {
+        self.jumps.push((place, self.instructions.len()));
+        self.put(code, a, b, 0, number);
+    }
+
+    fn call(&mut self, helper: i32) {
+        self.put(code::CALL, 0, 0, 0, helper);
+    }
+
+    fn exit(&mut self) {
+        self.put(code::EXIT, 0, 0, 0, 0);
+    }
+
+    fn here(&mut self, place: Place) {
+        self.places.push((place, self.instructions.len()));
+    }
+
+    fn finish(mut self) -> Vec<Instruction> {
+        for (place, from) in self.jumps {
+            let to = self.places.iter().find(|(known, _)| *known == place);
+            let distance = to.map_or(0, |(_, to)| *to as i16 - from as i16 - 1);
+            self.instructions[from].offset = distance;
+        }
+        self.instructions
+    }
+}
+
+/// A number as it lies in a packet, as a load of 16 bits gives it.
+fn network(number: u16) -> i32 {
+    number.to_be().into()
+}
+
+/// Registers 0 to 5 are gone after a call, 6 to 9 stay, 10 is the end of the stack.
+fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
+    const RESULT: u8 = 0;
+    const PACKET: u8 = 2;
+    const END: u8 = 3;
+    const LIMIT: u8 = 4;
+    const FIELD: u8 = 5;
+    const CONTEXT: u8 = 6;
+    const STACK: u8 = 10;
+
+    // `struct xdp_md`.
+    const MD_DATA: i16 = 0;
+    const MD_DATA_END: i16 = 4;
+    const MD_LINK: i16 = 12;
+    const MD_QUEUE: i16 = 16;
+
+    // `struct bpf_fib_lookup`, on the stack.
+    const QUESTION_LEN: i16 = 64;
+    const QUESTION: i16 = -QUESTION_LEN;
+    const FAMILY: i16 = QUESTION;
+    const PROTOCOL: i16 = QUESTION + 1;
+    const LINK: i16 = QUESTION + 8;
+    const SOURCE: i16 = QUESTION + 16;
+    const DESTINATION: i16 = QUESTION + 32;
+
+    const IP: i16 = 14;
+    const V6_LEN: i16 = 40;
+
+    let mut a = Assembler::default();
+    a.copy(CONTEXT, 1);
+    a.load(WORD, PACKET, CONTEXT, MD_DATA);
+    a.load(WORD, END, CONTEXT, MD_DATA_END);
+    a.copy(LIMIT, PACKET);
+    a.add(LIMIT, i32::from(IP) + 20);
+    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
+    for at in (0..QUESTION_LEN).step_by(8) {
+        a.store_number(DOUBLE, STACK, QUESTION + at, 0);
+    }
+    a.load(HALF, FIELD, PACKET, IP - 2);
+    a.jump(code::JUMP_EQUAL, FIELD, 0, network(0x0800), Place::V4);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, network(0x86dd), Place::Pass);
+
+    a.copy(LIMIT, PACKET);
+    a.add(LIMIT, i32::from(IP + V6_LEN));
+    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
+    a.load(BYTE, FIELD, PACKET, IP + 6);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
+    a.store_number(BYTE, STACK, FAMILY, libc::AF_INET6);
+    for word in (0..16).step_by(4) {
+        a.load(WORD, FIELD, PACKET, IP + 8 + word);
+        a.store(WORD, STACK, SOURCE + word, FIELD);
+        a.load(WORD, FIELD, PACKET, IP + 24 + word);
+        a.store(WORD, STACK, DESTINATION + word, FIELD);
+    }
+    a.jump(code::JUMP, 0, 0, 0, Place::LookUp);
+
+    a.here(Place::V4);
+    // No options.
+    a.load(BYTE, FIELD, PACKET, IP);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Place::Pass);
+    // No fragment.
+    a.load(HALF, FIELD, PACKET, IP + 6);
+    a.put(code::AND_IMMEDIATE, FIELD, 0, 0, network(0x3fff));
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0, Place::Pass);
+    a.load(BYTE, FIELD, PACKET, IP + 9);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
+    a.store_number(BYTE, STACK, FAMILY, libc::AF_INET);
+    a.load(WORD, FIELD, PACKET, IP + 12);
+    a.store(WORD, STACK, SOURCE, FIELD);
+    a.load(WORD, FIELD, PACKET, IP + 16);
+    a.store(WORD, STACK, DESTINATION, FIELD);
+
+    // Whether it is for this host the routes say, which change as addresses do.
+    a.here(Place::LookUp);
+    a.store_number(BYTE, STACK, PROTOCOL, ESP);
+    a.load(WORD, FIELD, CONTEXT, MD_LINK);
+    a.store(WORD, STACK, LINK, FIELD);
+    a.copy(1, CONTEXT);
+    a.copy(2, STACK);
+    a.add(2, QUESTION.into());
+    a.set(3, QUESTION_LEN.into());
+    a.set(4, 0);
+    a.call(bpf::HELPER_FIB_LOOKUP);
+    a.jump(code::JUMP_EQUAL, RESULT, 0, bpf::NOT_FORWARDED, Place::Take);
+    a.jump(
+        code::JUMP_UNEQUAL,
+        RESULT,
+        0,
+        bpf::FORWARDING_OFF,
+        Place::Pass,
+    );
+
+    a.here(Place::Take);
+    // The descriptor of a map, in two instructions.
+    a.put(code::LOAD_IMMEDIATE, 1, 1, 0, sockets.as_raw_fd());
+    a.put(0, 0, 0, 0, 0);
+    a.load(WORD, 2, CONTEXT, MD_QUEUE);
+    a.set(3, bpf::XDP_PASS);
+    a.call(bpf::HELPER_REDIRECT_MAP);
+    a.exit();
+
+    a.here(Place::Pass);
+    a.set(RESULT, bpf::XDP_PASS);
+    a.exit();
+    a.finish()
+}

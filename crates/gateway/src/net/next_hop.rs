@@ -1,0 +1,153 @@
+//! Where the kernel would send a packet on its link, for who sends past its stack.
+
+use std::io;
+use std::net::IpAddr;
+
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+};
+
+use super::lookup::{ask, ask_one, out_of, request, unusable};
+
+/// The next host on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    pub link: u32,
+    /// The router's address, or that of the destination.
+    pub address: IpAddr,
+    /// The source that the kernel would choose, or the one that was asked with.
+    pub source: Option<IpAddr>,
+}
+
+/// What is known of a host on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    pub mac: [u8; 6],
+    /// The kernel is sure of it: it need not look again before it sends.
+    pub is_sure: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkFacts {
+    pub mac: [u8; 6],
+    /// Longest packet, in bytes.
+    pub mtu: usize,
+}
+
+/// Where a packet of the gateway's own goes, with this mark.
+pub fn next_hop(destination: IpAddr, source: Option<IpAddr>, mark: u32) -> io::Result<NextHop> {
+    let mut message = request(destination);
+    if let Some(source) = source {
+        message.header.source_prefix_length = message.header.destination_prefix_length;
+        let source = RouteAttribute::Source(source.into());
+        message.attributes.push(source);
+    }
+    message.attributes.push(RouteAttribute::Mark(mark));
+    let answer = ask(message)?;
+    if answer.header.kind != RouteType::Unicast {
+        return Err(unusable());
+    }
+    let mut hop = NextHop {
+        link: out_of(&answer)?,
+        address: destination,
+        source,
+    };
+    for attribute in &answer.attributes {
+        match attribute {
+            RouteAttribute::Gateway(address) => hop.address = ip(address).ok_or_else(unusable)?,
+            RouteAttribute::Via(RouteVia::Inet(address)) => hop.address = (*address).into(),
+            RouteAttribute::Via(RouteVia::Inet6(address)) => hop.address = (*address).into(),
+            RouteAttribute::Via(_) => return Err(unusable()),
+            RouteAttribute::PrefSource(address) if source.is_none() => hop.source = ip(address),
+            _ => {}
+        }
+    }
+    if goes_elsewhere(&answer) {
+        return Err(unusable());
+    }
+    Ok(hop)
+}
+
+/// Into a tunnel of the kernel's, of which the link is only the beginning.
+fn goes_elsewhere(answer: &RouteMessage) -> bool {
+    let is_tunnel = |attribute: &RouteAttribute| {
+        matches!(
+            attribute,
+            RouteAttribute::Encap(_) | RouteAttribute::EncapType(_)
+        )
+    };
+    answer.attributes.iter().any(is_tunnel)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(v4) => Some((*v4).into()),
+        RouteAddress::Inet6(v6) => Some((*v6).into()),
+        _ => None,
+    }
+}
+
+/// What the kernel knows of a host on a link; None if it would have to ask for it first.
+pub fn neighbour(link: u32, address: IpAddr) -> io::Result<Option<Neighbour>> {
+    let mut message = NeighbourMessage::default();
+    message.header.ifindex = link;
+    let destination = match address {
+        IpAddr::V4(v4) => {
+            message.header.family = rtnetlink::packet_route::AddressFamily::Inet;
+            NeighbourAddress::Inet(v4)
+        }
+        IpAddr::V6(v6) => {
+            message.header.family = rtnetlink::packet_route::AddressFamily::Inet6;
+            NeighbourAddress::Inet6(v6)
+        }
+    };
+    let destination = NeighbourAttribute::Destination(destination);
+    message.attributes.push(destination);
+    let answer = match ask_one(RouteNetlinkMessage::GetNeighbour(message)) {
+        Ok(RouteNetlinkMessage::NewNeighbour(answer)) => answer,
+        Ok(_) => return Err(unusable()),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    use NeighbourState as State;
+    let is_sure = match answer.header.state {
+        State::Reachable | State::Permanent | State::Noarp => true,
+        State::Stale | State::Delay | State::Probe => false,
+        _ => return Ok(None),
+    };
+    let mac = answer.attributes.iter().find_map(|one| match one {
+        NeighbourAttribute::LinkLayerAddress(bytes) => bytes[..].try_into().ok(),
+        _ => None,
+    });
+    Ok(mac.map(|mac| Neighbour { mac, is_sure }))
+}
+
+/// Of an Ethernet link that is there.
+pub fn link_facts(link: u32) -> io::Result<LinkFacts> {
+    let mut message = LinkMessage::default();
+    message.header.index = link;
+    let answer = match ask_one(RouteNetlinkMessage::GetLink(message))? {
+        RouteNetlinkMessage::NewLink(answer) => answer,
+        _ => return Err(unusable()),
+    };
+    if answer.header.link_layer_type != LinkLayerType::Ether {
+        return Err(io::Error::other("it is no Ethernet link"));
+    }
+    let (mut mac, mut mtu) = (None, None);
+    for attribute in &answer.attributes {
+        match attribute {
+            LinkAttribute::Address(bytes) => mac = bytes[..].try_into().ok(),
+            LinkAttribute::Mtu(bytes) => mtu = usize::try_from(*bytes).ok(),
+            _ => {}
+        }
+    }
+    match (mac, mtu) {
+        (Some(mac), Some(mtu)) => Ok(LinkFacts { mac, mtu }),
+        _ => Err(unusable()),
+    }
+}

@@ -1,0 +1,251 @@
+//! Links whose ESP without UDP goes past the kernel's stack. What cannot go that way goes through the stack.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::io::udp::{Outgoing, Received, SendReport};
+use crate::io::xdp::{self, Ends};
+use crate::net::{link_facts, neighbour, next_hop};
+
+/// What the kernel has said of a path counts for so long, and a quarter of it where it had no way past the stack.
+const FRESH_MS: u64 = 2_000;
+/// Paths that are remembered.
+const HOPS_MAX: usize = 65_536;
+
+/// A worker's queue of a link.
+#[derive(Debug)]
+pub struct LinkQueue {
+    pub name: String,
+    pub link: u32,
+    pub queue: xdp::Queue,
+    /// It does not work any more.
+    is_dead: bool,
+}
+
+impl LinkQueue {
+    pub fn open(name: &str, link: u32, queue: u32, mtu: usize) -> io::Result<Self> {
+        Ok(Self {
+            name: name.to_owned(),
+            link,
+            queue: xdp::Queue::open(link, queue, mtu)?,
+            is_dead: false,
+        })
+    }
+
+    fn give_up(&mut self, why: &dyn std::fmt::Display) {
+        if !self.is_dead {
+            self.is_dead = true;
+            let link = &self.name;
+            tracing::warn!(
+                link,
+                "ESP goes through the kernel's stack again, and slowly: {why}"
+            );
+        }
+    }
+}
+
+/// Destination, and the source if it is given.
+type Path = (IpAddr, Option<IpAddr>);
+
+/// How packets of a path leave.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    /// The queue; none is the kernel's stack.
+    queue: Option<usize>,
+    ends: Ends,
+    local: IpAddr,
+    mtu: usize,
+    /// The kernel is sure of the neighbour.
+    is_sure: bool,
+    until_ms: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    queues: Vec<LinkQueue>,
+    mark: u32,
+    hops: HashMap<Path, Hop>,
+    /// The path that was looked up last.
+    last: Option<(Path, Hop)>,
+    identification: u16,
+}
+
+impl Links {
+    /// `mark` is on everything that the gateway sends.
+    pub fn new(queues: Vec<LinkQueue>, mark: u32) -> Self {
+        Self {
+            queues,
+            mark,
+            ..Self::default()
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    pub fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    pub fn descriptor(&self, index: usize) -> BorrowedFd<'_> {
+        self.queues[index].queue.as_fd()
+    }
+
+    /// Writes the ESP packets that have come by a queue into the buffer; how many frames were something else. False if
+    /// nothing will ever come by it any more.
+    pub fn receive(
+        &mut self,
+        index: usize,
+        buffer: &mut [u8],
+        packets: &mut Vec<Received>,
+    ) -> (u64, bool) {
+        let Some(link) = self.queues.get_mut(index) else {
+            packets.clear();
+            return (0, false);
+        };
+        let others = link.queue.receive(buffer, packets);
+        if packets.is_empty() && others == 0 && link.queue.is_dead() {
+            link.give_up(&"the link is gone");
+            return (0, false);
+        }
+        (others, true)
+    }
+
+    /// Sends in order, by a link or with `stack`; also how many packets went by a link.
+    pub fn send(
+        &mut self,
+        items: &[Outgoing<'_>],
+        now_ms: u64,
+        mut stack: impl FnMut(&[Outgoing<'_>]) -> SendReport,
+    ) -> (SendReport, u64) {
+        let mut report = SendReport::default();
+        let mut by_link = 0;
+        let mut rest = items;
+        while let Some(first) = rest.first() {
+            let path = (first.remote.ip(), first.local);
+            let (hop, is_to_be_told) = self.hop(path, now_ms);
+            if is_to_be_told {
+                report += stack(std::slice::from_ref(first));
+                rest = rest.get(1..).unwrap_or_default();
+                continue;
+            }
+            let goes = |item: &Outgoing<'_>| match hop.queue.and_then(|at| self.queues.get(at)) {
+                Some(link) => {
+                    let len = xdp::packet_len(hop.local, item);
+                    !link.is_dead && len <= hop.mtu && link.queue.takes(hop.local, item)
+                }
+                None => false,
+            };
+            let past = goes(first);
+            let is_alike =
+                |item: &&Outgoing<'_>| (item.remote.ip(), item.local) == path && goes(item) == past;
+            let run = rest.iter().take_while(is_alike).count();
+            let (run, behind) = rest.split_at(run.max(1));
+            rest = behind;
+            match hop.queue.filter(|_| past) {
+                Some(at) => by_link += self.push(at, &hop, run, &mut report),
+                None => report += stack(run),
+            }
+        }
+        (report, by_link)
+    }
+
+    /// How many have left.
+    fn push(
+        &mut self,
+        at: usize,
+        hop: &Hop,
+        items: &[Outgoing<'_>],
+        report: &mut SendReport,
+    ) -> u64 {
+        let Some(link) = self.queues.get_mut(at) else {
+            return 0;
+        };
+        let mut failed = 0;
+        let mut flush = |link: &mut LinkQueue| match link.queue.flush() {
+            Ok(left) => failed += left as u64,
+            Err(error) => link.give_up(&error),
+        };
+        let mut refused = 0;
+        for item in items {
+            self.identification = self.identification.wrapping_add(1);
+            let number = self.identification;
+            if !link.queue.push(&hop.ends, hop.local, item, number) {
+                flush(link);
+                let pushed = link.queue.push(&hop.ends, hop.local, item, number);
+                refused += u64::from(!pushed);
+            }
+        }
+        flush(link);
+        let lost = match link.is_dead {
+            true => items.len() as u64,
+            false => failed + refused,
+        };
+        let sent = items.len() as u64 - lost;
+        report.sent += sent;
+        report.failed += lost;
+        sent
+    }
+
+    /// How packets of a path leave, and whether the next one is to go through the stack: it looks whether a neighbour is
+    /// still there only when it gets packets for it.
+    fn hop(&mut self, path: Path, now_ms: u64) -> (Hop, bool) {
+        let fresh = |hop: &Hop| now_ms < hop.until_ms;
+        if let Some((last, hop)) = &self.last
+            && *last == path
+            && fresh(hop)
+        {
+            return (*hop, false);
+        }
+        let known = self.hops.get(&path).copied().filter(fresh);
+        let (hop, is_new) = match known {
+            Some(hop) => (hop, false),
+            None => (self.ask(path, now_ms), true),
+        };
+        if is_new {
+            if self.hops.len() == HOPS_MAX {
+                self.hops.clear();
+            }
+            self.hops.insert(path, hop);
+        }
+        self.last = Some((path, hop));
+        (hop, is_new && !hop.is_sure)
+    }
+
+    /// Asks the kernel, which goes by its routes and what it knows of the neighbours.
+    fn ask(&self, (remote, local): Path, now_ms: u64) -> Hop {
+        let by_stack = Hop {
+            queue: None,
+            ends: Ends::default(),
+            local: local.unwrap_or(remote),
+            mtu: 0,
+            is_sure: true,
+            until_ms: now_ms + FRESH_MS,
+        };
+        let past_it = || {
+            let next = next_hop(remote, local, self.mark).ok()?;
+            let is_it = |link: &LinkQueue| link.link == next.link && !link.is_dead;
+            let queue = self.queues.iter().position(is_it)?;
+            let facts = link_facts(next.link).ok()?;
+            let neighbour = neighbour(next.link, next.address).ok()??;
+            Some(Hop {
+                queue: Some(queue),
+                ends: Ends {
+                    from: facts.mac,
+                    to: neighbour.mac,
+                },
+                local: next.source?,
+                mtu: facts.mtu,
+                is_sure: neighbour.is_sure,
+                until_ms: now_ms + FRESH_MS,
+            })
+        };
+        past_it().unwrap_or(Hop {
+            until_ms: now_ms + FRESH_MS / 4,
+            ..by_stack
+        })
+    }
+}

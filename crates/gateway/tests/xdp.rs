@@ -1,0 +1,318 @@
+//! Sockets past the kernel's stack, between two network namespaces. Without the right to load programs for the kernel the
+//! tests are skipped.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use esplanade::io::netns::Namespace;
+use esplanade::io::raw::EspSocket;
+use esplanade::io::slots::Slots;
+use esplanade::io::udp::{Outgoing, Received, Receiver, SocketOptions};
+use esplanade::io::xdp::{Ends, Mode, Program, Queue};
+use esplanade::net::{Net, link_facts, neighbour, next_hop};
+
+const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+const V6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
+const MTU: usize = 1500;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn block<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(work)
+}
+
+/// One end of the link, in a namespace of its own.
+struct End {
+    namespace: Namespace,
+    link: u32,
+}
+
+impl End {
+    fn enter(&self) {
+        self.namespace.enter().unwrap();
+    }
+}
+
+/// Two hosts on one link, if that is permitted.
+fn ends(test: &str) -> Option<[End; 2]> {
+    let skip = |error: std::io::Error| {
+        eprintln!("SKIP {test}: {error}");
+        None::<Namespace>
+    };
+    let a = Namespace::create().map_or_else(skip, Some)?;
+    let b = Namespace::create().map_or_else(skip, Some)?;
+    a.enter().unwrap();
+    block(async {
+        let net = Net::connect().unwrap();
+        net.link_add_veth("wan", "other").await.unwrap();
+        let other = net.link_index("other").await.unwrap();
+        net.link_move_to_netns(other, b.as_fd()).await.unwrap();
+    });
+    let mut links = [0; 2];
+    for (end, namespace) in [&a, &b].into_iter().enumerate() {
+        namespace.enter().unwrap();
+        links[end] = block(async {
+            let net = Net::connect().unwrap();
+            let name = ["wan", "other"][end];
+            let link = net.link_index(name).await.unwrap();
+            net.address_add(link, ip(V4[end]), 24).await.unwrap();
+            net.address_add(link, ip(V6[end]), 64).await.unwrap();
+            net.link_set_up(link).await.unwrap();
+            link
+        });
+    }
+    let ends = [a, b].into_iter().zip(links);
+    let ends: Vec<End> = ends
+        .map(|(namespace, link)| End { namespace, link })
+        .collect();
+    ends.try_into().ok()
+}
+
+/// The program and its one socket; None without the right to it.
+fn open(test: &str, end: &End) -> Option<(Program, Queue)> {
+    end.enter();
+    let program = match Program::attach(end.link, 1) {
+        Ok(program) => program,
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            eprintln!("SKIP {test}: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let queue = Queue::open(end.link, 0, MTU).unwrap();
+    program.lead(0, queue.as_fd()).unwrap();
+    Some((program, queue))
+}
+
+fn macs(ends: &[End; 2]) -> Ends {
+    let [from, to] = ends.each_ref().map(|end| {
+        end.enter();
+        link_facts(end.link).unwrap().mac
+    });
+    Ends { from, to }
+}
+
+/// Addresses of new IPv6 links are looked at for a while before they count.
+fn settle(end: &End) {
+    end.enter();
+    let begun = Instant::now();
+    while UdpSocket::bind((ip(V6[0]), 0)).is_err() && UdpSocket::bind((ip(V6[1]), 0)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn esp(number: u32, len: usize) -> Vec<u8> {
+    let mut packet = vec![number as u8; len];
+    packet[..4].copy_from_slice(&0x1000_u32.to_be_bytes());
+    packet[4..8].copy_from_slice(&number.to_be_bytes());
+    packet
+}
+
+/// What comes to the socket until there are so many, or nothing comes for a while.
+fn receive(queue: &mut Queue, count: usize) -> Vec<(Vec<u8>, Received)> {
+    let mut buffer = vec![0; 1 << 18];
+    let (mut packets, mut all) = (Vec::new(), Vec::new());
+    let begun = Instant::now();
+    while all.len() < count && begun.elapsed() < Duration::from_secs(2) {
+        let others = queue.receive(&mut buffer, &mut packets);
+        assert_eq!(others, 0);
+        let bytes = |meta: &Received| buffer[meta.at..][..meta.len].to_vec();
+        all.extend(packets.iter().map(|meta| (bytes(meta), *meta)));
+    }
+    all
+}
+
+fn send(queue: &mut Queue, ends: &Ends, local: &str, remote: &str, packets: &[Vec<u8>]) {
+    for (packet, number) in packets.iter().zip(0..) {
+        let item = Outgoing {
+            remote: SocketAddr::new(ip(remote), 0),
+            tos: 0x28,
+            df: true,
+            payload: packet,
+            ..Outgoing::NONE
+        };
+        assert!(queue.takes(ip(local), &item));
+        assert!(queue.push(ends, ip(local), &item, number));
+    }
+    assert_eq!(queue.flush().unwrap(), 0);
+}
+
+#[test]
+fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
+    let test = "esp_goes_from_one_to_the_other_and_all_else_the_kernels_way";
+    let Some(ends) = ends(test) else { return };
+    let Some((a_program, mut a)) = open(test, &ends[0]) else {
+        return;
+    };
+    let Some((_b_program, mut b)) = open(test, &ends[1]) else {
+        return;
+    };
+    assert_eq!(a_program.mode, Mode::Driver, "veth can");
+    settle(&ends[0]);
+    settle(&ends[1]);
+    let macs = macs(&ends);
+    // More than the ring has, with the shortest and the longest.
+    let packets: Vec<_> = (0..5000)
+        .map(|number| esp(number, 16 + (number as usize * 7) % 1400))
+        .collect();
+    for [local, remote] in [V4, V6] {
+        for burst in packets.chunks(500) {
+            send(&mut a, &macs, local, remote, burst);
+            let got = receive(&mut b, burst.len());
+            assert!(got.iter().map(|(packet, _)| packet).eq(burst));
+            for (_, meta) in got {
+                assert_eq!(meta.remote, SocketAddr::new(ip(local), 0));
+                assert_eq!((meta.tos, meta.truncated), (0x28, false));
+            }
+        }
+    }
+    // UDP comes through the stack.
+    ends[1].enter();
+    let to = UdpSocket::bind((ip(V4[1]), 0)).unwrap();
+    to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    ends[0].enter();
+    let from = UdpSocket::bind((ip(V4[0]), 0)).unwrap();
+    from.send_to(b"hello", to.local_addr().unwrap()).unwrap();
+    let mut buffer = [0; 16];
+    assert_eq!(to.recv(&mut buffer).unwrap(), 5);
+    // And so does ESP in fragments.
+    ends[1].enter();
+    let options = SocketOptions::default();
+    let raw = EspSocket::open(ip(V4[1]), &options).unwrap();
+    ends[0].enter();
+    let kernel = EspSocket::open(ip(V4[0]), &options).unwrap();
+    let long = esp(1, 3000);
+    let item = Outgoing {
+        remote: SocketAddr::new(ip(V4[1]), 0),
+        payload: &long,
+        ..Outgoing::NONE
+    };
+    assert!(!a.takes(ip(V4[0]), &item));
+    assert_eq!(kernel.send(&[item]).sent, 1);
+    let slots = Slots {
+        count: 1,
+        len: 4096,
+        more: 0,
+    };
+    let mut arena = vec![0; slots.total()];
+    let mut receiver = Receiver::new(1);
+    let begun = Instant::now();
+    let len = loop {
+        let got = receiver.receive(raw.as_fd(), &mut arena, slots).unwrap();
+        if let Some(meta) = got.first() {
+            break meta.len;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    };
+    assert_eq!(len, 3020);
+    assert!(receive(&mut b, 0).is_empty());
+}
+
+#[test]
+fn who_leaves_gives_the_link_back() {
+    let test = "who_leaves_gives_the_link_back";
+    let Some(ends) = ends(test) else { return };
+    let Some(first) = open(test, &ends[0]) else {
+        return;
+    };
+    let again = Program::attach(ends[0].link, 1).unwrap_err();
+    assert_eq!(again.raw_os_error(), Some(libc::EBUSY));
+    drop(first);
+    let program = Program::attach(ends[0].link, 1).unwrap();
+    // The kernel takes a moment until the queue is free.
+    let begun = Instant::now();
+    let queue = loop {
+        match Queue::open(ends[0].link, 0, MTU) {
+            Ok(queue) => break queue,
+            Err(error) if begun.elapsed() > Duration::from_secs(5) => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    program.lead(0, queue.as_fd()).unwrap();
+}
+
+#[test]
+fn a_link_that_goes_is_noticed() {
+    let test = "a_link_that_goes_is_noticed";
+    let Some(ends) = ends(test) else { return };
+    let Some((_program, mut queue)) = open(test, &ends[0]) else {
+        return;
+    };
+    assert!(!queue.is_dead());
+    let macs = macs(&ends);
+    let [first, other] = ends;
+    first.enter();
+    drop(other);
+    let begun = Instant::now();
+    while !queue.is_dead() {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let packet = esp(1, 100);
+    let item = Outgoing {
+        remote: SocketAddr::new(ip(V4[1]), 0),
+        payload: &packet,
+        ..Outgoing::NONE
+    };
+    assert!(queue.push(&macs, ip(V4[0]), &item, 1));
+    assert!(queue.flush().is_err());
+}
+
+#[test]
+fn the_kernel_says_who_is_next() {
+    let Some(ends) = ends("the_kernel_says_who_is_next") else {
+        return;
+    };
+    let macs = macs(&ends);
+    ends[0].enter();
+    let hop = next_hop(ip(V4[1]), None, 0).unwrap();
+    assert_eq!((hop.link, hop.address), (ends[0].link, ip(V4[1])));
+    assert_eq!(hop.source, Some(ip(V4[0])));
+    assert!(next_hop(ip("203.0.113.1"), None, 0).is_err(), "no route");
+    assert!(next_hop(ip(V4[0]), None, 0).is_err(), "the host itself");
+    assert_eq!(neighbour(hop.link, hop.address).unwrap(), None);
+    let from = UdpSocket::bind((ip(V4[0]), 0)).unwrap();
+    from.send_to(b"hello", (ip(V4[1]), 9)).unwrap();
+    let begun = Instant::now();
+    let known = loop {
+        if let Some(known) = neighbour(hop.link, hop.address).unwrap() {
+            break known;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    };
+    assert_eq!((known.mac, known.is_sure), (macs.to, true));
+}
+
+/// Prints what a packet costs both ends on one core: `cargo test --release --test xdp -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some(ends) = ends("speed") else { return };
+    let Some((_a, mut a)) = open("speed", &ends[0]) else {
+        return;
+    };
+    let Some((_b, mut b)) = open("speed", &ends[1]) else {
+        return;
+    };
+    settle(&ends[0]);
+    let macs = macs(&ends);
+    let burst: Vec<_> = (0..64).map(|number| esp(number, 1440)).collect();
+    let mut buffer = vec![0; 1 << 18];
+    let mut packets = Vec::new();
+    let begun = Instant::now();
+    let mut count = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        send(&mut a, &macs, V4[0], V4[1], &burst);
+        b.receive(&mut buffer, &mut packets);
+        count += packets.len();
+    }
+    println!("{} ns a packet", begun.elapsed().as_nanos() / count as u128);
+}

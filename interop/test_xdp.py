@@ -1,0 +1,116 @@
+"""`xdp`: ESP without UDP goes past the kernel's stack, at one end or both; IKE and all else goes through it."""
+
+import pytest
+from ends import esplanade_pair, establish
+from harness.process import HarnessError, wait_until
+from harness.settings import pair
+from harness.traffic import Flow, assert_ping, ping, transfer
+
+pytestmark = pytest.mark.esplanade_only
+
+SIZE = 20_000_000
+PACKETS = SIZE // 1400
+
+
+def past_the_stack(topology, *, ends="ab", **options):
+    settings = pair(topology, encap=False, **options)
+    for end in ends:
+        settings["ab".index(end)].gateway["xdp"] = "wan"
+    return settings
+
+
+def up(daemon, kinds, settings):
+    try:
+        return establish(daemon, kinds, settings)
+    except HarnessError as error:
+        if "CAP_BPF" in str(error):
+            pytest.skip("no right to load programs for the kernel")
+        raise
+
+
+def io(gateway, name):
+    return int(gateway.status()["counters"]["io"].get(name, 0))
+
+
+def exercise(topology, version=4):
+    a, b = topology.host_a, topology.host_b
+    assert_ping(a, topology.b.host(version), timeout=5)
+    transfer(a, b, topology.b.host(version), size=SIZE)
+    transfer(b, a, topology.a.host(version), size=SIZE)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("outer", [4, 6], ids=["outer-v4", "outer-v6"])
+def test_both_ends_go_past_the_stack(outer, workers, topology, daemon):
+    settings = past_the_stack(topology, outer=outer)
+    for one in settings:
+        one.gateway["workers"] = workers
+    a, b = up(daemon, esplanade_pair, settings)
+    for version in (4, 6):
+        exercise(topology, version)
+    for end in (a, b):
+        assert "ESP without UDP goes past the kernel's stack" in end.logs()
+        assert io(end, "link-sent") > PACKETS and io(end, "link-received") > PACKETS
+        if workers == 1:
+            # Only while the stack had to ask who the neighbour is.
+            assert io(end, "link-sent") > io(end, "sent") * 0.99
+        for reason in ("replayed", "before-window", "authentication-failed"):
+            assert end.drops(reason) == 0, reason
+    a.command("rekey", "net")
+    exercise(topology)
+
+
+def test_one_end_alone(topology, daemon):
+    a, b = up(daemon, esplanade_pair, past_the_stack(topology, ends="a"))
+    exercise(topology)
+    assert io(a, "link-sent") > PACKETS and io(a, "link-received") > PACKETS
+    assert io(b, "link-sent") == 0
+
+
+def test_udp_goes_through_the_stack(topology, daemon):
+    settings = past_the_stack(topology)
+    for one in settings:
+        one.connections["site"]["encap"] = "yes"
+    a, b = up(daemon, esplanade_pair, settings)
+    exercise(topology)
+    assert io(a, "link-sent") == io(b, "link-sent") == 0
+
+
+def test_neighbours_and_paths_change(topology, daemon):
+    """Another hardware address and a smaller MTU of the other end's link, while packets flow."""
+    a, b = up(daemon, esplanade_pair, past_the_stack(topology))
+    exercise(topology)
+    flow = Flow(topology.host_a, topology.host_b, topology.b.host4, rate=200)
+    topology.gw_b.run(["ip", "link", "set", "wan", "address", "02:00:00:00:77:01"])
+    topology.gw_a.run(["ip", "neigh", "flush", "all"])
+    wait_until("pings to the new address", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=10)
+    flow.stop()
+    exercise(topology)
+    for space in (topology.gw_a, topology.gw_b):
+        space.run(["ip", "link", "set", "wan", "mtu", "1300"])
+    wait_until("pings that were too long", lambda: ping(
+        topology.host_a, topology.b.host4, count=2, size=1300, timeout=3) == 2, timeout=20)
+    exercise(topology)
+
+
+def test_without_the_link_the_stack_goes_on(topology, daemon):
+    """The program is gone with its gateway, and what cannot be opened is told."""
+    settings = past_the_stack(topology, ends="a")
+    a, b = up(daemon, esplanade_pair, settings)
+    shown = topology.gw_a.run(["ip", "-details", "link", "show", "wan"]).stdout
+    assert "xdp" in shown and "esplanade_esp" in shown, shown
+    a.stop()
+    shown = topology.gw_a.run(["ip", "-details", "link", "show", "wan"]).stdout
+    assert "esplanade_esp" not in shown
+
+
+@pytest.mark.parametrize("link, why", [
+    ("nowhere", "ESP cannot go past the kernel's stack on nowhere"),
+    ("lo", "it is no Ethernet link"),
+], ids=["no-link", "no-ethernet"])
+def test_what_cannot_be_opened(link, why, topology, daemon):
+    settings = past_the_stack(topology, ends="a")
+    settings[0].gateway["xdp"] = link
+    with pytest.raises(HarnessError) as raised:
+        up(daemon, esplanade_pair, settings)
+    assert why in str(raised.value), raised.value
