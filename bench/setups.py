@@ -196,6 +196,16 @@ class EsplanadeRaw(EsplanadePair):
     cipher, encap = "AES-128-GCM, ESP as protocol 50", "no"
 
 
+class EsplanadeXdp(EsplanadeRaw):
+    """The outer link is a veth pair, which AF_XDP serves by copies."""
+    name, label = "esplanade-xdp", "Esplanade, raw ESP by `xdp`"
+
+    def make(self, end: str, space: Namespace):
+        made = super().make(end, space)
+        made.gateway["xdp"] = "wan"
+        return made
+
+
 class _Before:
     """Another build of the program, beside this one."""
 
@@ -292,7 +302,7 @@ class GotaTun(_WireGuard):
 
 
 ALL: list[type[Setup]] = [
-    Bare, EsplanadePair, EsplanadeRaw, StrongSwan, WireGuardGo, WireGuardGoOfTailscale, BoringTun, GotaTun,
+    Bare, EsplanadePair, EsplanadeRaw, EsplanadeXdp, StrongSwan, WireGuardGo, WireGuardGoOfTailscale, BoringTun, GotaTun,
 ]
 # Measured only when they are named.
 BEFORE: list[type[Setup]] = [EsplanadeBefore, EsplanadeBeforeRaw]

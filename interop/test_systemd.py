@@ -1,12 +1,14 @@
 """The installed unit, under systemd."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
+from harness.esplanade import ROOT
 from harness.process import wait_until
 from harness.settings import pair
 from harness.systemd import Systemd, missing
@@ -86,3 +88,32 @@ def test_under_systemd(systemd, topology, daemon, folder):
     assert state() == ("inactive", "dead")
     assert systemd.systemctl("start", "esplanade", check=False).returncode != 0
     assert state() == ("failed", "failed"), "another start would change nothing"
+
+
+def test_a_link_past_the_stack_under_systemd(systemd, topology, daemon):
+    """With the lines that the documentation gives for it."""
+    settings = pair(topology, inner=4)
+    daemon("esplanade", "b").start(settings[1])
+    a = daemon("esplanade", "a", export_keys=False)
+    del a.gateway["socket"]
+    settings[0].gateway["xdp"] = "wan"
+    a.write(settings[0])
+    config = systemd.path("/etc/esplanade/esplanade.conf")
+    shutil.copy(a.config, config)
+    systemd.run(["chown", "esplanade:esplanade", "/etc/esplanade/esplanade.conf"])
+    config.chmod(0o600)
+    assert systemd.systemctl("start", "esplanade", check=False).returncode != 0, "it has no right to it"
+    lines = (ROOT / "docs/configuration.md").read_text().split("```systemd\n")[1].split("```")[0]
+    more = systemd.path("/etc/systemd/system/esplanade.service.d/xdp.conf")
+    more.parent.mkdir()
+    more.write_text(lines)
+    systemd.systemctl("daemon-reload")
+    systemd.systemctl("reset-failed", "esplanade")
+    systemd.systemctl("start", "esplanade")
+    systemd.run(["/usr/local/sbin/esplanade", "up", "net"])
+    assert_ping(topology.host_a, topology.b.host4)
+    status = json.loads(systemd.run(["/usr/local/sbin/esplanade", "status", "--json"]).stdout)
+    assert int(status["counters"]["io"]["link-received"]) > 0
+    systemd.systemctl("restart", "esplanade")
+    systemd.run(["/usr/local/sbin/esplanade", "up", "net"])
+    assert_ping(topology.host_a, topology.b.host4)

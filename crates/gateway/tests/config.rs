@@ -2,6 +2,8 @@
 
 #[path = "config/engines.rs"]
 mod engines;
+#[path = "config/links.rs"]
+mod links;
 #[path = "config/misread.rs"]
 mod misread;
 #[path = "config/options.rs"]

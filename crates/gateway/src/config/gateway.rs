@@ -217,15 +217,7 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         gateway.listen = GatewayConfig::default().listen;
     }
     check_pool(&gateway, node, d);
-    if !gateway.raw_esp
-        && let Some(entry) = node.value("xdp")
-    {
-        let bad = Bad::new(
-            "with `raw_esp = no` there is no ESP without UDP",
-            "remove `xdp`, or `raw_esp`",
-        );
-        super::value::report("xdp", bad, entry.value.at, d);
-    }
+    check_xdp(&gateway, node, d);
     if gateway.engine == EngineKind::Fpga
         && gateway.workers > 1
         && let Some(entry) = node.value("workers")
@@ -244,6 +236,25 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         super::value::report("port_nat_t", bad, entry.value.at, d);
     }
     gateway
+}
+
+fn check_xdp(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
+    let Some(entry) = node.value("xdp") else {
+        return;
+    };
+    let twice = (1..gateway.xdp.len()).find(|at| gateway.xdp[..*at].contains(&gateway.xdp[*at]));
+    let bad = match twice.and_then(|at| gateway.xdp.get(at)) {
+        Some(link) => Bad::new(
+            format!("{} is there twice", quoted(link)),
+            "name each link once",
+        ),
+        None if !gateway.raw_esp => Bad::new(
+            "with `raw_esp = no` there is no ESP without UDP",
+            "remove `xdp`, or `raw_esp`",
+        ),
+        None => return,
+    };
+    super::value::report("xdp", bad, entry.value.at, d);
 }
 
 fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {

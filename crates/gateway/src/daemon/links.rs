@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use crate::cli::Failure;
 use crate::io::xdp::{MTU_MAX, Mode, Program};
@@ -19,22 +20,23 @@ pub async fn open(
     for name in names {
         let no_link = |error| failure(name, &io::Error::other(error));
         let link = net.link_index(name).await.map_err(no_link)?;
-        let program = open_one(name, link, workers).map_err(|error| failure(name, &error))?;
-        programs.push(program);
+        let program = open_one(name, link, workers).await;
+        programs.push(program.map_err(|error| failure(name, &error))?);
     }
     Ok(programs)
 }
 
-fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::Result<Program> {
+async fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::Result<Program> {
     let facts = link_facts(link)?;
     if facts.mtu > MTU_MAX {
         let what = format!("its MTU is {}, and {MTU_MAX} is the most", facts.mtu);
         return Err(io::Error::other(what));
     }
-    let program = Program::attach(link, workers.len() as u32)?;
+    let count = workers.len() as u32;
+    let program = once_free(|| Program::attach(link, count)).await?;
     let mut queues = 0;
     for worker in workers {
-        match LinkQueue::open(name, link, queues, facts.mtu) {
+        match once_free(|| LinkQueue::open(name, link, queues, facts.mtu)).await {
             Ok(opened) => {
                 program.lead(queues, opened.queue.as_fd())?;
                 worker.links.push(opened);
@@ -53,6 +55,20 @@ fn open_one(name: &str, link: u32, workers: &mut [WorkerSockets]) -> io::Result<
         "ESP without UDP goes past the kernel's stack"
     );
     Ok(program)
+}
+
+/// A gateway that has just ended leaves its links a moment later.
+async fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    for _ in 0..40 {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+    open()
 }
 
 fn failure(name: &str, error: &io::Error) -> Failure {

@@ -9,7 +9,7 @@ use rtnetlink::packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType, RouteVia,
 };
 
 use super::lookup::{ask, ask_one, out_of, request, unusable};
@@ -22,6 +22,8 @@ pub struct NextHop {
     pub address: IpAddr,
     /// The source that the kernel would choose, or the one that was asked with.
     pub source: Option<IpAddr>,
+    /// Longest packet that the kernel believes the path takes, where it knows one.
+    pub path_mtu: Option<usize>,
 }
 
 /// What is known of a host on a link.
@@ -56,6 +58,7 @@ pub fn next_hop(destination: IpAddr, source: Option<IpAddr>, mark: u32) -> io::R
         link: out_of(&answer)?,
         address: destination,
         source,
+        path_mtu: None,
     };
     for attribute in &answer.attributes {
         match attribute {
@@ -64,6 +67,13 @@ pub fn next_hop(destination: IpAddr, source: Option<IpAddr>, mark: u32) -> io::R
             RouteAttribute::Via(RouteVia::Inet6(address)) => hop.address = (*address).into(),
             RouteAttribute::Via(_) => return Err(unusable()),
             RouteAttribute::PrefSource(address) if source.is_none() => hop.source = ip(address),
+            RouteAttribute::Metrics(metrics) => {
+                let mut mtus = metrics.iter().filter_map(|one| match one {
+                    RouteMetric::Mtu(mtu) => usize::try_from(*mtu).ok(),
+                    _ => None,
+                });
+                hop.path_mtu = mtus.next();
+            }
             _ => {}
         }
     }

@@ -56,7 +56,10 @@ struct Hop {
     queue: Option<usize>,
     ends: Ends,
     local: IpAddr,
+    /// Of the link.
     mtu: usize,
+    /// Longer packets that may be fragmented the stack cuts.
+    uncut: usize,
     /// The kernel is sure of the neighbour.
     is_sure: bool,
     until_ms: u64,
@@ -135,7 +138,8 @@ impl Links {
             let goes = |item: &Outgoing<'_>| match hop.queue.and_then(|at| self.queues.get(at)) {
                 Some(link) => {
                     let len = xdp::packet_len(hop.local, item);
-                    !link.is_dead && len <= hop.mtu && link.queue.takes(hop.local, item)
+                    let most = if item.df { hop.mtu } else { hop.uncut };
+                    !link.is_dead && len <= most && link.queue.takes(hop.local, item)
                 }
                 None => false,
             };
@@ -222,6 +226,7 @@ impl Links {
             ends: Ends::default(),
             local: local.unwrap_or(remote),
             mtu: 0,
+            uncut: 0,
             is_sure: true,
             until_ms: now_ms + FRESH_MS,
         };
@@ -239,6 +244,11 @@ impl Links {
                 },
                 local: next.source?,
                 mtu: facts.mtu,
+                // On the way only IPv4 is fragmented (RFC 8200 section 5).
+                uncut: match remote.is_ipv4() {
+                    true => facts.mtu,
+                    false => next.path_mtu.map_or(facts.mtu, |mtu| mtu.min(facts.mtu)),
+                },
                 is_sure: neighbour.is_sure,
                 until_ms: now_ms + FRESH_MS,
             })
