@@ -130,6 +130,13 @@ fn receive(queue: &mut Queue, count: usize) -> Vec<(Vec<u8>, Received)> {
     all
 }
 
+/// Sends what the driver had no room for.
+fn finish(queue: &mut Queue) {
+    while queue.is_stuck() {
+        assert_eq!(queue.flush().unwrap(), 0);
+    }
+}
+
 fn send(queue: &mut Queue, ends: &Ends, local: &str, remote: &str, packets: &[Vec<u8>]) {
     for (packet, number) in packets.iter().zip(0..) {
         let item = Outgoing {
@@ -143,6 +150,7 @@ fn send(queue: &mut Queue, ends: &Ends, local: &str, remote: &str, packets: &[Ve
         assert!(queue.push(ends, ip(local), &item, number));
     }
     assert_eq!(queue.flush().unwrap(), 0);
+    finish(queue);
 }
 
 #[test]
@@ -264,6 +272,57 @@ fn a_link_that_goes_is_noticed() {
     };
     assert!(queue.push(&macs, ip(V4[0]), &item, 1));
     assert!(queue.flush().is_err());
+}
+
+#[test]
+fn a_link_that_was_down_goes_on() {
+    let test = "a_link_that_was_down_goes_on";
+    let Some(ends) = ends(test) else { return };
+    let Some((_a_program, mut a)) = open(test, &ends[0]) else {
+        return;
+    };
+    let Some((_b_program, mut b)) = open(test, &ends[1]) else {
+        return;
+    };
+    let macs = macs(&ends);
+    let packets: Vec<_> = (0..4000).map(|number| esp(number, 100)).collect();
+    let set = |up: bool| {
+        ends[0].enter();
+        block(async {
+            let net = Net::connect().unwrap();
+            match up {
+                true => net.link_set_up(ends[0].link).await.unwrap(),
+                false => net.link_set_down(ends[0].link).await.unwrap(),
+            }
+        });
+    };
+    settle(&ends[0]);
+    send(&mut a, &macs, V4[0], V4[1], &packets[..100]);
+    assert_eq!(receive(&mut b, 100).len(), 100);
+    set(false);
+    let mut refused = 0;
+    for packet in &packets {
+        let item = Outgoing {
+            remote: SocketAddr::new(ip(V4[1]), 0),
+            payload: packet,
+            ..Outgoing::NONE
+        };
+        refused += usize::from(!a.push(&macs, ip(V4[0]), &item, 1));
+        a.flush().unwrap();
+    }
+    assert!(refused >= packets.len() - 2048 && !a.is_dead(), "{refused}");
+    set(true);
+    // What waited for the link goes first.
+    assert_eq!(a.flush().unwrap(), 0);
+    finish(&mut a);
+    let late = receive(&mut b, packets.len() - refused);
+    assert!(
+        late.iter()
+            .map(|(packet, _)| packet)
+            .eq(&packets[..late.len()])
+    );
+    send(&mut a, &macs, V4[0], V4[1], &packets[..500]);
+    assert_eq!(receive(&mut b, 500).len(), 500);
 }
 
 #[test]

@@ -211,6 +211,11 @@ impl Net {
             .await
     }
 
+    pub async fn link_set_down(&self, index: u32) -> Result<()> {
+        self.link_set("set down", LinkUnspec::new_with_index(index).down())
+            .await
+    }
+
     pub async fn link_set_mtu(&self, index: u32, mtu: u32) -> Result<()> {
         self.link_set("set the MTU of", LinkUnspec::new_with_index(index).mtu(mtu))
             .await

@@ -199,6 +199,15 @@ impl HostIo {
         }
     }
 
+    /// Whether packets wait for room at a link: [`Self::go_on`] is to be called soon.
+    pub fn is_stuck(&self) -> bool {
+        self.links.is_stuck()
+    }
+
+    pub fn go_on(&mut self) {
+        self.links.go_on();
+    }
+
     /// Takes what has come by a link past the kernel's stack.
     pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<Received>) {
         let (others, lives) = self.links.receive(link, buffer, packets);

@@ -117,6 +117,22 @@ impl Links {
         (others, true)
     }
 
+    /// Whether [`Self::go_on`] is to be called soon.
+    pub fn is_stuck(&self) -> bool {
+        self.queues.iter().any(|link| link.queue.is_stuck())
+    }
+
+    /// Tries again to send what drivers had no room for.
+    pub fn go_on(&mut self) {
+        for link in &mut self.queues {
+            if link.queue.is_stuck()
+                && let Err(error) = link.queue.flush()
+            {
+                link.give_up(&error);
+            }
+        }
+    }
+
     /// Sends in order, by a link or with `stack`; also how many packets went by a link.
     pub fn send(
         &mut self,

@@ -158,6 +158,7 @@ impl Run {
                 front.go_on(&mut self.plane, &self.database.spd());
             }
             self.plane.finish();
+            self.plane.io.go_on();
             self.report_events();
         }
     }
@@ -297,7 +298,11 @@ impl Run {
         if self.front.as_ref().is_some_and(Front::is_busy) {
             return Duration::from_millis(1);
         }
-        self.plane.timeout()
+        let timeout = self.plane.timeout();
+        match self.plane.io.is_stuck() {
+            true => timeout.min(Duration::from_millis(1)),
+            false => timeout,
+        }
     }
 
     fn report_events(&mut self) {

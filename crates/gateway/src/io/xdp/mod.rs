@@ -33,6 +33,8 @@ const FRAME_SHORT: usize = 2048 - HEADROOM;
 const FRAME_LONG: usize = 4096 - HEADROOM;
 /// The longest packets of a link that fit a frame.
 pub const MTU_MAX: usize = FRAME_LONG - frame::ETHERNET_LEN;
+/// Calls in one go: an older kernel sends 32 frames with each.
+const KICKS_MAX: u32 = 2 * RING / 32;
 /// Frames that one call may send (XDP_MAX_TX_SKB_BUDGET, Linux 6.17).
 const SEND_BUDGET: i32 = 1024;
 
@@ -46,6 +48,8 @@ pub struct Queue {
     memory: Umem,
     /// Frames that the kernel has not given back.
     in_flight: usize,
+    /// The driver had no room for some of them.
+    is_stuck: bool,
     /// Of a frame.
     room: usize,
 }
@@ -104,6 +108,7 @@ impl Queue {
             socket,
             memory,
             in_flight: 0,
+            is_stuck: false,
             room: if long { FRAME_LONG } else { FRAME_SHORT },
         };
         // An older kernel sends 32 at a time.
@@ -134,6 +139,11 @@ impl Queue {
         // SAFETY: as above.
         unsafe { self.rings.fill_ring.enqueue(&mut self.memory, taken) };
         others
+    }
+
+    /// Whether frames wait for a further [`Self::flush`].
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck
     }
 
     /// An error of the socket, for good: its link is gone, say.
@@ -196,6 +206,7 @@ impl Queue {
         // SAFETY: no frame outlives the memory, see the order of the fields.
         unsafe { ring.send(&mut self.sending) };
         let result = self.kick();
+        self.is_stuck = matches!(result, Ok(false));
         self.reap();
         // The ring is as long as there are frames.
         let mut left = 0;
@@ -204,13 +215,12 @@ impl Queue {
             self.in_flight -= 1;
             left += 1;
         }
-        result.map(|()| left)
+        result.map(|_| left)
     }
 
-    /// Has the kernel send what is in the ring.
-    fn kick(&self) -> io::Result<()> {
-        // Each call sends some; where the driver has no room the frames stay in the ring.
-        for _ in 0..RING {
+    /// Has the kernel send what is in the ring. False if some of it stays there, because the driver has no room.
+    fn kick(&self) -> io::Result<bool> {
+        for _ in 0..KICKS_MAX {
             // SAFETY: no pointers.
             let result = unsafe {
                 libc::sendto(
@@ -223,17 +233,20 @@ impl Queue {
                 )
             };
             match check(result as i64) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
+                // One call sends no more, or there is no room.
                 Err(error) if would_block(&error) => {}
                 Err(error) => {
                     return match error.raw_os_error() {
-                        Some(libc::ENOBUFS | libc::EBUSY) => Ok(()),
+                        Some(libc::ENOBUFS | libc::EBUSY) => Ok(false),
+                        // The link is down. What waits leaves when something is sent after it has come up.
+                        Some(libc::ENETDOWN) => Ok(true),
                         _ => Err(error),
                     };
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn reap(&mut self) {
