@@ -93,8 +93,27 @@ def test_neighbours_and_paths_change(topology, daemon):
     exercise(topology)
 
 
-def test_without_the_link_the_stack_goes_on(topology, daemon):
-    """The program is gone with its gateway, and what cannot be opened is told."""
+def test_a_link_goes_down_and_up(topology, daemon):
+    a, b = up(daemon, esplanade_pair, past_the_stack(topology))
+    exercise(topology)
+    for space in (topology.gw_a, topology.gw_b):
+        routes = [line for line in space.run(["ip", "route", "show", "dev", "wan"]).stdout.splitlines() if " via " in line]
+        space.run(["ip", "link", "set", "wan", "down"])
+        ping(topology.host_a, topology.b.host4, count=2, timeout=1)
+        space.run(["ip", "link", "set", "wan", "up"])
+        # The kernel forgets what leads by the link.
+        for route in routes:
+            space.run(["ip", "route", "add", *route.split(), "dev", "wan"])
+        wait_until("pings again", lambda: ping(topology.host_a, topology.b.host4, count=2, timeout=2) == 2, timeout=20)
+        before = io(a, "link-sent"), io(b, "link-sent")
+        exercise(topology)
+        assert io(a, "link-sent") - before[0] > PACKETS and io(b, "link-sent") - before[1] > PACKETS
+    for end in (a, b):
+        assert "goes through the kernel's stack again" not in end.logs()
+
+
+def test_the_link_is_given_back(topology, daemon):
+    """The program is gone with its gateway."""
     settings = past_the_stack(topology, ends="a")
     a, b = up(daemon, esplanade_pair, settings)
     shown = topology.gw_a.run(["ip", "-details", "link", "show", "wan"]).stdout
