@@ -10,6 +10,7 @@
 //! what is decoded: work and memory grow with the datagram's length and with nothing else. A [`DecodeError`]
 //! says what is wrong where and which notification answers it ([`DecodeError::notification`]). Payload order is
 //! kept and is not checked: section 2.5 asks to accept any order, and to ignore unknown payloads that are not critical.
+//! What no message has two of is refused when it comes twice.
 
 mod body;
 mod codes;

@@ -10,6 +10,19 @@ use super::{
 const GENERIC_HEADER_LEN: usize = 4;
 const CRITICAL: u8 = 0x80;
 
+/// No message of RFC 7296 has two of these (appendix C). Which of the two counts is nothing for either end to guess.
+pub(super) const ONCE: [PayloadType; 9] = [
+    PayloadType::SA,
+    PayloadType::KE,
+    PayloadType::IDI,
+    PayloadType::IDR,
+    PayloadType::AUTH,
+    PayloadType::NONCE,
+    PayloadType::TSI,
+    PayloadType::TSR,
+    PayloadType::EAP,
+];
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     Sa(Vec<Proposal>),
@@ -147,6 +160,9 @@ pub(super) fn decode_from(
                 body: body.rest().to_vec(),
             }));
             break;
+        }
+        if ONCE.contains(&kind) && payloads.iter().any(|former| former.kind() == kind) {
+            return Err(body.error(Problem::Twice));
         }
         payloads.push(Payload::decode(kind, critical, body)?);
         kind = next;

@@ -26,6 +26,8 @@ pub enum Problem {
     Invalid(&'static str),
     #[error("major version {0}")]
     MajorVersion(u8),
+    #[error("the payload comes twice")]
+    Twice,
     #[error("unknown payload type {0} is marked critical")]
     UnsupportedCritical(u8),
 }

@@ -214,6 +214,13 @@ fn message() -> impl Strategy<Value = Message> {
     );
     (header, vec(payload(), 0..10), proptest::option::of(sk)).prop_map(
         |((spis, exchange, flags, message_id), mut payloads, sk)| {
+            let mut there = Vec::new();
+            payloads.retain(|payload| {
+                let kind = payload.kind();
+                let is_new = !there.contains(&kind);
+                there.push(kind);
+                is_new || !payload::ONCE.contains(&kind)
+            });
             payloads.extend(sk);
             Message {
                 header: Header {
@@ -359,6 +366,29 @@ fn unknown_critical_payloads_are_refused_by_type() {
         error.notification(),
         (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![99])
     );
+}
+
+#[test]
+fn what_may_come_once_is_refused_when_it_comes_twice() {
+    let nonce = |byte| Payload::Nonce(vec![byte; 16]);
+    let vendor = |byte| Payload::Vendor(vec![byte; 16]);
+    let bytes = encode(vec![nonce(1), vendor(1), vendor(2), nonce(2)]);
+    let error = Message::decode(&bytes).unwrap_err();
+    assert_eq!(error.problem, Problem::Twice);
+    assert_eq!(error.notification().0, NotifyType::INVALID_SYNTAX);
+    assert!(error.to_string().contains("the payload comes twice"));
+    let bytes = encode(vec![nonce(1), vendor(1), vendor(2)]);
+    assert!(Message::decode(&bytes).is_ok());
+    // In an Encrypted payload too.
+    let id = Payload::IdI(Id {
+        kind: IdType::FQDN,
+        reserved: [0; 3],
+        data: b"a".to_vec(),
+    });
+    let mut chain = Vec::new();
+    let first = encode_chain(&[id.clone(), vendor(1), id], &mut chain).unwrap();
+    let error = decode_chain(first, &chain).unwrap_err();
+    assert_eq!(error.problem, Problem::Twice);
 }
 
 /// An SA payload with one proposal that holds `transforms` as raw bytes.
