@@ -225,6 +225,34 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
 }
 
 #[test]
+fn what_comes_too_fast_is_counted() {
+    let test = "what_comes_too_fast_is_counted";
+    let Some(ends) = ends(test) else { return };
+    let Some((_a_program, mut a)) = open(test, &ends[0]) else {
+        return;
+    };
+    let Some((_b_program, mut b)) = open(test, &ends[1]) else {
+        return;
+    };
+    settle(&ends[0]);
+    let macs = macs(&ends);
+    let packets: Vec<_> = (0..3000).map(|number| esp(number, 100)).collect();
+    for burst in packets.chunks(100) {
+        send(&mut a, &macs, V4[0], V4[1], burst);
+    }
+    let got = receive(&mut b, packets.len());
+    assert!(
+        got.iter()
+            .map(|(packet, _)| packet)
+            .eq(&packets[..got.len()])
+    );
+    assert_eq!(got.len() as u64 + b.dropped(), packets.len() as u64);
+    // And there is room again.
+    send(&mut a, &macs, V4[0], V4[1], &packets[..100]);
+    assert_eq!(receive(&mut b, 100).len(), 100);
+}
+
+#[test]
 fn who_leaves_gives_the_link_back() {
     let test = "who_leaves_gives_the_link_back";
     let Some(ends) = ends(test) else { return };

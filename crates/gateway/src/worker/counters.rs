@@ -47,6 +47,8 @@ counters! {
     link_sent,
     /// ESP packets received past the kernel's stack.
     link_received,
+    /// Frames of such a link that came faster than the worker took them.
+    link_dropped,
     /// Packets larger than the path takes, with DF.
     send_too_big,
     /// Packets that no socket would send.

@@ -34,6 +34,9 @@ pub(super) const RAW_SLOTS: Slots = Slots {
     more: DATAGRAM_MAX - 2048,
 };
 
+/// How often the kernel is asked what it has dropped.
+const COUNT_EVERY_MS: u64 = 500;
+
 const TOKEN_CONTROL: u64 = 0;
 const TOKEN_SEALED: u64 = 1;
 const TOKEN_OPENED: u64 = 2;
@@ -96,6 +99,7 @@ pub(super) struct HostIo {
     wakers: Wakers,
     path_errors: PathErrors,
     links: Links,
+    counts_at_ms: u64,
     counters: Arc<IoCounters>,
 }
 
@@ -126,6 +130,7 @@ impl HostIo {
             wakers: Wakers::new(may_pause)?,
             path_errors: PathErrors::new(),
             links,
+            counts_at_ms: 0,
             counters,
         };
         let wakers = &host.wakers;
@@ -204,8 +209,16 @@ impl HostIo {
         self.links.is_stuck()
     }
 
-    pub fn go_on(&mut self) {
+    /// Tries again to send those, and counts now and then what came too fast.
+    pub fn go_on(&mut self, now_ms: u64) {
+        if self.links.is_empty() {
+            return;
+        }
         self.links.go_on();
+        if now_ms >= self.counts_at_ms {
+            self.counts_at_ms = now_ms + COUNT_EVERY_MS;
+            add(&self.counters.link_dropped, self.links.take_dropped());
+        }
     }
 
     /// Takes what has come by a link past the kernel's stack.

@@ -22,6 +22,8 @@ pub struct LinkQueue {
     pub queue: xdp::Queue,
     /// It does not work any more.
     is_dead: bool,
+    /// Frames dropped, counted so far.
+    dropped: u64,
 }
 
 impl LinkQueue {
@@ -31,6 +33,7 @@ impl LinkQueue {
             link,
             queue: xdp::Queue::open(link, queue, mtu)?,
             is_dead: false,
+            dropped: 0,
         })
     }
 
@@ -131,6 +134,15 @@ impl Links {
                 link.give_up(&error);
             }
         }
+    }
+
+    /// Frames that the kernel has dropped since the last call, because this worker was behind.
+    pub fn take_dropped(&mut self) -> u64 {
+        let of = |link: &mut LinkQueue| {
+            let dropped = link.queue.dropped().max(link.dropped);
+            dropped - std::mem::replace(&mut link.dropped, dropped)
+        };
+        self.queues.iter_mut().map(of).sum()
     }
 
     /// Sends in order, by a link or with `stack`; also how many packets went by a link.

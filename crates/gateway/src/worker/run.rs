@@ -158,7 +158,7 @@ impl Run {
                 front.go_on(&mut self.plane, &self.database.spd());
             }
             self.plane.finish();
-            self.plane.io.go_on();
+            self.plane.io.go_on(Clock::ms(woke_ns));
             self.report_events();
         }
     }

@@ -1,9 +1,10 @@
 //! ESP without UDP past the kernel's stack, by AF_XDP sockets.
 //!
 //! The stack takes packets of protocol 50 one by one, and neither cuts nor joins them as it does with UDP. A link that is
-//! [`open`]ed gives them to the workers from the driver, and takes theirs. What the stack does beside that does not happen to
+//! opened gives them to the workers from the driver, and takes theirs. What the stack does beside that does not happen to
 //! them: firewalls, packet captures and other users of ESP on the link do not see them.
 
+mod assembler;
 mod frame;
 mod program;
 
@@ -130,7 +131,7 @@ impl Queue {
             match place(&packet, buffer, at) {
                 Some(meta) => {
                     packets.push(meta);
-                    at = slots::used(packets);
+                    at = slots::used(&[meta]);
                 }
                 None => others += 1,
             }
@@ -139,6 +140,12 @@ impl Queue {
         // SAFETY: as above.
         unsafe { self.rings.fill_ring.enqueue(&mut self.memory, taken) };
         others
+    }
+
+    /// Frames that the kernel has dropped so far, because nobody took those before them in time.
+    pub fn dropped(&self) -> u64 {
+        let statistics = self.socket.statistics().ok();
+        statistics.map_or(0, |s| s.rx_dropped + s.rx_ring_full)
     }
 
     /// Whether frames wait for a further [`Self::flush`].

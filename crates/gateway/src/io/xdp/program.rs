@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use super::assembler::{Assembler, BYTE, DOUBLE, HALF, Instruction, Place, WORD, code};
 use crate::io::sys::{check, owned};
 
 const ESP: i32 = 50;
@@ -190,168 +191,82 @@ fn call<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
     Ok(result as i32)
 }
 
-/// `struct bpf_insn`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Instruction {
-    code: u8,
-    /// Destination in the low half, source in the high one.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-/// Codes of instructions.
-mod code {
-    pub const LOAD_IMMEDIATE: u8 = 0x18;
-    pub const LOAD: [u8; 4] = [0x71, 0x69, 0x61, 0x79];
-    pub const STORE: [u8; 4] = [0x73, 0x6b, 0x63, 0x7b];
-    pub const STORE_IMMEDIATE: [u8; 4] = [0x72, 0x6a, 0x62, 0x7a];
-    pub const MOVE: u8 = 0xbf;
-    pub const MOVE_IMMEDIATE: u8 = 0xb7;
-    pub const ADD_IMMEDIATE: u8 = 0x07;
-    pub const AND_IMMEDIATE: u8 = 0x57;
-    pub const JUMP: u8 = 0x05;
-    pub const JUMP_EQUAL: u8 = 0x15;
-    pub const JUMP_UNEQUAL: u8 = 0x55;
-    pub const JUMP_ABOVE: u8 = 0x2d;
-    pub const CALL: u8 = 0x85;
-    pub const EXIT: u8 = 0x95;
-}
-
-/// Bytes of a load or store, as an index into its codes.
-const BYTE: usize = 0;
-const HALF: usize = 1;
-const WORD: usize = 2;
-const DOUBLE: usize = 3;
-
-/// A place in the program to jump to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    V4,
-    LookUp,
-    Take,
-    Pass,
-}
-
-#[derive(Default)]
-struct Assembler {
-    instructions: Vec<Instruction>,
-    places: Vec<(Place, usize)>,
-    jumps: Vec<(Place, usize)>,
-}
-
-impl Assembler {
-    fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
-        self.instructions.push(Instruction {
-            code,
-            registers: from << 4 | to,
-            offset,
-            immediate,
-        });
-    }
-
-    fn load(&mut self, size: usize, to: u8, from: u8, offset: i16) {
-        self.put(code::LOAD[size], to, from, offset, 0);
-    }
-
-    fn store(&mut self, size: usize, to: u8, offset: i16, from: u8) {
-        self.put(code::STORE[size], to, from, offset, 0);
-    }
-
-    fn store_number(&mut self, size: usize, to: u8, offset: i16, number: i32) {
-        self.put(code::STORE_IMMEDIATE[size], to, 0, offset, number);
-    }
-
-    fn copy(&mut self, to: u8, from: u8) {
-        self.put(code::MOVE, to, from, 0, 0);
-    }
-
-    fn set(&mut self, to: u8, number: i32) {
-        self.put(code::MOVE_IMMEDIATE, to, 0, 0, number);
-    }
-
-    fn add(&mut self, to: u8, number: i32) {
-        self.put(code::ADD_IMMEDIATE, to, 0, 0, number);
-    }
-
-    fn jump(&mut self, code: u8, a: u8, b: u8, number: i32, place: Place) {
-        self.jumps.push((place, self.instructions.len()));
-        self.put(code, a, b, 0, number);
-    }
-
-    fn call(&mut self, helper: i32) {
-        self.put(code::CALL, 0, 0, 0, helper);
-    }
-
-    fn exit(&mut self) {
-        self.put(code::EXIT, 0, 0, 0, 0);
-    }
-
-    fn here(&mut self, place: Place) {
-        self.places.push((place, self.instructions.len()));
-    }
-
-    fn finish(mut self) -> Vec<Instruction> {
-        for (place, from) in self.jumps {
-            let to = self.places.iter().find(|(known, _)| *known == place);
-            let distance = to.map_or(0, |(_, to)| *to as i16 - from as i16 - 1);
-            self.instructions[from].offset = distance;
-        }
-        self.instructions
-    }
-}
-
 /// A number as it lies in a packet, as a load of 16 bits gives it.
 fn network(number: u16) -> i32 {
     number.to_be().into()
 }
 
-/// Registers 0 to 5 are gone after a call, 6 to 9 stay, 10 is the end of the stack.
+// Registers 0 to 5 are gone after a call, 6 to 9 stay, 10 is the end of the stack.
+const RESULT: u8 = 0;
+const PACKET: u8 = 2;
+const END: u8 = 3;
+const LIMIT: u8 = 4;
+const FIELD: u8 = 5;
+const CONTEXT: u8 = 6;
+const STACK: u8 = 10;
+
+// `struct xdp_md`.
+const MD_DATA: i16 = 0;
+const MD_DATA_END: i16 = 4;
+const MD_LINK: i16 = 12;
+const MD_QUEUE: i16 = 16;
+
+// `struct bpf_fib_lookup`, on the stack.
+const QUESTION_LEN: i16 = 64;
+const QUESTION: i16 = -QUESTION_LEN;
+const FAMILY: i16 = QUESTION;
+const PROTOCOL: i16 = QUESTION + 1;
+const LINK: i16 = QUESTION + 8;
+const SOURCE: i16 = QUESTION + 16;
+const DESTINATION: i16 = QUESTION + 32;
+
+/// Where the IP header begins in a frame.
+const IP: i16 = 14;
+
 fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
-    const RESULT: u8 = 0;
-    const PACKET: u8 = 2;
-    const END: u8 = 3;
-    const LIMIT: u8 = 4;
-    const FIELD: u8 = 5;
-    const CONTEXT: u8 = 6;
-    const STACK: u8 = 10;
-
-    // `struct xdp_md`.
-    const MD_DATA: i16 = 0;
-    const MD_DATA_END: i16 = 4;
-    const MD_LINK: i16 = 12;
-    const MD_QUEUE: i16 = 16;
-
-    // `struct bpf_fib_lookup`, on the stack.
-    const QUESTION_LEN: i16 = 64;
-    const QUESTION: i16 = -QUESTION_LEN;
-    const FAMILY: i16 = QUESTION;
-    const PROTOCOL: i16 = QUESTION + 1;
-    const LINK: i16 = QUESTION + 8;
-    const SOURCE: i16 = QUESTION + 16;
-    const DESTINATION: i16 = QUESTION + 32;
-
-    const IP: i16 = 14;
-    const V6_LEN: i16 = 40;
-
     let mut a = Assembler::default();
     a.copy(CONTEXT, 1);
     a.load(WORD, PACKET, CONTEXT, MD_DATA);
     a.load(WORD, END, CONTEXT, MD_DATA_END);
-    a.copy(LIMIT, PACKET);
-    a.add(LIMIT, i32::from(IP) + 20);
-    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
+    ends_behind(&mut a, IP + 20);
     for at in (0..QUESTION_LEN).step_by(8) {
         a.store_number(DOUBLE, STACK, QUESTION + at, 0);
     }
     a.load(HALF, FIELD, PACKET, IP - 2);
     a.jump(code::JUMP_EQUAL, FIELD, 0, network(0x0800), Place::V4);
     a.jump(code::JUMP_UNEQUAL, FIELD, 0, network(0x86dd), Place::Pass);
+    is_esp_in_ipv6(&mut a);
+    a.jump(code::JUMP, 0, 0, 0, Place::LookUp);
+    a.here(Place::V4);
+    is_esp_in_ipv4(&mut a);
+    a.here(Place::LookUp);
+    is_for_this_host(&mut a);
 
+    a.here(Place::Take);
+    // The descriptor of a map, in two instructions.
+    a.put(code::LOAD_IMMEDIATE, 1, 1, 0, sockets.as_raw_fd());
+    a.put(0, 0, 0, 0, 0);
+    a.load(WORD, 2, CONTEXT, MD_QUEUE);
+    a.set(3, bpf::XDP_PASS);
+    a.call(bpf::HELPER_REDIRECT_MAP);
+    a.exit();
+
+    a.here(Place::Pass);
+    a.set(RESULT, bpf::XDP_PASS);
+    a.exit();
+    a.finish()
+}
+
+/// Goes on if the frame has so many bytes.
+fn ends_behind(a: &mut Assembler, len: i16) {
     a.copy(LIMIT, PACKET);
-    a.add(LIMIT, i32::from(IP + V6_LEN));
+    a.add(LIMIT, len.into());
     a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
+}
+
+/// Goes on with the addresses in the question.
+fn is_esp_in_ipv6(a: &mut Assembler) {
+    ends_behind(a, IP + 40);
     a.load(BYTE, FIELD, PACKET, IP + 6);
     a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
     a.store_number(BYTE, STACK, FAMILY, libc::AF_INET6);
@@ -361,9 +276,10 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
         a.load(WORD, FIELD, PACKET, IP + 24 + word);
         a.store(WORD, STACK, DESTINATION + word, FIELD);
     }
-    a.jump(code::JUMP, 0, 0, 0, Place::LookUp);
+}
 
-    a.here(Place::V4);
+/// As [`is_esp_in_ipv6`].
+fn is_esp_in_ipv4(a: &mut Assembler) {
     // No options.
     a.load(BYTE, FIELD, PACKET, IP);
     a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Place::Pass);
@@ -378,9 +294,10 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
     a.store(WORD, STACK, SOURCE, FIELD);
     a.load(WORD, FIELD, PACKET, IP + 16);
     a.store(WORD, STACK, DESTINATION, FIELD);
+}
 
-    // Whether it is for this host the routes say, which change as addresses do.
-    a.here(Place::LookUp);
+/// Asks the kernel's routes, which change as addresses do.
+fn is_for_this_host(a: &mut Assembler) {
     a.store_number(BYTE, STACK, PROTOCOL, ESP);
     a.load(WORD, FIELD, CONTEXT, MD_LINK);
     a.store(WORD, STACK, LINK, FIELD);
@@ -398,18 +315,4 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
         bpf::FORWARDING_OFF,
         Place::Pass,
     );
-
-    a.here(Place::Take);
-    // The descriptor of a map, in two instructions.
-    a.put(code::LOAD_IMMEDIATE, 1, 1, 0, sockets.as_raw_fd());
-    a.put(0, 0, 0, 0, 0);
-    a.load(WORD, 2, CONTEXT, MD_QUEUE);
-    a.set(3, bpf::XDP_PASS);
-    a.call(bpf::HELPER_REDIRECT_MAP);
-    a.exit();
-
-    a.here(Place::Pass);
-    a.set(RESULT, bpf::XDP_PASS);
-    a.exit();
-    a.finish()
 }
