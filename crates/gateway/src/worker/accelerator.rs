@@ -30,6 +30,9 @@ pub(super) trait Accelerator {
 
     fn do_due(&mut self);
 
+    /// Its tables become what SPD and SAD say now.
+    fn catch_up(&mut self);
+
     /// False for ever once it has failed. Its SAs carry nothing any more.
     fn works(&self) -> bool;
 

@@ -353,6 +353,10 @@ impl Accelerator for Driver {
         }
     }
 
+    fn catch_up(&mut self) {
+        self.follow();
+    }
+
     fn works(&self) -> bool {
         self.failed.is_none()
     }

@@ -24,6 +24,26 @@ pub(super) struct Front<A> {
     kept: Vec<(Vec<u8>, OuterFacts)>,
 }
 
+/// Whether the device gets a packet that it gave back once more.
+#[derive(Clone, Copy, Debug)]
+enum Again {
+    /// Once its tables are those of now.
+    May,
+    /// They are.
+    Yes,
+    No,
+}
+
+impl Again {
+    /// What it gives back with these tables it does not want.
+    fn next_round(self) -> Self {
+        match self {
+            Self::May => Self::May,
+            Self::Yes | Self::No => Self::No,
+        }
+    }
+}
+
 impl<A: Accelerator> Front<A> {
     pub fn new(device: A) -> Self {
         Self {
@@ -69,7 +89,7 @@ impl<A: Accelerator> Front<A> {
         if let Some(mut inner) = plane.admit(spd, COMMON, read)
             && !(self.device.works() && self.offer(plane, &mut inner))
         {
-            self.decide(plane, spd, &mut inner);
+            self.decide(plane, spd, &mut inner, &mut Again::No);
         }
     }
 
@@ -108,6 +128,7 @@ impl<A: Accelerator> Front<A> {
 
     /// After a burst from the port [`COMMON`]: nothing of it is left in the device, or of what that gave back.
     pub fn finish_inner<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+        let mut again = Again::May;
         // Also where the device has failed meanwhile: what it gave back before is counted.
         for _ in 0..ROUNDS_MAX {
             self.work(plane);
@@ -117,10 +138,11 @@ impl<A: Accelerator> Front<A> {
             }
             for mut packet in returned {
                 match Inner::plain(COMMON, &mut packet) {
-                    Ok(mut inner) => self.decide(plane, spd, &mut inner),
+                    Ok(mut inner) => self.decide(plane, spd, &mut inner, &mut again),
                     Err(_) => plane.drop_malformed(packet.len()),
                 }
             }
+            again = again.next_round();
         }
     }
 
@@ -162,9 +184,29 @@ impl<A: Accelerator> Front<A> {
     }
 
     /// By the software path, which may have cut it for an SA of the device.
-    fn decide<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd, inner: &mut Inner<'_>) {
+    fn decide<I: PacketIo>(
+        &mut self,
+        plane: &mut DataPlane<I>,
+        spd: &Spd,
+        inner: &mut Inner<'_>,
+        again: &mut Again,
+    ) {
         plane.decide(spd, inner);
         for given in plane.take_given() {
+            if given.is_whole {
+                // The policy has an SA of the device's that its tables do not lead to yet.
+                match again {
+                    Again::No => {
+                        plane.give_up(&given);
+                        continue;
+                    }
+                    Again::May => {
+                        self.device.catch_up();
+                        *again = Again::Yes;
+                    }
+                    Again::Yes => {}
+                }
+            }
             if !self.seal(plane, &given.packet, true) {
                 plane.give_up(&given);
             }

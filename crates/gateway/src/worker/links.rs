@@ -9,8 +9,10 @@ use crate::io::udp::{Outgoing, Received, SendReport};
 use crate::io::xdp::{self, Ends};
 use crate::net::{link_facts, neighbour, next_hop};
 
-/// What the kernel has said of a path counts for so long, and a quarter of it where it had no way past the stack.
+/// What the kernel has said of a path counts for so long.
 const FRESH_MS: u64 = 2_000;
+/// The stack has asked for a neighbour after so long.
+const ASKED_MS: u64 = 50;
 /// Paths that are remembered.
 const HOPS_MAX: usize = 65_536;
 
@@ -249,41 +251,43 @@ impl Links {
 
     /// Asks the kernel, which goes by its routes and what it knows of the neighbours.
     fn ask(&self, (remote, local): Path, now_ms: u64) -> Hop {
-        let by_stack = Hop {
+        let by_stack = |for_ms| Hop {
             queue: None,
             ends: Ends::default(),
             local: local.unwrap_or(remote),
             mtu: 0,
             uncut: 0,
             is_sure: true,
-            until_ms: now_ms + FRESH_MS,
+            until_ms: now_ms + for_ms,
         };
-        let past_it = || {
+        let leads_to_link = || {
             let next = next_hop(remote, local, self.mark).ok()?;
             let is_it = |link: &LinkQueue| link.link == next.link && !link.is_dead;
             let queue = self.queues.iter().position(is_it)?;
-            let facts = link_facts(next.link).ok()?;
-            let neighbour = neighbour(next.link, next.address).ok()??;
-            Some(Hop {
-                queue: Some(queue),
-                ends: Ends {
-                    from: facts.mac,
-                    to: neighbour.mac,
-                },
-                local: next.source?,
-                mtu: facts.mtu,
-                // On the way only IPv4 is fragmented (RFC 8200 section 5).
-                uncut: match remote.is_ipv4() {
-                    true => facts.mtu,
-                    false => next.path_mtu.map_or(facts.mtu, |mtu| mtu.min(facts.mtu)),
-                },
-                is_sure: neighbour.is_sure,
-                until_ms: now_ms + FRESH_MS,
-            })
+            Some((next, queue, link_facts(next.link).ok()?))
         };
-        past_it().unwrap_or(Hop {
-            until_ms: now_ms + FRESH_MS / 4,
-            ..by_stack
-        })
+        let Some((next, queue, facts)) = leads_to_link() else {
+            return by_stack(FRESH_MS);
+        };
+        let neighbour = neighbour(next.link, next.address).ok().flatten();
+        let (Some(neighbour), Some(local)) = (neighbour, next.source) else {
+            return by_stack(ASKED_MS);
+        };
+        Hop {
+            queue: Some(queue),
+            ends: Ends {
+                from: facts.mac,
+                to: neighbour.mac,
+            },
+            local,
+            mtu: facts.mtu,
+            // On the way only IPv4 is fragmented (RFC 8200 section 5).
+            uncut: match remote.is_ipv4() {
+                true => facts.mtu,
+                false => next.path_mtu.map_or(facts.mtu, |mtu| mtu.min(facts.mtu)),
+            },
+            is_sure: neighbour.is_sure,
+            until_ms: now_ms + FRESH_MS,
+        }
     }
 }

@@ -36,6 +36,8 @@ struct Fake {
     /// What it was asked to take.
     asked: u32,
     inside_when_served: Option<usize>,
+    /// The SA that it knows of once it has caught up.
+    learns: Option<Arc<OutboundSa>>,
 }
 
 enum Work {
@@ -66,6 +68,10 @@ impl Accelerator for Fake {
     }
 
     fn do_due(&mut self) {}
+
+    fn catch_up(&mut self) {
+        self.seals_for = self.learns.take().or(self.seals_for.take());
+    }
 
     fn works(&self) -> bool {
         self.works
@@ -158,6 +164,7 @@ fn sites_with(options: Options) -> (Front<Fake>, [Site; 2]) {
         walks: sites[0].plane.walk_counters(),
         asked: 0,
         inside_when_served: None,
+        learns: None,
     });
     (front, sites)
 }
@@ -307,18 +314,30 @@ fn what_it_gives_back_of_its_own_sas_is_dropped() {
 }
 
 #[test]
+fn packets_that_come_before_it_knows_their_sa_are_not_lost() {
+    let (mut front, [mut a, _]) = sites();
+    assert!(a.outbound.sequence.give_away());
+    front.device.learns = Some(Arc::clone(&a.outbound));
+    let there = packets(0..30);
+    read(&mut front, &mut a, &VnetHeader::default(), &there);
+    let sent = &a.plane.io.sent;
+    assert!(sent.iter().map(|sent| &sent.payload).eq(&there));
+    assert_eq!(a.outbound_drops(DropReason::EngineFailed), 0);
+}
+
+#[test]
 fn what_is_too_long_for_it_is_cut_once() {
     let (mut front, [mut a, _]) = sites();
     assert!(a.outbound.sequence.give_away());
     let long = udp(0, 7000, &[3; 4000]);
-    // It gives the pieces back, which are not cut again.
+    // It gives the pieces back, also once it has caught up. They are not cut again.
     read(
         &mut front,
         &mut a,
         &VnetHeader::default(),
         std::slice::from_ref(&long),
     );
-    assert_eq!(front.device.asked, 3);
+    assert_eq!(front.device.asked, 6);
     assert_eq!(a.outbound_drops(DropReason::EngineFailed), 3);
     assert!(a.plane.io.sent.is_empty());
     // Now it seals them.

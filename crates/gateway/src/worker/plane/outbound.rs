@@ -88,6 +88,8 @@ impl<'a> Inner<'a> {
 pub(in crate::worker) struct Given {
     sa: Arc<OutboundSa>,
     pub packet: Vec<u8>,
+    /// It was not cut.
+    pub is_whole: bool,
 }
 
 impl<I: PacketIo> DataPlane<I> {
@@ -199,11 +201,11 @@ impl<I: PacketIo> DataPlane<I> {
         }
         let longest = cut.segment_len.max(cut.last_len);
         if sa.sequence.is_given_away() {
-            // The accelerator gave it back, or it was too long for that.
+            // The accelerator gave it back: it does not know of its SA yet. Or it was too long for that.
             let limit = self.accelerator_limit(&sa, view).filter(|_| port == 0);
             return match limit.filter(|limit| longest > *limit) {
                 Some(limit) => self.too_big(port, &sa, &cut, (packet, view), limit),
-                None => self.seal[0].walk.give_up(&sa, &cut),
+                None => self.give(&sa, &segments, &cut, true),
             };
         }
         let limit = self.limit(&sa, view);
@@ -222,7 +224,7 @@ impl<I: PacketIo> DataPlane<I> {
 
     fn protect(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, view: &IpView) {
         if sa.sequence.is_given_away() {
-            return self.give(sa, segments, cut);
+            return self.give(sa, segments, cut, false);
         }
         // A second try has an empty batch to itself.
         let way = self.way_out(sa);
@@ -249,15 +251,18 @@ impl<I: PacketIo> DataPlane<I> {
         self.seal[0].walk.give_up(sa, cut);
     }
 
-    /// Keeps a piece for the accelerator in front.
-    fn give(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut) {
+    /// Keeps a packet, or a piece of one, for the accelerator in front.
+    fn give(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, is_whole: bool) {
         if self.accelerator.is_none() || cut.count != 1 {
             return self.seal[0].walk.give_up(sa, cut);
         }
         let mut packet = vec![0; segments.len(0)];
         segments.write(0, &mut packet);
-        let sa = Arc::clone(sa);
-        self.given.push(Given { sa, packet });
+        self.given.push(Given {
+            sa: Arc::clone(sa),
+            packet,
+            is_whole,
+        });
     }
 
     /// From now on SAs may live in a device in front, which takes packets up to this length; None if it has failed.
@@ -265,12 +270,12 @@ impl<I: PacketIo> DataPlane<I> {
         self.accelerator = frame_max;
     }
 
-    /// The pieces that were made for the accelerator since the last call.
+    /// What was kept for the accelerator since the last call.
     pub fn take_given(&mut self) -> Vec<Given> {
         std::mem::take(&mut self.given)
     }
 
-    /// Counts a piece as lost that the accelerator did not take.
+    /// Counts as lost what the accelerator did not take.
     pub fn give_up(&mut self, given: &Given) {
         let one = Cut::one(given.packet.len());
         self.seal[0].walk.give_up(&given.sa, &one);
