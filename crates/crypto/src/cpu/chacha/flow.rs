@@ -27,8 +27,8 @@ use crate::plain::cleanse_all;
 /// The most messages in one call.
 pub(super) const MESSAGES: usize = 128;
 /// A piece ends when its bodies have at least this many bytes. The limit keeps them in the nearest cache.
-/// Messages are added to a piece in steps of this many, so that they fill the vectors of Poly1305.
 const PIECE_BYTES: usize = 24 << 10;
+/// Messages are added to a piece in steps of this many, so that they fill the vectors of Poly1305.
 const PIECE_STEP: usize = 16;
 /// The most lanes that any machine takes at once.
 const LANES_MAX: usize = 32;

@@ -29,8 +29,8 @@ pub(super) struct Message<'a> {
     /// The right tag. Sealing sets it, and so does opening by a kernel.
     pub(super) tag: [u8; TAG_LEN],
     /// When opening: the tag that came with the message.
-    /// When opening: whether `received` is the right tag.
     pub(super) received: [u8; TAG_LEN],
+    /// When opening: whether `received` is the right tag.
     pub(super) authentic: bool,
     /// The library has done this message.
     pub(super) by_library: bool,

@@ -147,14 +147,14 @@ pub(super) struct Costs {
     /// Number of lanes in a group.
     pub(super) lanes: usize,
     /// One block in each lane of one group across messages.
-    /// One block in each lane of two groups across messages.
     pub(super) one_group: usize,
+    /// One block in each lane of two groups across messages.
     pub(super) two_groups: usize,
     /// Along one message: the powers of r.
-    /// Along one message: the number of blocks in a step.
     pub(super) powers: usize,
-    /// Along one message: each step.
+    /// Along one message: the number of blocks in a step.
     pub(super) along: usize,
+    /// Along one message: each step.
     pub(super) along_step: usize,
     /// One block by itself.
     pub(super) alone: usize,

@@ -39,7 +39,7 @@ pub(super) fn key(
     }
 }
 
-/// Makes the key context of ESP with AES-GMAC. Returns None as [`key`] does.
+/// Makes the key context of ESP with AES-GMAC. Returns None as [`key()`] does.
 pub(super) fn gmac_key(
     tier: Tier,
     transform: Transform,

@@ -232,8 +232,8 @@ pub(super) struct Hashed<'a> {
     pub(super) others: *const u8,
     /// The last block, padded with zeros. It is used only in the last group, and only if that has more than one
     /// block.
-    /// The lengths block. It is used only in the last group.
     pub(super) last: __m128i,
+    /// The lengths block. It is used only in the last group.
     pub(super) lengths: __m128i,
 }
 
