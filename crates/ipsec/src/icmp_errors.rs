@@ -1,5 +1,5 @@
-//! ICMP errors that are an SA's traffic by the packet that they quote (RFC 4301 §6.2): routers on the way are in no
-//! selector, nor is ICMP in one for a port.
+//! ICMP errors that belong to an SA because of the packet that they quote (RFC 4301 §6.2). The SA's selectors match
+//! neither the routers that send such errors nor, if they name a port, ICMP.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::selector::Flow;
 use crate::spd::{Decision, Spd};
 use crate::wire::{IpView, icmp};
 
-/// What decides whether an SA takes an ICMP error. The check of what an error quotes keeps a peer from reporting on
-/// traffic that is not its own.
+/// The rule by which an SA takes an ICMP error. The check of the quoted packet keeps a peer from reporting on traffic
+/// that is not its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IcmpErrors {
-    /// Its own header, as with any packet; if no selector takes that, the packet that it quotes.
+    /// The SA's selectors must match the error's own header, as with any packet, or else the packet that it quotes.
     #[default]
     Quoted,
-    /// Its own header alone.
+    /// The SA's selectors must match the error's own header.
     Header,
-    /// The packet that it quotes, whatever its own header says.
+    /// The SA's selectors must match the quoted packet, whatever the error's own header says.
     Strict,
 }
 
-/// Inbound: whether the SA is for this packet (RFC 4301 §5.2, step 4).
+/// Inbound: returns an error unless the SA is for this packet (RFC 4301 §5.2, step 4).
 #[inline]
 pub(crate) fn check_selectors(
     sa: &SaCommon,
@@ -47,13 +47,14 @@ fn check_quoted(
         return matches.then_some(()).ok_or(DropReason::SelectorMismatch);
     }
     let quoted = icmp::quoted(packet, view).ok_or(DropReason::MalformedIcmpError)?;
-    // It went out, as the answers to it come in.
+    // The quoted packet went out, and the answers to it come in.
     let of_sa = sa.selectors.matches(&quoted.outbound_flow());
     of_sa.then_some(()).ok_or(DropReason::IcmpErrorMismatch)
 }
 
-/// Outbound: the SA that carries the answers to the packet that an ICMP error quotes, for an error that is dropped for
-/// `reason` otherwise. None is asked for. An explicit Discard is no lack of a policy, and stands.
+/// Outbound: finds the SA for an ICMP error that is otherwise dropped for `reason`. It is the SA that carries the
+/// answers to the quoted packet. The search raises no acquire. It is made only if no policy or no SA took the error;
+/// an explicit Discard stands.
 #[cold]
 pub(crate) fn return_sa(
     spd: &Spd,

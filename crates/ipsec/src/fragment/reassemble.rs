@@ -1,7 +1,7 @@
 //! Reassembly with bounds (RFC 791 §3.2, RFC 8200 §4.5).
 //!
-//! Overlapping fragments refuse their whole datagram, in IPv4 too (RFC 5722): a receiver that resolved the
-//! overlap in another way than we do would see other ports than the policy was asked about.
+//! An overlap makes the whole datagram refused, in IPv4 too (RFC 5722). A receiver that resolves the overlap
+//! differently would see other ports than the policy was asked about.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,16 +10,16 @@ use super::{Fragment, FragmentKey, payload_max};
 use crate::wire::ip::{IPV6_HEADER_LEN, IpView, PROTOCOL_TCP};
 use crate::wire::{IpVersion, checksum};
 
-/// How much a reassembler holds.
+/// Bounds of a reassembler.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of all unfinished datagrams, bookkeeping included.
     pub bytes: usize,
-    /// Bytes of one source address.
+    /// Bytes of unfinished datagrams of one source address.
     pub bytes_per_source: usize,
     /// Fragments of one datagram.
     pub fragments: usize,
-    /// How long a datagram may take, from its first fragment seen.
+    /// Time limit for a datagram, counted from the first fragment that was seen.
     pub timeout_ms: u64,
 }
 
@@ -28,41 +28,43 @@ impl Default for Limits {
         Self {
             bytes: 4 << 20,
             bytes_per_source: 512 << 10,
-            // 65,535 bytes through a path of 576.
+            // This many fragments carry 65,535 bytes over a path with an MTU of 576 bytes.
             fragments: 120,
             timeout_ms: 30_000,
         }
     }
 }
 
-/// What became of a fragment.
+/// The result of pushing a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// Kept until the others come; the datagram that it completed is the caller's.
+    /// The fragment is kept until the others come.
     Held,
+    /// The fragment completed its datagram, which is handed to the caller.
     Whole(Vec<u8>),
     Refused(Refusal),
 }
 
-/// Why a fragment was refused.
+/// The reason why a fragment was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No data, data before the end that is no multiple of 8, or data behind the end.
+    /// The fragment has no data, or its data is no multiple of 8 although more follow.
     Malformed,
-    /// Overlaps another one, or belongs to a datagram that had an overlap (RFC 5722).
+    /// The fragment overlaps another one, or its datagram had an overlap (RFC 5722).
     Overlap,
-    /// A first fragment without the ports, or a second one inside a TCP header (RFC 1858, RFC 3128, RFC 7112).
+    /// A first fragment lacks the ports, or a later one lies inside a TCP header (RFC 1858, RFC 3128, RFC 7112).
     Tiny,
     /// The datagram would be longer than IP can carry.
     TooLong,
-    /// The datagram has too many fragments, or its source too many bytes here.
+    /// The datagram has too many fragments, or its source too many bytes in this reassembler.
     Limit,
-    /// Congestion was signalled to a flow that does not know the signal (RFC 3168 §5.3).
+    /// Congestion was signalled to a flow that does not support ECN (RFC 3168 §5.3).
     Ecn,
 }
 
-/// Bytes that a datagram and each of its parts cost beside their data.
+/// Bytes that a datagram costs beside its data.
 const DATAGRAM_COST: usize = 256;
+/// Bytes that a fragment costs beside its data.
 const PART_COST: usize = 64;
 
 #[derive(Debug)]
@@ -74,17 +76,17 @@ struct Part {
 #[derive(Debug)]
 struct Datagram {
     serial: u64,
-    /// Headers of the first fragment, once it is here.
+    /// The headers of the first fragment, once it has come.
     head: Option<Head>,
-    /// In order, without overlap.
+    /// The fragments' data, sorted by offset and without overlap.
     parts: Vec<Part>,
     received: usize,
-    /// Known from the last fragment on.
+    /// The length of the whole data, once the last fragment has come.
     total: Option<usize>,
-    /// One bit for each ECN value seen.
+    /// One bit for each ECN value that was seen.
     ecn: u8,
     cost: usize,
-    /// Had an overlap: what still comes is refused.
+    /// Whether the datagram had an overlap. All of its further fragments are refused.
     refused: bool,
 }
 
@@ -95,18 +97,18 @@ struct Head {
     next_header: u8,
 }
 
-/// Unfinished datagrams of one worker.
+/// The unfinished datagrams of one worker.
 #[derive(Debug)]
 pub struct Reassembler {
     limits: Limits,
-    /// SipHash with random keys: senders choose addresses and identifications.
+    /// The hash is SipHash with random keys, because senders choose addresses and identifications.
     datagrams: HashMap<FragmentKey, Datagram>,
     sources: HashMap<IpAddr, usize>,
-    /// Oldest first; finished datagrams stay in it for a while.
+    /// Deadline, key and serial of each datagram, the oldest first. Finished datagrams stay here for a while.
     deadlines: VecDeque<(u64, FragmentKey, u64)>,
     bytes: usize,
     serial: u64,
-    /// Unfinished datagrams that were forgotten.
+    /// Number of unfinished datagrams that were forgotten since the last report.
     given_up: usize,
 }
 
@@ -123,13 +125,13 @@ impl Reassembler {
         }
     }
 
-    /// Bytes held, bookkeeping included.
+    /// Bytes that are held, bookkeeping included.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets datagrams that took too long. Gives the number of those forgotten since the last call, for this reason
-    /// or to make room.
+    /// Forgets datagrams that took too long. Returns the number of datagrams forgotten since the last call, for this
+    /// reason or to make room.
     pub fn expire(&mut self, now_ms: u64) -> usize {
         self.forget_expired(now_ms);
         std::mem::take(&mut self.given_up)
@@ -145,7 +147,7 @@ impl Reassembler {
         }
     }
 
-    /// Takes one fragment of `packet`, from which `fragment` was parsed.
+    /// Takes one fragment, which must have been parsed from `packet`.
     pub fn push(&mut self, packet: &[u8], fragment: &Fragment, now_ms: u64) -> Pushed {
         self.forget_expired(now_ms);
         let Some(data) = packet.get(fragment.data.clone()) else {
@@ -155,7 +157,7 @@ impl Reassembler {
             return Pushed::Refused(refusal);
         }
         if fragment.is_atomic() {
-            // On its own, whatever else has its identification (RFC 6946 §4).
+            // An atomic fragment stands alone, whatever other fragments have its identification (RFC 6946 §4).
             let head = Head::new(packet, fragment);
             let whole = head.and_then(|head| head.build(data.len(), [data].into_iter(), 0));
             return whole.map_or(Pushed::Refused(Refusal::Malformed), delivered);
@@ -167,7 +169,7 @@ impl Reassembler {
         }
     }
 
-    /// True once everything is there.
+    /// Adds a fragment. Returns whether the datagram is complete.
     fn insert(
         &mut self,
         packet: &[u8],
@@ -242,7 +244,7 @@ impl Reassembler {
         whole.map_or(Pushed::Refused(Refusal::TooLong), delivered)
     }
 
-    /// Keeps only what refuses the rest of a datagram.
+    /// Drops the data of a datagram, and keeps only the mark that refuses its further fragments.
     fn refuse(&mut self, key: &FragmentKey) {
         let Some(datagram) = self.datagrams.get_mut(key) else {
             return;
@@ -276,7 +278,7 @@ impl Reassembler {
     fn remove(&mut self, key: &FragmentKey) -> Option<Datagram> {
         let datagram = self.datagrams.remove(key)?;
         self.release(&key.source, datagram.cost);
-        // Finished datagrams must not pile up in the queue of deadlines.
+        // Finished datagrams must not accumulate in the queue of deadlines.
         if self.deadlines.len() > 2 * self.datagrams.len() + 64 {
             let datagrams = &self.datagrams;
             self.deadlines
@@ -290,12 +292,12 @@ impl Reassembler {
         let Some(datagram) = live.filter(|datagram| datagram.serial == serial) else {
             return;
         };
-        // Of a refused datagram every fragment was answered for.
+        // Every fragment of a refused datagram has been counted already.
         self.given_up += usize::from(!datagram.refused);
         self.remove(key);
     }
 
-    /// Gives up the oldest datagrams, but not `keep`, until the limit is kept.
+    /// Gives up the oldest datagrams, except `keep`, until the byte limit holds.
     fn make_room(&mut self, keep: &FragmentKey) {
         let mut kept = None;
         while self.bytes > self.limits.bytes {
@@ -319,8 +321,8 @@ impl Reassembler {
     }
 }
 
-/// A second fragment header in an IPv6 packet would make what was put together a fragment again, whose ports nobody
-/// knows. No sender writes one (RFC 8200 §4.1).
+/// Hands out a reassembled packet. A second fragment header in an IPv6 packet would make the result a fragment again,
+/// whose ports are unknown. No conforming sender writes one (RFC 8200 §4.1), so such a packet is refused.
 fn delivered(whole: Vec<u8>) -> Pushed {
     match IpView::parse(&whole) {
         Ok(view) if !view.fragment => Pushed::Whole(whole),
@@ -330,7 +332,7 @@ fn delivered(whole: Vec<u8>) -> Pushed {
 
 enum Inserted {
     New,
-    /// The very same fragment again, which networks do (RFC 8200 §4.5).
+    /// An exact copy of a fragment that came before. Networks may duplicate packets (RFC 8200 §4.5).
     Duplicate,
 }
 
@@ -359,7 +361,7 @@ impl Datagram {
             .and_then(|before| self.parts.get(before));
         let overlaps_before = before.is_some_and(|part| part.offset + part.data.len() > start);
         let overlaps_behind = self.parts.get(index).is_some_and(|part| part.offset < end);
-        // Two ends, or data behind the end, are a contradiction of the same kind.
+        // A second end, or data behind the end, contradicts like an overlap.
         let last_end = self
             .parts
             .last()
@@ -403,7 +405,7 @@ impl Head {
         })
     }
 
-    /// The whole packet; `mark` is or-ed into its ECN field.
+    /// Builds the whole packet. `mark` is OR-ed into its ECN field.
     fn build<'a>(
         self,
         len: usize,
@@ -420,7 +422,7 @@ impl Head {
             let total = u16::try_from(head_len + len).ok()?;
             header.get_mut(2..4)?.copy_from_slice(&total.to_be_bytes());
             header[1] |= mark;
-            // Without DF: its sender let it be fragmented.
+            // DF is cleared, because the sender allowed fragmentation.
             header.get_mut(6..8)?.fill(0);
             header.get_mut(10..12)?.fill(0);
             let sum = checksum::fold(checksum::sum(0, header));
@@ -436,7 +438,7 @@ impl Head {
     }
 }
 
-/// Everything that one fragment tells by itself.
+/// Checks all that can be checked about one fragment alone.
 pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(), Refusal> {
     let version = match fragment.key.source {
         IpAddr::V4(_) => IpVersion::V4,
@@ -450,7 +452,7 @@ pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(
     if fragment.offset + data.len() > payload_max(version, fragment.unfragmentable_len) {
         return Err(Refusal::TooLong);
     }
-    // The TCP flags must come with the ports (RFC 1858 §3, RFC 3128).
+    // The TCP flags must be in the fragment that has the ports (RFC 1858 §3, RFC 3128).
     if fragment.next_header == PROTOCOL_TCP && (1..16).contains(&fragment.offset) {
         return Err(Refusal::Tiny);
     }

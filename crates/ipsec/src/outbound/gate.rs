@@ -1,4 +1,4 @@
-//! Whether an SA takes packets, and what the control plane is to know about it.
+//! Decides whether an SA may take packets, and collects the events about it for the control plane.
 
 use crate::drop_reason::DropReason;
 use crate::event::Event;
@@ -12,8 +12,8 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Gives the
-    /// first.
+    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Returns the
+    /// first number.
     #[inline(always)]
     pub fn admit(&mut self, sa: &OutboundSa, packets: u32, bytes: u64) -> Result<u64, DropReason> {
         let taken = sa.sequence.take(packets);

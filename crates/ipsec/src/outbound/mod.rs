@@ -1,9 +1,9 @@
 //! The outbound walk: decide, prepare, engine, finish.
 //!
-//! One `Outbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made. Packets come
-//! in one of two ways. [`Outbound::push_burst`] takes those that lie in the arena already, with room around them, and
-//! costs least. [`Outbound::decide`] and [`Outbound::reserve`] give slots that lie side by side, for packets that are
-//! cut from super-segments and leave in trains.
+//! One `Outbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made. Packets
+//! come in one of two ways. [`Outbound::push_burst`] takes packets that lie in the arena already, with room around
+//! them; it costs least. [`Outbound::decide`] and [`Outbound::reserve`] give slots that lie side by side, for packets
+//! that are cut from super-segments and leave in trains.
 
 mod burst;
 mod gate;
@@ -41,14 +41,14 @@ pub(crate) use prepare::set_protocol_and_len;
 use prepare::{OUTER_HEADROOM, Plan, Preparer};
 use side::Side;
 
-/// An ESP packet fits an outer packet behind the largest outer headers.
+/// Length of the longest ESP packet that fits an outer packet behind the largest outer headers.
 const ESP_LEN_MAX: usize = 65_535 - OUTER_HEADROOM;
 
-/// No SA adds more than this to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
+/// The most bytes that an SA adds to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
 /// padding, trailer and the longest ICV.
 const OVERHEAD_MAX: usize = 40 + 12 + 32 + 4;
 
-/// Flows of each IP version that a walk remembers.
+/// Number of flows of each IP version that a walk remembers.
 const FLOWS: usize = 4096;
 
 fn flow_cache(flows: usize) -> FlowCache {
@@ -63,7 +63,7 @@ fn flow_cache(flows: usize) -> FlowCache {
     FlowCache::new(flows, key)
 }
 
-/// More SAs than this are not applied to one packet (RFC 4301 §4.4.1.2 leaves the limit to us).
+/// The most SAs that are applied to one packet. RFC 4301 §4.4.1.2 leaves the limit to us.
 pub const NESTING_MAX: u8 = 4;
 
 /// Sizes of one walk's buffers.
@@ -71,14 +71,14 @@ pub const NESTING_MAX: u8 = 4;
 pub struct WalkLimits {
     /// Bytes of one batch's arena. At least one super-segment with its ESP overhead must fit.
     pub buffer_len: usize,
-    /// Packets in a batch.
+    /// The most packets in a batch.
     pub jobs_max: usize,
-    /// Batches that are being filled, in the engine, or waiting to be sent.
+    /// Number of batches that are being filled, in the engine, or waiting to be sent.
     pub batches_max: usize,
 }
 
 impl WalkLimits {
-    /// Packets of all batches.
+    /// The most packets in all batches.
     pub const fn packets_max(&self) -> usize {
         self.batches_max * self.jobs_max
     }
@@ -94,8 +94,8 @@ impl Default for WalkLimits {
     }
 }
 
-/// How a packet read from the protected side is cut: `segments` inner packets, all of `segment_len` bytes but
-/// the last. Lengths count from the inner IP header.
+/// How a packet from the protected side is cut: `count` inner packets, of which all but the last have `segment_len`
+/// bytes. Lengths count from the inner IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
     pub count: u32,
@@ -118,22 +118,22 @@ impl Segments {
     }
 }
 
-/// What becomes of an outbound packet.
+/// The decision on an outbound packet.
 #[derive(Debug)]
 pub enum Outcome {
     Protect(Arc<OutboundSa>),
-    /// The caller sends it as it is.
+    /// The caller sends the packet as it is.
     Bypass,
-    /// Counted already.
+    /// The packet was dropped and is counted already.
     Dropped(DropReason),
 }
 
-/// Why [`Outbound::reserve`] gave no slots.
+/// The reason why [`Outbound::reserve`] returned no slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Submit the batch and try again; nothing was taken or counted.
+    /// Submit the batch and try again. Nothing was taken or counted.
     BatchFull,
-    /// Counted already.
+    /// The packets were dropped and are counted already.
     Dropped(DropReason),
 }
 
@@ -144,18 +144,18 @@ pub struct Outbound {
     ivs: IvPool,
     gate: Gate,
     counters: Arc<WalkCounters>,
-    /// Of the IP headers that are written here, not by the back end.
+    /// The last identification of IP headers that are written here and not by the back end.
     identification: u16,
-    /// Keeps flow labels from telling which flow they are of.
+    /// A key that keeps flow labels from revealing their flows.
     label_key: RandomState,
-    /// Always there but while a burst uses it.
+    /// The flow cache. It is absent only while a burst uses it.
     flows: Option<FlowCache>,
-    /// The interface that packets come from, in the SPD's eyes.
+    /// The interface that packets come from, in the numbering of the SPD.
     interface: u32,
     scratch: burst::Scratch,
     /// A sealed packet on its way to the next SA of its bundle.
     nested: Vec<u8>,
-    /// Such packets that found no batch.
+    /// Sealed packets that found no batch for the next SA.
     held: VecDeque<Held>,
 }
 
@@ -163,7 +163,7 @@ pub struct Outbound {
 struct Held {
     sa: Arc<OutboundSa>,
     packet: Vec<u8>,
-    /// Of the SA that it waits for.
+    /// Nesting depth of the SA that it waits for.
     depth: u8,
 }
 
@@ -172,7 +172,7 @@ impl Outbound {
         Self::with_random(limits, random::fill, FLOWS)
     }
 
-    /// With another source of the IVs that must be unpredictable; `flows` is as in [`Self::with_flows`].
+    /// Makes a walk with another source of unpredictable IVs. `flows` is as in [`Self::with_flows`].
     pub fn with_random(limits: WalkLimits, source: RandomSource, flows: usize) -> Self {
         Self {
             limits,
@@ -190,14 +190,14 @@ impl Outbound {
         }
     }
 
-    /// With arenas as the engine wants them, which nothing is in yet.
+    /// Replaces the arenas by those that the engine wants. The walk must be empty.
     #[must_use]
     pub fn with_arenas_of(self, engine: &dyn Engine) -> Self {
         let batches = Circulation::new(Direction::Seal, &self.limits, Some(engine));
         Self { batches, ..self }
     }
 
-    /// With a flow cache for this many flows of each IP version. Best as many as are in use at a time.
+    /// Sets the size of the flow cache for each IP version. The best size is the number of flows in use at a time.
     #[must_use]
     pub fn with_flows(self, flows: usize) -> Self {
         Self {
@@ -206,19 +206,20 @@ impl Outbound {
         }
     }
 
-    /// Counting together with another walk of the same worker.
+    /// Makes the walk count together with another walk of the same worker.
     #[must_use]
     pub fn with_counters(self, counters: Arc<WalkCounters>) -> Self {
         Self { counters, ..self }
     }
 
-    /// The interface that the next packets come from (RFC 4301 §4.4.1, the SPD's selection); 0 is the common one.
+    /// Sets the interface that the next packets come from (RFC 4301 §4.4.1, the SPD's selection). 0 is the common
+    /// interface.
     pub fn set_interface(&mut self, interface: u32) {
         self.interface = interface;
     }
 
-    /// Lets go of SAs that are not in use any more, in a part of the flow cache: call it between bursts. While packets
-    /// are [`Self::waiting`] it does nothing.
+    /// Drops unused SAs from a part of the flow cache. Call it between bursts. It does nothing while packets are
+    /// [`Self::waiting`].
     pub fn sweep_flows(&mut self, sets: usize) {
         if self.waiting() == 0
             && let Some(flows) = &mut self.flows
@@ -227,7 +228,7 @@ impl Outbound {
         }
     }
 
-    /// How many sets [`Self::sweep_flows`] has to look at until it has seen all.
+    /// Number of sets that [`Self::sweep_flows`] must visit to have seen all.
     pub fn flow_sets(&self) -> usize {
         self.flows.as_ref().map_or(0, FlowCache::sets)
     }
@@ -236,17 +237,17 @@ impl Outbound {
         &self.counters
     }
 
-    /// The caller's monotonic time; call it once per burst.
+    /// Sets the caller's monotonic time. Call it once per burst.
     pub fn set_now_ms(&mut self, now_ms: u64) {
         self.gate.now_ms = now_ms;
     }
 
-    /// Takes the events raised since the last call.
+    /// Takes the events that were raised since the last call.
     pub fn drain_events(&mut self) -> std::vec::Drain<'_, Event> {
         self.gate.events.drain(..)
     }
 
-    /// Looks a packet, from which `view` was parsed, up in the SPD and counts it as `segments.count` packets.
+    /// Looks a packet up in the SPD and counts it as `segments.count` packets. `view` must have been parsed from it.
     pub fn decide(
         &mut self,
         spd: &Spd,
@@ -294,7 +295,7 @@ impl Outbound {
         }
     }
 
-    /// Counts a packet that did not parse.
+    /// Counts a packet that could not be parsed.
     pub fn drop_malformed(&mut self, len: usize) -> DropReason {
         self.drop_packet(DropReason::MalformedInner, len)
     }
@@ -311,13 +312,13 @@ impl Outbound {
         self.refuse(sa, reason, segments.count);
     }
 
-    /// Counts packets that [`Outbound::decide`] let pass and for which no batch can be had.
+    /// Counts packets that [`Outbound::decide`] let pass and for which no batch is available.
     pub fn give_up(&mut self, sa: &OutboundSa, segments: &Segments) {
         self.drop_decided(sa, DropReason::EngineFailed, segments);
     }
 
-    /// Reserves one slot per segment, with everything around the inner packets written. The caller
-    /// fills the slots: see [`Slots::next_slot`].
+    /// Reserves one slot per segment and writes everything around the inner packets. The caller fills the slots, see
+    /// [`Slots::next_slot`].
     pub fn reserve<'a>(
         &'a mut self,
         sa: &'a Arc<OutboundSa>,
@@ -368,7 +369,7 @@ impl Outbound {
         if let Some(flows) = &mut self.flows {
             flows.hold(sa);
         }
-        // `fits` saw that there is a batch.
+        // `fits` checked that there is a batch.
         let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
         if batch.used() == 0 {
             batch.reserve(OUTER_HEADROOM);
@@ -392,7 +393,7 @@ impl Outbound {
         .map_err(Refused::Dropped)
     }
 
-    /// What the packets of a run with this header have in common.
+    /// Computes the parameters that packets of a run with this header share.
     fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
         let mut meta = sa.outer_meta(view);
         if let Some(reason) = sa.refuses(view, &meta) {
@@ -416,16 +417,16 @@ impl Outbound {
         })
     }
 
-    /// Whether `segments` packets of `bytes` inner bytes in all fit into the batch, whatever their SA (if it has no
-    /// traffic flow confidentiality).
+    /// Whether `segments` packets of `bytes` inner bytes in total fit into the batch with any SA. SAs that pad for
+    /// traffic flow confidentiality are excepted.
     pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
         self.fits(segments, bytes + segments * OVERHEAD_MAX)
     }
 
-    /// Parses, decides and copies one packet: the whole of the walk's first half for packets that are
-    /// not cut. The only refusal is `BatchFull`, before anything is counted: submit and push again.
+    /// Parses, decides on and copies one packet: the first half of the walk for packets that are not cut. The only
+    /// refusal is `BatchFull`, before anything is counted. Submit then, and push again.
     pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
-        // A packet that does not even fit an empty batch goes on, and is dropped as too long.
+        // A packet that does not fit an empty batch goes on, and is dropped as too long.
         let empty = self.batches.filling.as_ref();
         let empty = empty.is_some_and(|(batch, _)| batch.jobs.is_empty());
         if !empty && !self.has_room(1, packet.len()) {
@@ -440,7 +441,7 @@ impl Outbound {
         };
         match self.copy(sa, &view, packet, 0) {
             Ok(()) => Ok(outcome),
-            // Padding for traffic flow confidentiality can be more than there is room for; it is no reason to wait.
+            // Padding for traffic flow confidentiality can exceed the room of a batch. Waiting would not help then.
             Err(Refused::BatchFull) => {
                 self.refuse(sa, DropReason::TooLong, 1);
                 Ok(Outcome::Dropped(DropReason::TooLong))
@@ -464,8 +465,9 @@ impl Outbound {
         slots.finish().map_err(Refused::Dropped)
     }
 
-    /// Seals a dummy packet of `len` zero bytes (RFC 4303 §2.6). Only for ESP in tunnel mode, where the outer header
-    /// does not come from a packet: others are refused as malformed. It counts as a dummy, not as a packet.
+    /// Seals a dummy packet of `len` zero bytes (RFC 4303 §2.6). Only ESP in tunnel mode can do this, because its
+    /// outer header does not come from a packet. Other SAs are refused as malformed. The packet counts as a dummy,
+    /// not as a packet.
     pub fn push_dummy(&mut self, sa: &Arc<OutboundSa>, len: usize) -> Result<(), Refused> {
         self.counters.count_dummies(1);
         let common = &sa.common;
@@ -485,14 +487,14 @@ impl Outbound {
         }
     }
 
-    /// When the engine is replaced with batches inside: the next one gets them again, with the numbers that they have, if
-    /// the former was one with a `ready_fd`. Otherwise their packets are dropped and counted. What the former engine may
-    /// still give must not be polled.
+    /// Handles the loss of an engine with batches inside. If that engine had a `ready_fd`, its batches are submitted
+    /// to the next engine, with the same sequence numbers. Otherwise their packets are dropped and counted. The lost
+    /// engine must not be polled any more.
     pub fn engine_lost(&mut self) {
         self.batches.abandon(&self.counters, &());
     }
 
-    /// Packets that wait for [`Outbound::submit`], and batches that are to be submitted again.
+    /// Number of packets that wait for [`Outbound::submit`], and of batches that are to be submitted again.
     pub fn waiting(&self) -> usize {
         self.batches.waiting() + self.batches.again() + self.held.len()
     }
@@ -502,24 +504,24 @@ impl Outbound {
         self.batches.used()
     }
 
-    /// Batches that were submitted and have not come back.
+    /// Number of batches that were submitted and have not come back.
     pub fn in_engine(&self) -> usize {
         self.batches.in_engine()
     }
 
-    /// Whether any packet finds room, at need behind a [`Outbound::submit`]. If not, take none until a batch has come
-    /// back. `batches_max` is to be one more than the engine can have inside.
+    /// Whether any packet finds room, possibly after a [`Outbound::submit`]. If not, take no packets until a batch
+    /// has come back. `batches_max` must be one more than the engine can hold.
     pub fn can_take(&self) -> bool {
         self.batches.has_empty() && self.held.is_empty()
     }
 
-    /// Whether half of a batch is free: for all but the longest super-segments that is as good.
+    /// Whether half of a batch is free. That suffices for all but the longest super-segments.
     pub fn is_half_free(&self) -> bool {
         self.batches.is_half_free() && self.held.is_empty()
     }
 
-    /// Gives what was reserved to the engine. If it refuses, the packets wait: poll it and try again, or give them to
-    /// another after [`Outbound::engine_lost`]. Without packets, the arena is emptied.
+    /// Submits what was reserved. If the engine refuses, the packets wait. Poll the engine and try again, or submit
+    /// to another engine after [`Outbound::engine_lost`]. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         self.take_held();
         if let (Some((batch, side)), Some(flows)) = (&mut self.batches.filling, &self.flows) {
@@ -545,8 +547,8 @@ impl Outbound {
         }
     }
 
-    /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being
-    /// filled now, or wait for one: submit again while packets are [`Self::waiting`].
+    /// Takes the next sealed batch, in the order of submission. Packets for another SA of their bundle are then in
+    /// the batch being filled, or wait for one. Submit again while packets are [`Self::waiting`].
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<SealedBatch> {
         let (batch, side) = self.batches.poll(engine)?;
         let (mut packets, mut bytes) = (0, 0u64);
@@ -564,7 +566,7 @@ impl Outbound {
         Some(sealed)
     }
 
-    /// Finishes a batch with packets that were not sealed, are not complete yet, or do not leave yet.
+    /// Finishes a batch in which some packets were not sealed, are not complete yet, or do not leave yet.
     fn finish(&mut self, sealed: &mut SealedBatch) {
         let SealedBatch { batch, side } = &mut *sealed;
         let (mut packets_out, mut bytes_out) = (0u64, 0u64);
@@ -632,13 +634,13 @@ impl Outbound {
         let depth = depth + 1;
         let refused = match self.held.is_empty() {
             true => self.copy(&sa, &view, packet, depth).err(),
-            // It stays behind those.
+            // The packet stays behind those that wait already.
             false => Some(Refused::BatchFull),
         };
         match refused {
-            // Counted already, with the SA that refused.
+            // The packet is counted already, with the SA that refused it.
             None | Some(Refused::Dropped(_)) => Ok(()),
-            // No more than were in flight, if nothing was taken against `can_take`.
+            // There are at most as many as were in flight, if the caller respects `can_take`.
             Some(Refused::BatchFull) if self.held.len() < self.limits.packets_max() => {
                 let packet = packet.to_vec();
                 self.held.push_back(Held { sa, packet, depth });

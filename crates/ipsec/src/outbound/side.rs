@@ -1,4 +1,4 @@
-//! What the outbound walk knows about a batch that the engine does not need.
+//! What the outbound walk knows about a batch and the engine does not need.
 
 use esplanade_crypto::SlotTable;
 
@@ -15,36 +15,37 @@ pub(super) struct Run {
     pub sa: u32,
     pub first_job: u32,
     pub jobs: u32,
-    /// The first job's place in [`Side::frames`], where the packets have their IP header with them.
+    /// The first job's index in [`Side::frames`], if the packets lie there with their IP headers.
     pub first_frame: Option<u32>,
-    /// How many SAs were applied before this one.
+    /// Number of SAs that were applied before this one.
     pub depth: u8,
-    /// The packets go to the next SA of their bundle.
+    /// Whether the packets go to the next SA of their bundle.
     pub nested: bool,
 }
 
 /// A packet that lies in the arena with its IP header: transport mode and AH.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    /// The outer IP header.
+    /// Offset of the outer IP header.
     pub start: u32,
-    /// From there to the end.
+    /// Bytes from there to the end.
     pub len: u32,
-    /// Headers in front of ESP or AH.
+    /// Bytes of the headers in front of ESP or AH.
     pub header_len: u32,
-    /// AH: where in [`Side::saved`] the headers are as they will be sent, else empty.
+    /// For AH: offset in [`Side::saved`] of the headers as they will be sent.
     pub saved: u32,
+    /// For AH: length of those headers; zero for ESP.
     pub saved_len: u32,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub runs: Vec<Run>,
-    /// By number; a snapshot, once the batch is with the engine.
+    /// The SAs by number. It is a snapshot from the time the batch was submitted.
     pub sas: SlotTable<OutboundSa>,
     pub frames: Vec<Frame>,
     pub saved: Vec<u8>,
-    /// Some of the runs are.
+    /// Whether some of the runs are nested.
     nested: bool,
 }
 
@@ -82,7 +83,7 @@ impl Side {
         self.frames.get(run.first_frame? as usize + job_in_run)
     }
 
-    /// All packets are ESP in tunnel mode, and leave.
+    /// Whether all packets are ESP in tunnel mode and leave.
     pub fn is_plain(&self) -> bool {
         self.frames.is_empty() && !self.nested
     }
@@ -93,7 +94,7 @@ impl Side {
         let last = self.runs.last().map(|run| run.sa);
         match sa.common.path_between_ipv4() {
             Some(path) if last != Some(sa.number()) => self.runs.push(Run {
-                // The header's one copy.
+                // The header is made in place, so that it is copied only once.
                 meta: OuterMeta::usual(path, inner),
                 sa: sa.number(),
                 first_job,
@@ -106,7 +107,7 @@ impl Side {
         }
     }
 
-    /// Adds jobs with an outer header that is made for them.
+    /// Adds jobs, and makes an outer header for them.
     #[inline(never)]
     pub fn add_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
         let meta = OuterMeta::around(sa.common.packed_path(), &sa.common.tunnel, inner);
