@@ -9,18 +9,7 @@ use crate::selector::Flow;
 use crate::spd::{Decision, Spd};
 use crate::wire::{IpView, icmp};
 
-/// The rule by which an SA takes an ICMP error. The check of the quoted packet keeps a peer from reporting on traffic
-/// that is not its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum IcmpErrors {
-    /// The SA's selectors must match the error's own header, as with any packet, or else the packet that it quotes.
-    #[default]
-    Quoted,
-    /// The SA's selectors must match the error's own header.
-    Header,
-    /// The SA's selectors must match the quoted packet, whatever the error's own header says.
-    Strict,
-}
+pub use crate::options::IcmpErrors;
 
 /// Inbound: returns an error unless the SA is for this packet (RFC 4301 §5.2, step 4).
 #[inline]

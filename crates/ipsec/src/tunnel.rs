@@ -2,15 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
-use std::sync::Arc;
 
 use esplanade_crypto::{Protocol, Transform};
 
+use crate::options::TunnelOptions;
 use crate::path::{PackedPath, Path};
-use crate::sa::TunnelOptions;
 use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, be16, checksum, esp};
+
+pub use crate::options::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
 /// The TTL or hop limit of outer headers if nothing else sets it. The inner TTL stays as it is: the tunnel is one
 /// hop, and the host that routes into and out of the tunnel counts it (RFC 4301 §5.1.2.1, note 2).
@@ -21,101 +22,13 @@ const NOT_ECT: u8 = 0b00;
 const ECT_1: u8 = 0b01;
 const CE: u8 = 0b11;
 
-/// The rule for Don't Fragment in an outer IPv4 header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DfPolicy {
-    #[default]
-    Copy,
-    Set,
-    Clear,
-}
-
-/// The rule for the DSCP in the outer header (RFC 4301 §5.1.2.1, note 5).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DscpPolicy {
-    #[default]
-    Copy,
-    /// The map that all SAs of a policy share.
-    Map(Arc<DscpMap>),
-}
-
-impl DscpPolicy {
-    /// Gives every packet this code point, 0 to 63.
-    pub fn fixed(code_point: u8) -> Self {
-        Self::Map(Arc::new(DscpMap::fixed(code_point)))
+/// The outer TOS without the ECN bits.
+#[inline(always)]
+fn outer_dscp(policy: &DscpPolicy, inner_tos: u8) -> u8 {
+    match policy {
+        DscpPolicy::Copy => inner_tos & !ECN_MASK,
+        DscpPolicy::Map(map) => map.get(inner_tos >> 2) << 2,
     }
-
-    /// The outer TOS without the ECN bits.
-    #[inline(always)]
-    fn outer(&self, inner_tos: u8) -> u8 {
-        match self {
-            Self::Copy => inner_tos & !ECN_MASK,
-            Self::Map(map) => map.get(inner_tos >> 2) << 2,
-        }
-    }
-}
-
-/// The outer DSCP for each inner one (RFC 2983 §4).
-#[derive(Clone, PartialEq, Eq)]
-pub struct DscpMap([u8; 64]);
-
-impl DscpMap {
-    /// Maps every code point to itself.
-    pub fn identity() -> Self {
-        Self(std::array::from_fn(|code_point| code_point as u8))
-    }
-
-    /// Maps every code point to `code_point`.
-    pub const fn fixed(code_point: u8) -> Self {
-        Self([code_point & 63; 64])
-    }
-
-    /// Maps the code point `inner` to `outer`, both 0 to 63.
-    #[must_use]
-    pub fn with(mut self, inner: u8, outer: u8) -> Self {
-        if let Some(place) = self.0.get_mut(usize::from(inner)) {
-            *place = outer & 63;
-        }
-        self
-    }
-
-    /// The outer code point for an inner one.
-    #[inline(always)]
-    pub fn get(&self, inner: u8) -> u8 {
-        let Self(map) = self;
-        map[usize::from(inner & 63)]
-    }
-}
-
-impl std::fmt::Debug for DscpMap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let changed = (0..64).map(|inner| (inner, self.get(inner)));
-        f.debug_map()
-            .entries(changed.filter(|(inner, outer)| inner != outer))
-            .finish()
-    }
-}
-
-/// The rule for ECN in the outer header. At the end of the tunnel RFC 6040 §4.2 holds in either mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EcnPolicy {
-    /// Normal mode: copies the inner field (RFC 6040 §4.1).
-    #[default]
-    Copy,
-    /// Compatibility mode: sends Not-ECT, for peers that do not copy the outer field into the inner one (RFC 6040
-    /// §4.3).
-    Clear,
-}
-
-/// The rule for the flow label in an outer IPv6 header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FlowLabelPolicy {
-    #[default]
-    Zero,
-    /// Copies the inner IPv6 flow label. The label is zero around IPv4.
-    Copy,
-    /// Sends a keyed hash of the inner flow, so that paths of equal cost share the load (RFC 6438 §3).
-    Hash,
 }
 
 /// The outer header of a sealed packet. Back ends with sockets hand its fields to the kernel; other back ends call
@@ -156,7 +69,7 @@ impl OuterMeta {
         };
         Self {
             path,
-            tos: options.dscp.outer(tos) | ecn,
+            tos: outer_dscp(&options.dscp, tos) | ecn,
             ttl: options.ttl,
             dont_fragment: match options.df {
                 DfPolicy::Copy => dont_fragment,
@@ -186,7 +99,7 @@ impl OuterMeta {
     pub(crate) fn of_dummy(path: PackedPath, options: &TunnelOptions) -> Self {
         Self {
             path,
-            tos: options.dscp.outer(0),
+            tos: outer_dscp(&options.dscp, 0),
             ttl: options.ttl,
             dont_fragment: options.df != DfPolicy::Clear,
             flow_label: 0,

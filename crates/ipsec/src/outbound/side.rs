@@ -34,7 +34,6 @@ pub(super) struct Frame {
     pub header_len: u32,
     /// For AH: offset in [`Side::saved`] of the headers as they will be sent.
     pub saved: u32,
-    /// For AH: length of those headers; zero for ESP.
     pub saved_len: u32,
 }
 
@@ -45,7 +44,7 @@ pub(super) struct Side {
     pub sas: SlotTable<OutboundSa>,
     pub frames: Vec<Frame>,
     pub saved: Vec<u8>,
-    /// Whether some of the runs are nested.
+    /// Some runs go to another SA.
     nested: bool,
 }
 
