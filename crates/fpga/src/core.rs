@@ -169,7 +169,7 @@ pub struct CoreEvent {
 /// How a packet left the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Whether the core left the packet to software.
+    /// True if the core left the packet to software.
     pub to_host: bool,
     /// The reason, in the numbering of `drop_e`.
     pub reason: u8,
@@ -269,7 +269,7 @@ impl<D: Device> Core<D> {
         self.sas_max
     }
 
-    /// Whether the core was built with the units that a suite needs.
+    /// Returns true if the core was built with the units that a suite needs.
     pub fn can(&self, suite: Suite) -> bool {
         match suite {
             Suite::Gcm256 | Suite::Gcm128 => self.units & regs::UNITS_GCM != 0,
@@ -542,7 +542,7 @@ impl<D: Device> Core<D> {
         }))
     }
 
-    /// Whether events were lost since the last call.
+    /// Returns true if events were lost since the last call.
     pub fn events_lost(&mut self) -> Result<bool> {
         let lost = regs::IRQ_STATUS_EVENT_LOST;
         let status = self.device.read(regs::IRQ_STATUS)?;

@@ -83,7 +83,7 @@ impl Dma {
         *head = head.wrapping_add(1);
     }
 
-    /// Whether software has given the ring a descriptor that is not done.
+    /// Returns true if software has given the ring a descriptor that is not done.
     pub fn is_ready(&self, port: Port) -> bool {
         self.descriptor(port).is_some()
     }

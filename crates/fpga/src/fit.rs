@@ -114,7 +114,7 @@ fn limit(sa: &OutboundSa, path_mtu: Option<u16>) -> Option<u16> {
     Some(path_mtu.max(least.try_into().unwrap_or(u16::MAX)))
 }
 
-/// Whether some packet matches both selectors.
+/// Returns true if some packet matches both selectors.
 pub(crate) fn overlap(a: &Selector, b: &Selector) -> bool {
     let ranges =
         |a: &AddressRange, b: &AddressRange| a.contains(b.first()) || b.contains(a.first());

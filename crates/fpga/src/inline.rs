@@ -47,7 +47,7 @@ struct Opening {
     sa: Weak<InboundSa>,
     spi: u32,
     group: u16,
-    /// Whether the SA was taken out because the tables have no room for it.
+    /// True if the SA was taken out because the tables have no room for it.
     ended: bool,
 }
 
@@ -200,8 +200,8 @@ impl<D: Device> InLine<D> {
         Ok(())
     }
 
-    /// Whether the SA's selectors overlap those of another policy's SA. In the core the first matching entry decides
-    /// whose SAs may carry an inner packet, so overlaps are refused.
+    /// Returns true if the SA's selectors overlap those of another policy's SA. In the core the first matching entry
+    /// decides whose SAs may carry an inner packet, so overlaps are refused.
     fn overlaps_another(&self, common: &SaCommon) -> bool {
         let own = common.selectors.as_slice();
         let others = self.opening.values().filter_map(|o| o.sa.upgrade());
@@ -222,7 +222,7 @@ impl<D: Device> InLine<D> {
         Ok(key)
     }
 
-    /// Whether the core handles packets with this SPI.
+    /// Returns true if the core handles packets with this SPI.
     pub fn opens(&self, spi: u32) -> bool {
         let opening = self.opening.get(&self.core.inbound_row(spi));
         opening.is_some_and(|opening| opening.spi == spi)

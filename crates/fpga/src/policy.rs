@@ -54,7 +54,7 @@ impl Entry {
         self
     }
 
-    /// Whether both entries match the same packets.
+    /// Returns true if both entries match the same packets.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (self.value, self.care) == (other.value, other.care)
     }

@@ -128,7 +128,7 @@ pub struct InboundSa {
     pub spi: u32,
     pub esn: bool,
     pub dscp_from_outer: bool,
-    /// Whether replayed packets are refused. With ESN they always are.
+    /// True if replayed packets are refused. With ESN they always are.
     pub replay_check: bool,
     /// The group of policies that inner packets must match.
     pub group: u16,

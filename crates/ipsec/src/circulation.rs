@@ -42,7 +42,7 @@ pub struct ReceiveBuffer<'a> {
     pub bytes: &'a mut [u8],
 }
 
-/// What a walk knows about a batch and the engine does not need.
+/// The data that a walk keeps about a batch and that the engine does not need.
 pub(crate) trait Side: Default {
     /// The table in which a batch finds the SAs of its packets.
     type Sas;
@@ -73,7 +73,7 @@ pub(crate) struct Circulation<S> {
     spare: Vec<(Batch, S)>,
     /// Empty batches for copies.
     blank: Vec<Batch>,
-    /// Whether the engine refused the batch being filled, and none has come back since.
+    /// True if the engine refused the batch being filled, and none has come back since.
     refused: bool,
     direction: Direction,
     limits: WalkLimits,
@@ -115,7 +115,7 @@ impl<S: Side> Circulation<S> {
         batch.and_then(|batch| batch.reserve(len)).is_some()
     }
 
-    /// How many more packets the batch takes.
+    /// The number of packets for which the batch still has room.
     pub fn room(&self) -> usize {
         let filling = self.filling.as_ref();
         filling.map_or(0, |(batch, _)| {
@@ -151,20 +151,20 @@ impl<S: Side> Circulation<S> {
         self.again.len()
     }
 
-    /// Whether the arena of the batch being filled is empty. False while no batch is being filled.
+    /// Returns true if the arena of the batch being filled is empty. Returns false while no batch is being filled.
     pub fn is_empty(&self) -> bool {
         let filling = self.filling.as_ref();
         filling.is_some_and(|(batch, _)| batch.used() == 0)
     }
 
-    /// Whether there is an empty batch, or [`Self::submit`] can make one available.
+    /// Returns true if there is an empty batch, or [`Self::submit`] can make one available.
     pub fn has_empty(&self) -> bool {
         let is_empty = |(batch, _): &(Batch, S)| batch.jobs.is_empty();
         self.filling.as_ref().is_some_and(is_empty)
             || self.filling.is_some() && !self.spare.is_empty() && !self.refused
     }
 
-    /// Whether half of the batch being filled is free.
+    /// Returns true if half of the batch being filled is free.
     pub fn is_half_free(&self) -> bool {
         let filling = self.filling.as_ref();
         filling.is_some_and(|(batch, _)| {

@@ -110,7 +110,7 @@ impl Traffic {
         }
     }
 
-    /// Whether both numbers are below the limit's.
+    /// Returns true if both numbers are below the limit's.
     fn is_short_of(self, limit: Self) -> bool {
         self.packets < limit.packets && self.bytes < limit.bytes
     }
@@ -202,7 +202,7 @@ impl Lifetime {
         self.used_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether no more packets may pass.
+    /// Returns true if no more packets may pass.
     #[inline]
     pub fn expired(&self, now_ms: u64) -> bool {
         self.is_due(now_ms) && self.hard.reached(self.totals(), now_ms)

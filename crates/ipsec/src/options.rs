@@ -30,8 +30,8 @@ pub enum Mode {
 pub enum TfcPadding {
     #[default]
     None,
-    /// Inner packets shorter than this many bytes are padded to it. A path that takes less is padded to what it takes:
-    /// see [`OutboundSa::set_path_mtu`](crate::sa::OutboundSa::set_path_mtu).
+    /// Inner packets shorter than this many bytes are padded to it. A path that takes less is padded to what it
+    /// takes: see [`OutboundSa::set_path_mtu`](crate::sa::OutboundSa::set_path_mtu).
     To(u16),
 }
 
@@ -187,8 +187,8 @@ pub enum FlowLabelPolicy {
     Hash,
 }
 
-/// The header that decides whether an SA takes an ICMP error. The check of the quoted packet keeps a peer from reporting
-/// errors about traffic that is not its own (RFC 4301 §6.2).
+/// The header that decides whether an SA takes an ICMP error. The check of the quoted packet keeps a peer from
+/// reporting errors about traffic that is not its own (RFC 4301 §6.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IcmpErrors {
     /// The error's own header decides, as with any packet. If no selector takes it, the quoted packet decides.

@@ -19,15 +19,15 @@ pub const SHARED_WINDOW: u32 = 8192;
 
 const ROUNDS: u64 = 4;
 
-/// How often a waiting worker looks whether the workers before it were served. A worker that the scheduler has
-/// stopped may never be.
+/// The number of times that a waiting worker looks whether the workers before it were served. A worker that the
+/// scheduler has stopped may never be.
 const LOOKS: u32 = 1000;
 
 #[derive(Debug)]
 pub struct Pace {
     /// Length of a round in numbers. It is 0 if only one worker at a time may hold numbers.
     round_len: u64,
-    /// By the round's number: how many workers take numbers of that round or have not sent all of them.
+    /// The number of workers that take numbers of a round or have not sent all of them, by the round's number.
     holders: [AtomicU32; ROUNDS as usize],
     /// Number of waiting workers. If one worker at a time holds numbers, later ones let them go first.
     waiting: AtomicU32,
@@ -116,12 +116,12 @@ impl Pace {
         None
     }
 
-    /// Whether other workers wait for the present holder to end.
+    /// Returns true if other workers wait for the present holder to end.
     pub fn is_wanted(&self) -> bool {
         self.round_len == 0 && self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether more numbers may be taken under the same hold.
+    /// Returns true if more numbers may be taken under the same hold.
     pub fn goes_on(&self, hold: Hold, sequence: &SequenceAllocator) -> bool {
         self.round(sequence) == hold.round
     }
@@ -140,7 +140,7 @@ impl Pace {
     }
 }
 
-/// Whether several workers may hold numbers of one SA at a time.
+/// Returns true if several workers may hold numbers of one SA at a time.
 pub fn shares(peer_window: u32) -> bool {
     peer_window >= SHARED_WINDOW
 }

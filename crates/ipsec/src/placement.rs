@@ -51,7 +51,7 @@ impl Placements {
         self.moves.store(moment, Ordering::Release);
     }
 
-    /// Whether any SA was ever moved.
+    /// Returns true if any SA was ever moved.
     pub fn any(&self) -> bool {
         self.moves.load(Ordering::Acquire) > 0
     }
@@ -62,7 +62,7 @@ impl Placements {
 pub struct Settled(u64);
 
 impl Settled {
-    /// Whether the SA's packets may go to its engine at once. If not, let every engine finish, then call
+    /// Returns true if the SA's packets may go to its engine at once. If not, let every engine finish, then call
     /// [`Self::settle`].
     pub fn knows(&self, placed: Placed) -> bool {
         placed.moment <= self.0

@@ -35,7 +35,8 @@ const PATHS_MAX: usize = 4096;
 const SENT_SLOTS: usize = 8192;
 /// Length of a period. An error counts for at least one period after its packet, and for at most two.
 const PERIOD_MS: u64 = 4096;
-/// How far a quoted sequence number may be ahead of the last remembered one. Another worker may have overtaken.
+/// The distance by which a quoted sequence number may be ahead of the last remembered one. A worker may have
+/// overtaken another.
 const AHEAD_MAX: u32 = 1024;
 /// The most packets that are sent in one run. Only the last one is remembered.
 const RUN_MAX: u32 = 64;
@@ -229,7 +230,7 @@ impl PathMtus {
         newest >> 32 == tag && sequence_low.wrapping_sub(begin) <= sent
     }
 
-    /// Whether wrong quotes about the path to `remote` have used up this second.
+    /// Returns true if wrong quotes about the path to `remote` have used up this second.
     fn is_guessed_at(&self, remote: IpAddr, now_ms: u64) -> bool {
         let count = self.guess_count(remote);
         let value = count.map_or(0, |count| count.load(Ordering::Relaxed));

@@ -413,8 +413,8 @@ impl OutboundSa {
         self.next
     }
 
-    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel. The walk finds
-    /// the policy in the SPD of the moment: [`Spd::policy`](crate::spd::Spd::policy).
+    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel. The walk
+    /// finds the policy in the SPD of the moment: [`Spd::policy`](crate::spd::Spd::policy).
     #[must_use]
     pub fn through(self, policy: PolicyId) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Findings about an SPD, against trying every packet of a small world.
+//! Compares the findings about an SPD with a trial of every packet of a small world.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ fn address(n: u8) -> IpAddr {
     IpAddr::V4([10, 0, 0, n].into())
 }
 
-/// Ports of a selector: any, hidden, or from and to.
+/// The ports of a selector: any, hidden, or a range from the first to the second.
 type Ports = Option<Option<[u16; 2]>>;
-/// Local and remote addresses, protocol (none is any), local and remote ports.
+/// A selector: local and remote addresses, protocol (none is any), local and remote ports.
 type Box = ([u8; 2], [u8; 2], Option<u8>, Ports, Ports);
-/// Selectors, action, direction and interface.
+/// An entry: selectors, action, direction and interface.
 type Line = (Vec<Box>, u8, u8, u32);
 
 fn lines() -> impl Strategy<Value = Vec<Line>> {
@@ -78,7 +78,7 @@ fn entry((selectors, action, direction, interface): &Line, policy: &Arc<Policy>)
     }
 }
 
-/// A packet and whether it is inbound.
+/// A packet, and whether it is inbound.
 type Seen = (Flow, bool);
 
 fn sees(entry: &Entry, (flow, inbound): &Seen) -> bool {
@@ -91,8 +91,8 @@ fn sees(entry: &Entry, (flow, inbound): &Seen) -> bool {
         && entry.selectors.matches(flow)
 }
 
-/// All packets of the world, with a port and a protocol beside those that rules name, and hidden ports. Both ports can
-/// be seen or neither, ICMP has its type and code in both, and ESP has none.
+/// All packets of the world. They include hidden ports, and a port and a protocol that no rule names. Both ports can
+/// be seen or neither. ICMP has its type and code in both, and ESP has no ports.
 fn world() -> Vec<Seen> {
     let mut upper: Vec<(u8, Option<(u16, u16)>)> = [1, 6, 17, 50, 47].map(|p| (p, None)).to_vec();
     for a in 0..=PORTS {
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// A narrow exception before a wide rule is how policies are written; it is no finding.
+/// Policies are usually written with a narrow exception before a wide rule, so that is no finding.
 #[test]
 fn exceptions_are_not_reported() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
@@ -203,7 +203,7 @@ fn fifty_thousand_policies_are_all_examined() {
         let set = SelectorSet::new(vec![Selector::between(local, remote)]).expect("one");
         Entry::new(set, action)
     };
-    // One end is common to all of them, first the local one and then the remote one.
+    // All entries have one end in common: first the local end, then the remote end.
     let mut entries: Vec<Entry> = (0..25_000)
         .map(|n| entry(net, host(n), Action::Bypass))
         .collect();

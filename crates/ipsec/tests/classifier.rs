@@ -1,4 +1,4 @@
-//! The compiled SPD against a linear search that knows only the definition.
+//! Compares the compiled SPD with a linear search that knows only the definition.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyDirection, Pol
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-/// How addresses of a rule set lie: few of them so that rules overlap, or many.
+/// The spread of the addresses of a rule set: few addresses, so that rules overlap, or many.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     addresses: u32,
@@ -31,7 +31,7 @@ fn v4(n: u32) -> IpAddr {
     IpAddr::V4((0x0a00_0000 + n).into())
 }
 
-/// Differences in the high and in the low half of the address.
+/// Makes addresses that differ in the high and in the low half.
 fn v6(n: u32) -> IpAddr {
     let n = u128::from(n);
     IpAddr::V6((0xfd00 << 112 | (n / 3) << 66 | (n % 3) << 20).into())
@@ -57,7 +57,7 @@ fn port_range(rng: &mut TestRng) -> PortRange {
         0 => PortRange::Opaque,
         1 => PortRange::Range(a.min(b), a.max(b)),
         2 => PortRange::Range(a, u16::MAX),
-        // A range that nothing is in must match nothing.
+        // An empty range must match nothing.
         3 if a > b => PortRange::Range(a, b),
         _ => PortRange::Any,
     }
@@ -92,7 +92,7 @@ fn selector(rng: &mut TestRng, space: Space) -> Selector {
         selector.remote_ports = selector.local_ports;
     }
     if number(rng, 40) == 0 {
-        // Ends of different versions: nothing matches.
+        // The ends have different versions, so nothing matches.
         selector.remote = address_range(rng, v4, space);
     }
     selector
@@ -144,8 +144,8 @@ fn entries(rng: &mut TestRng, space: Space, count: usize, selectors_max: u32) ->
     (0..count).map(|_| entry()).collect()
 }
 
-/// RFC 4301 §4.4.1 and §5 read literally: the first entry; and what has no ports does not pass in the clear where an
-/// entry before might have had its datagram (§7.4).
+/// Reads RFC 4301 §4.4.1 and §5 literally: the first entry decides. A packet without ports does not pass in the clear
+/// if an earlier entry might have matched its datagram (RFC 4301 §7.4).
 fn naive(entries: &[Entry], flow: &Flow, inbound: bool) -> &'static str {
     let sees = |entry: &&Entry| {
         let other_way = match inbound {
@@ -192,7 +192,7 @@ fn compiled(spd: &Spd, flow: &Flow) -> &'static str {
     }
 }
 
-/// `explain` must not tell another story than the lookup.
+/// Asserts that `explain` agrees with the lookup.
 fn explained(spd: &Spd, flow: &Flow) -> &'static str {
     let explanation = spd.explain(flow, false);
     let entry = explanation
@@ -217,7 +217,7 @@ fn compare(entries: Vec<Entry>, flows: impl Iterator<Item = Flow>) {
     }
 }
 
-/// At the ends of ranges is where mistakes are.
+/// Flows at the ends of ranges, where mistakes are most likely.
 fn ends(entries: &[Entry]) -> Vec<Flow> {
     let one_version = |s: &&Selector| s.local.first().is_ipv4() == s.remote.first().is_ipv4();
     let selectors = entries.iter().flat_map(|e| e.selectors.as_slice());
@@ -251,7 +251,7 @@ proptest! {
     }
 }
 
-/// More rules than a word, a chunk and a page have.
+/// The rules are more than a word, a line and a page can hold.
 #[test]
 fn large_rule_sets() {
     for (seed, count, space) in [(1, 700, CROWDED), (2, 5000, WIDE), (3, 6000, CROWDED)] {
@@ -300,7 +300,7 @@ fn a_second_page_is_looked_at_after_the_first() {
 
 #[test]
 fn memory_is_bounded_where_every_rule_overlaps_every_other() {
-    // Nested ranges in every dimension: every boundary changes a large set.
+    // The ranges are nested in every dimension, so that every boundary changes a large set.
     let count = 10_000u32;
     let entries: Vec<Entry> = (0..count)
         .map(|n| {

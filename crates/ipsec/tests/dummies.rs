@@ -1,4 +1,4 @@
-//! Dummy packets in both directions (RFC 4303 §2.6).
+//! Tests dummy packets in both directions (RFC 4303 §2.6).
 
 mod common;
 

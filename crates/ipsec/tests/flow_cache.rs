@@ -1,4 +1,4 @@
-//! The flow cache gives the SPD's answers, whatever changes meanwhile.
+//! Asserts that the flow cache gives the SPD's answers, whatever changes meanwhile.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn v6(n: u8) -> IpAddr {
     IpAddr::V6((0xfd00_u128 << 112 | u128::from(n)).into())
 }
 
-/// Both versions; `from` and `count` of the remote addresses.
+/// Selectors of both IP versions. `from` and `count` give the range of the remote addresses.
 fn selectors(from: u8, count: u8, ports: PortRange) -> SelectorSet {
     let of = |version: fn(u8) -> IpAddr| {
         let all = AddressRange::new(version(0), version(255)).expect("in order");
@@ -69,7 +69,7 @@ enum Step {
         count: u8,
         dscp: u8,
     },
-    /// The SPI is a recent one.
+    /// Removes an SA with a recent SPI.
     Remove {
         policy: usize,
         back: u32,
@@ -189,7 +189,7 @@ fn run(steps: Vec<Step>, flows_max: usize) {
                         (flow, cache.lookup(&spd, &key))
                     })
                     .collect();
-                // Only now: slots stay what they are until the next burst.
+                // The check comes after all lookups: slots must not change until the next burst.
                 for (flow, verdict) in asked {
                     assert!(
                         agrees(&cache, &spd, &flow, verdict),
@@ -207,7 +207,7 @@ proptest! {
     // RFC 4301 R29
     #[test]
     fn answers_are_those_of_the_spd(steps in steps()) {
-        // So small that flows drive each other out, and large enough that none does.
+        // One cache is so small that flows evict each other, and the other is large enough for all flows.
         run(steps.clone(), 8);
         run(steps, 4096);
     }
@@ -241,7 +241,7 @@ fn a_flow_is_looked_up_once() {
     assert_eq!(cache.misses(), 51);
 }
 
-/// What `install` has done when it returns, every later burst sees; meanwhile either SA is right.
+/// After `install` has returned, every later burst must see its effect. Until then either SA is right.
 #[test]
 fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
@@ -278,7 +278,7 @@ fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
     });
 }
 
-/// However two installations meet, the cache ends with the answer of the policy.
+/// However two installations interleave, the cache must end with the answer of the policy.
 #[test]
 fn installations_at_the_same_time_leave_nothing_stale() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
@@ -329,7 +329,7 @@ fn a_removed_sa_is_let_go() {
     assert_eq!(Arc::strong_count(&first), 1);
 }
 
-/// Keys that all fall into one set, as somebody would send who knew the secret: here it is 0.
+/// All keys fall into one set, as an attacker who knew the secret could arrange. The secret is 0 here.
 #[test]
 fn a_flood_of_colliding_keys_reaches_one_set() {
     let everything = selectors(0, 255, PortRange::Any);

@@ -1,4 +1,4 @@
-//! Fragmentation and reassembly against scapy, in any order, and against hostile fragments.
+//! Compares fragmentation and reassembly with scapy, in any order, and tries hostile fragments.
 
 use esplanade_ipsec::fragment::{
     CutError, Fragment, FragmentKey, Limits, Pieces, Pushed, Reassembler, Refusal, Tracker,
@@ -7,7 +7,7 @@ use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::vectors;
 use proptest::prelude::*;
 
-/// Packets that lie one behind the other.
+/// Splits bytes that hold packets one behind the other.
 fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while !bytes.is_empty() {
@@ -29,7 +29,7 @@ fn push(reassembler: &mut Reassembler, packet: &[u8], now_ms: u64) -> Pushed {
     reassembler.push(packet, &fragment.expect("a fragment"), now_ms)
 }
 
-/// Reassembly says "without DF"; scapy's packets have no flags.
+/// Reassembles packets. The reassembler clears DF; scapy's packets have no flags.
 fn reassemble(packets: &[Vec<u8>]) -> Vec<u8> {
     let limits = Limits {
         // The smallest MTU of the vectors makes many fragments.
@@ -93,7 +93,7 @@ fn cutting_agrees_with_scapy() {
     assert_eq!(cut, 7);
 }
 
-/// Its offset would run over into the flags, and make a first fragment of it.
+/// The offset of such a fragment would overflow into the flags and make it a first fragment.
 #[test]
 fn nothing_behind_the_longest_datagram_is_cut() {
     let packet = V4::new(8190 * 8, false, 1400).packet();
@@ -153,7 +153,7 @@ fn reassembler() -> Reassembler {
     Reassembler::new(Limits::default())
 }
 
-/// RFC 5722 §4: the datagram is refused with all that still comes.
+/// RFC 5722 §4: the datagram is refused, with all its further fragments.
 #[test]
 fn an_overlap_refuses_the_datagram_until_it_times_out() {
     let overlapping = [
@@ -193,7 +193,7 @@ fn contradicting_ends_are_overlaps() {
     assert_eq!(V4::new(16, false, 8).push(&mut r), refused);
 }
 
-/// RFC 8200 §4.5 lets exact duplicates pass, as networks make them.
+/// RFC 8200 §4.5 lets exact duplicates pass, because networks produce them.
 #[test]
 fn exact_duplicates_are_no_overlap() {
     let mut r = reassembler();
@@ -229,7 +229,7 @@ fn impossible_fragments_are_refused() {
     assert_eq!(refused(V4::new(8, true, 0)), Refusal::Malformed);
     assert_eq!(refused(V4::new(65_528, false, 8)), Refusal::TooLong);
     assert_eq!(refused(V4::new(0, true, 0)), Refusal::Malformed);
-    // RFC 1858 and RFC 3128: ports or flags that come later, or twice.
+    // RFC 1858 and RFC 3128: ports or flags come in a later fragment, or twice.
     let tcp = |offset, len| V4 {
         protocol: 6,
         ..V4::new(offset, true, len)
@@ -280,7 +280,7 @@ fn memory_is_bounded_per_source_and_in_all() {
         }
     }
     assert!((5..10).contains(&held));
-    // Other sources still get through, at the cost of the oldest.
+    // Other sources still get through. The oldest datagrams are dropped for them.
     for source in 2..100 {
         let fragment = V4 {
             source,
@@ -318,7 +318,7 @@ fn v6(field: u16, id: u32, data: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// RFC 6946: processed in isolation, whatever else has its identification.
+/// RFC 6946: an atomic fragment is processed in isolation, whatever other packets have its identification.
 #[test]
 fn atomic_fragments_stand_alone() {
     let mut r = reassembler();
@@ -344,7 +344,7 @@ fn a_second_fragment_header_is_refused() {
     }
 }
 
-/// RFC 7112: all headers in the first fragment.
+/// RFC 7112: the first fragment must have all headers.
 #[test]
 fn a_first_fragment_without_ports_is_tiny() {
     let mut packet = v6(1, 9, &[17, 1, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -387,7 +387,7 @@ fn later_fragments_share_the_verdict_of_the_first() {
 }
 
 proptest! {
-    /// Any cut at any points, in any order, with duplicates, gives the packet back.
+    /// Fragments of any cut, in any order and with duplicates, give the packet back.
     #[test]
     fn any_cut_in_any_order(len in 16usize..3000, cuts in prop::collection::vec(1usize..300, 0..12), order in any::<u64>()) {
         let mut edges: Vec<usize> = cuts.iter().map(|cut| cut * 8).filter(|cut| *cut < len).collect();
@@ -415,7 +415,7 @@ proptest! {
         prop_assert_eq!(r.bytes(), 0);
     }
 
-    /// What is cut comes together again, options and all.
+    /// A packet that is cut can be reassembled, options included.
     // RFC 4301 R60
     #[test]
     fn cutting_and_reassembling(len in 8usize..4000, mtu in 68usize..1600, options in prop::sample::select(vec![vec![], vec![148, 4, 0, 0], vec![7, 7, 4, 0, 0, 0, 0, 1]])) {

@@ -1,4 +1,4 @@
-//! Route-based use: the same selectors on several interfaces, each with its own SAs.
+//! Tests route-based use: several interfaces have the same selectors, and each has its own SAs.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn everything() -> SelectorSet {
     SelectorSet::new(vec![Selector::between(any, any)]).expect("one is not too many")
 }
 
-/// An entry for everything from the interface, with an SA whose other end is in `tunnel`'s SAD.
+/// Makes an entry for all packets from the interface, with an SA whose other end is in the SAD of `tunnel`.
 fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
     let transform = Transform::ESP[0];
     let key = key_material(transform);
@@ -58,7 +58,7 @@ fn opened(tunnel: &mut Tunnel, frames: &[Vec<u8>]) -> OpenedBatch {
 fn packets_stay_with_their_interface() {
     let mut tunnel = Tunnel::new(Transform::ESP[0], false);
     tunnel.spd = Spd::new(IDS.map(|interface| bound(&tunnel, interface)).into());
-    // The same flow every time, so that the flow cache has to tell the interfaces apart.
+    // The flow is the same every time, so that the flow cache has to tell the interfaces apart.
     let packet = inner(4, b"to and fro");
     let from = |tunnel: &mut Tunnel, interface| {
         tunnel.outbound.set_interface(interface);

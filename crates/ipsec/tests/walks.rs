@@ -1,4 +1,5 @@
-//! Both walks together: what is sealed is opened, what is changed is refused, and every packet is accounted for.
+//! Tests both walks together: sealed packets are opened, changed packets are refused, and every packet is accounted
+//! for.
 
 mod common;
 
@@ -115,7 +116,7 @@ proptest! {
     }
 }
 
-/// Seals a super-segment and gives each train's segment count and bytes.
+/// Seals a super-segment. Returns the number of segments and the bytes of each train.
 fn seal_segments(
     tunnel: &mut Tunnel,
     segments: &Segments,
@@ -209,7 +210,7 @@ fn small_packets_of_one_flow_join_one_train() {
     assert_eq!(segments, [4, 1], "the shorter one ends a train");
 }
 
-/// Pushes `total` numbered packets through an engine that finishes late and all at once.
+/// Pushes `total` numbered packets through an engine that finishes late and finishes all batches at once.
 #[test]
 fn packets_come_out_in_order_whatever_the_engine_does() {
     let limits = WalkLimits {
@@ -333,7 +334,7 @@ fn rekeying_under_traffic_loses_nothing() {
     let mut right = common::parameters(Transform::ESP[0], true, spi, &key);
     right.selectors = common::selectors(common::RIGHT, common::LEFT);
     let sa = esplanade_ipsec::sa::InboundSa::new(right).expect("good keys");
-    // The receiver first, then the sender (RFC 7296 §2.8).
+    // The receiver switches first, then the sender (RFC 7296 §2.8).
     tunnel
         .database
         .sad()

@@ -22,7 +22,7 @@ use crate::policy::{self, Action, Entry};
 struct Table {
     entries: Vec<Entry>,
     room: usize,
-    /// Whether something did not fit. Nothing may be added behind it then.
+    /// True if something did not fit. Nothing may be added behind it then.
     full: bool,
 }
 
@@ -111,7 +111,7 @@ impl<D: Device> InLine<D> {
         Ok(events)
     }
 
-    /// Whether the tables would still have room with this SA in the core.
+    /// Returns true if the tables would still have room with this SA in the core.
     pub(super) fn room_for(&self, spd: &Spd, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
         let made = match lane {
             Lane::Outbound => self.outbound_entries(spd, Some(common)),
@@ -220,7 +220,7 @@ impl<D: Device> InLine<D> {
         Ok(self.row_of(newest))
     }
 
-    /// Whether a policy has SAs for certain DSCPs.
+    /// Returns true if a policy has SAs for certain DSCPs.
     pub(super) fn is_by_dscp(spd: &Spd, id: PolicyId) -> bool {
         spd.entries().iter().any(|entry| match &entry.action {
             spd::Action::Protect(policy) if policy.id == id => {

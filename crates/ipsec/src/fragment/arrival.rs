@@ -16,7 +16,7 @@ use crate::wire::IpView;
 
 /// The most first fragments that an SA remembers at a time.
 const FIRST_MAX: usize = 256;
-/// How long an SA remembers a first fragment.
+/// The time in milliseconds for which an SA remembers a first fragment.
 const FIRST_MS: u64 = 30_000;
 
 /// The first fragments that passed on one SA. Every SA has its own table, so that no peer can make the gateway forget

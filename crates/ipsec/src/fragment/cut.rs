@@ -9,7 +9,7 @@ use crate::wire::{IpVersion, be16, checksum};
 pub enum CutError {
     /// The packet is IPv6, or DF is set.
     NotAllowed,
-    /// Not even 8 bytes of data fit, or the headers are damaged.
+    /// The packet cannot be cut: not even 8 bytes of data fit, or the headers are damaged.
     Impossible,
 }
 

@@ -58,13 +58,13 @@ impl Fragment {
         fragment.ok_or(Malformed)
     }
 
-    /// Whether this is an IPv6 datagram in one piece that nevertheless has a fragment header (RFC 6946).
+    /// Returns true if this is an IPv6 datagram in one piece that nevertheless has a fragment header (RFC 6946).
     pub fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.more
     }
 
-    /// Whether the fragment can be judged without the other fragments of its datagram. The first fragment must
-    /// contain the ports and TCP flags completely, and a later one must not overlap them (RFC 1858, RFC 3128).
+    /// Returns true if the fragment can be judged without the other fragments of its datagram. The first fragment
+    /// must contain the ports and TCP flags completely, and a later one must not overlap them (RFC 1858, RFC 3128).
     pub fn is_sound(&self, packet: &[u8]) -> bool {
         let data = packet.get(self.data.clone()).unwrap_or_default();
         check(packet, self, data).is_ok()

@@ -86,7 +86,7 @@ struct Datagram {
     /// One bit for each ECN value that was seen.
     ecn: u8,
     cost: usize,
-    /// Whether the datagram had an overlap. All of its further fragments are refused.
+    /// True if the datagram had an overlap. All of its further fragments are refused.
     refused: bool,
 }
 

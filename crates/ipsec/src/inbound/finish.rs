@@ -116,7 +116,7 @@ pub(super) fn hold_against(
     Err(DropReason::PolicyDiscard)
 }
 
-/// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of such a packet are
+/// Returns true if a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of such a packet are
 /// reassembled outside, where all fragments are (RFC 4303 §3.4.1).
 #[inline]
 fn is_nested(sa: &InboundSa, view: &IpView) -> bool {

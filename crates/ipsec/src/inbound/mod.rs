@@ -122,7 +122,7 @@ impl Inbound {
         self.batches.keep(len)
     }
 
-    /// Whether the batch takes another packet.
+    /// Returns true if the batch takes another packet.
     pub fn has_room(&self) -> bool {
         self.batches.room() > 0
     }
@@ -199,7 +199,8 @@ impl Inbound {
         self.batches.in_engine()
     }
 
-    /// Whether a whole empty arena is available to receive into. If not, receive nothing until a batch has come back.
+    /// Returns true if a whole empty arena is available to receive into. If not, receive nothing until a batch has
+    /// come back.
     pub fn can_take(&self) -> bool {
         self.batches.is_empty() && self.held.is_empty()
     }
@@ -209,8 +210,8 @@ impl Inbound {
         self.batches.used()
     }
 
-    /// Whether this many bytes of the arena and this many packets are free, so that another receive can join the
-    /// batch.
+    /// Returns true if this many bytes of the arena and this many packets are free, so that another receive can join
+    /// the batch.
     pub fn has_free(&self, bytes: usize, packets: usize) -> bool {
         self.held.is_empty() && self.batches.free_len() >= bytes && self.batches.room() >= packets
     }
@@ -344,7 +345,7 @@ impl std::fmt::Debug for Inbound {
     }
 }
 
-/// What is needed to finish packets, besides the packets.
+/// The context that packets are finished in.
 struct Finishing<'a> {
     reports: &'a mut Reports,
     /// The SPD, if it may discard packets that an SA accepts.
@@ -444,7 +445,7 @@ impl Group {
         }
     }
 
-    /// Whether the packet may pass, and if so, whether it is the newest of all.
+    /// Returns an error unless the packet may pass. Returns true if it is the newest of all.
     #[inline]
     fn verdict(&self, job: &Job) -> Result<bool, DropReason> {
         let bit = replay::bit(job.sequence);

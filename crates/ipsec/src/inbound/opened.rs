@@ -1,4 +1,4 @@
-//! What the inbound walk knows about a batch, and the opened batch.
+//! The data that the inbound walk keeps about a batch, and the opened batch that the caller gets.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) struct Run {
     pub jobs: u32,
 }
 
-/// What the walk knows about one job.
+/// The data that the walk keeps about one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
     /// Index into [`Side::facts`].
@@ -35,7 +35,7 @@ pub(super) struct Facts {
     pub depth: u8,
 }
 
-/// What the walk knows about a batch and the engine does not need.
+/// The data that the walk keeps about a batch and that the engine does not need.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub runs: Vec<Run>,
@@ -110,7 +110,7 @@ impl Nested {
     }
 }
 
-/// How a job's packet came.
+/// The facts about the arrival of a job's packet.
 #[derive(Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub tag: &'a Tag,
@@ -155,7 +155,7 @@ impl circulation::Side for Side {
 pub struct Delivered {
     pub(super) offset: u32,
     pub(super) len: u32,
-    /// Whether the packet is in [`Content::rebuilt`] and not in the arena.
+    /// True if the packet is in [`Content::rebuilt`] and not in the arena.
     pub(super) rebuilt: bool,
 }
 
@@ -170,7 +170,7 @@ impl Delivered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub interface: u32,
-    /// Whether the packets come from SAs that workers share: see [`crate::pace`].
+    /// True if the packets come from SAs that workers share: see [`crate::pace`].
     pub shared: bool,
     /// The range in [`OpenedBatch::delivered`].
     pub packets: std::ops::Range<usize>,

@@ -1,4 +1,4 @@
-//! What a walk reports: counters, events and audit events.
+//! The reports of a walk: counters, events and audit events.
 
 use std::net::IpAddr;
 use std::sync::Arc;

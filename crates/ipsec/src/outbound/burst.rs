@@ -57,7 +57,7 @@ impl Outbound {
         self.batches.keep(len)
     }
 
-    /// How many more packets the batch takes.
+    /// The number of packets for which the batch still has room.
     pub fn room(&self) -> usize {
         self.batches.room()
     }
@@ -335,8 +335,8 @@ fn places(packets: &[Packet], lens: &[u32]) -> impl Iterator<Item = Place> {
     })
 }
 
-/// Whether the packets of `next` can be prepared together with those of `head`, which belong to `sa`. In transport
-/// mode each flow has its own addresses, and a hashed flow label belongs to one flow.
+/// Returns true if the packets of `next` can be prepared together with those of `head`, which belong to `sa`. In
+/// transport mode each flow has its own addresses, and a hashed flow label belongs to one flow.
 #[inline(always)]
 fn joins(sa: &OutboundSa, head: &Staged, next: &Staged) -> bool {
     next.sa == head.sa

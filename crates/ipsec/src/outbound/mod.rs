@@ -67,8 +67,8 @@ fn flow_cache(flows: usize) -> FlowCache {
 /// The most SAs that are applied to one packet. RFC 4301 §4.4.1.2 leaves the limit to us.
 pub const NESTING_MAX: u8 = 4;
 
-/// How a packet from the protected side is cut: `count` inner packets, of which all but the last have `segment_len`
-/// bytes. Lengths count from the inner IP header.
+/// The cut of a packet from the protected side: `count` inner packets. All but the last have `segment_len` bytes.
+/// Lengths count from the inner IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
     pub count: u32,
@@ -390,8 +390,8 @@ impl Outbound {
         })
     }
 
-    /// Whether `segments` packets of `bytes` inner bytes in total fit into the batch with any SA. SAs that pad for
-    /// traffic flow confidentiality are excepted.
+    /// Returns true if `segments` packets of `bytes` inner bytes in total fit into the batch with any SA. SAs that
+    /// pad for traffic flow confidentiality are excepted.
     pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
         self.fits(segments, bytes + segments * OVERHEAD_MAX)
     }
@@ -482,13 +482,13 @@ impl Outbound {
         self.batches.in_engine()
     }
 
-    /// Whether any packet finds room, possibly after a [`Outbound::submit`]. If not, take no packets until a batch
-    /// has come back. `batches_max` must be one more than the engine can hold.
+    /// Returns true if any packet finds room, possibly after a [`Outbound::submit`]. If not, take no packets until a
+    /// batch has come back. `batches_max` must be one more than the engine can hold.
     pub fn can_take(&self) -> bool {
         self.batches.has_empty() && self.held.is_empty()
     }
 
-    /// Whether half of a batch is free. That suffices for all but the longest super-segments.
+    /// Returns true if half of a batch is free. That suffices for all but the longest super-segments.
     pub fn is_half_free(&self) -> bool {
         self.batches.is_half_free() && self.held.is_empty()
     }
@@ -520,9 +520,9 @@ impl Outbound {
         }
     }
 
-    /// Takes the next sealed batch, in the order of submission. Packets that another SA protects once more are then in
-    /// the batch being filled, or wait for a batch: submit again while packets are [`Self::waiting`]. `spd` has the
-    /// policies of those SAs.
+    /// Takes the next sealed batch, in the order of submission. Packets that another SA protects once more are then
+    /// in the batch being filled, or wait for a batch: submit again while packets are [`Self::waiting`]. `spd` has
+    /// the policies of those SAs.
     pub fn poll(&mut self, engine: &mut dyn Engine, spd: &Spd) -> Option<SealedBatch> {
         let (batch, side) = self.batches.poll(engine)?;
         let (mut packets, mut bytes) = (0, 0u64);

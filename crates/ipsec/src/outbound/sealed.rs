@@ -52,7 +52,7 @@ impl SealedBatch {
         }
     }
 
-    /// Whether all packets have the same priority, as in most batches.
+    /// Returns true if all packets have the same priority, as in most batches.
     pub fn is_of_one_class(&self) -> bool {
         let mut classes = self.batch.jobs.iter().map(|job| job.class);
         let first = classes.next();

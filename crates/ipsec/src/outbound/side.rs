@@ -1,4 +1,4 @@
-//! What the outbound walk knows about a batch and the engine does not need.
+//! The data that the outbound walk keeps about a batch and that the engine does not need.
 
 use esplanade_crypto::SlotTable;
 
@@ -19,7 +19,7 @@ pub(super) struct Run {
     pub first_frame: Option<u32>,
     /// Number of SAs that were applied before this one.
     pub depth: u8,
-    /// Whether the packets go to the next SA of their bundle.
+    /// True if the packets go to the next SA of their bundle.
     pub nested: bool,
 }
 
@@ -82,7 +82,7 @@ impl Side {
         self.frames.get(run.first_frame? as usize + job_in_run)
     }
 
-    /// Whether all packets are ESP in tunnel mode and leave.
+    /// Returns true if all packets are ESP in tunnel mode and leave.
     pub fn is_plain(&self) -> bool {
         self.frames.is_empty() && !self.nested
     }

@@ -16,9 +16,9 @@ pub struct Slots<'a> {
     /// The sequence number of the next packet that is completed.
     sequence: u64,
     left: Segments,
-    /// Where the next slot begins.
+    /// The offset at which the next slot begins.
     slot: usize,
-    /// Where the first slot begins, and the number of jobs before it.
+    /// The offset at which the first slot begins, and the number of jobs before it.
     begin: (usize, usize),
     /// A packet whose header is part of its slot. It is completed after the caller has written it.
     open: Option<Place>,

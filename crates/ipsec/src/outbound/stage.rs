@@ -125,8 +125,8 @@ impl FirstWords {
         u32::from(((self.0[0] >> 16) as u16).swap_bytes())
     }
 
-    /// Whether these are the first bytes of an IPv4 packet without options. The byte order does not matter to whether
-    /// a sum is zero (RFC 1071 §2).
+    /// Returns true if these are the first bytes of an IPv4 packet without options. The byte order does not matter to
+    /// whether a sum is zero (RFC 1071 §2).
     #[inline(always)]
     fn is_sound(&self, packet_len: usize) -> bool {
         let [a, b, c] = self.0;
@@ -136,7 +136,7 @@ impl FirstWords {
         (a & 0xff == 0x45) & (len >= 24) & (len as usize <= packet_len) & sum.is_multiple_of(0xffff)
     }
 
-    /// Whether both packets have the same flow and the same outer header. One of them must be sound.
+    /// Returns true if both packets have the same flow and the same outer header. One of them must be sound.
     #[inline(always)]
     fn is_like(&self, other: &Self) -> bool {
         let (a, b, [x, y, z]) = (self.0, other.0, Self::COMMON);

@@ -167,7 +167,7 @@ impl Sad {
         group.or_else(|| self.lookup(spi))
     }
 
-    /// Whether there are SAs that only [`Self::lookup_addressed`] finds.
+    /// Returns true if there are SAs that only [`Self::lookup_addressed`] finds.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }

@@ -1,4 +1,5 @@
-//! Why the SPD decides as it does, entry by entry: for people, not for the packet path.
+//! Explains, entry by entry, why the SPD decides as it does. The explanation is for people; the packet path does not
+//! use it.
 
 use super::{Action, Entry, PolicyDirection, Spd};
 use crate::selector::{Flow, Selector};
@@ -16,24 +17,25 @@ pub enum Field {
     LocalPort,
 }
 
-/// What comparing one entry with the packet gave.
+/// The result of comparing one entry with the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// With this selector of the entry.
+    /// The entry matches; its selector of this number does.
     Matches(usize),
-    /// The selector that came closest, and where it differs. The entry has none at all if it is none.
+    /// The entry does not match. The fields name the difference to the selector that came closest, and that
+    /// selector's number. The number is none if no selector was compared.
     Differs(Field, Option<usize>),
 }
 
-/// How the SPD looks at one packet.
+/// The SPD's view of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The entries in order, to the end of the list.
+    /// The comparisons with all entries, in order.
     pub comparisons: Vec<Comparison>,
-    /// The first that matches.
+    /// The first entry that matches.
     pub matched: Option<usize>,
-    /// An entry before it that might be the one for the whole datagram, of which this fragment hides ports or protocol:
-    /// a Bypass does not apply then (RFC 4301 §7.4).
+    /// An earlier entry that might match the whole datagram, of which this fragment hides ports or protocol. A Bypass
+    /// does not apply then (RFC 4301 §7.4).
     pub doubt: Option<usize>,
 }
 
@@ -90,7 +92,7 @@ impl Entry {
 }
 
 impl Selector {
-    /// Where a packet falls out of it; none if it matches.
+    /// The first field in which the packet differs from this selector, or none if the selector matches.
     fn difference(&self, flow: &Flow) -> Option<Field> {
         if !self.remote.contains(flow.remote) {
             Some(Field::Remote)

@@ -1,21 +1,23 @@
-//! Where a value lies among sorted boundaries: one look into a table of slots, and one at the few boundaries in the slot.
+//! Finds the interval of a value among sorted boundaries: one load from a table of slots, and one look at the few
+//! boundaries in the slot.
 
-/// A value of one dimension: an IPv4 address, a port, a protocol (`u32`), or an IPv6 address (`u128`).
+/// A value of one dimension: an IPv4 address, a port or a protocol (`u32`), or an IPv6 address (`u128`).
 pub(super) trait Value: Copy + Ord + std::fmt::Debug {
     const MIN: Self;
     const MAX: Self;
-    /// Searches boundaries of this type.
+    /// The structure that searches boundaries of this type.
     type Ranks: Ranks<Self>;
-    /// None behind the last one.
+    /// The value after this one; none after the last.
     fn next(self) -> Option<Self>;
 }
 
-/// Sorted distinct boundaries, the first of which is [`Value::MIN`]. Interval `i` goes from boundary `i` to the next.
+/// A search structure over sorted distinct boundaries, the first of which is [`Value::MIN`]. Interval `i` goes from
+/// boundary `i` to the next.
 pub(super) trait Ranks<V>: std::fmt::Debug {
     fn new(boundaries: &[V]) -> Self;
-    /// The interval that `value` is in.
+    /// The number of the interval that contains `value`.
     fn find(&self, value: V) -> usize;
-    /// Bytes on the heap.
+    /// The number of bytes on the heap.
     fn memory(&self) -> usize;
 }
 
@@ -37,19 +39,20 @@ impl Value for u128 {
     }
 }
 
-/// Keys that are compared at once.
+/// The number of keys that are compared at once.
 const WINDOW: usize = 8;
 
-/// Boundaries that fit a register. A node cuts the values between its first and its last key into slots of one size, at
-/// most as many as it has keys and more than half as many. Where keys are crowded, a slot with more of them than a window
-/// is a node in turn. It has less than a quarter of the values: 32 bits have at most 15 levels, 64 at most 31.
+/// Boundaries that fit a register. A node cuts the values between its first and its last key into slots of equal
+/// size. It has at most as many slots as keys, and more than half as many. A slot with more keys than a window
+/// becomes a node in turn, as happens where keys are crowded. Such a node has less than a quarter of the values. So
+/// 32 bits have at most 15 levels, and 64 bits at most 31.
 #[derive(Debug)]
 pub(super) struct Table<K> {
-    /// And [`WINDOW`] times the highest key there is.
+    /// The keys, followed by [`WINDOW`] copies of the highest possible key.
     keys: Vec<K>,
-    /// The number of the last key.
+    /// The index of the last key.
     last: usize,
-    /// The first one is the root.
+    /// The nodes. The first node is the root.
     nodes: Vec<Node<K>>,
     slots: Vec<Slot>,
 }
@@ -57,22 +60,23 @@ pub(super) struct Table<K> {
 #[derive(Clone, Copy, Debug)]
 struct Node<K> {
     first: K,
-    /// A slot has 2^`bits` values.
+    /// The size of a slot: it has 2^`bits` values.
     bits: u32,
-    /// Its first and its last slot.
+    /// The indices of the node's first and last slot.
     slots: (u32, u32),
 }
 
-/// The number of the first key in it or behind it; with [`NODE`], that of a node.
+/// The index of the first key in the slot or behind it. With the bit [`NODE`] set, it is the index of a node.
 #[derive(Clone, Copy, Debug)]
 struct Slot(u32);
 
 const NODE: u32 = 1 << 31;
 
-/// What a [`Table`] holds.
+/// A key type of a [`Table`].
 pub(super) trait Key: Copy + Ord + std::fmt::Debug {
     const MAX: Self;
-    /// Which slot of 2^`bits` values from `first` on; the first one for a value before that.
+    /// The number of the slot that holds the key, for slots of 2^`bits` values from `first` on. A key before `first`
+    /// is in slot 0.
     fn slot(self, first: Self, bits: u32) -> usize;
 }
 
@@ -93,7 +97,7 @@ impl Key for u64 {
 }
 
 impl<K: Key> Table<K> {
-    /// Adds a node of `keys`, the first of which is number `start`.
+    /// Adds a node for `keys`. The first of them has index `start`.
     fn add(&mut self, keys: &[K], start: usize) -> Slot {
         let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else {
             return Slot(start as u32);
@@ -137,7 +141,7 @@ impl<K: Key> Ranks<K> for Table<K> {
             nodes: Vec::new(),
             slots: Vec::new(),
         };
-        // Not the first boundary: no value is below it, and it may be far from the others.
+        // The first boundary is left out: no value is below it, and it may be far from the others.
         table.add(boundaries.get(1..).unwrap_or(&[]), 1);
         table
     }
@@ -162,7 +166,8 @@ impl<K: Key> Ranks<K> for Table<K> {
             let Some(window) = window.and_then(<[K]>::first_chunk::<WINDOW>) else {
                 return 0;
             };
-            // Keys of later slots are above the value. The padding is not, where the value is the highest there is.
+            // The keys of later slots are above the value. If the value is the highest possible, the padding counts
+            // too, so the result is bounded by the last key.
             let below = window
                 .iter()
                 .map(|key| u32::from(*key <= value))
@@ -178,8 +183,8 @@ impl<K: Key> Ranks<K> for Table<K> {
     }
 }
 
-/// Boundaries of IPv6: a table of the distinct high halves, and under each the low halves. Policies differ in the high
-/// one, so there are few under each.
+/// The boundaries of IPv6: a table of the distinct high halves, and under each of them the low halves. Policies
+/// differ in the high half, so there are few low halves under each.
 #[derive(Debug)]
 pub(super) struct Halves {
     highs: Table<u64>,
@@ -187,11 +192,11 @@ pub(super) struct Halves {
     lows: Vec<u64>,
 }
 
-/// The boundaries of one high half.
+/// The boundaries that share one high half.
 #[derive(Debug)]
 struct Group {
     start: u32,
-    /// How many `lows` there are; none for a single boundary whose low half is zero, as prefixes up to /64 have.
+    /// The number of low halves. It is 0 for a single boundary whose low half is zero, as prefixes up to /64 have.
     lows: u32,
 }
 
@@ -234,7 +239,7 @@ impl Ranks<u128> for Halves {
             }
             false => len,
         };
-        // Below the group's first boundary is the last interval of the group before.
+        // A value below the group's first boundary is in the last interval of the group before.
         (start + below).saturating_sub(1)
     }
 
@@ -257,7 +262,7 @@ mod tests {
         boundaries.partition_point(|b| *b <= value) - 1
     }
 
-    /// Both forms, at and beside every boundary and at `values`.
+    /// Compares both forms with a binary search, at and beside every boundary and at `values`.
     fn compare(boundaries: BTreeSet<u32>, values: &[u32], shift: u32) {
         let boundaries: Vec<u32> = boundaries.into_iter().collect();
         let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << shift).collect();
@@ -279,10 +284,10 @@ mod tests {
         #[test]
         fn agrees_with_a_binary_search(
             spread in proptest::collection::btree_set(any::<u32>(), 0..400),
-            // Crowds: from a few values on, some in every width.
+            // Crowds: values that start from a few points and spread over every width.
             crowded in proptest::collection::btree_set((0u32..4, 0u32..32, 0u32..40), 0..400),
             values in proptest::collection::vec(any::<u32>(), 50),
-            // A low half with zeros only, a high half with few values, and both.
+            // Shifts that leave a low half of zeros only, a high half with few values, or both.
             shift in prop_oneof![Just(90u32), Just(64), Just(40), Just(0)],
         ) {
             let crowded = crowded.into_iter().map(|(from, bits, n)| (from * 0x3fff_0001) ^ n.wrapping_shl(bits));
@@ -293,7 +298,7 @@ mod tests {
 
     #[test]
     fn crowded_boundaries_need_few_levels_and_little_memory() {
-        // Half of the keys in each half of what is left.
+        // Each half of the remaining values has half of the keys.
         let keys: BTreeSet<u32> = (0..32u32)
             .flat_map(|bits| (0..300).map(move |n| (n << 23) >> bits))
             .collect();
