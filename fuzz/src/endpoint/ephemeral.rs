@@ -1,5 +1,5 @@
-//! Stands for the key exchange, since its arithmetic costs more than all the rest, and for its random numbers, so that an
-//! input always does the same. Nothing here is secret.
+//! A replacement for the key exchange and its random numbers. The arithmetic would cost more than all the rest, and
+//! without random numbers an input always does the same. Nothing here is secret.
 
 use esplanade_crypto::dh::public_len;
 use esplanade_crypto::iana::Group;
@@ -36,7 +36,7 @@ impl EphemeralKey for Ephemeral {
         &self.public
     }
 
-    /// The exclusive or of both. Zeros are refused, as they are in every group.
+    /// The exclusive or of both public values. Zeros are refused, as in every group.
     fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
         check_public(self.group, peer_public)?;
         if peer_public.iter().all(|byte| *byte == 0) {
