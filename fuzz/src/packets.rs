@@ -1,12 +1,12 @@
 //! Fuzzes packets from both sides, and the small parsers around them.
 
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
-use esplanade_ipsec::fragment::{Fragment, Limits, Pieces, Pushed, Reassembler};
+use esplanade_ipsec::fragment::{Fragment, Pieces, Pushed, Reassembler, ReassemblyLimits};
 use esplanade_ipsec::mss;
 use esplanade_ipsec::sa::Mode;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::ah::{self, AhHeader, Insertion};
-use esplanade_ipsec::wire::icmp::{self, Problem};
+use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 use esplanade_ipsec::wire::{IpView, esp};
 use esplanade_testkit::model;
 
@@ -46,7 +46,7 @@ fn one_packet(data: &[u8]) {
     assert_eq!(view.ports, expected.ports);
 
     let _ = icmp::parse_error(data, &view);
-    for problem in [Problem::TooBig { mtu: 1280 }, Problem::Prohibited] {
+    for problem in [IcmpProblem::TooBig { mtu: 1280 }, IcmpProblem::Prohibited] {
         let Some(error) = icmp::error_about(data, &view, problem) else {
             continue;
         };
@@ -86,7 +86,7 @@ fn check_mutable_fields(data: &[u8]) {
 /// reassembled. A fragment goes to a reassembler whose memory is bounded.
 pub fn fragments(data: &[u8]) {
     const BYTES: usize = 16 * 1024;
-    let limits = Limits {
+    let limits = ReassemblyLimits {
         bytes: BYTES,
         bytes_per_source: BYTES / 2,
         fragments: 20,
@@ -126,7 +126,7 @@ pub fn fragments(data: &[u8]) {
     assert_eq!(reassembler.bytes(), 0, "something is held for ever");
 }
 
-fn cut_and_join(packet: &[u8], view: &IpView, mtu: usize, limits: Limits) {
+fn cut_and_join(packet: &[u8], view: &IpView, mtu: usize, limits: ReassemblyLimits) {
     // The reserved bit "must be zero" (RFC 791 §3.1), and the cut clears it.
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 {

@@ -20,7 +20,7 @@ use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Entry, Spd};
+use esplanade_ipsec::spd::{Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
 const ROW: u16 = 700;
@@ -442,7 +442,7 @@ fn policies_decide_alike() {
             Some(_) => (Action::Discard, esplanade_ipsec::spd::Action::Discard),
         };
         entries.extend(policy::entries(&selector, in_core, 64).expect("few"));
-        software.push(Entry::new(set, in_software));
+        software.push(SpdEntry::new(set, in_software));
     }
     core.set_policies(Lane::Outbound, &entries).expect("room");
     tunnel.spd = Spd::new(software);

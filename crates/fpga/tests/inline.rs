@@ -16,7 +16,7 @@ use esplanade_fpga::inline::{Opened, Refused, Sent};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_ipsec::sa::{Mode, Path};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 
 fn core(test: &str) -> Option<InLine<Simulated>> {
     device::simulated(test).map(|device| InLine::new(device).expect("a core"))
@@ -230,7 +230,7 @@ fn discards_in_front_hold_for_what_is_opened() {
     let from = |left: &str| Selector::between(prefix("10.2.0.0/16"), prefix(left));
     let entry = |selector, action| {
         let selectors = SelectorSet::new(vec![selector]).expect("one");
-        Entry::new(selectors, action)
+        SpdEntry::new(selectors, action)
     };
     let protect = || entry(from("10.1.0.0/16"), Action::Protect(tunnel.policy.clone()));
     let discard = || entry(from("10.1.0.7/32"), Action::Discard);

@@ -19,7 +19,7 @@ use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::{DscpSet, InboundSa, OutboundSa, SaDirection};
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
 const SUITE: Suite = Suite::Gcm256;
 
@@ -44,13 +44,13 @@ fn wide() -> Selector {
     between(["10.1.0.1", "10.1.255.254"], ["10.3.0.1", "10.3.255.254"])
 }
 
-fn entry(selector: Selector, action: Action) -> Entry {
-    Entry::new(SelectorSet::new(vec![selector]).expect("one"), action)
+fn entry(selector: Selector, action: Action) -> SpdEntry {
+    SpdEntry::new(SelectorSet::new(vec![selector]).expect("one"), action)
 }
 
-fn protect(tunnel: &Tunnel) -> Entry {
+fn protect(tunnel: &Tunnel) -> SpdEntry {
     let action = Action::Protect(Arc::clone(&tunnel.policy));
-    Entry::new(common::selectors(LEFT, RIGHT), action)
+    SpdEntry::new(common::selectors(LEFT, RIGHT), action)
 }
 
 /// Returns the result for a clear packet.

@@ -12,7 +12,7 @@ use std::time::Instant;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, FlowCache, FlowKey, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, FlowCache, FlowKey, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_testkit::clock::cycle_ns;
 
 /// The Splitmix64 generator. It yields the same rules and traffic in every run.
@@ -46,10 +46,10 @@ fn prefix(address: IpAddr, len: u8) -> AddressRange {
     AddressRange::from_prefix(address, len).expect("a prefix length")
 }
 
-fn entry(selector: Selector, index: usize) -> Entry {
+fn entry(selector: Selector, index: usize) -> SpdEntry {
     let set = SelectorSet::new(vec![selector]).expect("one");
     let policy = Policy::new(PolicyId(index as u32), "bench");
-    Entry::new(set, Action::Protect(Arc::new(policy)))
+    SpdEntry::new(set, Action::Protect(Arc::new(policy)))
 }
 
 /// A set of rules, and traffic of which most packets match.
@@ -229,7 +229,7 @@ fn report(case: &str, policies: usize, ns: (f64, f64), clock: f64, more: &str) {
 fn classify(case: &Case, policies: usize, clock: f64) {
     let mut random = Random(policies as u64);
     let rules = (case.entries)(policies, &mut random);
-    let entries: Vec<Entry> = rules
+    let entries: Vec<SpdEntry> = rules
         .iter()
         .zip(0..)
         .map(|(rule, i)| entry(*rule, i))
@@ -266,7 +266,7 @@ fn sa(selectors: SelectorSet) -> Arc<OutboundSa> {
 fn cache_hits(flows: usize, clock: f64) {
     let mut random = Random(1);
     let rules = sites_v4(1000, &mut random);
-    let entries: Vec<Entry> = rules
+    let entries: Vec<SpdEntry> = rules
         .iter()
         .zip(0..)
         .map(|(rule, i)| entry(*rule, i))

@@ -16,11 +16,11 @@ use std::time::Instant;
 
 use esplanade_crypto::{CpuEngine, Tier, Transform};
 use esplanade_ipsec::Database;
-use esplanade_ipsec::inbound::{Inbound, Received};
-use esplanade_ipsec::outbound::{HEADROOM, Outbound, Packet, TAILROOM, WalkLimits};
+use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
+use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, Outbound, TAILROOM, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::checksum;
 use esplanade_testkit::clock::Watch;
@@ -133,7 +133,7 @@ struct Out {
     engine: CpuEngine,
     spd: Spd,
     sources: Vec<Vec<u8>>,
-    packets: Vec<Packet>,
+    packets: Vec<ArenaPacket>,
     identification: u16,
 }
 
@@ -155,9 +155,9 @@ impl Out {
         };
         let policy = Policy::new(PolicyId(1), "bench");
         policy.install(Arc::new(OutboundSa::new(parameters).expect("a good key")));
-        let entry = Entry::new(selectors(), Action::Protect(Arc::new(policy)));
+        let entry = SpdEntry::new(selectors(), Action::Protect(Arc::new(policy)));
         let slot = (HEADROOM + case.len + TAILROOM).next_multiple_of(64);
-        let packets = (0..burst).map(|i| Packet {
+        let packets = (0..burst).map(|i| ArenaPacket {
             slot_start: (i * slot) as u32,
             slot_end: ((i + 1) * slot) as u32,
             offset: (i * slot + HEADROOM) as u32,
@@ -210,7 +210,7 @@ struct In {
     spi: u32,
     /// The packets to receive: outer header and ESP.
     sources: Vec<Vec<u8>>,
-    packets: Vec<Received>,
+    packets: Vec<ReceivedPacket>,
     slot: usize,
 }
 
@@ -227,7 +227,7 @@ impl In {
         sender.frames(|frame| sources.push(frame.to_vec()));
         let len = sources[0].len();
         let slot = len.next_multiple_of(64) + 64;
-        let packets = (0..burst).map(|i| Received {
+        let packets = (0..burst).map(|i| ReceivedPacket {
             offset: (i * slot + OUTER) as u32,
             len: (len - OUTER) as u32,
             facts: 0,

@@ -12,13 +12,13 @@ use std::time::Instant;
 
 use esplanade_crypto::{Batch, Engine, JobStatus, Rejected, Transform};
 use esplanade_ipsec::Database;
-use esplanade_ipsec::inbound::{Inbound, Received};
+use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
 use esplanade_ipsec::outbound::{
-    HEADROOM, Outbound, Outcome, Packet, Segments, TAILROOM, TrainLimits, WalkLimits,
+    ArenaPacket, HEADROOM, Outbound, Outcome, Segments, TAILROOM, TrainLimits, WalkLimits,
 };
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::clock::Watch;
@@ -148,7 +148,7 @@ fn outbound_tables(sas: usize, policies: usize) -> Spd {
     for unused in 0..policies - used {
         let elsewhere = host(0x0b00_0000 + unused as u32);
         let set = SelectorSet::new(vec![Selector::between(elsewhere, elsewhere)]);
-        entries.push(Entry::new(set.expect("one"), Action::Discard));
+        entries.push(SpdEntry::new(set.expect("one"), Action::Discard));
     }
     for p in 0..used {
         let policy = Policy::new(PolicyId(p as u32), "bench");
@@ -161,7 +161,7 @@ fn outbound_tables(sas: usize, policies: usize) -> Spd {
         let (first, last) = (REMOTE + hosts.start as u32, REMOTE + hosts.end as u32 - 1);
         let range = AddressRange::new(v4(first), v4(last)).expect("in order");
         let set = SelectorSet::new(vec![Selector::between(host(LOCAL), range)]);
-        entries.push(Entry::new(
+        entries.push(SpdEntry::new(
             set.expect("one"),
             Action::Protect(Arc::new(policy)),
         ));
@@ -228,14 +228,14 @@ struct OutboundBench {
     spd: Spd,
     order: Order,
     len: usize,
-    packets: Vec<Packet>,
+    packets: Vec<ArenaPacket>,
 }
 
 impl OutboundBench {
     fn new(case: &Case) -> Self {
         let slot = HEADROOM + case.len + TAILROOM;
         let slot = slot.next_multiple_of(64);
-        let packets = (0..BURST).map(|i| Packet {
+        let packets = (0..BURST).map(|i| ArenaPacket {
             slot_start: (i * slot) as u32,
             slot_end: ((i + 1) * slot) as u32,
             offset: (i * slot + HEADROOM) as u32,
@@ -340,7 +340,7 @@ struct InboundBench {
     order: Order,
     len: usize,
     slot: usize,
-    packets: Vec<Received>,
+    packets: Vec<ReceivedPacket>,
 }
 
 impl InboundBench {
@@ -348,7 +348,7 @@ impl InboundBench {
         let (database, spis) = inbound_tables(case.sas);
         let sealed = GCM.sealed_len(case.len);
         let slot = sealed.next_multiple_of(64) + 64;
-        let packets = (0..BURST).map(|i| Received {
+        let packets = (0..BURST).map(|i| ReceivedPacket {
             offset: (i * slot) as u32,
             len: sealed as u32,
             facts: 0,

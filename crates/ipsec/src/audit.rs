@@ -112,7 +112,7 @@ pub struct AuditEvent {
 
 /// An event to report, and the number of events of its kind that were suppressed since the last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct AuditReport {
     pub event: AuditEvent,
     pub suppressed: u64,
 }
@@ -152,13 +152,18 @@ impl Audit {
     }
 
     /// Returns the report if the event is to be reported now. Otherwise the event is counted as suppressed.
-    pub fn record(&mut self, event: AuditEvent, now_ms: u64) -> Option<Report> {
+    pub fn record(&mut self, event: AuditEvent, now_ms: u64) -> Option<AuditReport> {
         self.record_many(event, 1, now_ms)
     }
 
     /// Records `count` events for packets that differ in their sequence numbers only. One of the events is reported
     /// at most; the others count as suppressed.
-    pub fn record_many(&mut self, event: AuditEvent, count: u64, now_ms: u64) -> Option<Report> {
+    pub fn record_many(
+        &mut self,
+        event: AuditEvent,
+        count: u64,
+        now_ms: u64,
+    ) -> Option<AuditReport> {
         let (burst, per_second) = (self.burst, self.per_second);
         let bucket = self.buckets.get_mut(event.kind as usize)?;
         if count == 0 {
@@ -171,7 +176,7 @@ impl Audit {
         }
         bucket.tokens -= ONE;
         let suppressed = std::mem::take(&mut bucket.suppressed) + count - 1;
-        Some(Report { event, suppressed })
+        Some(AuditReport { event, suppressed })
     }
 
     /// Returns true if suppressed events exist that [`Audit::flush`] has not yielded yet.

@@ -43,7 +43,7 @@ pub struct ReceiveBuffer<'a> {
 }
 
 /// The data that a walk keeps about a batch and that the engine does not need.
-pub(crate) trait Side: Default {
+pub(crate) trait WalkState: Default {
     /// The table in which a batch finds the SAs of its packets.
     type Sas;
 
@@ -79,7 +79,7 @@ pub(crate) struct Circulation<S> {
     limits: WalkLimits,
 }
 
-impl<S: Side> Circulation<S> {
+impl<S: WalkState> Circulation<S> {
     /// Makes the batches. Their arenas are on the heap, or where the engine wants them.
     pub fn new(direction: Direction, limits: &WalkLimits, engine: Option<&dyn Engine>) -> Self {
         let new_batch = |_| {

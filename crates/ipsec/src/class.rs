@@ -44,7 +44,7 @@ pub struct Full<T>(pub T);
 /// items.
 #[derive(Debug)]
 pub struct ClassQueue<T> {
-    lanes: [Lane<T>; CLASSES],
+    lanes: [ClassLane<T>; CLASSES],
     /// The most items in each lane. A flood of one class thus takes no room from another class.
     lane_len_max: usize,
     patience: u64,
@@ -54,7 +54,7 @@ pub struct ClassQueue<T> {
 }
 
 #[derive(Debug)]
-struct Lane<T> {
+struct ClassLane<T> {
     items: VecDeque<T>,
     /// The value of `served` when the lane's first item became the first.
     waiting_since: u64,
@@ -63,7 +63,7 @@ struct Lane<T> {
 impl<T> ClassQueue<T> {
     pub fn new(lane_len_max: usize, patience: u64) -> Self {
         Self {
-            lanes: std::array::from_fn(|_| Lane {
+            lanes: std::array::from_fn(|_| ClassLane {
                 items: VecDeque::new(),
                 waiting_since: 0,
             }),

@@ -12,8 +12,8 @@
 //!     let Ok(view) = IpView::parse(packet) else { outbound.drop_malformed(packet.len()); continue };
 //!     let Outcome::Protect(sa) = outbound.decide(&spd, (packet, &view), &segments) else { continue };
 //!     let mut slots = match outbound.reserve(&sa, &view, &segments) {
-//!         Err(Refused::BatchFull) => { /* submit, poll and send, then reserve again */ }
-//!         Err(Refused::Dropped(_)) => continue,
+//!         Err(ReserveRefused::BatchFull) => { /* submit, poll and send, then reserve again */ }
+//!         Err(ReserveRefused::Dropped(_)) => continue,
 //!         Ok(slots) => slots,
 //!     };
 //!     while let Some(slot) = slots.next_slot() { /* write one whole inner packet */ }

@@ -2,13 +2,13 @@
 
 /// Numbers that are reused. There are never more than were in use at the busiest time.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct NumberPool {
     free: Vec<u32>,
     /// The first number that was never given out.
     fresh: u32,
 }
 
-impl Pool {
+impl NumberPool {
     pub fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.fresh += 1;

@@ -1,4 +1,4 @@
-//! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
+//! LearnedMtu MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
 //! 8201, RFC 4301 §8.2).
 //!
 //! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or
@@ -127,14 +127,14 @@ pub enum Disbelief {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Path {
+struct LearnedMtu {
     mtu: u16,
     until_ms: u64,
 }
 
 /// The packets that were sent through one SA lately.
 #[derive(Debug, Default)]
-struct Sent {
+struct SentRecord {
     /// Upper half: a tag of SPI and address. Lower half: the low half of the last sequence number sent.
     newest: AtomicU64,
     /// One entry for even and one for odd periods. Upper half: the low bits of the period's number. Lower half: the
@@ -142,7 +142,7 @@ struct Sent {
     begins: [AtomicU64; 2],
 }
 
-type Paths = HashMap<IpAddr, Path>;
+type Paths = HashMap<IpAddr, LearnedMtu>;
 
 /// The path MTUs of a gateway.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ pub struct PathMtus {
     writing: Mutex<()>,
     /// Saves the lookup in the common case that no path is narrow.
     any: AtomicBool,
-    sent: Box<[Sent]>,
+    sent: Box<[SentRecord]>,
     /// Upper half: the low bits of a second. Lower half: the number of wrong quotes in it.
     guesses: Box<[AtomicU64]>,
     /// The hash is keyed, because peers choose their SPIs.
@@ -173,7 +173,7 @@ impl PathMtus {
             paths: ArcSwap::default(),
             writing: Mutex::default(),
             any: AtomicBool::new(false),
-            sent: (0..SENT_SLOTS).map(|_| Sent::default()).collect(),
+            sent: (0..SENT_SLOTS).map(|_| SentRecord::default()).collect(),
             guesses: (0..GUESS_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
         }
@@ -204,7 +204,7 @@ impl PathMtus {
             .store(tag << 32 | u64::from(sequence_low), Ordering::Relaxed);
     }
 
-    fn slot(&self, remote: IpAddr, spi: u32) -> Option<(&Sent, u64)> {
+    fn slot(&self, remote: IpAddr, spi: u32) -> Option<(&SentRecord, u64)> {
         let hash = self.hasher.hash_one((remote, spi));
         let slot = self.sent.get(hash as usize % SENT_SLOTS)?;
         // The tag is never zero, so that an empty slot matches nothing.
@@ -307,7 +307,7 @@ impl PathMtus {
             Evidence::Local | Evidence::Quoted { .. } => AGE_MS,
         };
         let until_ms = now_ms.saturating_add(age_ms);
-        next.insert(remote, Path { mtu, until_ms });
+        next.insert(remote, LearnedMtu { mtu, until_ms });
         self.paths.store(next.into());
         self.any.store(true, Ordering::Release);
         Ok(mtu)
@@ -325,7 +325,7 @@ impl PathMtus {
     }
 }
 
-impl Path {
+impl LearnedMtu {
     fn is_fresh(&self, now_ms: u64) -> bool {
         now_ms < self.until_ms
     }

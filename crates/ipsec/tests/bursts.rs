@@ -8,7 +8,7 @@ use std::num::NonZeroU8;
 use common::{ONE, Tunnel, assert_reconciled, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
-use esplanade_ipsec::outbound::{HEADROOM, Outbound, Packet, TAILROOM, WalkLimits};
+use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, Outbound, TAILROOM, WalkLimits};
 
 const GCM: Transform = Transform::ESP[0];
 
@@ -21,7 +21,7 @@ fn push(tunnel: &mut Tunnel, packets: &[(Vec<u8>, usize, usize)]) {
         let at = end + HEADROOM;
         buffer.bytes[at..at + packet.len()].copy_from_slice(packet);
         let place = |at: usize| (buffer.offset + at) as u32;
-        places.push(Packet {
+        places.push(ArenaPacket {
             slot_start: place(at - in_front),
             slot_end: place(at + packet.len() + behind),
             offset: place(at),

@@ -17,7 +17,7 @@ use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, TrainLimits, WalkLi
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{IpView, checksum, ip};
 
@@ -65,7 +65,7 @@ fn receive_forged(body: &[u8]) -> Walk {
 
 fn with_action(action: Action) -> Tunnel {
     let mut tunnel = Tunnel::new(GCM, false);
-    tunnel.spd = Spd::new(vec![Entry::new(selectors(LEFT, RIGHT), action)]);
+    tunnel.spd = Spd::new(vec![SpdEntry::new(selectors(LEFT, RIGHT), action)]);
     tunnel
 }
 
@@ -339,7 +339,7 @@ fn an_sa_delivers_nothing_that_an_entry_in_front_discards() {
         ..selectors(RIGHT, LEFT).as_slice()[0]
     };
     let discard = SelectorSet::new(vec![from_port_7]).expect("one");
-    let spd = Spd::new(vec![Entry::new(discard, Action::Discard)]);
+    let spd = Spd::new(vec![SpdEntry::new(discard, Action::Discard)]);
     let sealed = tunnel.seal(&[passes.clone(), refused.clone(), passes.clone()]);
     for packet in &sealed {
         let pushed = tunnel

@@ -12,7 +12,7 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::{DscpSet, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Flow, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{
-    Action, Decision, Entry, FlowCache, FlowKey, Policy, PolicyId, Spd, Verdict,
+    Action, Decision, FlowCache, FlowKey, Policy, PolicyId, Spd, SpdEntry, Verdict,
 };
 use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ fn agrees(cache: &FlowCache, spd: &Spd, flow: &Flow, verdict: Verdict) -> bool {
     }
 }
 
-fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> Entry {
+fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> SpdEntry {
     let action = match policies.get(usize::from(kind)) {
         Some(policy) => Action::Protect(Arc::clone(policy)),
         None if kind == 4 => Action::Bypass,
@@ -133,9 +133,9 @@ fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> Entry {
     } else {
         PortRange::Any
     };
-    Entry {
+    SpdEntry {
         interface: u32::from(from % 2),
-        ..Entry::new(selectors(from, count, ports), action)
+        ..SpdEntry::new(selectors(from, count, ports), action)
     }
 }
 
@@ -218,7 +218,10 @@ fn a_flow_is_looked_up_once() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     policy.install(sa(1, selectors(0, 255, PortRange::Any), DscpSet::ALL));
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(selectors(0, 255, PortRange::Any), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(
+        selectors(0, 255, PortRange::Any),
+        protect,
+    )]);
     let mut cache = FlowCache::new(1024, SECRET);
     let key = |n| FlowKey::from_flow(&Flow::new(v4(1), v4(n), 17, Some((1, 2)))).expect("v4");
     for burst in 0..10 {
@@ -248,7 +251,7 @@ fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
     let everything = || selectors(0, 255, PortRange::Any);
     policy.install(sa(1, everything(), DscpSet::ALL));
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(everything(), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(everything(), protect)]);
     let installed = AtomicU32::new(1);
     const REKEYS: u32 = 3000;
     std::thread::scope(|scope| {
@@ -284,7 +287,7 @@ fn installations_at_the_same_time_leave_nothing_stale() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let everything = || selectors(0, 255, PortRange::Any);
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(everything(), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(everything(), protect)]);
     let flow = Flow::new(v4(1), v4(2), 17, Some((1, 2)));
     let key = FlowKey::from_flow(&flow).expect("v4");
     let mut cache = FlowCache::new(64, SECRET);
@@ -314,7 +317,10 @@ fn a_removed_sa_is_let_go() {
     let first = sa(1, selectors(0, 255, PortRange::Any), DscpSet::ALL);
     policy.install(Arc::clone(&first));
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(selectors(0, 255, PortRange::Any), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(
+        selectors(0, 255, PortRange::Any),
+        protect,
+    )]);
     let mut cache = FlowCache::new(256, SECRET);
     for _ in 0..2 {
         cache.begin_burst(&spd, 0);
@@ -336,8 +342,8 @@ fn a_flood_of_colliding_keys_reaches_one_set() {
     let zero = AddressRange::host("0.0.0.0".parse().expect("valid"));
     let flooded = SelectorSet::new(vec![Selector::between(zero, zero)]).expect("one");
     let spd = Spd::new(vec![
-        Entry::new(everything, Action::Bypass),
-        Entry::new(flooded, Action::Discard),
+        SpdEntry::new(everything, Action::Bypass),
+        SpdEntry::new(flooded, Action::Discard),
     ]);
     let mut cache = FlowCache::new(4096, [0; 6]);
     let victim =
@@ -373,25 +379,25 @@ fn fragments_need_reassembly_where_ports_decide() {
     let web = || selectors(0, 9, PortRange::Range(80, 80));
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let protect = || Action::Protect(Arc::clone(&policy));
-    let decide = |entries: Vec<Entry>, remote: u8| {
+    let decide = |entries: Vec<SpdEntry>, remote: u8| {
         Spd::new(entries).ports_decide(&Flow::new(v4(1), v4(remote), 6, Some((1, 80))))
     };
     assert!(!decide(vec![], 5));
-    assert!(!decide(vec![Entry::new(everything(), protect())], 5));
+    assert!(!decide(vec![SpdEntry::new(everything(), protect())], 5));
     let both = || {
         vec![
-            Entry::new(web(), protect()),
-            Entry::new(everything(), Action::Bypass),
+            SpdEntry::new(web(), protect()),
+            SpdEntry::new(everything(), Action::Bypass),
         ]
     };
     assert!(decide(both(), 5));
     assert!(!decide(both(), 50), "no port of this address is looked at");
     let shadowed = vec![
-        Entry::new(everything(), protect()),
-        Entry::new(web(), Action::Bypass),
+        SpdEntry::new(everything(), protect()),
+        SpdEntry::new(web(), Action::Bypass),
     ];
     assert!(!decide(shadowed, 5), "the first entry takes them all");
     // RFC 4301 §7.2: fragments have an SA of their own.
-    let opaque = Entry::new(selectors(0, 255, PortRange::Opaque), protect());
-    assert!(!decide(vec![Entry::new(web(), protect()), opaque], 5));
+    let opaque = SpdEntry::new(selectors(0, 255, PortRange::Opaque), protect());
+    assert!(!decide(vec![SpdEntry::new(web(), protect()), opaque], 5));
 }

@@ -11,10 +11,10 @@ use common::{
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
-use esplanade_ipsec::outbound::{Outbound, Outcome, Packet, WalkLimits};
+use esplanade_ipsec::outbound::{ArenaPacket, Outbound, Outcome, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, Mode, SaParameters};
 use esplanade_ipsec::selector::{NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 use esplanade_ipsec::wire::checksum;
 use proptest::prelude::*;
 
@@ -46,7 +46,7 @@ fn tunnel(left: IcmpErrors, right: IcmpErrors) -> Tunnel {
         parameters.icmp_errors = left;
     });
     let protect = Action::Protect(Arc::clone(&tunnel.policy));
-    tunnel.spd = Spd::new(vec![Entry::new(selectors.clone(), protect)]);
+    tunnel.spd = Spd::new(vec![SpdEntry::new(selectors.clone(), protect)]);
     receive_with(&mut tunnel, narrow([RIGHT, LEFT], true), right);
     tunnel
 }
@@ -125,7 +125,7 @@ fn arrives(tunnel: &mut Tunnel, packet: &[u8]) -> Result<(), DropReason> {
     let protect = Action::Protect(Arc::clone(&tunnel.policy));
     let spd = std::mem::replace(
         &mut tunnel.spd,
-        Spd::new(vec![Entry::new(all.clone(), protect)]),
+        Spd::new(vec![SpdEntry::new(all.clone(), protect)]),
     );
     let before: Vec<_> = tunnel.inbound.counters().drops.iter().collect();
     let narrow = Arc::clone(&tunnel.outbound_sa);
@@ -216,8 +216,8 @@ fn an_explicit_discard_stands() {
     let icmp = SelectorSet::new(vec![icmp]).expect("one");
     let protect = Action::Protect(Arc::clone(&tunnel.policy));
     tunnel.spd = Spd::new(vec![
-        Entry::new(icmp, Action::Discard),
-        Entry::new(narrow([LEFT, RIGHT], false), protect),
+        SpdEntry::new(icmp, Action::Discard),
+        SpdEntry::new(narrow([LEFT, RIGHT], false), protect),
     ]);
     let error = error_about(0, &datagram(0, 40_001));
     assert_eq!(leaves(&mut tunnel, &error), Err(DropReason::PolicyDiscard));
@@ -427,7 +427,7 @@ fn bursts_do_the_same() {
     for (index, packet) in packets.iter().enumerate() {
         let start = index * slot + 96;
         buffer.bytes[start..start + packet.len()].copy_from_slice(packet);
-        places.push(Packet {
+        places.push(ArenaPacket {
             slot_start: (base + index * slot) as u32,
             slot_end: (base + (index + 1) * slot) as u32,
             offset: (base + start) as u32,

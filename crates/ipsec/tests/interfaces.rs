@@ -11,7 +11,7 @@ use esplanade_ipsec::inbound::OpenedBatch;
 use esplanade_ipsec::outbound::Outcome;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
 const IDS: [u32; 2] = [42, 43];
 
@@ -21,7 +21,7 @@ fn everything() -> SelectorSet {
 }
 
 /// Makes an entry for all packets from the interface, with an SA whose other end is in the SAD of `tunnel`.
-fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
+fn bound(tunnel: &Tunnel, interface: u32) -> SpdEntry {
     let transform = Transform::ESP[0];
     let key = key_material(transform);
     let spi = tunnel.database.sad().allocate_spi().expect("room");
@@ -37,9 +37,9 @@ fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
     sad.insert(Arc::new(inbound)).expect("allocated");
     let policy = Arc::new(Policy::new(PolicyId(interface), "all"));
     policy.install(Arc::new(OutboundSa::new(make()).expect("good keys")));
-    Entry {
+    SpdEntry {
         interface,
-        ..Entry::new(everything(), Action::Protect(policy))
+        ..SpdEntry::new(everything(), Action::Protect(policy))
     }
 }
 

@@ -14,11 +14,11 @@ use common::{
 use esplanade_crypto::{Protocol, Transform};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::outbound::{HEADROOM, Packet, TAILROOM};
+use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, TAILROOM};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
 use esplanade_ipsec::sad::GroupKey;
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{FlowLabelPolicy, OuterFacts};
 use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::model;
@@ -474,7 +474,7 @@ fn push_at(tunnel: &mut Tunnel, packet: &[u8], in_front: usize, behind: usize) {
     let buffer = tunnel.outbound.receive_buffer().expect("a batch");
     let end = in_front + packet.len();
     buffer.bytes[in_front..end].copy_from_slice(packet);
-    let place = Packet {
+    let place = ArenaPacket {
         slot_start: buffer.offset as u32,
         slot_end: (buffer.offset + end + behind) as u32,
         offset: (buffer.offset + in_front) as u32,
@@ -531,7 +531,7 @@ fn burst(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<u32> {
         let len = packet.len();
         buffer.bytes[offset..offset + len].copy_from_slice(packet);
         let slot_end = offset + len + TAILROOM;
-        places.push(Packet {
+        places.push(ArenaPacket {
             slot_start: (buffer.offset + end) as u32,
             slot_end: (buffer.offset + slot_end) as u32,
             offset: (buffer.offset + offset) as u32,
@@ -547,8 +547,8 @@ fn burst(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<u32> {
 fn with_bypass(tunnel: &mut Tunnel) {
     let host = prefix("10.9.0.0/16");
     let set = SelectorSet::new(vec![Selector::between(host, host)]).expect("one");
-    let mut entries = vec![Entry::new(set, Action::Bypass)];
-    entries.push(Entry::new(
+    let mut entries = vec![SpdEntry::new(set, Action::Bypass)];
+    entries.push(SpdEntry::new(
         selectors(LEFT, RIGHT),
         Action::Protect(Arc::clone(&tunnel.policy)),
     ));

@@ -11,7 +11,7 @@ use esplanade_crypto::{Batch, Engine, JobStatus, RejectReason, Rejected, Transfo
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{OutboundSa, SaParameters};
 use esplanade_ipsec::selector::SelectorSet;
-use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 
 /// The engine's behaviour with the next batch that it is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,7 +175,7 @@ fn run(script: &[Behaviour]) {
     let policy = Arc::new(Policy::new(POLICY, "site"));
     policy.install(Arc::new(sa.expect("good keys")));
     let set: SelectorSet = selectors(LEFT, RIGHT);
-    let spd = Spd::new(vec![Entry::new(set, Action::Protect(policy))]);
+    let spd = Spd::new(vec![SpdEntry::new(set, Action::Protect(policy))]);
     let seen = Arc::default();
     // The second worker runs the script backwards.
     let backwards: Vec<_> = script.iter().rev().copied().collect();

@@ -7,16 +7,16 @@ use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
 use esplanade_ipsec::class::{Class, ClassQueue, Full};
 use esplanade_ipsec::mss;
 use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, PathMtus};
-use esplanade_ipsec::wire::icmp::{self, Problem};
+use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 use esplanade_ipsec::wire::{IpVersion, IpView, checksum};
 use esplanade_testkit::vectors;
 use proptest::prelude::*;
 
-fn about(packet: &[u8], problem: Problem) -> Option<Vec<u8>> {
+fn about(packet: &[u8], problem: IcmpProblem) -> Option<Vec<u8>> {
     icmp::error_about(packet, &IpView::parse(packet).unwrap(), problem)
 }
 
-const TOO_BIG: Problem = Problem::TooBig { mtu: 1372 };
+const TOO_BIG: IcmpProblem = IcmpProblem::TooBig { mtu: 1372 };
 
 // RFC 4301 R30
 #[test]
@@ -26,7 +26,7 @@ fn icmp_errors_equal_scapys_and_are_read_back() {
     for case in cases {
         let problem = match &case.name {
             name if name.contains("too big") => TOO_BIG,
-            _ => Problem::Prohibited,
+            _ => IcmpProblem::Prohibited,
         };
         let error = about(&case.input, problem).expect(&case.name);
         assert_eq!(error, case.output, "{}", case.name);

@@ -12,10 +12,10 @@ use esplanade_crypto::{Engine, JobStatus, KeyContext, RejectReason, Transform, c
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::outbound::{Outbound, Outcome, Refused, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, Outcome, ReserveRefused, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 use esplanade_ipsec::{Database, DropReason};
 use esplanade_testkit::net::Rng;
 
@@ -213,10 +213,10 @@ fn outbound(rng: &mut Rng) {
         let sa = Arc::new(sa.expect("good keys"));
         let policy = Arc::new(Policy::new(common::POLICY, "site"));
         policy.install(Arc::clone(&sa));
-        entries.push(Entry::new(chosen, Action::Protect(policy)));
+        entries.push(SpdEntry::new(chosen, Action::Protect(policy)));
         sas.push(sa);
     }
-    entries.push(Entry::new(
+    entries.push(SpdEntry::new(
         selectors("10.1.0.0/16", "10.9.0.0/16"),
         Action::Bypass,
     ));
@@ -248,8 +248,8 @@ fn outbound(rng: &mut Rng) {
                     chosen[index] += sa.common.drops.total() - before[index];
                 }
             }
-            Ok(Outcome::Bypass) | Err(Refused::BatchFull) => {}
-            Err(Refused::Dropped(reason)) => panic!("push says {reason} as an outcome"),
+            Ok(Outcome::Bypass) | Err(ReserveRefused::BatchFull) => {}
+            Err(ReserveRefused::Dropped(reason)) => panic!("push says {reason} as an outcome"),
         }
         if rng.chance(0.3) {
             submit(rng, &mut engine, |engine| {

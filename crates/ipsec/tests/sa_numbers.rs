@@ -11,7 +11,7 @@ use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Rejected, Transform
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 
 const GCM: Transform = Transform::ESP[0];
 
@@ -117,7 +117,7 @@ fn hosts(count: u8) -> (Arc<Policy>, Spd) {
     let selector = Selector::between(left, prefix("10.2.0.0/16"));
     let selectors = SelectorSet::new(vec![selector]).expect("one");
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(selectors, protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(selectors, protect)]);
     (policy, spd)
 }
 

@@ -15,7 +15,7 @@ use esplanade_ipsec::sad::{NotAllocated, SLOTS, Sad};
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
 };
-use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Decision, Policy, PolicyId, Spd, SpdEntry};
 use proptest::prelude::*;
 
 fn any_address() -> impl Strategy<Value = IpAddr> {
@@ -140,7 +140,7 @@ proptest! {
             1 => Action::Bypass,
             _ => Action::Discard,
         };
-        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| Entry::new(SelectorSet::from_ends(local, remote).expect("few"), action(*kind))).collect());
+        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| SpdEntry::new(SelectorSet::from_ends(local, remote).expect("few"), action(*kind))).collect());
         prop_assert_eq!(spd.discards(), entries.iter().any(|(_, kind)| *kind == 2));
         for flow in &flows {
             let first = naive_kind(&entries, flow);
@@ -331,7 +331,7 @@ fn a_later_fragment_does_not_slip_past_a_policy_for_ports() {
         remote_ports: PortRange::Range(443, 443),
         ..selectors(LEFT, RIGHT).as_slice()[0]
     };
-    let entry = Entry::new;
+    let entry = SpdEntry::new;
     let web = SelectorSet::new(vec![web]).expect("one");
     let spd = Spd::new(vec![
         entry(

@@ -13,7 +13,7 @@ use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TunnelOptions};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{DfPolicy, OuterFacts};
 use esplanade_ipsec::{Database, DropReason};
 use esplanade_testkit::vectors::{
@@ -180,7 +180,7 @@ fn the_outbound_walk_gives_the_same_packets() {
         let sa = OutboundSa::with_sequence(parameters(file, case, false), sequence);
         let policy = Policy::new(PolicyId(1), "site");
         policy.install(Arc::new(sa.expect("good keys")));
-        let spd = Spd::new(vec![Entry::new(
+        let spd = Spd::new(vec![SpdEntry::new(
             selectors(file, case.mode, false),
             Action::Protect(Arc::new(policy)),
         )]);

@@ -9,7 +9,7 @@ use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ip
 use esplanade_crypto::{RejectReason, Transform};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::outbound::{Outbound, Refused, Segments, TrainLimits, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::wire::IpView;
 use proptest::prelude::*;
@@ -229,7 +229,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
         let packet = inner(4, &[number; 30]);
         let mut outcome = tunnel.outbound.push(&tunnel.spd, &packet);
         while let Err(refused) = outcome {
-            assert_eq!(refused, Refused::BatchFull);
+            assert_eq!(refused, ReserveRefused::BatchFull);
             if tunnel.outbound.submit(&mut seal) == Err(RejectReason::Full) {
                 full += 1;
             }

@@ -17,7 +17,7 @@ use esplanade_crypto::{
 };
 use esplanade_ipsec::Database;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::outbound::{Outbound, Refused, Segments, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, WalkLimits};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::sad::Sad;
@@ -236,7 +236,7 @@ impl World {
                     slots.finish().unwrap();
                     return;
                 }
-                Err(Refused::BatchFull) => {}
+                Err(ReserveRefused::BatchFull) => {}
                 Err(refused) => panic!("{refused:?}"),
             }
             self.seal_and_send(way);

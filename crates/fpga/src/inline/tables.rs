@@ -279,7 +279,7 @@ impl<D: Device> InLine<D> {
     }
 }
 
-fn is_for(entry: &spd::Entry, sa: &SaCommon) -> bool {
+fn is_for(entry: &spd::SpdEntry, sa: &SaCommon) -> bool {
     matches!(&entry.action, spd::Action::Protect(policy) if policy.id == sa.policy)
 }
 

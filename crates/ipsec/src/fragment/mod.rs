@@ -13,7 +13,7 @@ use crate::wire::{IpVersion, be16, be32};
 
 pub(crate) use arrival::{Arrivals, check_arrival};
 pub use cut::{CutError, Pieces};
-pub use reassemble::{Limits, Pushed, Reassembler, Refusal};
+pub use reassemble::{FragmentRefusal, Pushed, Reassembler, ReassemblyLimits};
 pub use track::Tracker;
 
 use reassemble::check;

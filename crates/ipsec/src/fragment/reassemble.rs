@@ -12,7 +12,7 @@ use crate::wire::{IpVersion, checksum};
 
 /// Bounds of a reassembler.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ReassemblyLimits {
     /// Bytes of all unfinished datagrams, bookkeeping included.
     pub bytes: usize,
     /// Bytes of unfinished datagrams of one source address.
@@ -23,7 +23,7 @@ pub struct Limits {
     pub timeout_ms: u64,
 }
 
-impl Default for Limits {
+impl Default for ReassemblyLimits {
     fn default() -> Self {
         Self {
             bytes: 4 << 20,
@@ -42,12 +42,12 @@ pub enum Pushed {
     Held,
     /// The fragment completed its datagram, which is handed to the caller.
     Whole(Vec<u8>),
-    Refused(Refusal),
+    Refused(FragmentRefusal),
 }
 
 /// The reason why a fragment was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum FragmentRefusal {
     /// The fragment has no data, or its data is no multiple of 8 although more follow.
     Malformed,
     /// The fragment overlaps another one, or its datagram had an overlap (RFC 5722).
@@ -74,7 +74,7 @@ struct Part {
 }
 
 #[derive(Debug)]
-struct Datagram {
+struct PartialDatagram {
     serial: u64,
     /// The headers of the first fragment, once it has come.
     head: Option<Head>,
@@ -100,9 +100,9 @@ struct Head {
 /// The unfinished datagrams of one worker.
 #[derive(Debug)]
 pub struct Reassembler {
-    limits: Limits,
+    limits: ReassemblyLimits,
     /// The hash is SipHash with random keys, because senders choose addresses and identifications.
-    datagrams: HashMap<FragmentKey, Datagram>,
+    datagrams: HashMap<FragmentKey, PartialDatagram>,
     sources: HashMap<IpAddr, usize>,
     /// Deadline, key and serial of each datagram, the oldest first. Finished datagrams stay here for a while.
     deadlines: VecDeque<(u64, FragmentKey, u64)>,
@@ -113,7 +113,7 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ReassemblyLimits) -> Self {
         Self {
             limits,
             datagrams: HashMap::new(),
@@ -151,7 +151,7 @@ impl Reassembler {
     pub fn push(&mut self, packet: &[u8], fragment: &Fragment, now_ms: u64) -> Pushed {
         self.forget_expired(now_ms);
         let Some(data) = packet.get(fragment.data.clone()) else {
-            return Pushed::Refused(Refusal::Malformed);
+            return Pushed::Refused(FragmentRefusal::Malformed);
         };
         if let Err(refusal) = check(packet, fragment, data) {
             return Pushed::Refused(refusal);
@@ -160,7 +160,7 @@ impl Reassembler {
             // An atomic fragment stands alone, whatever other fragments have its identification (RFC 6946 §4).
             let head = Head::new(packet, fragment);
             let whole = head.and_then(|head| head.build(data.len(), [data].into_iter(), 0));
-            return whole.map_or(Pushed::Refused(Refusal::Malformed), delivered);
+            return whole.map_or(Pushed::Refused(FragmentRefusal::Malformed), delivered);
         }
         match self.insert(packet, fragment, data, now_ms) {
             Ok(false) => Pushed::Held,
@@ -176,7 +176,7 @@ impl Reassembler {
         fragment: &Fragment,
         data: &[u8],
         now_ms: u64,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, FragmentRefusal> {
         let key = fragment.key;
         let is_new = !self.datagrams.contains_key(&key);
         let head_len = if fragment.offset == 0 {
@@ -187,11 +187,11 @@ impl Reassembler {
         let cost = data.len() + head_len + PART_COST + if is_new { DATAGRAM_COST } else { 0 };
         let of_source = self.sources.get(&key.source).copied().unwrap_or(0);
         if of_source + cost > self.limits.bytes_per_source || cost > self.limits.bytes {
-            return Err(Refusal::Limit);
+            return Err(FragmentRefusal::Limit);
         }
         if is_new {
             self.serial += 1;
-            let datagram = Datagram {
+            let datagram = PartialDatagram {
                 serial: self.serial,
                 head: None,
                 parts: Vec::new(),
@@ -208,13 +208,13 @@ impl Reassembler {
         }
         let fragments_max = self.limits.fragments;
         let Some(datagram) = self.datagrams.get_mut(&key) else {
-            return Err(Refusal::Limit);
+            return Err(FragmentRefusal::Limit);
         };
         match datagram.insert(packet, fragment, data, fragments_max) {
             Ok(Inserted::Duplicate) => return Ok(false),
             Ok(Inserted::New) => {}
             Err(refusal) => {
-                if refusal == Refusal::Overlap {
+                if refusal == FragmentRefusal::Overlap {
                     self.refuse(&key);
                 }
                 return Err(refusal);
@@ -228,12 +228,14 @@ impl Reassembler {
 
     fn finish(&mut self, key: &FragmentKey) -> Pushed {
         let Some(datagram) = self.remove(key) else {
-            return Pushed::Refused(Refusal::Limit);
+            return Pushed::Refused(FragmentRefusal::Limit);
         };
         const NOT_ECT: u8 = 1 << 0;
         const CE: u8 = 1 << 3;
         let mark = match datagram.ecn {
-            ecn if ecn & CE != 0 && ecn & NOT_ECT != 0 => return Pushed::Refused(Refusal::Ecn),
+            ecn if ecn & CE != 0 && ecn & NOT_ECT != 0 => {
+                return Pushed::Refused(FragmentRefusal::Ecn);
+            }
             ecn if ecn & CE != 0 => 3,
             _ => 0,
         };
@@ -241,7 +243,7 @@ impl Reassembler {
         let whole = datagram
             .head
             .and_then(|head| head.build(datagram.received, parts, mark));
-        whole.map_or(Pushed::Refused(Refusal::TooLong), delivered)
+        whole.map_or(Pushed::Refused(FragmentRefusal::TooLong), delivered)
     }
 
     /// Drops the data of a datagram, and keeps only the mark that refuses its further fragments.
@@ -275,7 +277,7 @@ impl Reassembler {
         }
     }
 
-    fn remove(&mut self, key: &FragmentKey) -> Option<Datagram> {
+    fn remove(&mut self, key: &FragmentKey) -> Option<PartialDatagram> {
         let datagram = self.datagrams.remove(key)?;
         self.release(&key.source, datagram.cost);
         // Finished datagrams must not accumulate in the queue of deadlines.
@@ -326,7 +328,7 @@ impl Reassembler {
 fn delivered(whole: Vec<u8>) -> Pushed {
     match IpView::parse(&whole) {
         Ok(view) if !view.fragment => Pushed::Whole(whole),
-        _ => Pushed::Refused(Refusal::Malformed),
+        _ => Pushed::Refused(FragmentRefusal::Malformed),
     }
 }
 
@@ -336,16 +338,16 @@ enum Inserted {
     Duplicate,
 }
 
-impl Datagram {
+impl PartialDatagram {
     fn insert(
         &mut self,
         packet: &[u8],
         fragment: &Fragment,
         data: &[u8],
         fragments_max: usize,
-    ) -> Result<Inserted, Refusal> {
+    ) -> Result<Inserted, FragmentRefusal> {
         if self.refused {
-            return Err(Refusal::Overlap);
+            return Err(FragmentRefusal::Overlap);
         }
         let (start, end) = (fragment.offset, fragment.offset + data.len());
         let index = self.parts.partition_point(|part| part.offset < start);
@@ -373,13 +375,13 @@ impl Datagram {
             (None, true) => false,
         };
         if overlaps_before || overlaps_behind || contradicts {
-            return Err(Refusal::Overlap);
+            return Err(FragmentRefusal::Overlap);
         }
         if self.parts.len() >= fragments_max {
-            return Err(Refusal::Limit);
+            return Err(FragmentRefusal::Limit);
         }
         if start == 0 {
-            self.head = Some(Head::new(packet, fragment).ok_or(Refusal::Malformed)?);
+            self.head = Some(Head::new(packet, fragment).ok_or(FragmentRefusal::Malformed)?);
         }
         if !fragment.more {
             self.total = Some(end);
@@ -439,7 +441,11 @@ impl Head {
 }
 
 /// Checks all that can be checked about one fragment alone.
-pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(), Refusal> {
+pub(super) fn check(
+    packet: &[u8],
+    fragment: &Fragment,
+    data: &[u8],
+) -> Result<(), FragmentRefusal> {
     let version = match fragment.key.source {
         IpAddr::V4(_) => IpVersion::V4,
         IpAddr::V6(_) => IpVersion::V6,
@@ -447,21 +453,21 @@ pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(
     if (data.is_empty() && !fragment.is_atomic())
         || (fragment.more && !data.len().is_multiple_of(8))
     {
-        return Err(Refusal::Malformed);
+        return Err(FragmentRefusal::Malformed);
     }
     if fragment.offset + data.len() > payload_max(version, fragment.unfragmentable_len) {
-        return Err(Refusal::TooLong);
+        return Err(FragmentRefusal::TooLong);
     }
     // The TCP flags must be in the fragment that has the ports (RFC 1858 §3, RFC 3128).
     if fragment.next_header == PROTOCOL_TCP && (1..16).contains(&fragment.offset) {
-        return Err(Refusal::Tiny);
+        return Err(FragmentRefusal::Tiny);
     }
     if fragment.offset == 0 && fragment.more {
-        let view = IpView::parse(packet).map_err(|_| Refusal::Tiny)?;
+        let view = IpView::parse(packet).map_err(|_| FragmentRefusal::Tiny)?;
         let upper_len = view.total_len.saturating_sub(view.upper);
         let needed = if view.protocol == PROTOCOL_TCP { 16 } else { 8 };
         if upper_len < needed {
-            return Err(Refusal::Tiny);
+            return Err(FragmentRefusal::Tiny);
         }
     }
     Ok(())

@@ -126,7 +126,7 @@ fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
 }
 
 /// Offset of a packet, whether it is in [`Content::rebuilt`], and its parsed header.
-type Packet = (u32, bool, IpView);
+type FinishedPacket = (u32, bool, IpView);
 
 /// The range of the job's encrypted part.
 #[inline]
@@ -142,7 +142,7 @@ fn esp_tunnel(
     job: &Job,
     facts: &OuterFacts,
     now_ms: u64,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let range = body(sa, job);
     let start = range.start as u32;
     let body = buffer.get_mut(range).ok_or(DropReason::EngineFailed)?;
@@ -220,7 +220,7 @@ fn ah_tunnel(
     ah_at: usize,
     facts: &OuterFacts,
     now_ms: u64,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let header = frame.get(ah_at..).and_then(ah::AhHeader::parse);
     let header = header.ok_or(DropReason::MalformedAh)?;
     let version = inner_version(header.next_header)?;
@@ -236,7 +236,7 @@ fn ah_transport(
     frame: &[u8],
     ah_at: usize,
     rebuilt: &mut Vec<u8>,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let (headers, behind) = frame
         .split_at_checked(ah_at)
         .ok_or(DropReason::MalformedAh)?;
@@ -260,7 +260,7 @@ fn esp_transport(
     job: &Job,
     facts: &OuterFacts,
     rebuilt: &mut Vec<u8>,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let layout = &sa.layout;
     let esp_at = job.esp as usize;
     let end = (esp_at + job.len as usize).saturating_sub(layout.icv_len());
@@ -330,7 +330,7 @@ fn complete(
     header_len: usize,
     next_header: u8,
     udp_encap: bool,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let result = rebuilt
         .get_mut(start..)
         .ok_or(DropReason::MalformedInner)

@@ -25,27 +25,27 @@ use crate::spd::Spd;
 use crate::tunnel::OuterFacts;
 
 pub use opened::{Delivered, OpenedBatch, Share};
-pub use prepare::Received;
+pub use prepare::ReceivedPacket;
 
-use opened::{Arrival, Content, Run, Side};
+use opened::{Arrival, Content, InboundRun, InboundWalkState};
 use reports::Reports;
 
 /// The inbound walk of one worker.
 pub struct Inbound {
     limits: WalkLimits,
-    batches: Circulation<Side>,
+    batches: Circulation<InboundWalkState>,
     /// The number of batches that were ever submitted.
     submitted: u64,
     reader: SadReader,
-    stage: prepare::Stage,
+    stage: prepare::InboundStage,
     reports: Reports,
     now_ms: u64,
     /// Decapsulated packets that are IPsec again and found no batch.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldInbound>,
 }
 
 /// A packet that waits for a batch.
-struct Held {
+struct HeldInbound {
     packet: Vec<u8>,
     facts: OuterFacts,
     depth: u8,
@@ -58,7 +58,7 @@ impl Inbound {
             batches: Circulation::new(Direction::Open, &limits, None),
             submitted: 0,
             reader: SadReader::new(),
-            stage: prepare::Stage::default(),
+            stage: prepare::InboundStage::default(),
             reports: Reports::new(),
             now_ms: 0,
             held: VecDeque::new(),
@@ -296,7 +296,7 @@ impl Inbound {
                 .drop_of(DropReason::EngineFailed, None, None, facts);
         }
         // The packet stays behind those that wait.
-        self.held.push_back(Held {
+        self.held.push_back(HeldInbound {
             packet: packet.to_vec(),
             facts: *facts,
             depth,
@@ -310,7 +310,7 @@ impl Inbound {
                 true => self.place(&held.packet),
                 false => None,
             };
-            let Held {
+            let HeldInbound {
                 packet,
                 facts,
                 depth,
@@ -355,7 +355,14 @@ struct Finishing<'a> {
 
 impl Finishing<'_> {
     /// Finishes the packets of a run, as many at a time as the replay window takes in one step.
-    fn run(self, sa: &InboundSa, batch: &mut Batch, side: &Side, run: &Run, content: &mut Content) {
+    fn run(
+        self,
+        sa: &InboundSa,
+        batch: &mut Batch,
+        side: &InboundWalkState,
+        run: &InboundRun,
+        content: &mut Content,
+    ) {
         let Self {
             reports,
             spd,
@@ -371,7 +378,7 @@ impl Finishing<'_> {
         // Only the newest packet of all shows where the peer is now.
         let mut newest_from = None;
         while !jobs.is_empty() {
-            let group = Group::of(jobs, &sa.replay);
+            let group = ReplayGroup::of(jobs, &sa.replay);
             let (of_group, rest) = jobs.split_at_checked(group.len).unwrap_or_default();
             jobs = rest;
             for (job, tag) in of_group.iter().zip(&mut tags) {
@@ -417,12 +424,12 @@ impl Finishing<'_> {
 
 /// Consecutive jobs whose sequence numbers are marked in one step. All are in one block of the window, and none
 /// occurs twice.
-struct Group {
+struct ReplayGroup {
     len: usize,
     committed: Committed,
 }
 
-impl Group {
+impl ReplayGroup {
     /// Forms a group of the first jobs.
     #[inline]
     fn of(jobs: &[Job], window: &ReplayWindow) -> Self {

@@ -12,7 +12,7 @@ use crate::wire::{IpView, ah};
 
 /// Consecutive jobs of one SA.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct InboundRun {
     pub sa: SaName,
     pub first_job: u32,
     pub jobs: u32,
@@ -21,9 +21,9 @@ pub(super) struct Run {
 /// The data that the walk keeps about one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
-    /// Index into [`Side::facts`].
+    /// Index into [`InboundWalkState::facts`].
     pub facts: u32,
-    /// For AH: offset in [`Side::saved`] of the headers as they came.
+    /// For AH: offset in [`InboundWalkState::saved`] of the headers as they came.
     pub saved: u32,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Facts {
 
 /// The data that the walk keeps about a batch and that the engine does not need.
 #[derive(Debug, Default)]
-pub(super) struct Side {
-    pub runs: Vec<Run>,
+pub(super) struct InboundWalkState {
+    pub runs: Vec<InboundRun>,
     /// One per job.
     pub tags: Vec<Tag>,
     pub facts: Vec<Facts>,
@@ -115,13 +115,13 @@ impl Nested {
 pub(super) struct Arrival<'a> {
     pub tag: &'a Tag,
     pub facts: &'a Facts,
-    /// The bytes of [`Side::saved`].
+    /// The bytes of [`InboundWalkState::saved`].
     pub saved: &'a [u8],
     /// The caller's time, by which fragments age.
     pub now_ms: u64,
 }
 
-impl circulation::Side for Side {
+impl circulation::WalkState for InboundWalkState {
     type Sas = SadReader;
 
     fn clear(&mut self) {
@@ -180,7 +180,7 @@ pub struct Share {
 #[derive(Debug)]
 pub struct OpenedBatch {
     pub(super) batch: Batch,
-    pub(super) side: Side,
+    pub(super) side: InboundWalkState,
 }
 
 impl OpenedBatch {

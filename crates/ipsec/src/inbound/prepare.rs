@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use esplanade_crypto::{Batch, Job, JobStatus, Protocol};
 
 use super::Inbound;
-use super::opened::{Facts, Run, Side, Tag};
+use super::opened::{Facts, InboundRun, InboundWalkState, Tag};
 use super::reports::Reports;
 use crate::drop_reason::DropReason;
 use crate::replay::ReplayError;
@@ -17,7 +17,7 @@ use crate::wire::ah::{self, AhHeader};
 
 /// A received packet in the arena, from ESP or AH on.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub struct ReceivedPacket {
     pub offset: u32,
     pub len: u32,
     /// The index of its outer header in the burst's facts.
@@ -29,14 +29,14 @@ const STAGE: usize = 128;
 
 /// The packets of a stage and the runs of packets of one SA.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct InboundStage {
     heads: Vec<Head>,
     runs: Vec<StageRun>,
 }
 
 #[derive(Clone, Copy)]
 struct Head {
-    packet: Received,
+    packet: ReceivedPacket,
     spi: u32,
     /// The slot that the SPI encodes.
     slot: u32,
@@ -57,7 +57,7 @@ struct StageRun {
 #[derive(Clone, Copy)]
 struct Burst<'a> {
     facts: &'a [OuterFacts],
-    /// Index of the first packet's outer header in [`Side::facts`].
+    /// Index of the first packet's outer header in [`InboundWalkState::facts`].
     first_facts: u32,
     /// The most jobs in a batch.
     jobs_max: usize,
@@ -66,7 +66,7 @@ struct Burst<'a> {
 
 impl Burst<'_> {
     #[inline]
-    fn outer(&self, packet: &Received) -> &OuterFacts {
+    fn outer(&self, packet: &ReceivedPacket) -> &OuterFacts {
         self.facts.get(packet.facts as usize).unwrap_or(&NO_FACTS)
     }
 }
@@ -106,7 +106,7 @@ impl Inbound {
             self.reports.drop_of(DropReason::TooLong, None, None, facts);
             return Err(DropReason::TooLong);
         };
-        let received = Received {
+        let received = ReceivedPacket {
             offset,
             len,
             facts: 0,
@@ -116,7 +116,7 @@ impl Inbound {
     }
 
     /// Takes packets that lie in the arena, in order. They must not overlap. Drops are counted.
-    pub fn push_burst(&mut self, sad: &Sad, facts: &[OuterFacts], packets: &[Received]) {
+    pub fn push_burst(&mut self, sad: &Sad, facts: &[OuterFacts], packets: &[ReceivedPacket]) {
         let bytes: u64 = packets.iter().map(|packet| u64::from(packet.len)).sum();
         self.reports.counters.count_in(packets.len() as u64, bytes);
         let burst = self.begin(sad, facts, 0);
@@ -147,7 +147,7 @@ impl Inbound {
         &mut self,
         sad: &Sad,
         burst: &Burst<'_>,
-        packets: &[Received],
+        packets: &[ReceivedPacket],
     ) -> Result<(), DropReason> {
         let Self {
             batches,
@@ -169,7 +169,7 @@ impl Inbound {
     }
 }
 
-impl Stage {
+impl InboundStage {
     /// Reads the unencrypted fields of the packets.
     #[inline(always)]
     fn read(
@@ -178,7 +178,7 @@ impl Stage {
         reports: &mut Reports,
         batch: &Batch,
         burst: &Burst<'_>,
-        packets: &[Received],
+        packets: &[ReceivedPacket],
     ) -> Result<(), DropReason> {
         self.heads.clear();
         let mut result = Ok(());
@@ -240,7 +240,7 @@ impl Stage {
         reader: &SadReader,
         reports: &mut Reports,
         batch: &mut Batch,
-        side: &mut Side,
+        side: &mut InboundWalkState,
         burst: &Burst<'_>,
     ) -> Result<(), DropReason> {
         let mut result = Ok(());
@@ -268,7 +268,7 @@ impl Stage {
             let jobs = batch.jobs.len() as u32 - first_job;
             match side.runs.last_mut() {
                 Some(last) if last.sa == run.sa => last.jobs += jobs,
-                _ if jobs > 0 => side.runs.push(Run {
+                _ if jobs > 0 => side.runs.push(InboundRun {
                     sa: run.sa,
                     first_job,
                     jobs,
@@ -287,7 +287,7 @@ fn prepare_run(
     heads: &[Head],
     reports: &mut Reports,
     batch: &mut Batch,
-    side: &mut Side,
+    side: &mut InboundWalkState,
     burst: &Burst<'_>,
 ) -> Result<(), DropReason> {
     let mut result = Ok(());
@@ -359,7 +359,7 @@ fn malformed(protocol: Protocol) -> DropReason {
 
 /// Returns SPI and sequence number. None if the packet is not in the arena, or too short.
 #[inline]
-fn clear_fields(batch: &Batch, protocol: Protocol, packet: &Received) -> Option<(u32, u32)> {
+fn clear_fields(batch: &Batch, protocol: Protocol, packet: &ReceivedPacket) -> Option<(u32, u32)> {
     let start = packet.offset as usize;
     let bytes = batch
         .buffer
@@ -410,7 +410,7 @@ fn prepare_ah(
     batch: &mut Batch,
     saved: &mut Vec<u8>,
     outer: &OuterFacts,
-    packet: &Received,
+    packet: &ReceivedPacket,
 ) -> Result<(u32, u32, u32), DropReason> {
     let at = usize::from(outer.header_len);
     let start = (packet.offset as usize).checked_sub(at);

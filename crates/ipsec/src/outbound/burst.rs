@@ -6,8 +6,8 @@
 
 use std::slice::from_ref;
 
-use super::prepare::{self, Place, Plan, Preparer, Shape};
-use super::stage::{self, Header, NO_SA, Stage, Staged};
+use super::prepare::{self, PacketPlace, Plan, Preparer, Shape};
+use super::stage::{self, Header, NO_SA, OutboundStage, Staged};
 use super::{OVERHEAD_MAX, Outbound, refuse};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
@@ -24,14 +24,14 @@ pub const TAILROOM: usize = OVERHEAD_MAX;
 
 /// A packet in the arena: `offset..offset + len`, within its own slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet {
+pub struct ArenaPacket {
     pub slot_start: u32,
     pub slot_end: u32,
     pub offset: u32,
     pub len: u32,
 }
 
-impl Packet {
+impl ArenaPacket {
     fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize;
         start..start + self.len as usize
@@ -41,7 +41,7 @@ impl Packet {
 /// Memory that a burst uses for a while.
 #[derive(Default)]
 pub(super) struct Scratch {
-    stage: Stage,
+    stage: OutboundStage,
     bypassed: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Outbound {
 
     /// Decides on packets that lie in the arena, and makes them ready for the engine, in order. Packets beyond
     /// [`Self::room`] are dropped as too long. Packets that the SPD bypasses are listed in [`Self::bypassed`].
-    pub fn push_burst(&mut self, spd: &Spd, packets: &[Packet]) {
+    pub fn push_burst(&mut self, spd: &Spd, packets: &[ArenaPacket]) {
         let mut scratch = std::mem::take(&mut self.scratch);
         // The cache is taken out, so that one of its SAs can be used while the rest of `self` changes.
         let mut flows = self.flows.take();
@@ -89,7 +89,7 @@ impl Outbound {
     }
 
     #[inline(never)]
-    fn parse_stage(&self, packets: &[Packet], flows: &FlowCache, stage: &mut Stage) {
+    fn parse_stage(&self, packets: &[ArenaPacket], flows: &FlowCache, stage: &mut OutboundStage) {
         let filling = self.batches.filling.as_ref();
         let buffer = filling.map_or(&[][..], |(batch, _)| &batch.buffer);
         let mut bytes = 0;
@@ -140,13 +140,13 @@ impl Outbound {
     fn prepare_stage(
         &mut self,
         spd: &Spd,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         flows: &mut FlowCache,
         scratch: &mut Scratch,
         first: u32,
     ) {
         let Scratch { stage, bypassed } = scratch;
-        let Stage {
+        let OutboundStage {
             flows: staged,
             lens,
         } = stage;
@@ -204,7 +204,7 @@ impl Outbound {
         spd: &Spd,
         flows: &mut FlowCache,
         (reason, header): (DropReason, Header),
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
     ) {
         for (packet, len) in packets.iter().zip(lens) {
@@ -230,7 +230,7 @@ impl Outbound {
         &mut self,
         sa: &OutboundSa,
         header: Header,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
         bytes: u64,
     ) {
@@ -257,7 +257,7 @@ impl Outbound {
         &mut self,
         sa: &OutboundSa,
         header: Header,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
         bytes: u64,
     ) -> Result<(), (DropReason, u32)> {
@@ -284,7 +284,7 @@ impl Outbound {
     fn prepare_planned(
         &mut self,
         sa: &OutboundSa,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
         bytes: u64,
     ) -> Result<(), (DropReason, u32)> {
@@ -315,7 +315,7 @@ impl Outbound {
     }
 
     /// Makes the plan for a run from the headers of its first packet.
-    fn plan_run(&self, sa: &OutboundSa, packets: &[Packet]) -> Result<Plan, DropReason> {
+    fn plan_run(&self, sa: &OutboundSa, packets: &[ArenaPacket]) -> Result<Plan, DropReason> {
         let filling = self.batches.filling.as_ref();
         let (batch, _) = filling.ok_or(DropReason::TooLong)?;
         let first = packets.first();
@@ -326,8 +326,8 @@ impl Outbound {
 }
 
 #[inline(always)]
-fn places(packets: &[Packet], lens: &[u32]) -> impl Iterator<Item = Place> {
-    packets.iter().zip(lens).map(|(packet, len)| Place {
+fn places(packets: &[ArenaPacket], lens: &[u32]) -> impl Iterator<Item = PacketPlace> {
+    packets.iter().zip(lens).map(|(packet, len)| PacketPlace {
         slot_start: packet.slot_start as usize,
         slot_end: packet.slot_end as usize,
         start: packet.offset as usize,

@@ -6,12 +6,12 @@ use crate::lifetime::LifetimeEvent;
 use crate::sa::{OutboundSa, SaDirection};
 
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct SaGate {
     pub events: Vec<Event>,
     pub now_ms: u64,
 }
 
-impl Gate {
+impl SaGate {
     /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Returns the
     /// first number.
     #[inline(always)]

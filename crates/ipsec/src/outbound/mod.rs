@@ -33,14 +33,14 @@ use crate::wire::IpView;
 use crate::wire::ip::PROTOCOL_NONE;
 
 pub use crate::circulation::WalkLimits;
-pub use burst::{HEADROOM, Packet, TAILROOM};
+pub use burst::{ArenaPacket, HEADROOM, TAILROOM};
 pub use sealed::{SealedBatch, Train, TrainLimits, Trains};
 pub use slots::Slots;
 
-use gate::Gate;
+use gate::SaGate;
 pub(crate) use prepare::set_protocol_and_len;
 use prepare::{OUTER_HEADROOM, Plan, Preparer};
-use side::Side;
+use side::OutboundWalkState;
 
 /// Length of the longest ESP packet that fits an outer packet behind the largest outer headers.
 const ESP_LEN_MAX: usize = 65_535 - OUTER_HEADROOM;
@@ -103,7 +103,7 @@ pub enum Outcome {
 
 /// The reason why [`Outbound::reserve`] returned no slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ReserveRefused {
     /// Submit the batch and try again. Nothing was taken or counted.
     BatchFull,
     /// The packets were dropped and are counted already.
@@ -113,9 +113,9 @@ pub enum Refused {
 /// The outbound walk of one worker.
 pub struct Outbound {
     limits: WalkLimits,
-    batches: Circulation<Side>,
+    batches: Circulation<OutboundWalkState>,
     ivs: IvPool,
-    gate: Gate,
+    gate: SaGate,
     counters: Arc<WalkCounters>,
     /// The last identification of IP headers that are written here and not by the back end.
     identification: u16,
@@ -129,11 +129,11 @@ pub struct Outbound {
     /// A sealed packet on its way to the next SA of its bundle.
     nested: Vec<u8>,
     /// Sealed packets that found no batch for the next SA.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldOutbound>,
 }
 
 /// A sealed packet that waits for a batch, to go through the next SA of its bundle.
-struct Held {
+struct HeldOutbound {
     sa: Arc<OutboundSa>,
     packet: Vec<u8>,
     /// Nesting depth of the SA that it waits for.
@@ -151,7 +151,7 @@ impl Outbound {
             limits,
             batches: Circulation::new(Direction::Seal, &limits, None),
             ivs: IvPool::new(source),
-            gate: Gate::default(),
+            gate: SaGate::default(),
             counters: Arc::default(),
             identification: 0,
             label_key: RandomState::new(),
@@ -297,7 +297,7 @@ impl Outbound {
         sa: &'a Arc<OutboundSa>,
         view: &IpView,
         segments: &Segments,
-    ) -> Result<Slots<'a>, Refused> {
+    ) -> Result<Slots<'a>, ReserveRefused> {
         self.reserve_nested(sa, view, segments, 0)
     }
 
@@ -307,7 +307,7 @@ impl Outbound {
         view: &IpView,
         segments: &Segments,
         depth: u8,
-    ) -> Result<Slots<'a>, Refused> {
+    ) -> Result<Slots<'a>, ReserveRefused> {
         let mut plan = match self.plan(sa, view) {
             Ok(plan) => plan,
             Err(reason) => return Err(self.refuse(sa, reason, segments.count)),
@@ -321,7 +321,7 @@ impl Outbound {
         sa: &'a Arc<OutboundSa>,
         plan: Plan,
         segments: &Segments,
-    ) -> Result<Slots<'a>, Refused> {
+    ) -> Result<Slots<'a>, ReserveRefused> {
         let (_, full_len) = plan.room(segments.segment_len);
         let (_, last_len) = plan.room(segments.last_len);
         let count = segments.count as usize;
@@ -333,7 +333,7 @@ impl Outbound {
             return Err(self.refuse(sa, DropReason::TooLong, segments.count));
         }
         if !self.fits(count, bytes) {
-            return Err(Refused::BatchFull);
+            return Err(ReserveRefused::BatchFull);
         }
         let sequence = match self.gate.admit(sa, segments.count, segments.bytes() as u64) {
             Ok(sequence) => sequence,
@@ -343,11 +343,15 @@ impl Outbound {
             flows.hold(sa);
         }
         // `fits` checked that there is a batch.
-        let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
+        let (batch, side) = self
+            .batches
+            .filling
+            .as_mut()
+            .ok_or(ReserveRefused::BatchFull)?;
         if batch.used() == 0 {
             batch.reserve(OUTER_HEADROOM);
         }
-        let slot = batch.reserve(bytes).ok_or(Refused::BatchFull)?;
+        let slot = batch.reserve(bytes).ok_or(ReserveRefused::BatchFull)?;
         let preparer = Preparer {
             batch,
             side,
@@ -363,7 +367,7 @@ impl Outbound {
             *segments,
             slot,
         )
-        .map_err(Refused::Dropped)
+        .map_err(ReserveRefused::Dropped)
     }
 
     /// Computes the parameters that packets of a run with this header share.
@@ -379,7 +383,7 @@ impl Outbound {
         Ok(Plan::new(sa, meta, view.tos, view.version.next_header()))
     }
 
-    fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
+    fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> ReserveRefused {
         refuse(&self.counters, sa, reason, packets)
     }
 
@@ -398,12 +402,12 @@ impl Outbound {
 
     /// Parses, decides on and copies one packet: the first half of the walk for packets that are not cut. The only
     /// refusal is `BatchFull`, before anything is counted. Submit then, and push again.
-    pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
+    pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, ReserveRefused> {
         // A packet that does not fit an empty batch goes on, and is dropped as too long.
         let empty = self.batches.filling.as_ref();
         let empty = empty.is_some_and(|(batch, _)| batch.jobs.is_empty());
         if !empty && !self.has_room(1, packet.len()) {
-            return Err(Refused::BatchFull);
+            return Err(ReserveRefused::BatchFull);
         }
         let Ok(view) = IpView::parse(packet) else {
             return Ok(Outcome::Dropped(self.drop_malformed(packet.len())));
@@ -415,11 +419,11 @@ impl Outbound {
         match self.copy(sa, &view, packet, 0) {
             Ok(()) => Ok(outcome),
             // Padding for traffic flow confidentiality can exceed the room of a batch. Waiting would not help then.
-            Err(Refused::BatchFull) => {
+            Err(ReserveRefused::BatchFull) => {
                 self.refuse(sa, DropReason::TooLong, 1);
                 Ok(Outcome::Dropped(DropReason::TooLong))
             }
-            Err(Refused::Dropped(reason)) => Ok(Outcome::Dropped(reason)),
+            Err(ReserveRefused::Dropped(reason)) => Ok(Outcome::Dropped(reason)),
         }
     }
 
@@ -429,19 +433,19 @@ impl Outbound {
         view: &IpView,
         packet: &[u8],
         depth: u8,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ReserveRefused> {
         let segments = Segments::one(view.total_len);
         let mut slots = self.reserve_nested(sa, view, &segments, depth)?;
         if let (Some(slot), Some(packet)) = (slots.next_slot(), packet.get(..view.total_len)) {
             slot.copy_from_slice(packet);
         }
-        slots.finish().map_err(Refused::Dropped)
+        slots.finish().map_err(ReserveRefused::Dropped)
     }
 
     /// Seals a dummy packet of `len` zero bytes (RFC 4303 §2.6). Only ESP in tunnel mode can do this, because its
     /// outer header does not come from a packet. Other SAs are refused as malformed. The packet counts as a dummy,
     /// not as a packet.
-    pub fn push_dummy(&mut self, sa: &Arc<OutboundSa>, len: usize) -> Result<(), Refused> {
+    pub fn push_dummy(&mut self, sa: &Arc<OutboundSa>, len: usize) -> Result<(), ReserveRefused> {
         self.counters.count_dummies(1);
         let common = &sa.common;
         if common.layout.protocol != Protocol::Esp || common.layout.mode != Mode::Tunnel {
@@ -452,9 +456,9 @@ impl Outbound {
         let result = self.slots(sa, plan, &Segments::one(len));
         // Slots that are not written are sealed as zeros.
         match result.map(drop) {
-            Err(Refused::BatchFull) => {
+            Err(ReserveRefused::BatchFull) => {
                 self.counters.uncount_dummies(1);
-                Err(Refused::BatchFull)
+                Err(ReserveRefused::BatchFull)
             }
             result => result,
         }
@@ -510,7 +514,9 @@ impl Outbound {
             let Ok(view) = IpView::parse(&held.packet) else {
                 continue;
             };
-            if self.copy(&held.sa, &view, &held.packet, held.depth) != Err(Refused::BatchFull) {
+            if self.copy(&held.sa, &view, &held.packet, held.depth)
+                != Err(ReserveRefused::BatchFull)
+            {
                 continue;
             }
             if !self.batches.is_empty() {
@@ -612,18 +618,18 @@ impl Outbound {
         let refused = match self.held.is_empty() {
             true => self.copy(&sa, &view, packet, depth).err(),
             // The packet stays behind those that wait already.
-            false => Some(Refused::BatchFull),
+            false => Some(ReserveRefused::BatchFull),
         };
         match refused {
             // The packet is counted already, with the SA that refused it.
-            None | Some(Refused::Dropped(_)) => Ok(()),
+            None | Some(ReserveRefused::Dropped(_)) => Ok(()),
             // There are at most as many as were in flight, if the caller respects `can_take`.
-            Some(Refused::BatchFull) if self.held.len() < self.limits.packets_max() => {
+            Some(ReserveRefused::BatchFull) if self.held.len() < self.limits.packets_max() => {
                 let packet = packet.to_vec();
-                self.held.push_back(Held { sa, packet, depth });
+                self.held.push_back(HeldOutbound { sa, packet, depth });
                 Ok(())
             }
-            Some(Refused::BatchFull) => Err(DropReason::EngineFailed),
+            Some(ReserveRefused::BatchFull) => Err(DropReason::EngineFailed),
         }
     }
 
@@ -635,10 +641,15 @@ impl Outbound {
 
 #[cold]
 #[inline(never)]
-fn refuse(counters: &WalkCounters, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
+fn refuse(
+    counters: &WalkCounters,
+    sa: &OutboundSa,
+    reason: DropReason,
+    packets: u32,
+) -> ReserveRefused {
     counters.count_drop(reason, packets.into());
     sa.common.drops.add(reason, packets.into());
-    Refused::Dropped(reason)
+    ReserveRefused::Dropped(reason)
 }
 
 impl std::fmt::Debug for Outbound {

@@ -3,7 +3,7 @@
 use esplanade_crypto::{Batch, IvKind, Job, JobStatus, Protocol};
 
 use super::ESP_LEN_MAX;
-use super::side::{Frame, Side};
+use super::side::{Frame, OutboundWalkState};
 use crate::drop_reason::DropReason;
 use crate::iv::IvPool;
 use crate::layout::Layout;
@@ -131,7 +131,7 @@ impl Plan {
 
 /// An inner packet in the arena, and the slot around it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct PacketPlace {
     pub slot_start: usize,
     pub slot_end: usize,
     pub start: usize,
@@ -141,7 +141,7 @@ pub(super) struct Place {
 /// The batch being filled, and what is needed to fill it.
 pub(super) struct Preparer<'a> {
     pub batch: &'a mut Batch,
-    pub side: &'a mut Side,
+    pub side: &'a mut OutboundWalkState,
     pub ivs: &'a mut IvPool,
     pub identification: &'a mut u16,
 }
@@ -159,7 +159,7 @@ impl Preparer<'_> {
         sa: &OutboundSa,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
     ) -> Result<(), DropReason> {
         if !plan.shape.layout.is_esp_tunnel() {
             return self.framed(sa, plan, sequence, place);
@@ -179,7 +179,7 @@ impl Preparer<'_> {
         sa: &OutboundSa,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
     ) -> Result<(), DropReason> {
         let start = place.start.checked_sub(plan.front());
         let start = start
@@ -198,7 +198,7 @@ impl Preparer<'_> {
     }
 
     /// Moves the headers that precede ESP or AH to the front, which opens a gap behind them.
-    fn insert(&mut self, place: &Place, start: usize) -> Result<ah::Insertion, DropReason> {
+    fn insert(&mut self, place: &PacketPlace, start: usize) -> Result<ah::Insertion, DropReason> {
         let end = place.start + place.len;
         let packet = self.batch.buffer.get(place.start..end);
         let packet = packet.ok_or(DropReason::TooLong)?;
@@ -216,7 +216,7 @@ impl Preparer<'_> {
         &mut self,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
         let layout = &plan.shape.layout;
@@ -252,7 +252,7 @@ impl Preparer<'_> {
         &mut self,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
         let at = self.insert(place, start)?;
@@ -270,7 +270,7 @@ impl Preparer<'_> {
         &mut self,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
         let frame_len = plan.front() + place.len;
@@ -359,7 +359,7 @@ pub(super) fn esp_tunnel(
     ivs: &mut IvPool,
     shape: &Shape,
     mut sequence: u64,
-    places: impl Iterator<Item = Place>,
+    places: impl Iterator<Item = PacketPlace>,
 ) -> Result<(), (DropReason, u32)> {
     let Batch { buffer, jobs, .. } = batch;
     let buffer = &mut **buffer;
@@ -383,7 +383,7 @@ pub(super) fn lay_out(
     buffer: &mut [u8],
     shape: &Shape,
     sequence: u64,
-    place: &Place,
+    place: &PacketPlace,
     ivs: &mut IvPool,
 ) -> Result<(usize, usize), DropReason> {
     let layout = &shape.layout;

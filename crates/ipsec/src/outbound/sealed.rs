@@ -3,7 +3,7 @@
 use esplanade_crypto::{Batch, Job, JobStatus};
 
 use super::prepare::{OUTER_HEADROOM, next};
-use super::side::{Frame, Run, Side};
+use super::side::{Frame, OutboundRun, OutboundWalkState};
 use crate::sa::OutboundSa;
 use crate::tunnel::{OuterHeader, OuterMeta, write_outer, write_udp};
 use crate::wire::ah;
@@ -12,7 +12,7 @@ use crate::wire::ah;
 #[derive(Debug)]
 pub struct SealedBatch {
     pub(super) batch: Batch,
-    pub(super) side: Side,
+    pub(super) side: OutboundWalkState,
 }
 
 /// Bounds of one [`Train`]. They follow from what one send can take.
@@ -102,7 +102,7 @@ impl SealedBatch {
     }
 
     /// Returns a run whose packets go on to another SA, and the run's SA.
-    pub(super) fn nested_run(&self, run: usize) -> Option<(&Run, &OutboundSa)> {
+    pub(super) fn nested_run(&self, run: usize) -> Option<(&OutboundRun, &OutboundSa)> {
         let run = self.side.runs.get(run).filter(|run| run.nested)?;
         Some((run, self.side.sa(run)?))
     }
@@ -111,7 +111,7 @@ impl SealedBatch {
     /// Some(None) if the header could not be written.
     pub(super) fn copy_frame(
         &self,
-        run: &Run,
+        run: &OutboundRun,
         job_in_run: usize,
         identification: u16,
         frame: &mut Vec<u8>,
@@ -140,7 +140,7 @@ fn frame_range(frame: &Frame) -> std::ops::Range<usize> {
 
 /// Writes the parts of frames that can be written only after sealing. These are AH's mutable fields, and the UDP
 /// header, whose checksum over IPv6 covers the sealed bytes.
-pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
+pub(super) fn complete_frames(batch: &mut Batch, side: &OutboundWalkState, run: &OutboundRun) {
     for job_in_run in 0..run.jobs as usize {
         let Some(frame) = side.frame(run, job_in_run) else {
             return;
@@ -167,8 +167,8 @@ pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
 pub struct Trains<'a> {
     sealed: &'a SealedBatch,
     limits: TrainLimits,
-    runs: std::slice::Iter<'a, Run>,
-    run: Option<&'a Run>,
+    runs: std::slice::Iter<'a, OutboundRun>,
+    run: Option<&'a OutboundRun>,
     /// The jobs of the run that are still to come.
     jobs: &'a [Job],
 }
@@ -215,7 +215,12 @@ impl<'a> Iterator for Trains<'a> {
     }
 }
 
-fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame, class: u8) -> Option<Train<'a>> {
+fn framed<'a>(
+    batch: &'a Batch,
+    run: &'a OutboundRun,
+    frame: &Frame,
+    class: u8,
+) -> Option<Train<'a>> {
     let packet = batch.buffer.get(frame_range(frame))?;
     // The headers in front include the UDP header, which a socket writes itself.
     let esp = packet.get(frame.header_len as usize..)?;

@@ -9,13 +9,13 @@ use crate::tunnel::{OfInner, OuterMeta};
 
 /// Consecutive jobs of one SA with the same outer header.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct OutboundRun {
     pub meta: OuterMeta,
     /// The SA's number.
     pub sa: u32,
     pub first_job: u32,
     pub jobs: u32,
-    /// The first job's index in [`Side::frames`], if the packets lie there with their IP headers.
+    /// The first job's index in [`OutboundWalkState::frames`], if the packets lie there with their IP headers.
     pub first_frame: Option<u32>,
     /// Number of SAs that were applied before this one.
     pub depth: u8,
@@ -32,14 +32,14 @@ pub(super) struct Frame {
     pub len: u32,
     /// Bytes of the headers in front of ESP or AH.
     pub header_len: u32,
-    /// For AH: offset in [`Side::saved`] of the headers as they will be sent.
+    /// For AH: offset in [`OutboundWalkState::saved`] of the headers as they will be sent.
     pub saved: u32,
     pub saved_len: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Side {
-    pub runs: Vec<Run>,
+pub(super) struct OutboundWalkState {
+    pub runs: Vec<OutboundRun>,
     /// The SAs by number. It is a snapshot from the time the batch was submitted.
     pub sas: SlotTable<OutboundSa>,
     pub frames: Vec<Frame>,
@@ -48,7 +48,7 @@ pub(super) struct Side {
     nested: bool,
 }
 
-impl circulation::Side for Side {
+impl circulation::WalkState for OutboundWalkState {
     type Sas = ();
 
     fn clear(&mut self) {
@@ -73,12 +73,12 @@ impl circulation::Side for Side {
     }
 }
 
-impl Side {
-    pub fn sa(&self, run: &Run) -> Option<&OutboundSa> {
+impl OutboundWalkState {
+    pub fn sa(&self, run: &OutboundRun) -> Option<&OutboundSa> {
         self.sas.get(run.sa).map(|sa| &**sa)
     }
 
-    pub fn frame(&self, run: &Run, job_in_run: usize) -> Option<&Frame> {
+    pub fn frame(&self, run: &OutboundRun, job_in_run: usize) -> Option<&Frame> {
         self.frames.get(run.first_frame? as usize + job_in_run)
     }
 
@@ -92,7 +92,7 @@ impl Side {
     pub fn add_usual(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
         let last = self.runs.last().map(|run| run.sa);
         match sa.common.path_between_ipv4() {
-            Some(path) if last != Some(sa.number()) => self.runs.push(Run {
+            Some(path) if last != Some(sa.number()) => self.runs.push(OutboundRun {
                 // The header is made in place, so that it is copied only once.
                 meta: OuterMeta::usual(path, inner),
                 sa: sa.number(),
@@ -129,7 +129,7 @@ impl Side {
             _ => {
                 let nested = sa.is_nested();
                 self.nested |= nested;
-                self.runs.push(Run {
+                self.runs.push(OutboundRun {
                     meta: *meta,
                     sa: number,
                     first_job,

@@ -1,6 +1,6 @@
 //! Slots in the arena for the segments of one packet, side by side.
 
-use super::prepare::{self, Place, Plan, Preparer};
+use super::prepare::{self, PacketPlace, Plan, Preparer};
 use super::{Segments, refuse};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::sa::OutboundSa;
@@ -21,7 +21,7 @@ pub struct Slots<'a> {
     /// The offset at which the first slot begins, and the number of jobs before it.
     begin: (usize, usize),
     /// A packet whose header is part of its slot. It is completed after the caller has written it.
-    open: Option<Place>,
+    open: Option<PacketPlace>,
     dropped: Option<DropReason>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Slots<'a> {
 }
 
 /// Returns the next slot's bounds. `slot` is where it begins.
-fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<Place> {
+fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<PacketPlace> {
     left.count = left.count.checked_sub(1)?;
     let len = match left.count {
         0 => left.last_len,
@@ -126,7 +126,7 @@ fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<Plac
     let (front, whole) = plan.room(len);
     let slot_start = *slot;
     *slot += whole;
-    Some(Place {
+    Some(PacketPlace {
         slot_start,
         slot_end: slot_start + whole,
         start: slot_start + front,

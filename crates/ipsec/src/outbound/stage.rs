@@ -16,7 +16,7 @@ pub(super) const NO_SA: u32 = u32::MAX;
 
 /// The data of a stage. Its memory is kept for the next stage.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct OutboundStage {
     pub flows: Vec<Staged>,
     /// The length of each packet, as its header says.
     pub lens: Vec<u32>,
@@ -89,7 +89,7 @@ impl Header {
 }
 
 /// The values that a packet's headers contain.
-struct Parsed {
+struct ParsedHeaders {
     key: FlowKey,
     header: Header,
     len: u32,
@@ -160,7 +160,7 @@ impl FirstWords {
     }
 }
 
-impl Parsed {
+impl ParsedHeaders {
     /// Parses TCP and UDP over IPv6 without extension headers. Returns None for all other packets.
     fn plain_ipv6(packet: &[u8]) -> Option<Self> {
         let first = packet.first_chunk::<6>()?;
@@ -195,7 +195,7 @@ impl Parsed {
     }
 }
 
-impl Stage {
+impl OutboundStage {
     /// Sorts packets into runs of consecutive packets of one flow. Returns the number of malformed packets.
     #[inline(always)]
     pub fn parse<'a>(
@@ -235,12 +235,12 @@ impl Stage {
 
     #[inline(never)]
     fn parse_other(&mut self, packet: &[u8], cache: &FlowCache, interface: u32) -> bool {
-        let parsed = Parsed::plain_ipv6(packet);
-        let Some(parsed) = parsed.or_else(|| Parsed::other(packet, interface)) else {
+        let parsed = ParsedHeaders::plain_ipv6(packet);
+        let Some(parsed) = parsed.or_else(|| ParsedHeaders::other(packet, interface)) else {
             self.lens.push(0);
             return false;
         };
-        let Parsed { key, header, len } = parsed;
+        let ParsedHeaders { key, header, len } = parsed;
         let first = self.lens.len() as u32;
         match self.flows.last_mut() {
             Some(flow)
@@ -291,18 +291,18 @@ mod tests {
 
     use super::*;
 
-    /// Parses a packet as [`Stage::parse`] does.
-    fn fast(packet: &[u8]) -> Option<Parsed> {
+    /// Parses a packet as [`OutboundStage::parse`] does.
+    fn fast(packet: &[u8]) -> Option<ParsedHeaders> {
         let words = FirstWords::of(packet).filter(|words| words.is_sound(packet.len()));
         let v4 = words.and_then(|words| {
             let (key, header) = words.flow()?;
-            Some(Parsed {
+            Some(ParsedHeaders {
                 key,
                 header,
                 len: words.total_len(),
             })
         });
-        v4.or_else(|| Parsed::plain_ipv6(packet))
+        v4.or_else(|| ParsedHeaders::plain_ipv6(packet))
     }
 
     proptest! {
@@ -335,7 +335,7 @@ mod tests {
                 packet[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             if let Ok(view) = IpView::parse(&packet) {
-                let slow = Parsed::other(&packet, 0).map(|p| (p.key, p.header, p.len));
+                let slow = ParsedHeaders::other(&packet, 0).map(|p| (p.key, p.header, p.len));
                 let fast = fast(&packet).map(|p| (p.key, p.header, p.len));
                 prop_assert!(fast.is_none() || fast == slow, "{fast:?}, not {slow:?}");
                 let plain = matches!(packet[0], 0x45 | 0x60..) && matches!(protocol, 6 | 17);

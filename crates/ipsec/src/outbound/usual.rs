@@ -4,8 +4,8 @@
 
 use esplanade_crypto::Batch;
 
-use super::burst::Packet;
-use super::prepare::{self, Place, Shape};
+use super::burst::ArenaPacket;
+use super::prepare::{self, PacketPlace, Shape};
 use super::stage::{Header, Staged};
 use super::{Outbound, refuse};
 use crate::drop_reason::DropReason;
@@ -19,7 +19,7 @@ impl Outbound {
     #[inline(never)]
     pub(super) fn prepare_usual(
         &mut self,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         flows: &FlowCache,
         (staged, lens): (&[Staged], &[u32]),
         mut at: usize,
@@ -92,7 +92,7 @@ fn lay_out_one(
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
-    packet: &Packet,
+    packet: &ArenaPacket,
     len: u32,
 ) {
     lay_out(to, sa, header, std::iter::once((packet, len, sequence)));
@@ -104,7 +104,7 @@ fn lay_out_all(
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
-    packets: &[Packet],
+    packets: &[ArenaPacket],
     lens: &[u32],
 ) {
     let packets = packets.iter().zip(lens).zip(sequence..);
@@ -118,13 +118,13 @@ fn lay_out<'a>(
     (batch, ivs): (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
-    packets: impl Iterator<Item = (&'a Packet, u32, u64)>,
+    packets: impl Iterator<Item = (&'a ArenaPacket, u32, u64)>,
 ) {
     let Batch { buffer, jobs, .. } = batch;
     let buffer = &mut **buffer;
     let shape = Shape::of_usual(sa, header.of_inner().tos, header.version().next_header());
     for (packet, len, sequence) in packets {
-        let place = Place {
+        let place = PacketPlace {
             slot_start: packet.slot_start as usize,
             slot_end: packet.slot_end as usize,
             start: packet.offset as usize,

@@ -26,11 +26,11 @@ pub struct GroupKey {
 #[error("no more than {GROUPS_MAX} group SAs can be installed, with SPIs from 256 on")]
 pub struct GroupRefused;
 
-type Table = HashMap<GroupKey, Arc<InboundSa>>;
+type GroupTable = HashMap<GroupKey, Arc<InboundSa>>;
 
 /// The table is copied on every change, because there are few groups, and they change rarely. Its hash is keyed.
 #[derive(Debug, Default)]
-pub(super) struct Groups(ArcSwapOption<Table>);
+pub(super) struct Groups(ArcSwapOption<GroupTable>);
 
 impl Groups {
     pub fn is_empty(&self) -> bool {
@@ -75,7 +75,7 @@ impl Groups {
         self.copy().into_values().collect()
     }
 
-    fn copy(&self) -> Table {
+    fn copy(&self) -> GroupTable {
         let table = self.0.load();
         table.as_deref().cloned().unwrap_or_default()
     }

@@ -27,7 +27,7 @@ use groups::Groups;
 pub use groups::{GROUPS_MAX, GroupKey, GroupRefused};
 pub(crate) use reader::SaName;
 pub use reader::SadReader;
-use spi::{Place, SLOT_BITS, SpiCode};
+use spi::{SLOT_BITS, SpiCode, SpiPlace};
 
 /// The smallest SPI; lower ones are reserved (RFC 4303 §2.1).
 const SPI_MIN: u32 = 256;
@@ -117,7 +117,7 @@ impl Sad {
     /// Reserves an SPI that somebody else chose, such as that of a manually keyed SA. Returns false if the SPI is
     /// below 256, or if its slot is taken.
     pub fn claim_spi(&self, spi: u32) -> bool {
-        let Place { slot, tag } = self.code.decode(spi);
+        let SpiPlace { slot, tag } = self.code.decode(spi);
         let mut allocator = self.allocator();
         let free = spi >= SPI_MIN && !allocator.tags.contains_key(&slot);
         if free {
@@ -251,7 +251,7 @@ impl Allocator {
         }
     }
 
-    fn owns(&self, place: Place) -> bool {
+    fn owns(&self, place: SpiPlace) -> bool {
         self.tags.get(&place.slot) == Some(&place.tag)
     }
 
@@ -267,7 +267,7 @@ impl Allocator {
 fn draw(code: &SpiCode, slot: u32) -> Option<(u32, u32)> {
     loop {
         let tag = random::next_u32().ok()? >> SLOT_BITS;
-        let spi = code.encode(Place { slot, tag });
+        let spi = code.encode(SpiPlace { slot, tag });
         // Only 256 of four billion SPIs are refused, so the loop ends.
         if spi >= SPI_MIN {
             return Some((tag, spi));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use esplanade_crypto::{KeyContext, SlotTable, prefetch_line};
 
 use super::Sad;
-use crate::numbers::Pool;
+use crate::numbers::NumberPool;
 use crate::sa::InboundSa;
 
 /// The SAs that a worker has met. Call [`Self::refresh`] once per burst, and from time to time without traffic. A
@@ -17,27 +17,27 @@ use crate::sa::InboundSa;
 #[derive(Debug, Default)]
 pub struct SadReader {
     seen: u64,
-    slots: Vec<Slot>,
+    slots: Vec<ReaderSlot>,
     keys: SlotTable<KeyContext>,
     /// SAs that are in no slot any more, by number.
     retired: HashMap<u32, Arc<InboundSa>>,
     /// The numbers of those SAs, each with the last batch that may name it.
     retiring: VecDeque<(u64, u32)>,
-    pool: Pool,
+    pool: NumberPool,
     /// The number of the batch being filled.
     batch: u64,
 }
 
 /// A slot's SA, as far as this worker has met it.
 #[derive(Clone, Debug)]
-struct Slot {
+struct ReaderSlot {
     sa: Option<Arc<InboundSa>>,
     spi: u32,
     number: u32,
 }
 
 const NONE: u32 = u32::MAX;
-const EMPTY: Slot = Slot {
+const EMPTY: ReaderSlot = ReaderSlot {
     sa: None,
     spi: 0,
     number: NONE,
@@ -152,7 +152,7 @@ impl SadReader {
             self.slots.resize(at + 1, EMPTY);
         }
         let number = self.number(&sa);
-        let slot = Slot {
+        let slot = ReaderSlot {
             sa: Some(sa),
             spi,
             number,
@@ -178,7 +178,7 @@ impl SadReader {
         number
     }
 
-    fn put(&mut self, at: usize, slot: Slot) {
+    fn put(&mut self, at: usize, slot: ReaderSlot) {
         let Some(place) = self.slots.get_mut(at) else {
             return;
         };

@@ -19,7 +19,7 @@ const ROUNDS: usize = 3;
 
 /// The slot of an SA, and a tag of 12 bits that tells the SA from others that were in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SpiPlace {
     pub slot: u32,
     pub tag: u32,
 }
@@ -65,7 +65,7 @@ impl SpiCode {
         }
     }
 
-    pub fn encode(&self, place: Place) -> u32 {
+    pub fn encode(&self, place: SpiPlace) -> u32 {
         let low = u32::from(self.encoded[(place.slot & LOW_MASK) as usize]);
         let high = place.tag << (SLOT_BITS - LOW_BITS) | place.slot >> LOW_BITS;
         let (mut left, mut right) = (high >> HALF_BITS, high & HALF_MASK);
@@ -78,7 +78,7 @@ impl SpiCode {
     }
 
     #[inline]
-    pub fn decode(&self, spi: u32) -> Place {
+    pub fn decode(&self, spi: u32) -> SpiPlace {
         let decoded = self.decoded[(spi & LOW_MASK) as usize];
         let high = (spi ^ decoded) >> LOW_BITS;
         let (mut right, mut left) = (high >> HALF_BITS, high & HALF_MASK);
@@ -88,7 +88,7 @@ impl SpiCode {
         }
         let high = left << HALF_BITS | right;
         let slot_high = high & ((1 << (SLOT_BITS - LOW_BITS)) - 1);
-        Place {
+        SpiPlace {
             slot: slot_high << LOW_BITS | decoded & LOW_MASK,
             tag: high >> (SLOT_BITS - LOW_BITS),
         }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn plain_is_plain() {
-        let place = Place {
+        let place = SpiPlace {
             slot: 0x6_7890,
             tag: 0x345,
         };
@@ -131,7 +131,7 @@ mod tests {
     fn neighbouring_slots_differ_in_the_low_bits() {
         let code = SpiCode::new().unwrap();
         let low = |slot| {
-            code.encode(Place {
+            code.encode(SpiPlace {
                 slot,
                 tag: slot * 3 % 4095 + 1,
             }) & LOW_MASK
@@ -145,7 +145,10 @@ mod tests {
     #[test]
     fn no_bit_of_an_spi_is_known() {
         let codes: Vec<SpiCode> = (0..64).map(|_| SpiCode::new().unwrap()).collect();
-        for place in [Place { slot: 0, tag: 1 }, Place { slot: 1, tag: 4095 }] {
+        for place in [
+            SpiPlace { slot: 0, tag: 1 },
+            SpiPlace { slot: 1, tag: 4095 },
+        ] {
             let spis: HashSet<u32> = codes.iter().map(|code| code.encode(place)).collect();
             assert!(spis.len() > 60, "{}", spis.len());
             let (ones, zeros) = spis
@@ -154,7 +157,7 @@ mod tests {
             assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
         }
         let spis: Vec<u32> = (1..4096)
-            .map(|tag| codes[0].encode(Place { slot: 0, tag }))
+            .map(|tag| codes[0].encode(SpiPlace { slot: 0, tag }))
             .collect();
         for bit in LOW_BITS..32 {
             let ones = spis.iter().filter(|spi| **spi >> bit & 1 == 1).count();

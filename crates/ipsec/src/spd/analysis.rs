@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{Action, Entry, PolicyDirection};
+use super::{Action, PolicyDirection, SpdEntry};
 use crate::selector::{NextLayer, PortRange, Selector};
 use crate::wire::ip;
 
@@ -76,7 +76,7 @@ struct Region {
 
 impl Region {
     /// Makes the region of a selector. Returns none if no packet matches.
-    fn new(entry: &Entry, selector: &Selector) -> Option<Self> {
+    fn new(entry: &SpdEntry, selector: &Selector) -> Option<Self> {
         let wide = |(first, last): (u32, u32)| (u128::from(first), u128::from(last));
         let (v6, local, remote) = match (selector.local.v4(), selector.remote.v4()) {
             (Some(local), Some(remote)) => (false, wide(local), wide(remote)),
@@ -329,7 +329,11 @@ impl Analyser {
         Ok(None)
     }
 
-    fn examine(&mut self, entries: &[Entry], entry: usize) -> Result<Vec<FindingKind>, TooComplex> {
+    fn examine(
+        &mut self,
+        entries: &[SpdEntry],
+        entry: usize,
+    ) -> Result<Vec<FindingKind>, TooComplex> {
         if self.regions[entry].is_empty() {
             return Ok(vec![FindingKind::Empty]);
         }
@@ -362,8 +366,8 @@ fn same_action(a: &Action, b: &Action) -> bool {
 }
 
 /// Examines the entries in the order of the SPD.
-pub fn analyse(entries: &[Entry]) -> Analysis {
-    let regions = |entry: &Entry| {
+pub fn analyse(entries: &[SpdEntry]) -> Analysis {
+    let regions = |entry: &SpdEntry| {
         let selectors = entry.selectors.as_slice().iter();
         selectors.filter_map(|s| Region::new(entry, s)).collect()
     };

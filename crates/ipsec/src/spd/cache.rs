@@ -192,14 +192,14 @@ const POLICY_DISCARD: u64 = 3;
 const _: () = assert!(POLICY_DISCARD < policy::FIRST_GENERATION);
 
 #[derive(Debug)]
-struct Slot<const W: usize> {
+struct FlowSlot<const W: usize> {
     key: [u64; W],
     /// The generation above the epoch. A stamp of 0 means that the slot is empty, as epochs begin at 1.
     stamp: u64,
     sa: Option<Arc<OutboundSa>>,
 }
 
-impl<const W: usize> Slot<W> {
+impl<const W: usize> FlowSlot<W> {
     const EMPTY: Self = Self {
         key: [0; W],
         stamp: 0,
@@ -243,20 +243,20 @@ fn verdict(protect: bool, stamp: u64, slot: u32) -> Verdict {
 /// A set of slots: four cache lines for IPv4, eight for IPv6.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Set<const W: usize>([Slot<W>; WAYS]);
+struct Set<const W: usize>([FlowSlot<W>; WAYS]);
 
 impl<const W: usize> Set<W> {
-    const EMPTY: Self = Self([Slot::EMPTY; WAYS]);
+    const EMPTY: Self = Self([FlowSlot::EMPTY; WAYS]);
 }
 
 #[derive(Debug)]
-struct Table<const W: usize> {
+struct FlowTable<const W: usize> {
     sets: Vec<Set<W>>,
     /// The set at which the sweep goes on. Its low bits also choose the way to evict next.
     hand: usize,
 }
 
-impl<const W: usize> Table<W> {
+impl<const W: usize> FlowTable<W> {
     fn new(flows: usize) -> Self {
         let sets = flows
             .clamp(WAYS, FLOWS_MAX)
@@ -309,7 +309,7 @@ impl<const W: usize> Table<W> {
     }
 
     /// Puts `new` into a slot and returns the former contents of the slot.
-    fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) -> Slot<W> {
+    fn insert(&mut self, hash: u64, new: FlowSlot<W>, epoch: u64) -> FlowSlot<W> {
         let index = self.index(hash);
         self.hand = self.hand.wrapping_add(1);
         let Some(Set(set)) = self.sets.get_mut(index) else {
@@ -352,7 +352,7 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn slot(&self, at: u32) -> Option<&Slot<W>> {
+    fn slot(&self, at: u32) -> Option<&FlowSlot<W>> {
         let at = at as usize;
         self.sets.get(at / WAYS)?.0.get(at % WAYS)
     }
@@ -380,8 +380,8 @@ fn first_choice(hash: u64) -> usize {
 /// The SPD's decisions about recent outbound flows.
 pub struct FlowCache {
     secret: [u64; 6],
-    v4: Table<2>,
-    v6: Table<5>,
+    v4: FlowTable<2>,
+    v6: FlowTable<5>,
     /// The number of the snapshot that `epoch` stands for.
     spd: u64,
     epoch: u64,
@@ -420,8 +420,8 @@ impl FlowCache {
     pub fn new(flows: usize, secret: [u64; 6]) -> Self {
         Self {
             secret,
-            v4: Table::new(flows),
-            v6: Table::new(flows),
+            v4: FlowTable::new(flows),
+            v6: FlowTable::new(flows),
             spd: 0,
             epoch: 1,
             interface: 0,
@@ -667,12 +667,16 @@ impl FlowCache {
         let former = match key {
             FlowKey::V4 { addresses, .. } => {
                 let key = [addresses, rest];
-                let former = self.v4.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                let former = self
+                    .v4
+                    .insert(hash, FlowSlot { key, stamp, sa }, self.epoch);
                 former.sa
             }
             FlowKey::V6 { local, remote, .. } => {
                 let key = [local[0], local[1], remote[0], remote[1], rest];
-                let former = self.v6.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                let former = self
+                    .v6
+                    .insert(hash, FlowSlot { key, stamp, sa }, self.epoch);
                 former.sa
             }
         };

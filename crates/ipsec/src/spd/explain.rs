@@ -1,12 +1,12 @@
 //! Explains, entry by entry, why the SPD decides as it does. The explanation is for people; the packet path does not
 //! use it.
 
-use super::{Action, Entry, PolicyDirection, Spd};
+use super::{Action, PolicyDirection, Spd, SpdEntry};
 use crate::selector::{Flow, Selector};
 
 /// The first field in which a packet and a selector differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
+pub enum SelectorField {
     Interface,
     Direction,
     /// The IP version or the address.
@@ -24,7 +24,7 @@ pub enum Comparison {
     Matches(usize),
     /// The entry does not match. The fields name the difference to the selector that came closest, and that
     /// selector's number. The number is none if no selector was compared.
-    Differs(Field, Option<usize>),
+    Differs(SelectorField, Option<usize>),
 }
 
 /// The SPD's view of one packet.
@@ -42,7 +42,7 @@ pub struct Explanation {
 impl Spd {
     /// Compares a packet with every entry.
     pub fn explain(&self, flow: &Flow, inbound: bool) -> Explanation {
-        let compare = |entry: &Entry| entry.compare(flow, inbound);
+        let compare = |entry: &SpdEntry| entry.compare(flow, inbound);
         let comparisons: Vec<Comparison> = self.entries.iter().map(compare).collect();
         let matches = |comparison: &Comparison| matches!(comparison, Comparison::Matches(_));
         let matched = comparisons.iter().position(matches);
@@ -62,19 +62,19 @@ impl Spd {
     }
 }
 
-impl Entry {
+impl SpdEntry {
     fn compare(&self, flow: &Flow, inbound: bool) -> Comparison {
         if self.interface != flow.interface {
-            return Comparison::Differs(Field::Interface, None);
+            return Comparison::Differs(SelectorField::Interface, None);
         }
         let other_way = match inbound {
             true => PolicyDirection::Outbound,
             false => PolicyDirection::Inbound,
         };
         if self.direction == other_way {
-            return Comparison::Differs(Field::Direction, None);
+            return Comparison::Differs(SelectorField::Direction, None);
         }
-        let mut closest = Comparison::Differs(Field::Remote, None);
+        let mut closest = Comparison::Differs(SelectorField::Remote, None);
         for (index, selector) in self.selectors.as_slice().iter().enumerate() {
             let Some(field) = selector.difference(flow) else {
                 return Comparison::Matches(index);
@@ -93,23 +93,23 @@ impl Entry {
 
 impl Selector {
     /// The first field in which the packet differs from this selector, or none if the selector matches.
-    fn difference(&self, flow: &Flow) -> Option<Field> {
+    fn difference(&self, flow: &Flow) -> Option<SelectorField> {
         if !self.remote.contains(flow.remote) {
-            Some(Field::Remote)
+            Some(SelectorField::Remote)
         } else if !self.local.contains(flow.local) {
-            Some(Field::Local)
+            Some(SelectorField::Local)
         } else if !self.protocol.contains(flow.protocol) {
-            Some(Field::Protocol)
+            Some(SelectorField::Protocol)
         } else if !self
             .remote_ports
             .contains(flow.ports.map(|(_, remote)| remote))
         {
-            Some(Field::RemotePort)
+            Some(SelectorField::RemotePort)
         } else if !self
             .local_ports
             .contains(flow.ports.map(|(local, _)| local))
         {
-            Some(Field::LocalPort)
+            Some(SelectorField::LocalPort)
         } else {
             None
         }

@@ -42,7 +42,7 @@ pub enum PolicyDirection {
 
 /// One entry of the SPD.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct SpdEntry {
     pub selectors: SelectorSet,
     pub direction: PolicyDirection,
     /// The interface that the entry is bound to; 0 is the common interface. See [`Flow::interface`].
@@ -54,7 +54,7 @@ pub struct Entry {
     pub name: Arc<str>,
 }
 
-impl Entry {
+impl SpdEntry {
     /// Makes an entry for both directions on the common interface.
     pub fn new(selectors: SelectorSet, action: Action) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Acquire<'_> {
 #[derive(Debug)]
 pub struct Spd {
     id: u64,
-    entries: Vec<Entry>,
+    entries: Vec<SpdEntry>,
     /// The policies of the Protect entries, sorted by their ids.
     policies: Vec<Arc<Policy>>,
     classifier: Classifier,
@@ -130,7 +130,7 @@ impl Default for Spd {
     }
 }
 
-fn policies(entries: &[Entry]) -> Vec<Arc<Policy>> {
+fn policies(entries: &[SpdEntry]) -> Vec<Arc<Policy>> {
     let protecting = entries.iter().filter_map(|entry| match &entry.action {
         Action::Protect(policy) => Some(Arc::clone(policy)),
         Action::Bypass | Action::Discard => None,
@@ -145,7 +145,7 @@ static SNAPSHOTS: AtomicU64 = AtomicU64::new(1);
 
 impl Spd {
     /// Compiles the entries. SAs are not part of a snapshot: they come and go in the [`Policy`].
-    pub fn new(entries: Vec<Entry>) -> Self {
+    pub fn new(entries: Vec<SpdEntry>) -> Self {
         Self {
             id: SNAPSHOTS.fetch_add(1, Ordering::Relaxed),
             classifier: Classifier::new(&entries),
@@ -162,7 +162,7 @@ impl Spd {
         self.id
     }
 
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[SpdEntry] {
         &self.entries
     }
 
@@ -178,7 +178,7 @@ impl Spd {
     }
 
     /// Finds the first entry that matches and its selector that matches.
-    fn find(&self, flow: &Flow, inbound: bool) -> Option<(u32, &Entry, &Selector)> {
+    fn find(&self, flow: &Flow, inbound: bool) -> Option<(u32, &SpdEntry, &Selector)> {
         let found = self.classifier.find(flow, inbound)?;
         let entry = self.entries.get(found.entry as usize)?;
         let selectors = entry.selectors.as_slice();
@@ -207,7 +207,7 @@ impl Spd {
         let Some(possible) = self.classifier.first_possible(&fragment, false, true) else {
             return false;
         };
-        let populates = |entry: &Entry| entry.populate.local_port || entry.populate.remote_port;
+        let populates = |entry: &SpdEntry| entry.populate.local_port || entry.populate.remote_port;
         let entry = self.entries.get(possible.entry as usize);
         if possible.certain && !entry.is_some_and(populates) {
             return false;

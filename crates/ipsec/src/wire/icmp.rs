@@ -22,7 +22,7 @@ const V6_REDIRECT: u8 = 137;
 
 /// The problem that an ICMP error reports about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum IcmpProblem {
     /// The packet needs fragmentation and forbids it. `mtu` is the length in bytes of the largest packet that would
     /// pass.
     TooBig { mtu: u32 },
@@ -30,7 +30,7 @@ pub enum Problem {
     Prohibited,
 }
 
-impl Problem {
+impl IcmpProblem {
     fn v4(self) -> (u8, u8, u32) {
         match self {
             Self::TooBig { mtu } => (V4_UNREACHABLE, V4_FRAGMENTATION_NEEDED, mtu.min(0xffff)),
@@ -52,7 +52,7 @@ impl Problem {
 ///
 /// The source of the message is the packet's destination. On the protected side an address of the gateway would look
 /// spoofed; the packet's destination does not, because the route to it leads here.
-pub fn error_about(packet: &[u8], view: &IpView, problem: Problem) -> Option<Vec<u8>> {
+pub fn error_about(packet: &[u8], view: &IpView, problem: IcmpProblem) -> Option<Vec<u8>> {
     if view.later_fragment || !is_host(view.source) || !is_host(view.destination) {
         return None;
     }
@@ -91,7 +91,7 @@ fn is_error(packet: &[u8], view: &IpView) -> bool {
     }
 }
 
-fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: Problem) -> Option<Vec<u8>> {
+fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: IcmpProblem) -> Option<Vec<u8>> {
     let room = V4_LEN_MAX - IPV4_HEADER_LEN - ICMP_HEADER_LEN;
     let quoted = about.get(..about.len().min(room))?;
     let total = (IPV4_HEADER_LEN + ICMP_HEADER_LEN + quoted.len()) as u16;
@@ -108,7 +108,7 @@ fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: Problem) -> Opt
     Some(message)
 }
 
-fn error_v6(about: &[u8], from: Ipv6Addr, to: Ipv6Addr, problem: Problem) -> Option<Vec<u8>> {
+fn error_v6(about: &[u8], from: Ipv6Addr, to: Ipv6Addr, problem: IcmpProblem) -> Option<Vec<u8>> {
     let room = V6_LEN_MAX - IPV6_HEADER_LEN - ICMP_HEADER_LEN;
     let quoted = about.get(..about.len().min(room))?;
     let payload = (ICMP_HEADER_LEN + quoted.len()) as u16;

@@ -16,7 +16,7 @@ use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{checksum, ip};
 
@@ -155,7 +155,7 @@ impl Tunnel {
             .expect("allocated");
         let policy = Arc::new(Policy::new(POLICY, "site"));
         policy.install(Arc::clone(&outbound_sa));
-        let spd = Spd::new(vec![Entry::new(
+        let spd = Spd::new(vec![SpdEntry::new(
             selectors(LEFT, RIGHT),
             Action::Protect(Arc::clone(&policy)),
         )]);
@@ -179,7 +179,7 @@ impl Tunnel {
         let everything = SelectorSet::new(vec![Selector::between(everything, everything)]);
         let everything = everything.expect("one is not too many");
         let mut entries = self.spd.entries().to_vec();
-        entries.push(Entry::new(everything, Action::Protect(policy)));
+        entries.push(SpdEntry::new(everything, Action::Protect(policy)));
         self.spd = Spd::new(entries);
     }
 

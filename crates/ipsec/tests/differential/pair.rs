@@ -11,7 +11,7 @@ use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::lifetime::{LifetimeEvent, LifetimeLimits};
 use esplanade_ipsec::outbound::{
-    HEADROOM, Outbound, Outcome, Packet, TAILROOM, Train, TrainLimits, WalkLimits,
+    ArenaPacket, HEADROOM, Outbound, Outcome, TAILROOM, Train, TrainLimits, WalkLimits,
 };
 use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{
@@ -19,7 +19,7 @@ use esplanade_ipsec::sa::{
 };
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{self, DfPolicy, DscpMap, DscpPolicy, EcnPolicy, OuterFacts};
 use esplanade_ipsec::{Database, DropReason, Event};
 use esplanade_testkit::model;
@@ -252,7 +252,7 @@ impl Sender {
                     Action::Protect(Arc::clone(policy.or_insert_with(new)))
                 }
             };
-            real.push(Entry::new(set(&entry.selectors), action));
+            real.push(SpdEntry::new(set(&entry.selectors), action));
         }
         self.spd = Spd::new(real);
         self.model.policies = entries;
@@ -356,7 +356,7 @@ impl Sender {
             buffer.bytes[offset..offset + len].copy_from_slice(packet);
             let slot_end = offset + len + TAILROOM + TFC_MAX;
             let at = |within: usize| (buffer.offset + within) as u32;
-            places.push(Packet {
+            places.push(ArenaPacket {
                 slot_start: at(end),
                 slot_end: at(slot_end),
                 offset: at(offset),

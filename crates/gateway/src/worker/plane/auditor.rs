@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use esplanade_ipsec::audit::{Audit, AuditEvent, Report};
+use esplanade_ipsec::audit::{Audit, AuditEvent, AuditReport};
 
 /// Events of a kind at once, and a second in the long run: enough to see an attack, too little to fill a disk.
 const BURST: u64 = 10;
@@ -44,7 +44,7 @@ impl Auditor {
     }
 }
 
-fn log(report: &Report) {
+fn log(report: &AuditReport) {
     let event = &report.event;
     tracing::info!(
         target: "audit",

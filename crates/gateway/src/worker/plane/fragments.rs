@@ -1,7 +1,9 @@
 //! Fragments from the protected side where a policy wants to see ports (RFC 4301 §7): put together for an SA; let through
 //! behind their first one where the policy is Bypass, or where the peer agreed to take them so.
 
-use esplanade_ipsec::fragment::{Fragment, FragmentKey, Limits, Pushed, Reassembler, Tracker};
+use esplanade_ipsec::fragment::{
+    Fragment, FragmentKey, Pushed, Reassembler, ReassemblyLimits, Tracker,
+};
 use esplanade_ipsec::sa::Mode;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::{Decision, Spd};
@@ -47,7 +49,7 @@ impl Fragments {
     pub fn new(interface: u32) -> Self {
         Self {
             interface,
-            reassembler: Reassembler::new(Limits::default()),
+            reassembler: Reassembler::new(ReassemblyLimits::default()),
             passing: Tracker::new(FIRST_MAX, FIRST_MS),
         }
     }
@@ -176,7 +178,7 @@ fn passes_in_pieces(spd: &Spd, flow: &Flow) -> bool {
 #[cfg(test)]
 mod tests {
     use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
-    use esplanade_ipsec::spd::{Action, Entry};
+    use esplanade_ipsec::spd::{Action, SpdEntry};
     use esplanade_ipsec::wire::checksum;
 
     use super::*;
@@ -190,7 +192,7 @@ mod tests {
             ..Selector::between(any, any)
         };
         let entry =
-            |selector, action| Entry::new(SelectorSet::new(vec![selector]).unwrap(), action);
+            |selector, action| SpdEntry::new(SelectorSet::new(vec![selector]).unwrap(), action);
         Spd::new(vec![
             entry(dns, Action::Bypass),
             entry(Selector::between(any, any), Action::Discard),

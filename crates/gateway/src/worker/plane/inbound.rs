@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use esplanade_crypto::Protocol;
-use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
+use esplanade_ipsec::inbound::{OpenedBatch, ReceivedPacket};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -294,7 +294,7 @@ fn may_be_syn(packet: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     facts: Vec<OuterFacts>,
-    packets: Vec<Place>,
+    packets: Vec<ReceivedPacket>,
     /// Packets of SAs that were moved to another engine just now, with their outer headers.
     moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
     /// Bytes of the arena that the datagrams lie in.
@@ -359,7 +359,7 @@ impl Found {
         if self.facts.last() != Some(facts) {
             self.facts.push(*facts);
         }
-        self.packets.push(Place {
+        self.packets.push(ReceivedPacket {
             offset: offset as u32,
             len: len as u32,
             facts: (self.facts.len() - 1) as u32,

@@ -28,10 +28,10 @@ mod sets;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Action, Entry, PolicyDirection};
+use super::{Action, PolicyDirection, SpdEntry};
 use crate::selector::{Flow, NextLayer, PortRange, Selector};
 use page::{PORT_HIDDEN, PROTOCOL_HIDDEN, Page, Query, Rule};
-use ranks::Value;
+use ranks::DimensionValue;
 use sets::PAGE_RULES;
 
 /// The entry that matched, and the number of its selector that matched.
@@ -52,7 +52,7 @@ pub(super) struct Possible {
 }
 
 impl Possible {
-    fn of<V: Value>(rule: &Rule<V>, q: &Query<V>) -> Self {
+    fn of<V: DimensionValue>(rule: &Rule<V>, q: &Query<V>) -> Self {
         Self {
             entry: rule.entry,
             certain: rule.ignores_hidden(q),
@@ -81,7 +81,7 @@ struct Rules {
 }
 
 impl Classifier {
-    pub(super) fn new(entries: &[Entry]) -> Self {
+    pub(super) fn new(entries: &[SpdEntry]) -> Self {
         let mut rules: BTreeMap<u32, Rules> = BTreeMap::new();
         for (entry, index) in entries.iter().zip(0..) {
             let rules = rules.entry(entry.interface).or_default();
@@ -175,7 +175,7 @@ impl Match {
 
 impl Tables {
     fn new(rules: Rules) -> Self {
-        fn pages<V: Value>(rules: &[Rule<V>]) -> Vec<Page<V>> {
+        fn pages<V: DimensionValue>(rules: &[Rule<V>]) -> Vec<Page<V>> {
             rules
                 .chunks(PAGE_RULES)
                 .map(|rules| Page::new(rules.to_vec()))
@@ -195,7 +195,7 @@ impl Tables {
 
 impl Rules {
     /// Adds the rule of a selector. Selectors that select nothing are left out.
-    fn add(&mut self, entry: &Entry, selector: &Selector, index: u32, number: u16) {
+    fn add(&mut self, entry: &SpdEntry, selector: &Selector, index: u32, number: u16) {
         let (local, remote) = (&selector.local, &selector.remote);
         if let (Some(local), Some(remote)) = (local.v4(), remote.v4()) {
             self.v4
@@ -208,7 +208,7 @@ impl Rules {
 }
 
 fn rule<V>(
-    entry: &Entry,
+    entry: &SpdEntry,
     selector: &Selector,
     (local, remote): ((V, V), (V, V)),
     index: u32,

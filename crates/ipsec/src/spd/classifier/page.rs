@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::ranks::Value;
+use super::ranks::DimensionValue;
 use super::sets::{Bitmap, Dimension, Few, LINE, WORDS, bits};
 
 /// The value of a protocol or a port that cannot be seen (OPAQUE): one above the highest visible value.
@@ -36,11 +36,11 @@ pub(super) struct Rule<V> {
     pub(super) selector: u16,
 }
 
-fn within<V: Value>(range: (V, V), value: V) -> bool {
+fn within<V: DimensionValue>(range: (V, V), value: V) -> bool {
     (range.0 <= value) & (value <= range.1)
 }
 
-impl<V: Value> Rule<V> {
+impl<V: DimensionValue> Rule<V> {
     fn matches(&self, q: &Query<V>) -> bool {
         // There are no branches between the comparisons: all of them cost less than one wrong prediction.
         within(self.local, q.local)
@@ -68,7 +68,7 @@ impl<V: Value> Rule<V> {
 }
 
 #[derive(Debug)]
-pub(super) struct Page<V: Value> {
+pub(super) struct Page<V: DimensionValue> {
     rules: Vec<Rule<V>>,
     /// The rules whose action is not Bypass, one bit per rule.
     not_bypass: Vec<u64>,
@@ -83,7 +83,10 @@ pub(super) struct Page<V: Value> {
 
 /// The set of one dimension for a value.
 #[inline(always)]
-fn set<V: Value>(dimension: Option<&Dimension<V>>, value: V) -> ControlFlow<Few<'_>, Bitmap<'_>> {
+fn set<V: DimensionValue>(
+    dimension: Option<&Dimension<V>>,
+    value: V,
+) -> ControlFlow<Few<'_>, Bitmap<'_>> {
     match dimension {
         Some(dimension) => dimension.find(value),
         None => ControlFlow::Continue(Bitmap::ALL),
@@ -129,7 +132,7 @@ fn search<T, const N: usize>(
 /// asked.
 const CANDIDATES_MAX: u32 = 16;
 
-impl<V: Value> Page<V> {
+impl<V: DimensionValue> Page<V> {
     /// Makes a page of at most [`super::sets::PAGE_RULES`] rules.
     pub(super) fn new(rules: Vec<Rule<V>>) -> Self {
         let mut not_bypass = vec![0u64; rules.len().div_ceil(64)];

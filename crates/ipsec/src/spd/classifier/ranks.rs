@@ -2,7 +2,7 @@
 //! boundaries in the slot.
 
 /// A value of one dimension: an IPv4 address, a port or a protocol (`u32`), or an IPv6 address (`u128`).
-pub(super) trait Value: Copy + Ord + std::fmt::Debug {
+pub(super) trait DimensionValue: Copy + Ord + std::fmt::Debug {
     const MIN: Self;
     const MAX: Self;
     /// The structure that searches boundaries of this type.
@@ -11,7 +11,7 @@ pub(super) trait Value: Copy + Ord + std::fmt::Debug {
     fn next(self) -> Option<Self>;
 }
 
-/// A search structure over sorted distinct boundaries, the first of which is [`Value::MIN`]. Interval `i` goes from
+/// A search structure over sorted distinct boundaries, the first of which is [`DimensionValue::MIN`]. Interval `i` goes from
 /// boundary `i` to the next.
 pub(super) trait Ranks<V>: std::fmt::Debug {
     fn new(boundaries: &[V]) -> Self;
@@ -21,16 +21,16 @@ pub(super) trait Ranks<V>: std::fmt::Debug {
     fn memory(&self) -> usize;
 }
 
-impl Value for u32 {
+impl DimensionValue for u32 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
-    type Ranks = Table<u32>;
+    type Ranks = BoundaryTable<u32>;
     fn next(self) -> Option<Self> {
         self.checked_add(1)
     }
 }
 
-impl Value for u128 {
+impl DimensionValue for u128 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
     type Ranks = Halves;
@@ -47,14 +47,14 @@ const WINDOW: usize = 8;
 /// becomes a node in turn, as happens where keys are crowded. Such a node has less than a quarter of the values. So
 /// 32 bits have at most 15 levels, and 64 bits at most 31.
 #[derive(Debug)]
-pub(super) struct Table<K> {
+pub(super) struct BoundaryTable<K> {
     /// The keys, followed by [`WINDOW`] copies of the highest possible key.
     keys: Vec<K>,
     /// The index of the last key.
     last: usize,
     /// The nodes. The first node is the root.
     nodes: Vec<Node<K>>,
-    slots: Vec<Slot>,
+    slots: Vec<BoundarySlot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,19 +68,19 @@ struct Node<K> {
 
 /// The index of the first key in the slot or behind it. With the bit [`NODE`] set, it is the index of a node.
 #[derive(Clone, Copy, Debug)]
-struct Slot(u32);
+struct BoundarySlot(u32);
 
 const NODE: u32 = 1 << 31;
 
-/// A key type of a [`Table`].
-pub(super) trait Key: Copy + Ord + std::fmt::Debug {
+/// A key type of a [`BoundaryTable`].
+pub(super) trait BoundaryKey: Copy + Ord + std::fmt::Debug {
     const MAX: Self;
     /// The number of the slot that holds the key, for slots of 2^`bits` values from `first` on. A key before `first`
     /// is in slot 0.
     fn slot(self, first: Self, bits: u32) -> usize;
 }
 
-impl Key for u32 {
+impl BoundaryKey for u32 {
     const MAX: Self = Self::MAX;
 
     fn slot(self, first: Self, bits: u32) -> usize {
@@ -88,7 +88,7 @@ impl Key for u32 {
     }
 }
 
-impl Key for u64 {
+impl BoundaryKey for u64 {
     const MAX: Self = Self::MAX;
 
     fn slot(self, first: Self, bits: u32) -> usize {
@@ -96,11 +96,11 @@ impl Key for u64 {
     }
 }
 
-impl<K: Key> Table<K> {
+impl<K: BoundaryKey> BoundaryTable<K> {
     /// Adds a node for `keys`. The first of them has index `start`.
-    fn add(&mut self, keys: &[K], start: usize) -> Slot {
+    fn add(&mut self, keys: &[K], start: usize) -> BoundarySlot {
         let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else {
-            return Slot(start as u32);
+            return BoundarySlot(start as u32);
         };
         let mut bits = 0;
         while last.slot(first, bits) >= keys.len() {
@@ -113,19 +113,19 @@ impl<K: Key> Table<K> {
             bits,
             slots: (at as u32, (at + slots - 1) as u32),
         });
-        self.slots.resize(at + slots, Slot(0));
+        self.slots.resize(at + slots, BoundarySlot(0));
         let mut rest = keys;
         for slot in 0..slots {
             let len = rest.partition_point(|key| key.slot(first, bits) <= slot);
             let start = start + keys.len() - rest.len();
             let (own, behind) = rest.split_at(len);
             self.slots[at + slot] = match len {
-                0..=WINDOW => Slot(start as u32),
+                0..=WINDOW => BoundarySlot(start as u32),
                 _ => self.add(own, start),
             };
             rest = behind;
         }
-        Slot(number as u32 | NODE)
+        BoundarySlot(number as u32 | NODE)
     }
 
     fn key(&self, number: usize) -> Option<K> {
@@ -133,7 +133,7 @@ impl<K: Key> Table<K> {
     }
 }
 
-impl<K: Key> Ranks<K> for Table<K> {
+impl<K: BoundaryKey> Ranks<K> for BoundaryTable<K> {
     fn new(boundaries: &[K]) -> Self {
         let mut table = Self {
             keys: [boundaries, &[K::MAX; WINDOW]].concat(),
@@ -154,7 +154,7 @@ impl<K: Key> Ranks<K> for Table<K> {
                 return 0;
             };
             let slot = slots.0 as usize + value.slot(*first, *bits);
-            let Some(Slot(at)) = self.slots.get(slot.min(slots.1 as usize)) else {
+            let Some(BoundarySlot(at)) = self.slots.get(slot.min(slots.1 as usize)) else {
                 return 0;
             };
             if at & NODE != 0 {
@@ -187,14 +187,14 @@ impl<K: Key> Ranks<K> for Table<K> {
 /// differ in the high half, so there are few low halves under each.
 #[derive(Debug)]
 pub(super) struct Halves {
-    highs: Table<u64>,
-    groups: Vec<Group>,
+    highs: BoundaryTable<u64>,
+    groups: Vec<LowHalves>,
     lows: Vec<u64>,
 }
 
 /// The boundaries that share one high half.
 #[derive(Debug)]
-struct Group {
+struct LowHalves {
     start: u32,
     /// The number of low halves. It is 0 for a single boundary whose low half is zero, as prefixes up to /64 have.
     lows: u32,
@@ -208,14 +208,14 @@ impl Ranks<u128> for Halves {
         for same in boundaries.chunk_by(|a, b| high(a) == high(b)) {
             let plain = same.iter().all(|boundary| *boundary as u64 == 0);
             highs.extend(same.first().map(high));
-            groups.push(Group {
+            groups.push(LowHalves {
                 start,
                 lows: if plain { 0 } else { same.len() as u32 },
             });
             start += same.len() as u32;
         }
         Self {
-            highs: Table::new(&highs),
+            highs: BoundaryTable::new(&highs),
             groups,
             lows: boundaries.iter().map(|boundary| *boundary as u64).collect(),
         }
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    fn searched<V: Value>(boundaries: &[V], value: V) -> usize {
+    fn searched<V: DimensionValue>(boundaries: &[V], value: V) -> usize {
         boundaries.partition_point(|b| *b <= value) - 1
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn compare(boundaries: BTreeSet<u32>, values: &[u32], shift: u32) {
         let boundaries: Vec<u32> = boundaries.into_iter().collect();
         let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << shift).collect();
-        let (ranks, wide_ranks) = (Table::new(&boundaries), Halves::new(&wide));
+        let (ranks, wide_ranks) = (BoundaryTable::new(&boundaries), Halves::new(&wide));
         let near = boundaries
             .iter()
             .flat_map(|b| [b.wrapping_sub(1), *b, b.wrapping_add(1)]);
@@ -303,7 +303,7 @@ mod tests {
             .flat_map(|bits| (0..300).map(move |n| (n << 23) >> bits))
             .collect();
         let keys: Vec<u32> = keys.into_iter().collect();
-        let table = Table::new(&keys);
+        let table = BoundaryTable::new(&keys);
         assert!(table.memory() <= keys.len() * 4 * 16, "{}", table.memory());
         compare(keys.into_iter().collect(), &[], 64);
     }
@@ -313,7 +313,7 @@ mod tests {
         for len in [1u32, 15, 16, 17, 255, 256, 257, 4097] {
             let mut boundaries: Vec<u32> = (0..len).collect();
             boundaries.push(u32::MAX);
-            let ranks = Table::new(&boundaries);
+            let ranks = BoundaryTable::new(&boundaries);
             assert_eq!(ranks.find(u32::MAX), boundaries.len() - 1);
             assert_eq!(ranks.find(u32::MAX - 1), boundaries.len() - 2);
         }

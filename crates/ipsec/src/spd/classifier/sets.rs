@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::ranks::{Ranks, Value};
+use super::ranks::{DimensionValue, Ranks};
 
 /// The most rules in a page. A rule's number in its page has 16 bits.
 pub(super) const PAGE_RULES: usize = 1 << 16;
@@ -48,7 +48,7 @@ impl LineAt {
 /// The intervals between the boundaries of all rules in this dimension, and their sets. Neighbouring intervals share
 /// equal lines, so n rules need at most 2n lines of 64 bytes besides the tables.
 #[derive(Debug)]
-pub(super) struct Dimension<V: Value> {
+pub(super) struct Dimension<V: DimensionValue> {
     ranks: V::Ranks,
     sets: Vec<Set>,
     /// The first line of every bitmap, by interval. Most lookups need no other line.
@@ -119,7 +119,7 @@ impl Bitmap<'_> {
     }
 }
 
-impl<V: Value> Dimension<V> {
+impl<V: DimensionValue> Dimension<V> {
     /// Makes the dimension from the range of every rule of the page, in their order. Returns none if every rule
     /// covers all values.
     pub(super) fn new(ranges: impl ExactSizeIterator<Item = (V, V)> + Clone) -> Option<Self> {
@@ -196,7 +196,7 @@ impl<V: Value> Dimension<V> {
 
 /// The sweep over the boundaries. It holds the set of the rules that cover the present interval.
 struct Builder {
-    state: Vec<State>,
+    state: Vec<LineState>,
     rules: u32,
     sets: Vec<Set>,
     heads: Vec<LineAt>,
@@ -205,7 +205,7 @@ struct Builder {
     lists: Vec<u16>,
 }
 
-struct State {
+struct LineState {
     line: Line,
     /// Bit `i` is set if word `i` is not zero.
     words: u8,
@@ -215,7 +215,7 @@ struct State {
 
 impl Builder {
     fn new(rules: usize) -> Self {
-        let state = || State {
+        let state = || LineState {
             line: Line([0; WORDS]),
             words: 0,
             written: None,
@@ -253,7 +253,7 @@ impl Builder {
     }
 
     /// The rules of the present set, in their order.
-    fn rules(state: &[State]) -> impl Iterator<Item = u16> {
+    fn rules(state: &[LineState]) -> impl Iterator<Item = u16> {
         state.iter().enumerate().flat_map(|(line, state)| {
             let words = bits(state.words.into());
             words.flat_map(move |word| {
