@@ -16,7 +16,7 @@ pub struct Udp {
 
 /// An outbound SA's row, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutboundSa {
+pub struct OutboundSaRow {
     pub spi: u32,
     pub esn: bool,
     /// The outer addresses. Both are of one IP version.
@@ -43,7 +43,7 @@ pub struct OutboundSa {
     pub bytes_max: u64,
 }
 
-impl OutboundSa {
+impl OutboundSaRow {
     /// Makes a row that copies what can be copied from the inner header. It has no limits.
     pub fn new(spi: u32, esn: bool, local: IpAddr, remote: IpAddr) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl OutboundSa {
 
 /// An inbound SA's row, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InboundSa {
+pub struct InboundSaRow {
     pub spi: u32,
     pub esn: bool,
     pub dscp_from_outer: bool,
@@ -137,7 +137,7 @@ pub struct InboundSa {
     pub sequence: u64,
 }
 
-impl InboundSa {
+impl InboundSaRow {
     pub fn new(spi: u32, esn: bool, group: u16) -> Self {
         Self {
             spi,
