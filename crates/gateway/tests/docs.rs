@@ -17,7 +17,7 @@ use esplanade::cli::Cli;
 use esplanade::config::load_text;
 
 use commands::{check_line, is_ours, parses};
-use pages::{Block, Page, anchors, blocks, links, pages, read, root, spans};
+use pages::{Block, Page, anchors, blocks, links, pages, prose, read, root, spans};
 
 fn shell_reads(text: &str) -> Result<(), String> {
     let output = Command::new("bash").args(["-n", "-c", text]).output();
@@ -232,6 +232,66 @@ fn links_lead_to_pages_and_headings() {
                 let text = std::fs::read_to_string(path).unwrap();
                 if !anchors(&text).iter().any(|found| found == anchor) {
                     wrong.push((line, format!("`{link}`: the page has no such heading")));
+                }
+            }
+        }
+        wrong
+    });
+}
+
+/// Pages that programs write.
+const GENERATED: [&str; 3] = [
+    "docs/fpga-registers.md",
+    "docs/fpga-sections-registers.md",
+    "docs/rfc-coverage.md",
+];
+
+/// Columns of a line of text. Tables, and code that cannot be broken, may be wider.
+const COLUMNS_MAX: usize = 110;
+
+#[test]
+fn lines_of_text_are_short() {
+    over_pages(1000, |page, seen| {
+        let mut wrong = Vec::new();
+        for (number, line) in prose(&page.text) {
+            let generated = GENERATED.contains(&page.name.as_str());
+            if generated || line.starts_with('|') || line.starts_with("    ") {
+                continue;
+            }
+            *seen += 1;
+            let width = line.chars().count();
+            let breaks = line.trim().contains(' ');
+            if width > COLUMNS_MAX && breaks {
+                wrong.push((number, format!("{width} columns, {COLUMNS_MAX} at most")));
+            }
+        }
+        wrong
+    });
+}
+
+#[test]
+fn sections_of_rfcs_are_cited_in_one_form() {
+    over_pages(50, |page, seen| {
+        let mut wrong = Vec::new();
+        if GENERATED.contains(&page.name.as_str()) {
+            return wrong;
+        }
+        for (number, line) in prose(&page.text) {
+            for (at, _) in line.match_indices("RFC ") {
+                let rest = line[at + 4..].trim_start_matches(|c: char| c.is_ascii_digit());
+                *seen += 1;
+                let other = [" section ", ", section ", " chapter ", " Section "];
+                let figure = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+                let bare = [", ", " ("].iter().any(|before| {
+                    let number = rest.strip_prefix(before).unwrap_or_default();
+                    figure(number)
+                        && number
+                            .split([' ', ')', ','])
+                            .next()
+                            .is_some_and(|number| number.contains('.'))
+                });
+                if bare || other.iter().any(|form| rest.starts_with(form)) {
+                    wrong.push((number, format!("`{}`: write RFC 7296 §2.8", &line[at..])));
                 }
             }
         }

@@ -25,7 +25,7 @@ impl Page {
 }
 
 /// Pages outside `docs/`.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 11] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -34,6 +34,8 @@ const PAGES: [&str; 9] = [
     "bench/README.md",
     "fuzz/README.md",
     "interop/README.md",
+    "rtl/README.md",
+    "rtl/syn/README.md",
     "vectors/README.md",
 ];
 
