@@ -89,6 +89,69 @@ fn every_block_is_a_configuration_that_loads_or_a_command_that_parses() {
     over_pages(20, |page, seen| wrong(page, Block::is_commands, seen));
 }
 
+/// The checks above find what they are for.
+#[test]
+fn wrong_commands_are_found() {
+    for (line, why) in [
+        ("esplanade check --fast FILE", "--fast"),
+        ("make everything", "everything"),
+        ("make install ROOT=/tmp", "ROOT"),
+        ("tools/test.sh unit integration", "integration"),
+        ("interop/run test_nothing.py", "test_nothing.py"),
+        ("interop/run -k nothing_like_this", "nothing_like_this"),
+        ("interop/run --fast", "--fast"),
+        ("rtl/run lint esp_nothing", "esp_nothing"),
+        ("rtl/run vivado", "vivado"),
+        ("FAST=1 fuzz/run.sh", "FAST"),
+        ("fuzz/run.sh nothing", "nothing"),
+        (".venv/bin/python bench/tunnel.py --fast", "--fast"),
+        (".venv/bin/python bench/nothing.py", "bench/nothing.py"),
+        ("cargo test -p esplanade-nothing", "nothing"),
+        ("cargo run -p esplanade-crypto --example nothing", "nothing"),
+        ("cargo build -p esplanade --features nothing", "nothing"),
+        ("make build && make everything", "everything"),
+        ("frobnicate", "frobnicate"),
+    ] {
+        let error = check_line(line).expect_err(line);
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    for line in [
+        "esplanade status --json",
+        "sudo make install PREFIX=/usr",
+        "SECONDS_EACH=900 fuzz/run.sh identity certificates",
+        ".venv/bin/python bench/engine.py --suites GCM_16_256 --cpu 1",
+        "cargo run --release -p esplanade-crypto --example tls_records",
+    ] {
+        assert_eq!(check_line(line), Ok(()), "{line}");
+    }
+}
+
+#[test]
+fn wrong_names_and_headings_are_found() {
+    let all = modules::modules();
+    for name in [
+        "ike::Endpoint",
+        "Engine::arena",
+        "ipsec::sad",
+        "ReplayWindow::commit",
+    ] {
+        assert!(
+            modules::is_name(name) && modules::exists(&all, name),
+            "{name}"
+        );
+    }
+    for name in [
+        "ike::Nothing",
+        "Engine::nothing",
+        "ipsec::nothing",
+        "nothing::sad",
+    ] {
+        assert!(!modules::exists(&all, name), "{name}");
+    }
+    let page = "# The `xdp` key\n\n## peers.&lt;peer&gt;\n\n```text\n# none\n```\n";
+    assert_eq!(anchors(page), ["the-xdp-key", "peerspeer"]);
+}
+
 /// Options in the text that belong to docker, cargo and swanctl.
 const OF_OTHERS: [&str; 7] = [
     "--cap-add",

@@ -86,7 +86,7 @@ pub fn exists(modules: &[Module], name: &str) -> bool {
                 of.starts_with(char::is_uppercase)
                     && (front.is_empty() || ends_with(&module.path, front) || module.path.first() == front.first())
                     && defines(&module.text, of)
-                    && module.text.contains(last.as_str())
+                    && (defines(&module.text, last) || module.text.contains(&format!("pub {last}: ")))
             })
             // A crate's own name in front of an item that any of its modules has.
             || (front.len() == 1 && module.path.first() == front.first() && defines(&module.text, last))
