@@ -1,5 +1,5 @@
-//! Every configuration, command, path and link in the documentation is what it says. Nothing is run: configurations
-//! are loaded, command lines are parsed, and names are looked up.
+//! Checks that every configuration, command, path, name and link in the documentation is valid. Nothing is run:
+//! configurations are loaded, command lines are parsed, and names are looked up.
 
 #[path = "docs/commands.rs"]
 mod commands;
@@ -36,13 +36,13 @@ fn check_block(block: &Block) -> Result<(), String> {
             Ok(loaded) => Err(loaded.warnings.render(false)),
             Err(errors) => Err(errors.render(false)),
         },
-        // Commands behind a dollar sign, and what they print.
+        // A dollar sign introduces a command. The other lines are its output.
         Some("console") => block
             .text
             .lines()
             .filter_map(|line| line.strip_prefix("$ "))
             .try_for_each(check_line),
-        // `interop/test_systemd.py` starts the unit with them.
+        // `interop/test_systemd.py` starts the unit with these settings.
         Some("systemd") => Ok(()),
         Some("rust" | "text") => Ok(()),
         _ if block.is_commands() => {
@@ -54,8 +54,8 @@ fn check_block(block: &Block) -> Result<(), String> {
     }
 }
 
-/// Runs a check over all pages, and fails with all that it found. The check gives what is wrong, by line, and counts
-/// what it looked at; `least` is how much that must be, so that the check itself cannot go blind.
+/// Runs a check over all pages and fails with all that the check found. The check returns what is wrong, by line, and
+/// counts what it looked at. That count must reach `least`, so that the check itself cannot go blind.
 fn over_pages(least: usize, check: impl Fn(&Page, &mut usize) -> Vec<(usize, String)>) {
     let mut wrong = String::new();
     let mut seen = 0;
@@ -163,7 +163,7 @@ const OF_OTHERS: [&str; 7] = [
     "--without-tunnel",
 ];
 
-/// All that takes options beside a page: the scripts in its folder.
+/// Returns the text of the scripts in a page's folder, which may take the options that the page names.
 fn scripts_beside(page: &Page) -> String {
     let mut text = String::new();
     if page.folder().is_empty() || page.folder() == "docs" {
@@ -230,7 +230,7 @@ const FOLDERS: [&str; 9] = [
     "bench/", "crates/", "dist/", "docs/", "fuzz/", "interop/", "rtl/", "tools/", "vectors/",
 ];
 
-/// What is there only after something was built or run.
+/// Paths that exist only after something was built or run.
 const MADE: [&str; 3] = ["fuzz/target", "fuzz/artifacts", "rtl/.venv"];
 
 #[test]
@@ -262,7 +262,7 @@ fn modules_and_items_in_the_text_exist() {
         let mut wrong = Vec::new();
         for (line, span) in spans(&page.text) {
             let name = span.trim_end_matches("()");
-            // What the changelog names was there at its time.
+            // The changelog may name what no longer exists.
             if !modules::is_name(name) || page.name == "CHANGELOG.md" {
                 continue;
             }
@@ -309,7 +309,7 @@ const GENERATED: [&str; 3] = [
     "docs/rfc-coverage.md",
 ];
 
-/// Columns of a line of text. Tables, and code that cannot be broken, may be wider.
+/// Columns of a line of text. Tables and words that cannot be broken may be wider.
 const COLUMNS_MAX: usize = 110;
 
 #[test]

@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The words of the glossary: first column of its tables, and its list of plain words.
+/// Returns the words of the glossary: the first column of its tables, and its list of plain words.
 fn glossary(page: &str) -> BTreeSet<String> {
     let (tables, plain) = page.split_once(PLAIN_WORDS).expect("a list of plain words");
     let columns = tables.lines().filter_map(|line| line.strip_prefix("| "));
@@ -23,7 +23,7 @@ fn glossary(page: &str) -> BTreeSet<String> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// `SadReader` has the words `sad` and `reader`, `esplanade_esp_key` of the C library `esplanade`, `esp` and `key`.
+/// Splits a name into words: `SadReader` into `sad` and `reader`, `esplanade_esp_key` at its underscores.
 fn words(name: &str) -> Vec<String> {
     name.split('_').flat_map(capitalised).collect()
 }
@@ -44,7 +44,7 @@ fn capitalised(name: &str) -> Vec<String> {
     words
 }
 
-/// A word as it is, and what it may be the plural of.
+/// Returns the word, and the words that it may be the plural of.
 fn singulars(word: &str) -> Vec<String> {
     let mut forms = vec![word.to_owned()];
     for (ending, singular) in [("ies", "y"), ("es", ""), ("s", "")] {
@@ -54,7 +54,7 @@ fn singulars(word: &str) -> Vec<String> {
     forms
 }
 
-/// The name that a line declares, if that is a public type; `pub(crate)` and the like count too.
+/// Returns the name of the public type that a line declares. `pub(crate)` and the like count as public.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = match rest.strip_prefix('(') {
@@ -83,7 +83,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// All public types of the product's crates, by name, with the places of their declarations.
+/// Returns all public types of the product's crates, by name, with the places of their declarations.
 fn public_types() -> BTreeMap<String, Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("readable directory") {
@@ -97,7 +97,7 @@ fn public_types() -> BTreeMap<String, Vec<String>> {
     for file in files {
         let text = fs::read_to_string(&file).expect("UTF-8 text");
         let relative = file.strip_prefix(root()).expect("below the root");
-        // A module of unit tests comes last in its file.
+        // Unit tests come last in a file.
         let product = text
             .lines()
             .enumerate()

@@ -8,7 +8,7 @@ use esplanade::cli::Cli;
 
 use super::pages::{read, root};
 
-/// The words of a command line as a shell makes them, without variables.
+/// Splits a command line into words as a shell does, but without variables.
 pub fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -30,9 +30,9 @@ pub fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Parses a command line of ours; names in capitals stand for values.
+/// Parses a command line of Esplanade. Names in capitals stand for values.
 pub fn parses(line: &str) -> Result<(), String> {
-    // What is in brackets may be left out, and may be there.
+    // Parse optional parts, which are in brackets, as if they were given.
     let line = line.replace(['[', ']'], "");
     let line = line.split('|').next().unwrap_or_default();
     let words = words(line).into_iter().map(|word| match word.as_str() {
@@ -48,7 +48,7 @@ pub fn parses(line: &str) -> Result<(), String> {
     }
 }
 
-/// Programs that are not ours. The shell checks the syntax of their lines, nobody their options.
+/// Programs that are not ours. The shell checks the syntax of their lines; nobody checks their options.
 const OTHERS: [&str; 23] = [
     "cc",
     "cd",
@@ -75,7 +75,7 @@ const OTHERS: [&str; 23] = [
     "while",
 ];
 
-/// Whether the first word of inline code makes it a command that [`check_line`] knows.
+/// Returns true if inline code that begins with `program` is a command of the project, for [`check_line`].
 pub fn is_ours(program: &str) -> bool {
     matches!(
         program,
@@ -155,11 +155,10 @@ fn exists(path: &str) -> Result<(), String> {
     }
 }
 
-/// Each word must stand in the script's text: options as they are, other arguments as words of it.
+/// Refuses words that the script's text does not contain. Options count without their values.
 fn known<'a>(words: impl Iterator<Item = &'a str>, script: &str, name: &str) -> Result<(), String> {
     for word in words {
         let word = word.split('=').next().unwrap_or_default();
-        // A stage such as `rtl-lint` is `rtl-*` in the script, and stands in its list of all stages.
         if !script.contains(word) {
             return Err(format!("{name} does not know {word}"));
         }
@@ -184,7 +183,7 @@ fn make(rest: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The folder of a package of ours.
+/// Returns the folder of one of our packages.
 fn package(name: &str) -> Result<PathBuf, String> {
     let folder = name.strip_prefix("esplanade-").unwrap_or("gateway");
     let manifest = format!("crates/{folder}/Cargo.toml");
@@ -232,7 +231,7 @@ fn cargo(rest: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the arguments of `interop/run`, and gives the text of all that reads its variables.
+/// Checks the arguments of `interop/run`, and returns the text of the scripts that read its variables.
 fn interop(rest: &[&str]) -> Result<String, String> {
     let mut suite = read("interop/run") + &read("interop/conftest.py");
     for entry in fs::read_dir(root().join("interop")).unwrap() {
@@ -281,7 +280,7 @@ fn rtl(rest: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The text of a script, and of what takes a part of its arguments: modules beside it, a bench of a crate.
+/// Returns the text of a script and of what takes a part of its arguments: modules beside it, a bench of a crate.
 pub fn python_text(path: &str) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut text = read(path);
@@ -293,7 +292,7 @@ pub fn python_text(path: &str) -> String {
                 text += &read(&module);
             }
         }
-        // `Bench("esplanade-crypto", "engine", …)` starts that bench with the arguments left over.
+        // `Bench("esplanade-crypto", "engine", …)` starts that bench with the remaining arguments.
         if let Some((_, names)) = line.split_once("Bench(\"esplanade-") {
             let names: Vec<&str> = names.split('"').collect();
             let bench = format!("crates/{}/benches/{}", names[0], names[2]);
@@ -307,7 +306,7 @@ pub fn python_text(path: &str) -> String {
     text
 }
 
-/// Checks that a script exists and names its options, and gives its text.
+/// Checks that a script exists and has the options, and returns its text.
 fn python(rest: &[&str]) -> Result<String, String> {
     let [script, rest @ ..] = rest else {
         return Err("which script?".to_owned());

@@ -1,4 +1,4 @@
-//! Names of modules and items in the text, such as `worker::plane` or `ike::endpoint::goals`.
+//! Looks up names of modules and items, such as `worker::plane` or `ike::Endpoint`, in the sources.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn walk(folder: &Path, path: &[String], found: &mut Vec<Module>) {
     }
 }
 
-/// All modules of all crates.
+/// Reads all modules of all crates.
 pub fn modules() -> Vec<Module> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join("crates")).unwrap() {
@@ -40,7 +40,7 @@ pub fn modules() -> Vec<Module> {
     found
 }
 
-/// Whether inline code is a path of modules and items, as in Rust.
+/// Returns true if inline code is a path of modules and items, as in Rust.
 pub fn is_name(span: &str) -> bool {
     span.contains("::")
         && span.split("::").all(|part| {
@@ -50,8 +50,7 @@ pub fn is_name(span: &str) -> bool {
         })
 }
 
-/// Looks for a module whose path ends with `name`; or for one whose path, or a type in it, ends with all of `name` but
-/// its last part, which stands in the module's text.
+/// Returns true if `name` is the end of a module's path, an item of such a module, or a part of a type.
 pub fn exists(modules: &[Module], name: &str) -> bool {
     let name = name.strip_prefix("esplanade_").unwrap_or(name);
     let parts: Vec<String> = name.split("::").map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! The pages, and the parts of a page that a test can check.
+//! Reads the pages, and finds the parts of a page that a test can check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The folder of the page, below the root; empty for the root itself.
+    /// Returns the page's folder below the root; it is empty for the root itself.
     pub fn folder(&self) -> &str {
         self.name.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
@@ -39,7 +39,7 @@ const PAGES: [&str; 11] = [
     "vectors/README.md",
 ];
 
-/// All pages of the documentation.
+/// Reads all pages of the documentation.
 pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = PAGES.map(str::to_owned).into();
     for entry in fs::read_dir(root().join("docs")).unwrap() {
@@ -56,7 +56,7 @@ pub fn pages() -> Vec<Page> {
     names.into_iter().map(page).collect()
 }
 
-/// A fenced block with its language, or an indented one without.
+/// A fenced block with its language, or an indented block without a language.
 pub struct Block {
     pub line: usize,
     pub language: Option<String>,
@@ -64,7 +64,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether the block holds commands for a shell.
+    /// Returns true if the block holds commands for a shell.
     pub fn is_commands(&self) -> bool {
         matches!(self.language.as_deref(), None | Some("sh"))
     }
@@ -111,7 +111,7 @@ pub fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The lines outside fenced blocks, with their numbers.
+/// Returns the lines outside fenced blocks, with their numbers.
 pub fn prose(page: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -125,7 +125,7 @@ pub fn prose(page: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Inline code: what stands between back quotes, with the number of its line.
+/// Returns inline code, the texts between back quotes, with the numbers of their lines.
 pub fn spans(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(page) {
@@ -135,7 +135,7 @@ pub fn spans(page: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// Returns the anchors of a page's headings, as GitHub makes them.
 pub fn anchors(page: &str) -> Vec<String> {
     let headings = prose(page).into_iter();
     headings
@@ -152,7 +152,7 @@ pub fn anchors(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// The targets of links in a page: `[text](target)` and `[name]: target`.
+/// Returns the targets of links in a page: `[text](target)` and `[name]: target`.
 pub fn links(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(page) {
