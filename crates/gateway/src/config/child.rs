@@ -1,4 +1,5 @@
-//! One section of `children`: selectors, lifetimes, actions; and the policy that comes from it.
+//! Reads one section of `children`: its traffic selectors, lifetimes and actions, and the policy
+//! that they make. It does not negotiate or install anything.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -26,7 +27,8 @@ use super::value::{
 };
 use super::{header, proposal, schema};
 
-/// An entry for the security policy database, in the order of [`super::Loaded::policies`].
+/// One entry of the security policy database. [`super::Loaded::policies`] holds the entries in
+/// order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub connection: String,
@@ -34,31 +36,32 @@ pub struct Policy {
     pub action: PolicyAction,
     pub local_ts: Vec<Selector>,
     pub remote_ts: Vec<Selector>,
-    /// From `priority`; zero is none.
+    /// The value of the key `priority`. Zero means that the section sets no priority.
     pub priority: u32,
-    /// A matching packet starts the negotiation (`start_action` has `trap`).
+    /// A matching packet starts the negotiation of an SA: `start_action` contains `trap`.
     pub trap: bool,
     pub mode: Mode,
     pub sa: SaOptions,
-    /// Where its name stands.
+    /// The place of the child's name in the configuration.
     pub at: Location,
 }
 
-/// How the data plane is to treat the SAs of a child.
+/// How the data plane treats the SAs of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaOptions {
     pub tunnel: TunnelOptions,
     pub tfc: TfcPadding,
-    /// Dummy packets a second, while an SA is silent.
+    /// Number of dummy packets per second that a silent SA sends. Zero turns them off.
     pub dummies: u8,
-    /// The DSCPs of the packets that belong to this child, among those with the same selectors.
+    /// DSCPs of the packets that belong to this child. They divide traffic among children whose
+    /// selectors are the same (RFC 4301 §4.1).
     pub dscp: DscpSet,
-    /// None: from the DSCP.
+    /// Traffic class from 0 to 7. `None` takes the class from each packet's DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
     pub populate: PopulateFromPacket,
     pub if_ids: IfIds,
-    /// None: the gateway's.
+    /// The engine that carries the SAs. `None` means the gateway's engine.
     pub engine: Option<EngineKind>,
 }
 
@@ -77,18 +80,18 @@ enum ChildMode {
     Drop,
 }
 
-/// What a child has from its connection.
+/// What a child inherits from its connection.
 pub(super) struct Parent<'a> {
     pub connection: &'a str,
-    /// The peer's address is known.
+    /// At least one remote address is a single host, so that we can initiate.
     pub reachable: bool,
-    /// Weak algorithms are permitted.
+    /// The connection permits weak algorithms.
     pub legacy: bool,
     pub if_ids: IfIds,
     pub gateway: &'a GatewayConfig,
 }
 
-/// Adds the policy; gives the child if it needs IKE.
+/// Reads one child and appends its policy to `policies`. Returns the child if it needs IKE.
 pub(super) fn child(
     node: &Node,
     parent: &Parent<'_>,
@@ -125,7 +128,7 @@ pub(super) fn child(
     };
     check_mode(node, &policy, d);
     check_sides(node, &policy, d);
-    // Reading them also checks them, whatever the mode.
+    // Build the child in every mode: reading the keys also checks them.
     let child = Child {
         name,
         local_ts,
@@ -173,7 +176,7 @@ pub(super) fn child(
 fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOptions {
     let interfaces = &parent.gateway.interfaces;
     let if_ids = interface::if_ids(node, parent.if_ids, interfaces, d);
-    // What the longest inner packet has.
+    // An inner packet is at most as long as the MTU of the TUN device.
     let tun_mtu = parent.gateway.interface_mtu(if_ids.outbound);
     let populate = read_list(node, "pfp", d, populate).unwrap_or_default();
     let tfc = read(node, "tfc_padding", d, |text| tfc_padding(text, tun_mtu)).unwrap_or_default();
@@ -209,7 +212,7 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
     }
 }
 
-/// Of those that the gateway has.
+/// Parses the name of an engine. Refuses an engine that the gateway does not have.
 fn engine(text: &str, gateway: &GatewayConfig) -> Parsed<EngineKind> {
     let kinds = [EngineKind::Cpu, EngineKind::Pool, EngineKind::Fpga];
     let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
@@ -224,7 +227,7 @@ fn engine(text: &str, gateway: &GatewayConfig) -> Parsed<EngineKind> {
     Ok(kind)
 }
 
-/// What does not go together.
+/// Reports settings that contradict each other or the child's mode.
 fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     let protects = policy.action == PolicyAction::Protect;
     header::check(node, protects, policy.mode, d);
@@ -258,7 +261,8 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     }
 }
 
-/// Traffic flow confidentiality is for ESP in tunnel mode, and hides nothing by halves.
+/// Reports settings for traffic flow confidentiality that cannot work. It needs ESP in tunnel mode,
+/// and padding without dummy packets (or the reverse) still reveals something.
 fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     let (padding, dummies) = (policy.sa.tfc != TfcPadding::None, policy.sa.dummies > 0);
     for (key, what, _) in [
@@ -319,17 +323,19 @@ fn populate(text: &str) -> Parsed<Field> {
     )
 }
 
-/// Dummy packets a second that a child may ask for.
+/// Upper bound of `tfc_dummies`, in dummy packets per second.
 const DUMMIES_MAX: u64 = 100;
 
-/// strongSwan's 32 is too small for several cores and multi-gigabit paths that reorder. This takes what several workers
-/// of another gateway send.
+/// Default size of the replay window, in packets. strongSwan's default of 32 is too small for paths
+/// that reorder at several gigabits per second. This window also covers a peer that spreads one SA
+/// over several workers.
 const REPLAY_WINDOW: u32 = pace::SHARED_WINDOW;
 
-/// The smallest that a peer may have (RFC 4303 §3.4.3).
+/// Default, and lower bound, of the peer's replay window (RFC 4303 §3.4.3).
 const PEER_REPLAY_WINDOW: u32 = 32;
 
-/// Keys about SAs that do not change what a policy seems to let pass.
+/// Keys that configure SAs only. A policy without SAs ignores them, which changes nothing in the
+/// traffic that it lets pass. So they cause a warning and no error.
 const OF_SAS: [&str; 9] = [
     "esp_proposals",
     "ah_proposals",
@@ -343,7 +349,8 @@ const OF_SAS: [&str; 9] = [
 ];
 
 fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
-    // `dscp` would seem to let less pass than it does.
+    // These keys are errors: with `dscp`, for example, the policy would seem to match fewer packets
+    // than it does.
     for key in ["dscp", "class", "pfp", "icmp_errors", "engine"] {
         if let Some(entry) = given(node, key) {
             let bad = Bad::new(
@@ -432,7 +439,7 @@ fn start_action(text: &str) -> Parsed<Start> {
     )
 }
 
-/// With the older words `hold` and `restart`.
+/// Parses an action. `hold` and `restart` are strongSwan's older names for `trap` and `start`.
 fn action(text: &str) -> Parsed<Action> {
     word(
         text,
@@ -458,7 +465,7 @@ fn icmp_errors(text: &str) -> Parsed<IcmpErrors> {
     )
 }
 
-/// `mtu` makes every packet as long as the longest that the TUN device lets through.
+/// Parses `tfc_padding`. `mtu` pads every packet to the MTU of the TUN device.
 fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
     match text {
         "mtu" => Ok(TfcPadding::To(tun_mtu)),
@@ -485,7 +492,8 @@ pub(super) fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Sele
     list
 }
 
-/// A network cannot be at both ends; everything can, where routes decide.
+/// Warns of a network that stands on both sides. All addresses may stand on both sides: then routes
+/// decide which packets are for the tunnel.
 fn check_sides(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     let range = |selector: &Selector| match selector.addresses {
         SelectorAddresses::Range(from, to) if !is_everything(from, to) => Some((from, to)),
@@ -552,10 +560,11 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
     }
 }
 
-/// Soft limit, hard limit, and what is subtracted at random from the soft one.
+/// The soft limit, the hard limit, and the upper bound of what is subtracted at random from the
+/// soft limit.
 type Given = (Option<u64>, Option<u64>, Option<u64>);
 
-/// Fills in swanctl's defaults: the hard limit is a tenth above the soft one.
+/// Fills in swanctl's defaults: the hard limit lies a tenth above the soft limit.
 fn limits((rekey, life, rand): Given, standard: u64) -> (u64, u64, u64) {
     let rekey = rekey.unwrap_or(match life {
         Some(life) if life > 0 => life - life / 11,
@@ -599,8 +608,9 @@ fn check_limits(
     }
 }
 
-/// The order of the database: explicit priorities first, then pass before protect before drop, then
-/// narrower selectors before wider ones, then the order of the file.
+/// Sorts policies into the order in which the database searches them. Explicit priorities come
+/// first, then pass before protect before drop. Narrow selectors then come before wide ones; the
+/// order of the file decides the rest.
 pub(super) fn sort(policies: &mut [Policy]) {
     policies.sort_by_cached_key(|policy| {
         let narrow = |list: &[Selector]| list.iter().map(specificity).min().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! One section of `connections`: addresses, proposals, authentication and children.
+//! Reads one section of `connections`: addresses, proposals, authentication and children. It does
+//! not check whether the peer would accept them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,16 +26,18 @@ use super::value::{
 };
 use super::{proposal, schema};
 
-/// What connections are read with.
+/// What the reader of a connection needs from the rest of the configuration.
 pub(super) struct Context<'a> {
     pub gateway: &'a GatewayConfig,
-    /// None: some are refused, so that it is not known whether one is missing.
+    /// The owners of the pre-shared keys. `None` means that a secret was refused, so nobody can say
+    /// whether a connection lacks one.
     pub secrets: Option<Owners<'a>>,
     pub store: Store,
     pub diagnostics: &'a mut Diagnostics,
 }
 
-/// None if the connection only has policies that need no IKE, or is refused.
+/// Reads one connection and appends the policies of its children. Returns `None` if the connection
+/// was refused, or if none of its policies needs IKE.
 pub(super) fn connection(
     node: &Node,
     context: &mut Context<'_>,
@@ -51,7 +54,7 @@ pub(super) fn connection(
         .iter()
         .any(|address| matches!(address, AddressMatch::Host(_)));
 
-    // Without raw sockets ESP can only go through UDP.
+    // Without raw sockets, ESP can leave only inside UDP.
     let encap = read(node, "encap", context.diagnostics, switch).unwrap_or(false)
         || !context.gateway.raw_esp;
     let legacy = read(node, "legacy", context.diagnostics, switch).unwrap_or(false);
@@ -89,7 +92,8 @@ pub(super) fn connection(
     read(node, "version", d, version);
     notes(node, d);
     let lifetime = lifetime(node, d);
-    // Everything is read before a missing part gives up, so that all errors are found.
+    // Read every key before a missing part ends the function, so that all errors are reported at
+    // once.
     let local_addrs = read_list(node, "local_addrs", d, address_match).unwrap_or_default();
     let local_port = read(node, "local_port", d, |text| {
         local_port(text, context.gateway.ports)
@@ -101,7 +105,7 @@ pub(super) fn connection(
     let keyingtries = read(node, "keyingtries", d, keyingtries);
     let (local, remote) = (local?, remote?);
     check_secret(node, &local, &remote, context);
-    // What is to be up is tried until it is.
+    // A connection that must stay up is retried without limit.
     let restarts = children.iter().any(|child| {
         child.start_action == StartAction::Start
             || [child.dpd_action, child.close_action].contains(&Action::Start)
@@ -132,7 +136,7 @@ pub(super) fn connection(
     Some((connection, Fingerprint::new(node, certificates)))
 }
 
-/// It says how one of the ends authenticates.
+/// Tells whether the connection has a section about authentication (`local…` or `remote…`).
 fn authenticates(connection: &Node) -> bool {
     connection.sections().iter().any(|section| {
         let name = &section.name.value;
@@ -140,7 +144,7 @@ fn authenticates(connection: &Node) -> bool {
     })
 }
 
-/// RFC 3948 encapsulates ESP only.
+/// Refuses AH where packets must go through UDP. RFC 3948 encapsulates ESP only.
 fn check_encap(child: &Node, d: &mut Diagnostics) {
     if let Some(entry) = given(child, "ah_proposals") {
         let bad = Bad::new(
@@ -164,7 +168,8 @@ fn proposals(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<IkeProposal>
         .unwrap_or_else(proposal::ike_default)
 }
 
-/// Rekeying after four hours by default, a tenth of that until the hard end.
+/// Reads the lifetime of the IKE SA. By default we rekey after four hours, and the hard limit is a
+/// tenth of that time later.
 fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
     let rekey = read(node, "rekey_time", d, time).unwrap_or(Duration::from_secs(4 * 3600));
     let over = read(node, "over_time", d, time).unwrap_or(rekey / 10);
@@ -247,7 +252,7 @@ fn warn_of_one_identity(node: &Node, local: &LocalAuth, remote: &RemoteAuth, d: 
     }
 }
 
-/// Keys that are taken but do less than they do in strongSwan.
+/// Warns of keys that are accepted but do less than in strongSwan.
 fn notes(node: &Node, d: &mut Diagnostics) {
     let mut note = |key: &str, what: String, help: &str| {
         if let Some(entry) = given(node, key) {
@@ -259,7 +264,7 @@ fn notes(node: &Node, d: &mut Diagnostics) {
         "`dpd_timeout` has no effect with IKEv2".to_owned(),
         "remove it; retransmissions decide when a peer is dead",
     );
-    // strongSwan's default is yes, so files with it are common.
+    // Only a warning: strongSwan's default is yes, so files that say so are common.
     if read(node, "mobike", d, switch) == Some(true)
         && let Some(entry) = given(node, "mobike")
     {
@@ -332,7 +337,8 @@ fn method(text: &str) -> Parsed<Method> {
     }
 }
 
-/// The one section whose name begins with `prefix`; more rounds are refused. None if there is none.
+/// Returns the section whose name begins with `prefix`, or `None` if there is none. A second such
+/// section asks for another authentication round, which is refused.
 fn round<'a>(node: &'a Node, prefix: &str, d: &mut Diagnostics) -> Option<&'a Node> {
     let mut sections = node
         .sections()
@@ -447,7 +453,7 @@ fn remote_auth(
     let pinned = files("certs", "x509", d);
     let mut authorities = files("cacerts", "x509ca", d);
     if given(section, "cacerts").is_none() {
-        // As in strongSwan: without a choice, every authority is trusted.
+        // As in strongSwan, a connection that names no authority trusts all of them.
         authorities = context.store.authorities(d);
     }
     if authorities.is_empty() {
@@ -496,7 +502,7 @@ fn missing(node: &Node, section: &str, d: &mut Diagnostics) {
     d.push(Diagnostic::error(what).at(node.name.at).help(help));
 }
 
-/// A connection with pre-shared keys for which there is none can never come up.
+/// Reports a connection that authenticates by pre-shared key and has no key: it can never come up.
 fn check_secret(node: &Node, local: &LocalAuth, remote: &RemoteAuth, context: &mut Context<'_>) {
     if !matches!(local.method, LocalMethod::Psk) && !matches!(remote.method, RemoteMethod::Psk) {
         return;

@@ -1,4 +1,5 @@
-//! The keys of a child about the outer header of tunnel mode (RFC 4301 section 5.1.2).
+//! Reads the keys of a child about the outer header of tunnel mode (RFC 4301 §5.1.2). The data
+//! plane builds the header.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
@@ -14,7 +15,7 @@ use super::value::{Bad, Parsed, number, place, read, read_list, report, switch, 
 
 const KEYS: [&str; 5] = ["copy_df", "copy_dscp", "copy_ecn", "dscp_map", "ttl"];
 
-/// Which way `copy_dscp` copies.
+/// The directions in which `copy_dscp` copies the DSCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CopyDscp {
     out: bool,
@@ -56,7 +57,7 @@ pub(super) fn tunnel(node: &Node, d: &mut Diagnostics) -> TunnelOptions {
     }
 }
 
-/// What the mode makes of no use.
+/// Warns of keys that the mode makes useless.
 pub(super) fn check(node: &Node, protects: bool, mode: Mode, d: &mut Diagnostics) {
     let why = match (protects, mode) {
         (true, Mode::Tunnel) => return,
@@ -104,10 +105,11 @@ fn copy_dscp(text: &str) -> Parsed<CopyDscp> {
     )
 }
 
-/// One entry of `dscp_map`: none stands for all code points that no other entry names.
+/// One entry of `dscp_map`: a range of inner DSCPs and the outer DSCP. A range of `None` stands for
+/// all DSCPs that no other entry names.
 type Mapped = (Option<(u8, u8)>, u8);
 
-/// What the map does not name is copied.
+/// Reads `dscp_map`. A DSCP that the map does not name is copied.
 fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
     let entries = read_list(node, "dscp_map", d, mapped).filter(|list| !list.is_empty())?;
     let mut rest = None;
@@ -127,7 +129,7 @@ fn dscp_map(node: &Node, d: &mut Diagnostics) -> Option<DscpMap> {
                 "name each DSCP once",
             );
             refuse(node, "dscp_map", bad, d);
-            // More entries than there are code points would say the same again.
+            // Stop at the first repetition: a longer list would only report the same again.
             break;
         }
     }
@@ -159,7 +161,7 @@ fn mapped(text: &str) -> Parsed<Mapped> {
     Ok((range, outer))
 }
 
-/// A code point by its name of RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
+/// Parses a DSCP, by its name in RFC 2474, 2597, 3246, 5865 or 8622, or by its number.
 pub(super) fn dscp(text: &str) -> Parsed<u8> {
     let digit = |text: &str, range: std::ops::RangeInclusive<u8>| {
         let digit = text.parse().ok().filter(|digit| range.contains(digit));

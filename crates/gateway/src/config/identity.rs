@@ -1,4 +1,5 @@
-//! IKE identities as strings, by swanctl.conf's rules.
+//! Parses IKE identities with the rules of swanctl.conf. The type `Identity` itself belongs to
+//! `ike`.
 
 use esplanade_ike::auth::{Identity, IdentityError};
 
@@ -9,13 +10,13 @@ use super::value::{Bad, Parsed};
 const HELP: &str = "write an address, a domain name, an email address or a distinguished name such as \
                     \"C=CH, O=Example, CN=gw\"; a prefix forces the type: fqdn:, email:, keyid:, ipv4:, ipv6:, asn1dn:";
 
-/// Any identity or pattern of one.
+/// Parses an identity, or a pattern of identities.
 pub(super) fn identity(text: &str) -> Parsed<Identity> {
     if matches!(text, "0.0.0.0" | "::") {
         return Ok(Identity::Any);
     }
     match text.split_once(':') {
-        // A number sign after the colon announces the raw bytes of the identity in hex.
+        // After the colon, `#` introduces the raw bytes of the identity in hex.
         Some((kind, rest)) if rest.starts_with('#') => {
             raw(kind, rest.trim_start_matches('#'), text)
         }
@@ -28,7 +29,7 @@ pub(super) fn identity(text: &str) -> Parsed<Identity> {
     }
 }
 
-/// An identity that one party can have: `%any` (to be found out later), or no pattern.
+/// Parses our own identity. It must be a whole identity, or `%any`, which is resolved later.
 pub(super) fn own_identity(text: &str) -> Parsed<Identity> {
     match identity(text)? {
         pattern if pattern != Identity::Any && pattern.precision() < 2 => Err(Bad::new(

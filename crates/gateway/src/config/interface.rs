@@ -1,5 +1,5 @@
-//! Tunnel interfaces for route-based use: the section `gateway.interfaces`, and `if_id_in` and `if_id_out`, which bind
-//! policies to them.
+//! Reads tunnel interfaces for route-based use: the section `gateway.interfaces`, and the keys
+//! `if_id_in` and `if_id_out`, which bind policies to an interface. It does not create the devices.
 
 use std::net::IpAddr;
 
@@ -9,27 +9,27 @@ use super::schema;
 use super::tree::Node;
 use super::value::{Bad, Parsed, number, read, read_list, report};
 
-/// A TUN device beside the common one.
+/// A TUN device besides the common one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterfaceConfig {
     pub name: String,
-    /// What policies are bound to it by; never 0.
+    /// The number that binds policies to this device. It is never 0.
     pub if_id: u32,
     pub mtu: u16,
-    /// With their prefix lengths.
+    /// The addresses of the device with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// What a policy and its SAs are bound to; 0 is the common device.
+/// The devices to which a policy and its SAs are bound. Zero is the common device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IfIds {
-    /// Where the packets of its SAs are delivered.
+    /// The device that receives the packets of the policy's inbound SAs.
     pub inbound: u32,
-    /// Where packets must come from to match it.
+    /// The device from which a packet must come to match the policy.
     pub outbound: u32,
 }
 
-/// `tun` and `mtu` are the common device's.
+/// Reads `gateway.interfaces`. `tun` and `mtu` belong to the common device.
 pub(super) fn interfaces(
     node: &Node,
     tun: &str,
@@ -82,7 +82,8 @@ pub(super) fn interfaces(
     list
 }
 
-/// `if_id_in` and `if_id_out` of a connection or a child; what is not given, or 0, is inherited.
+/// Reads `if_id_in` and `if_id_out` of a connection or a child. A key that is 0 or absent inherits
+/// its value.
 pub(super) fn if_ids(
     node: &Node,
     inherited: IfIds,

@@ -1,4 +1,5 @@
-//! The section `peers` of a connection for many: which selectors are whose (RFC 4301 section 4.4.3.3).
+//! Reads the section `peers` of a connection that serves many peers. An entry says which traffic
+//! selectors a peer may have (RFC 4301 §4.4.3.3).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use super::schema;
 use super::tree::Node;
 use super::value::{Bad, given, place, read, report};
 
-/// The entries; `whom` is whom the connection is for.
+/// Reads the entries. `whom` is the identity, or pattern, that the connection expects of its peer.
 pub(super) fn peers(connection: &Node, whom: &Identity, d: &mut Diagnostics) -> Vec<PeerEntry> {
     let Some(section) = connection.section("peers") else {
         return Vec::new();
@@ -65,7 +66,7 @@ pub(super) fn peers(connection: &Node, whom: &Identity, d: &mut Diagnostics) -> 
     entries
 }
 
-/// What two peers have, only the first that comes can have.
+/// Warns of two peers that share addresses: only the peer that connects first can have them.
 fn warn_of_overlaps(mut owned: Vec<(IpAddr, IpAddr, &Node)>, d: &mut Diagnostics) {
     owned.sort_by_key(|(first, last, _)| (*first, *last));
     let mut widest: Option<(IpAddr, &Node)> = None;

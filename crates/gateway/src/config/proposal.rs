@@ -1,4 +1,5 @@
-//! Proposals: `aes128gcm16-prfsha256-x25519`, `aes256-sha256-modp2048`, `default`.
+//! Parses proposals such as `aes128gcm16-prfsha256-x25519`, `aes256-sha256-modp2048` and `default`.
+//! It does not negotiate them.
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, Requirement, SequenceNumbers};
 use esplanade_ike::config::{EspProposal, IkeProposal};
@@ -7,12 +8,14 @@ use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::tree::Node;
 use super::value::{Bad, Parsed, given, read_list, report};
 
-/// One keyword of a proposal.
+/// The meaning of one keyword in a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
-    /// With the Key Length attribute; 0 is none.
+    /// A cipher with its Key Length attribute in bits. Zero means that the cipher has no such
+    /// attribute.
     Encryption(Encryption, u16),
-    /// By its key bits: a cipher of ESP, an integrity algorithm of AH.
+    /// AES-GMAC with this key length in bits. It is a cipher of ESP, or an integrity algorithm of
+    /// AH.
     Gmac(u16),
     Integrity(Integrity),
     Prf(Prf),
@@ -23,7 +26,7 @@ enum Algorithm {
 use Algorithm as A;
 use Encryption::*;
 
-/// strongSwan's keywords, and with `iiv` those that it lacks (implicit IV, RFC 8750).
+/// strongSwan's keywords. `iiv` marks keywords that strongSwan lacks (implicit IV, RFC 8750).
 const KEYWORDS: &[(&str, Algorithm)] = &[
     ("null", A::Encryption(Null, 0)),
     ("des", A::Encryption(Des, 0)),
@@ -111,7 +114,7 @@ const KEYWORDS: &[(&str, Algorithm)] = &[
     ("noesn", A::SequenceNumbers(SequenceNumbers::Bits32)),
 ];
 
-/// Known to be too weak, and why: not spoken on purpose.
+/// Keywords that are refused on purpose because they are too weak, with the reason.
 const WEAK: &[(&str, &str)] = &[
     ("blowfish", "its 64-bit blocks collide (Sweet32)"),
     ("cast128", "its 64-bit blocks collide (Sweet32)"),
@@ -142,7 +145,7 @@ const WEAK: &[(&str, &str)] = &[
     ),
 ];
 
-/// Keywords of strongSwan, by prefix, that are not supported yet.
+/// Prefixes of strongSwan's keywords that are not supported yet.
 const LATER: &[&str] = &[
     "camellia",
     "serpent",
@@ -207,7 +210,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
     ))
 }
 
-/// What one proposal lists, by kind, in its order.
+/// The algorithms of one proposal, by type. The order within a type is the order of preference.
 #[derive(Default)]
 struct Listed {
     encryption: Vec<(Encryption, u16)>,
@@ -241,7 +244,8 @@ fn list(text: &str) -> Parsed<Listed> {
     Ok(listed)
 }
 
-/// Ciphers are either all combined-mode, and integrity algorithms are left out, or none is and there must be one.
+/// Checks the ciphers of a proposal. Either all ciphers are combined-mode, or none is and the
+/// proposal has an integrity algorithm.
 fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
     if listed.encryption.is_empty() {
         let help = "begin with an encryption algorithm such as aes256gcm16";
@@ -253,19 +257,20 @@ fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
         .filter(|(algorithm, _)| algorithm.is_aead())
         .count();
     if aeads != 0 && aeads != listed.encryption.len() {
-        // RFC 7296 section 3.3: combined-mode algorithms go into a proposal of their own.
+        // RFC 7296 §3.3: combined-mode algorithms go into a proposal of their own.
         let what = format!("{} mixes combined-mode and plain ciphers", quoted(text));
         return Err(Bad::new(what, "write two proposals, separated by a comma"));
     }
     if aeads == 0 && listed.integrity.is_empty() {
-        // RFC 8221 section 4: no encryption without integrity.
+        // RFC 8221 §4: no encryption without integrity.
         let what = format!("{} has no integrity algorithm", quoted(text));
         return Err(Bad::new(what, "add sha256, sha384 or sha512"));
     }
     Ok(())
 }
 
-/// As strongSwan does: the hash of the integrity algorithm is the PRF as well, if that is spoken.
+/// Returns the PRF with the hash of the integrity algorithm, if there is one. strongSwan implies
+/// the PRF in the same way.
 fn prf_of(integrity: Integrity) -> Option<Prf> {
     match integrity {
         Integrity::HmacSha1_96 => Some(Prf::HmacSha1),
@@ -276,7 +281,8 @@ fn prf_of(integrity: Integrity) -> Option<Prf> {
     }
 }
 
-/// One IKE proposal, or the default ones. `legacy`: the connection permits what is too weak.
+/// Parses one IKE proposal, or `default`. `legacy` means that the connection permits weak
+/// algorithms.
 pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
     if text == "default" {
         return Ok(ike_default());
@@ -340,7 +346,7 @@ pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
     }])
 }
 
-/// The IKE SA itself must hide what it says, and with nothing weak.
+/// Refuses algorithms that the IKE SA must not use: those that do not encrypt, and weak ones.
 fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
     let cipher = listed.encryption.iter().map(|(cipher, _)| *cipher);
     let cipher = cipher
@@ -363,7 +369,7 @@ fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
     }
 }
 
-/// One proposal of ESP, or the default ones.
+/// Parses one ESP proposal, or `default`.
 fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
     if text == "default" {
         return Ok(esp_default());
@@ -383,7 +389,7 @@ fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
     of_child(text, listed)
 }
 
-/// One proposal of AH, or the default one.
+/// Parses one AH proposal, or `default`.
 fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
     if text == "default" {
         return ah("sha256-sha384-sha512-esn-noesn");
@@ -411,7 +417,7 @@ fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
     of_child(text, listed)
 }
 
-/// What ESP and AH have in common.
+/// Completes a child's proposal with the rules that ESP and AH share.
 fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
     if !listed.prf.is_empty() {
         let what = format!("{}: a PRF has no place in a child's proposal", quoted(text));
@@ -431,7 +437,8 @@ fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
     }])
 }
 
-/// The proposals of a child, from `esp_proposals` or `ah_proposals`. `legacy`: the connection permits what is too weak.
+/// Reads the proposals of a child from `esp_proposals` or `ah_proposals`. `legacy` means that the
+/// connection permits weak algorithms.
 pub(super) fn child(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
     let esp = of_key(node, "esp_proposals", esp, legacy, d);
     let ah = of_key(node, "ah_proposals", ah, legacy, d);
@@ -475,7 +482,8 @@ enum Finding {
     Doubtful(String, &'static str),
 }
 
-/// What RFC 8221 has against the algorithms of these proposals, one finding each.
+/// Lists what RFC 8221 says against the algorithms of these proposals, one finding for each
+/// algorithm.
 fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
     let mut seen = Vec::new();
     for proposal in proposals {
@@ -529,7 +537,7 @@ fn weakness(name: &str) -> &'static str {
     }
 }
 
-/// Combined-mode ciphers first, then CBC with HMAC.
+/// The default IKE proposals: combined-mode ciphers first, then CBC with HMAC.
 pub(super) fn ike_default() -> Vec<IkeProposal> {
     use Group::*;
     let prf = vec![Prf::HmacSha2_256, Prf::HmacSha2_384, Prf::HmacSha2_512];
@@ -672,7 +680,7 @@ mod tests {
         }
     }
 
-    /// What `child` makes of one section: the transforms of each proposal, and its findings.
+    /// Reads one child section. Returns the transforms of each proposal, and the findings.
     fn read_child(lines: &str, legacy: bool) -> (Vec<String>, Vec<String>) {
         let text = format!(
             "connections {{ net {{ {} local_addrs = 10.0.0.1\n remote_addrs = 10.0.0.2\n \

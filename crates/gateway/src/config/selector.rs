@@ -1,4 +1,5 @@
-//! Traffic selectors: `10.0.0.0/16[tcp/80]`, `10.1.1.1-10.1.1.9`, `dynamic[udp/53]`, `[icmp]`.
+//! Parses traffic selectors such as `10.0.0.0/16[tcp/80]`, `10.1.1.1-10.1.1.9`, `dynamic[udp/53]`
+//! and `[icmp]`. It does not compare them with packets.
 
 use std::net::IpAddr;
 
@@ -124,7 +125,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
     };
     let ports = match ports {
         None | Some("any" | "%any" | "") => (0, u16::MAX),
-        // From 65535 to 0 (RFC 7296 section 3.13.1).
+        // The range from 65535 to 0 stands for OPAQUE (RFC 7296 §3.13.1).
         Some("opaque") if WITH_PORTS.contains(&protocol) => return Ok((protocol, (u16::MAX, 0))),
         Some(types) if matches!(protocol, ICMP | ICMPV6) => icmp(types)?,
         Some(range) => match range.split_once('-') {
@@ -155,11 +156,12 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// ICMP with its types, TCP, UDP, DCCP, ICMPv6, SCTP and UDP-Lite.
+/// The protocols whose selectors have ports: ICMP (with its types), TCP, UDP, DCCP, ICMPv6, SCTP
+/// and UDP-Lite.
 const WITH_PORTS: [u8; 7] = [ICMP, 6, 17, 33, ICMPV6, 132, 136];
 
-/// `type`, `type-type`, `type/code` or `type/code-code`: the type is the high byte, the code the low one
-/// (RFC 7296 section 3.13.1).
+/// Parses `type`, `type-type`, `type/code` or `type/code-code`. The type is the high byte of the
+/// port, and the code is the low byte (RFC 7296 §3.13.1).
 fn icmp(text: &str) -> Parsed<(u16, u16)> {
     let bad = || {
         let help = "write a type (8), a range of types (0-8), or a type and codes (3/4, 3/0-5)";
@@ -192,11 +194,12 @@ fn port(text: &str) -> Parsed<u16> {
     }
 }
 
-/// How narrow a selector is: prefix bits of the range, then protocol and ports.
+/// Returns how narrow a selector is: the prefix bits of its range count first, then its protocol
+/// and ports.
 pub(super) fn specificity(selector: &Selector) -> u32 {
     let bits = match selector.addresses {
         SelectorAddresses::Dynamic => 128,
-        // On the scale of IPv6, so that 0.0.0.0/0 and ::/0 tie and single hosts do.
+        // Scale IPv4 to the 128 bits of IPv6. So 0.0.0.0/0 equals ::/0, and single hosts are equal.
         SelectorAddresses::Range(IpAddr::V4(from), IpAddr::V4(to)) => {
             (u32::from(from) ^ u32::from(to)).leading_zeros() * 4
         }

@@ -1,4 +1,5 @@
-//! The grammar of swanctl.conf and strongswan.conf.
+//! Parses the grammar of swanctl.conf and strongswan.conf into a tree of sections. It knows no
+//! keys, except for hints about mistakes.
 //!
 //! ```text
 //! statements := (section | value | include)*
@@ -7,7 +8,8 @@
 //! include    := "include" pattern             relative to the including file
 //! ```
 //!
-//! A section that comes again extends the first; a value that comes again replaces the first.
+//! A section that occurs again extends the first one. A value that occurs again replaces the first
+//! one.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +29,7 @@ const FILES_MAX: usize = 20_000;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const TOTAL_BYTES_MAX: u64 = 128 << 20;
 
-/// Reads `path` and all that it includes.
+/// Reads the file `path` and everything that it includes.
 pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
     let mut reader = Reader {
         diagnostics,
@@ -51,7 +53,7 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
     root
 }
 
-/// Parses `text` as if it were the file `path`; relative includes start at its directory.
+/// Parses `text` as if it were the file `path`. Relative includes start at the directory of `path`.
 pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) -> Node {
     let mut reader = Reader {
         diagnostics,
@@ -83,12 +85,12 @@ struct Reader<'a> {
     diagnostics: &'a mut Diagnostics,
     files: usize,
     bytes: u64,
-    /// Files being read, the outermost first.
+    /// The files that are being read, the outermost first.
     open: Vec<PathBuf>,
 }
 
 impl Reader<'_> {
-    /// `sections` are the names of the sections around, `from` is the include statement.
+    /// Reads one file. `sections` names the sections around the include statement `from`.
     fn file(
         &mut self,
         path: &Path,
@@ -171,14 +173,14 @@ struct Parser<'r, 'd, 'a> {
     lexer: Lexer<'a>,
     path: &'a Path,
     sections: &'r mut Vec<String>,
-    /// How many of `sections` were open when this file began.
+    /// Number of `sections` that were open when this file began.
     base: usize,
 }
 
 impl Parser<'_, '_, '_> {
-    /// Statements up to the closing brace of the section or the end of the file.
+    /// Parses statements up to the closing brace of the section, or up to the end of the file.
     fn statements(&mut self, into: &mut Node) {
-        // Keys of this pair of braces; a repetition in one block is worth a warning.
+        // The keys between this pair of braces. A repetition within one block causes a warning.
         let mut block = std::collections::HashSet::new();
         loop {
             self.lexer.skip_space();
@@ -228,7 +230,7 @@ impl Parser<'_, '_, '_> {
         }
         let quotable =
             line_start == self.lexer.line_start && !self.lexer.after_value(at.start as usize);
-        // The opening brace may stand on a line of its own.
+        // The opening brace may stand on its own line.
         let references = self.references();
         self.lexer.skip_space();
         if self.lexer.peek() == Some('{') {
@@ -271,7 +273,8 @@ impl Parser<'_, '_, '_> {
             );
             return;
         }
-        // Another file may override this one; twice in one file is more likely a copy that was not renamed.
+        // Another file may override a value on purpose. Twice in one file looks like a copied
+        // section that was not renamed.
         if let Some(old) = replaced
             && old.key.at.file == at.file
             && !old.value.value.is_empty()
@@ -357,7 +360,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Words and quoted strings up to the end of the line, joined by single spaces.
+    /// Parses words and quoted strings up to the end of the line, and joins them by single spaces.
     fn value(&mut self, key: &str) -> Spanned<Zeroizing<String>> {
         self.lexer.skip_blanks();
         let mut value = Wiped::default();
@@ -413,13 +416,14 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Whether what stands behind a value is no part of it, but the next setting or section: the grammar wants a
-    /// line break there, and the value would swallow it.
+    /// Reports text after a value that looks like the next setting or section, and returns true.
+    /// The grammar wants a line break there; without one, the value would swallow the text.
     fn next_statement(&mut self) -> bool {
         let rest = &self.lexer.text[self.lexer.at..];
         let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
         let then = rest[name.len()..].trim_start_matches([' ', '\t']);
-        // Distinguished names have equals signs too, behind commas; no attribute is called like a key.
+        // A distinguished name has equals signs too, after commas. None of its attributes is called
+        // like a key.
         let in_list = self.lexer.text[..self.lexer.at]
             .trim_end()
             .ends_with([',', '/', '+']);
@@ -443,8 +447,8 @@ impl Parser<'_, '_, '_> {
         true
     }
 
-    /// Values that are read otherwise than they look. Whoever writes a secret or an identity so gets another one than
-    /// meant, and learns it only from a peer that refuses it.
+    /// Reports values that the grammar reads otherwise than they look. A secret or an identity
+    /// would silently be wrong, and only the peer's refusal would show it.
     fn tell_odd(&mut self, odd: &Odd, key: &str, at: Location) {
         let secret = key == "secret" || self.in_secrets();
         let decisive = secret || key.starts_with("id");
@@ -486,7 +490,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// A quoted string; what it holds is added to `into`.
+    /// Parses a quoted string and appends its content to `into`.
     fn string(&mut self, into: &mut Wiped) -> Quoted {
         let at = self.lexer.here(1);
         let mut read = Quoted::default();
@@ -499,7 +503,7 @@ impl Parser<'_, '_, '_> {
                     Some('n') => into.push('\n'),
                     Some('r') => into.push('\r'),
                     Some('t') => into.push('\t'),
-                    // An escaped line end joins the lines.
+                    // A backslash before a line end joins the two lines.
                     Some('\n') => read.joins_lines = true,
                     Some('\r') if self.lexer.peek() == Some('\n') => {
                         self.lexer.bump();
@@ -586,7 +590,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Punctuation where a statement should begin.
+    /// Reports punctuation where a statement should begin.
     fn stray(&mut self, c: char) {
         let at = self.lexer.here(c.len_utf8());
         let (what, help) = match c {
@@ -605,7 +609,7 @@ impl Parser<'_, '_, '_> {
         match c {
             '{' => {
                 self.lexer.bump();
-                // Read on inside, so that its errors are found too, but keep nothing.
+                // Parse the content so that its errors are reported, but keep nothing.
                 let mut nameless = Node::new(Spanned {
                     value: String::new(),
                     at,
@@ -649,23 +653,23 @@ impl Parser<'_, '_, '_> {
     }
 }
 
-/// What a quoted string was made of.
+/// What a quoted string consisted of.
 #[derive(Default)]
 struct Quoted {
-    /// A backslash at the end of a line joined it with the next.
+    /// A backslash at the end of a line joined two lines.
     joins_lines: bool,
-    /// A line break stood in it.
+    /// The string contained a line break.
     lines: bool,
-    /// A letter or digit that lost its backslash.
+    /// A letter or digit lost its backslash.
     escape: bool,
 }
 
-/// What makes a value other than it looks.
+/// Reasons why a value differs from what it looks like.
 #[derive(Default)]
 struct Odd {
-    /// A comment begins right behind it.
+    /// A comment begins right after the value, without a blank.
     comment: bool,
-    /// Its parts are not one space apart.
+    /// The blanks between its parts were not single spaces.
     joined: bool,
     lines: bool,
     escape: bool,

@@ -1,4 +1,5 @@
-//! Sections with their values, and inheritance between sections.
+//! Holds the sections with their values, and carries out inheritance between sections. It does not
+//! interpret values.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use zeroize::Zeroizing;
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::{Location, Spanned};
 
-/// One `name { … }`, merged from all its places.
+/// One `name { … }`, merged from all places where it occurs.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub name: Spanned<String>,
@@ -18,7 +19,7 @@ pub(super) struct Node {
     section_index: HashMap<String, usize>,
 }
 
-/// One `key = value`. An empty value stands for "as if not given".
+/// One `key = value`. An empty value means that the key is not set.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub key: Spanned<String>,
@@ -27,7 +28,7 @@ pub(super) struct Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Any value may be a secret, also that of a misspelt key.
+        // Print no value: any may be a secret, even under a misspelt key.
         f.debug_tuple("Entry").field(&self.key.value).finish()
     }
 }
@@ -44,7 +45,7 @@ impl Node {
         }
     }
 
-    /// A later value replaces an earlier one; gives back the replaced one.
+    /// Sets a value. Returns the earlier value of the same key, which it replaces.
     pub fn set(&mut self, entry: Entry) -> Option<Entry> {
         match self
             .value_index
@@ -61,7 +62,7 @@ impl Node {
         }
     }
 
-    /// The section of that name, made if there is none.
+    /// Returns the section with that name, and creates it if there is none.
     pub fn open(&mut self, name: Spanned<String>) -> &mut Node {
         let at = match self.section_index.get(&name.value) {
             Some(&at) => at,
@@ -95,7 +96,7 @@ impl Node {
         &self.sections
     }
 
-    /// Adds what `other` has and `self` has not (what is set here wins).
+    /// Adds what `other` has and `self` lacks. What `self` has takes precedence.
     fn inherit(&mut self, other: &Node) {
         for entry in &other.values {
             if self.value(&entry.key.value).is_none() {
@@ -119,9 +120,9 @@ impl Node {
     }
 }
 
-/// Values and sections that inheritance may copy in total.
+/// Upper bound of the values and sections that inheritance copies in total.
 const INHERITED_MAX: usize = 1_000_000;
-/// Sections that may refer to each other in a row.
+/// Upper bound of the sections that refer to each other in a chain.
 const CHAIN_MAX: usize = 32;
 
 /// Carries out all references (`name : other.section { … }`) below `root`.
@@ -135,7 +136,8 @@ pub(super) fn resolve(root: &Node, diagnostics: &mut Diagnostics) -> Node {
     resolver.node(root, &mut Vec::new())
 }
 
-/// The first part of every path that some section refers to: templates.
+/// Returns the first part of every path that a section refers to. These top-level sections are
+/// templates.
 pub(super) fn referenced_roots(root: &Node) -> std::collections::HashSet<&str> {
     let mut found = std::collections::HashSet::new();
     let mut open = vec![root];
@@ -158,7 +160,8 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// `chain` holds the references being followed, to find cycles.
+    /// Copies `node` with everything that it inherits. `chain` holds the references in progress, to
+    /// find cycles.
     fn node(&mut self, node: &'a Node, chain: &mut Vec<&'a str>) -> Node {
         let mut out = Node::new(node.name.clone());
         if !self.spend(1 + node.values.len(), &node.name.at) {

@@ -1,4 +1,5 @@
-//! Values: times, amounts, switches, addresses, and reading them from a section.
+//! Parses values that many sections share: times, amounts, switches, words and addresses. It also
+//! reads a value from a section and reports its errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use super::source::Location;
 use super::tree::{Entry, Node};
 
-/// Why a value is refused and what to write.
+/// Why a value is refused, and what to write instead.
 #[derive(Debug)]
 pub(super) struct Bad {
     pub what: String,
@@ -27,18 +28,18 @@ impl Bad {
 
 pub(super) type Parsed<T> = Result<T, Bad>;
 
-/// The value of `key`, if it is given and not empty.
+/// Returns the entry of `key` if the key has a value that is not empty.
 pub(super) fn given<'a>(node: &'a Node, key: &str) -> Option<&'a Entry> {
     node.value(key)
         .filter(|entry| !entry.value.value.is_empty())
 }
 
-/// Where `key` is given, or else its section.
+/// Returns the place of `key`, or the place of the section if the key is absent.
 pub(super) fn place(node: &Node, key: &str) -> Location {
     given(node, key).map_or(node.name.at, |entry| entry.value.at)
 }
 
-/// Warns of keys that change nothing here.
+/// Warns of keys that have no effect here.
 pub(super) fn unused(node: &Node, keys: &[&str], why: &str, diagnostics: &mut Diagnostics) {
     for key in keys {
         if let Some(entry) = given(node, key) {
@@ -48,7 +49,8 @@ pub(super) fn unused(node: &Node, keys: &[&str], why: &str, diagnostics: &mut Di
     }
 }
 
-/// The value of `key` as `parse` reads it. None if it is not given, or refused (which is reported).
+/// Parses the value of `key`. Returns `None` if the key is absent, or if `parse` refuses it, which
+/// is reported.
 pub(super) fn read<T>(
     node: &Node,
     key: &str,
@@ -65,7 +67,7 @@ pub(super) fn read<T>(
     }
 }
 
-/// The comma-separated parts of `key`, each as `parse` reads it. None if the key is not given.
+/// Parses each of the comma-separated parts of `key`. Returns `None` if the key is absent.
 pub(super) fn read_list<T>(
     node: &Node,
     key: &str,
@@ -83,8 +85,8 @@ pub(super) fn read_list<T>(
     Some(list)
 }
 
-/// The comma-separated parts of a value on one line. Behind a quote that was left open, lines that follow may hold a
-/// secret, and findings show the parts that they are about.
+/// Splits a value at its commas. Refuses a value of several lines: behind a quote that was never
+/// closed, the next lines may hold a secret, and findings show the parts.
 pub(super) fn parts<'a>(
     key: &str,
     entry: &'a Entry,
@@ -128,7 +130,7 @@ pub(super) fn switch(text: &str) -> Parsed<bool> {
     }
 }
 
-/// Longer times are slips, and sums of two of these do not overflow.
+/// A longer time is a mistake. The sum of two times of this bound does not overflow.
 const SECONDS_MAX: u64 = 10 * 365 * 86_400;
 
 pub(super) fn time(text: &str) -> Parsed<Duration> {
@@ -181,7 +183,7 @@ pub(super) fn bytes(text: &str) -> Parsed<u64> {
     })
 }
 
-/// The default hard limit is a tenth more than the soft one and has to fit as well.
+/// The default hard limit is a tenth above the soft limit and must fit into a `u64` as well.
 const AMOUNT_MAX: u64 = u64::MAX / 2;
 
 pub(super) fn count(text: &str) -> Parsed<u64> {
@@ -194,7 +196,7 @@ pub(super) fn count(text: &str) -> Parsed<u64> {
     }
 }
 
-/// A number within `range`.
+/// Parses a number within `range`.
 pub(super) fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Parsed<u64> {
     let (from, to) = (range.start(), range.end());
     match amount(text) {
@@ -217,7 +219,7 @@ fn amount(text: &str) -> (Option<u64>, &str) {
     (digits.parse().ok(), unit.trim_start())
 }
 
-/// One of a few words.
+/// Parses one of a few words.
 pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
     match words.iter().find(|(word, _)| *word == text) {
         Some(&(_, value)) => Ok(value),
@@ -239,7 +241,7 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Parsed<T> {
     }
 }
 
-/// `%any`, an address, a subnet or a range.
+/// Parses `%any`, an address, a subnet or a range.
 pub(super) fn address_match(text: &str) -> Parsed<AddressMatch> {
     if matches!(text, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::") {
         return Ok(match text {
@@ -284,7 +286,7 @@ fn looks_like_name(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
 }
 
-/// `from-to` or `address/bits`; None if it has neither shape.
+/// Parses `from-to` or `address/bits`. Returns `None` if the text has neither form.
 pub(super) fn address_range(text: &str) -> Option<Parsed<(IpAddr, IpAddr)>> {
     if let Some((base, bits)) = text.split_once('/') {
         let base: IpAddr = base.parse().ok()?;
@@ -307,7 +309,7 @@ pub(super) fn address_range(text: &str) -> Option<Parsed<(IpAddr, IpAddr)>> {
     })
 }
 
-/// Warns of subnets that are written with the address of a host in them.
+/// Warns of a subnet whose address has host bits set.
 pub(super) fn warn_of_host_bits(node: &Node, key: &str, diagnostics: &mut Diagnostics) {
     let Some(entry) = given(node, key) else {
         return;
@@ -332,7 +334,7 @@ pub(super) fn warn_of_host_bits(node: &Node, key: &str, diagnostics: &mut Diagno
     }
 }
 
-/// First and last address of a subnet.
+/// Returns the first and the last address of a subnet.
 pub(super) fn subnet(base: IpAddr, bits: u8) -> (IpAddr, IpAddr) {
     match base {
         IpAddr::V4(base) => {
