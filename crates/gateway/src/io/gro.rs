@@ -1,10 +1,11 @@
-//! Coalesces what a burst delivered: consecutive TCP segments of a flow, and equal UDP datagrams of a flow, become one
-//! super-segment that the kernel's stack handles once. Payloads stay where they are; the write gathers them.
+//! Coalesces the packets of one burst. Consecutive TCP segments of a flow, or UDP datagrams of
+//! equal length, become one super-segment, which the kernel's stack handles once. Payloads are not
+//! copied: the write gathers them.
 //!
-//! The kernel gets a super-segment with its checksum "still to be completed", so every packet that enters one has its
-//! own checksum verified first: a damaged inner packet is written alone and unrepaired, for the receiver to reject.
-//! The rules for what may be merged are those of the kernel's GRO (net/ipv4/tcp_offload.c, udp_offload.c): splitting
-//! the super-segment again gives the packets that went in.
+//! A super-segment reaches the kernel with an unfinished checksum. So the checksum of every packet
+//! is verified before it joins: a damaged packet is written alone and unchanged, and its receiver
+//! rejects it. The rules of merging are those of the kernel's GRO (net/ipv4/tcp_offload.c,
+//! udp_offload.c). If the kernel splits the super-segment again, the original packets result.
 
 use std::io::IoSlice;
 
@@ -22,15 +23,15 @@ const TCP_ACK: u8 = 0x10;
 const TCP_PSH: u8 = 0x08;
 const TCP_ECE: u8 = 0x40;
 
-/// Segments of a super-segment: the kernel's limit for UDP (UDP_MAX_SEGMENTS of older kernels).
+/// Most segments of a super-segment. This is the limit of older kernels for UDP (UDP_MAX_SEGMENTS).
 const SEGMENTS_MAX: u16 = 64;
-/// A super-segment is one IP packet.
+/// Most bytes of a super-segment, which is one IP packet.
 const LENGTH_MAX: usize = 65_535;
-/// How many of the newest groups are looked at for a packet's flow.
+/// How many of the newest groups are searched for a packet's flow.
 const OPEN_GROUPS: usize = 8;
 const NONE: u32 = u32::MAX;
 
-/// A packet that could join others.
+/// The header fields of a packet that decide whether it can join others.
 #[derive(Debug, Clone, Copy)]
 struct View {
     v4: bool,
@@ -39,17 +40,17 @@ struct View {
     headers: usize,
     sequence: u32,
     push: bool,
-    /// Whether it may be appended to, or start, a super-segment at all.
+    /// The packet may start a super-segment or join one.
     mergeable: bool,
 }
 
-/// The packets of a burst, in order of arrival: IP packets without padding.
+/// The packets of a burst in order of arrival. Each is an IP packet without padding.
 pub trait Packets {
     fn packet(&self, index: usize) -> &[u8];
     fn packet_mut(&mut self, index: usize) -> &mut [u8];
 }
 
-/// A packet's place in its group.
+/// An element of the linked list of a group's packets.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     packet: u32,
@@ -63,17 +64,17 @@ struct Group {
     last: u32,
     count: u16,
     view: Option<View>,
-    /// Payload length of every segment but the last.
+    /// Payload bytes of every segment except the last.
     segment: usize,
-    /// Length of the super-segment.
+    /// Length of the super-segment in bytes.
     length: usize,
     next_sequence: u32,
-    /// The first packet's checksum was found right.
+    /// The checksum of the first packet was verified.
     verified: bool,
     closed: bool,
 }
 
-/// Collects the packets of a burst; [`Coalescer::flush`] writes them.
+/// Collects the packets of a burst. [`Coalescer::flush`] writes them.
 #[derive(Debug)]
 pub struct Coalescer {
     udp: bool,
@@ -82,7 +83,7 @@ pub struct Coalescer {
 }
 
 impl Coalescer {
-    /// `udp`: the TUN takes UDP super-segments too.
+    /// Creates an empty coalescer. `udp` means that the TUN device accepts UDP super-segments.
     pub fn new(udp: bool) -> Self {
         Self {
             udp,
@@ -95,7 +96,7 @@ impl Coalescer {
         self.links.is_empty()
     }
 
-    /// Takes packet `index` of the burst.
+    /// Adds packet `index` of the burst.
     pub fn push(&mut self, packets: &impl Packets, index: usize) {
         let bytes = packets.packet(index);
         let view = parse(bytes);
@@ -105,11 +106,13 @@ impl Coalescer {
             if self.append(packets, found, index, &view) {
                 return;
             }
-            // Nothing may overtake this packet, so the flow's older group takes no more.
+            // The packet starts a new group. Close the old group of the flow, so that no later
+            // packet overtakes this one.
             self.groups[found].closed = true;
         }
         if view.is_none() {
-            // A fragment, say: its flow is not known, so nothing later may join what came before it.
+            // The flow of this packet is unknown; it may be a fragment. Close the open groups, so
+            // that no later packet overtakes it.
             let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
             self.groups[newest..]
                 .iter_mut()
@@ -141,12 +144,13 @@ impl Coalescer {
         (self.links.len() - 1) as u32
     }
 
-    /// The first packet of a group.
+    /// Returns the first packet of a group.
     fn head<'a>(&self, packets: &'a impl Packets, group: &Group) -> &'a [u8] {
         packets.packet(self.links[group.first as usize].packet as usize)
     }
 
-    /// The newest group of the packet's flow. Older ones behind it stay closed to the flow, which keeps its order.
+    /// Returns the newest group of the packet's flow. Older groups of the flow stay closed, which
+    /// keeps its order.
     fn find(&self, packets: &impl Packets, bytes: &[u8], view: &View) -> Option<usize> {
         let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
         (newest..self.groups.len()).rev().find(|&index| {
@@ -192,13 +196,13 @@ impl Coalescer {
         group.count += 1;
         group.length += payload;
         group.next_sequence = view.sequence.wrapping_add(payload as u32);
-        // A short segment is the last one, and PSH stays on the last one.
+        // A short segment ends a super-segment. So does PSH, which must stay on the last segment.
         group.closed = payload < group.segment || view.push;
         true
     }
 
-    /// Hands every packet or super-segment to `write`, as a virtio header and slices of the packets, in the order in
-    /// which their first packets came. The packets' headers are rewritten on the way.
+    /// Passes every packet or super-segment to `write`, as a virtio header and slices of the
+    /// packets. The order is that of the first packets. Rewrites the headers of the packets.
     pub fn flush(
         &mut self,
         packets: &mut impl Packets,
@@ -239,11 +243,12 @@ impl Coalescer {
     }
 }
 
-/// None: not TCP or UDP in a form that could ever be merged; such packets have no flow here.
+/// Parses a packet. Returns `None` for anything except TCP or UDP in a form that can be merged;
+/// such a packet has no flow here.
 fn parse(bytes: &[u8]) -> Option<View> {
     let ip = FixedHeader::of(bytes)?;
     let (v4, transport) = (ip.version == IpVersion::V4, ip.header_len);
-    // No options, no fragment, no padding.
+    // Options, fragments and padding are never merged.
     let has_options = v4 && transport != IPV4_HEADER;
     if has_options || ip.fragment || ip.total_len != bytes.len() {
         return None;
@@ -286,24 +291,25 @@ fn parse(bytes: &[u8]) -> Option<View> {
     }
 }
 
-/// Same addresses and ports; the views agree on versions and protocol already.
+/// Tells whether addresses and ports are equal. The caller has compared IP version and protocol.
 fn same_flow(first: &[u8], other: &[u8], view: &View) -> bool {
     let addresses = if view.v4 { 12..20 } else { 8..40 };
     let ports = view.transport..view.transport + 4;
     first[ports.clone()] == other[ports] && first[addresses.clone()] == other[addresses]
 }
 
-/// Whether segmentation of a super-segment under the first packet's headers would give the other's headers.
+/// Tells whether the kernel, splitting a super-segment with the headers `first`, would produce the
+/// headers `other`.
 fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
     let ip = if view.v4 {
         let identification = |bytes: &[u8]| u16::from_be_bytes([bytes[4], bytes[5]]);
-        // With DF set the identification means nothing (RFC 6864 §4.1).
+        // With DF set, the identification has no meaning (RFC 6864 §4.1).
         let in_sequence = first[6] & 0x40 != 0
             || identification(other) == identification(first).wrapping_add(count);
-        // TOS; flags; TTL
+        // The fields are TOS, flags and TTL.
         first[1] == other[1] && first[6] == other[6] && first[8] == other[8] && in_sequence
     } else {
-        // traffic class and flow label; hop limit
+        // The fields are traffic class with flow label, and hop limit.
         first[..4] == other[..4] && first[7] == other[7]
     };
     if view.protocol == UDP {
@@ -313,7 +319,8 @@ fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
         &first[view.transport..view.headers],
         &other[view.transport..view.headers],
     );
-    // Acknowledgement, data offset, flags (PSH aside), window, urgent pointer, options.
+    // The fields are acknowledgement, data offset, flags without PSH, window, urgent pointer and
+    // options.
     ip && a[8..13] == b[8..13]
         && (a[13] ^ b[13]) & !TCP_PSH == 0
         && a[14..16] == b[14..16]
@@ -329,7 +336,8 @@ fn checksum_holds(bytes: &[u8], view: &View) -> bool {
     let transport = &bytes[view.transport..];
     let total =
         pseudo_header(addresses, view.protocol) + length_term(transport.len()) + sum(transport);
-    // The kernel writes a fresh IPv4 header checksum on segmentation, so that one must be right too.
+    // On splitting, the kernel writes a new IPv4 header checksum. A damaged header would be
+    // repaired, so verify it too.
     fold(total) == 0xffff && (!view.v4 || fold(sum(&bytes[..IPV4_HEADER])) == 0xffff)
 }
 

@@ -1,25 +1,27 @@
-//! Where the datagrams of one receive lie in an arena.
+//! The layout of the datagrams of one receive in an arena.
 
 use std::ops::Range;
 
 use super::message::Received;
 
-/// Free room behind every datagram: AH's IPv6 header is put in front of one, which then moves.
+/// Bytes of free space after every datagram. AH puts an IPv6 header before its datagram, which
+/// moves the datagram back.
 const SPARE: usize = 64;
 
-/// Slots side by side, one for each datagram. What exceeds its slot goes on in a place of its own behind all of them. Those
-/// places take memory only once long datagrams come; then the part in the slot is moved in front of the rest.
+/// Slots that lie side by side, one for each datagram. The part of a datagram that exceeds its slot
+/// goes to an overflow area after all slots. So long datagrams take memory only when they occur.
+/// `join` then moves the part from the slot in front of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// Datagrams of one receive.
+    /// Number of datagrams of one receive.
     pub count: usize,
-    /// Bytes of a datagram in its slot.
+    /// Bytes of a datagram that fit into its slot.
     pub len: usize,
-    /// Further bytes that a datagram may have.
+    /// Further bytes that a datagram may have, in the overflow area.
     pub more: usize,
 }
 
-/// A datagram's part of the buffer: its slot, and where the rest goes.
+/// The memory of one datagram: its slot and its overflow.
 pub(super) type Place<'a> = (&'a mut [u8], &'a mut [u8]);
 
 impl Slots {
@@ -34,12 +36,12 @@ impl Slots {
         }
     }
 
-    /// Bytes of the buffer that they need.
+    /// Returns the number of bytes that the layout needs.
     pub const fn total(&self) -> usize {
         self.count * (self.stride() + self.long_stride())
     }
 
-    /// As many of them as a buffer has room for.
+    /// Returns the layout with as many slots as fit into a buffer of this length.
     pub(super) fn within(self, buffer: usize) -> Self {
         let each = self.stride() + self.long_stride();
         Self {
@@ -48,7 +50,8 @@ impl Slots {
         }
     }
 
-    /// One place for each slot; the buffer is at least [`Slots::total`] bytes long.
+    /// Returns the memory of each datagram. The caller guarantees that the buffer has at least
+    /// [`Slots::total`] bytes.
     pub(super) fn places<'a>(&self, buffer: &'a mut [u8]) -> impl Iterator<Item = Place<'a>> {
         let Self { count, len, more } = *self;
         let at = (count * self.stride()).min(buffer.len());
@@ -64,7 +67,7 @@ impl Slots {
         })
     }
 
-    /// Puts the two parts of a datagram together. Where it begins.
+    /// Joins the two parts of a datagram. Returns the offset at which the datagram begins.
     pub(super) fn join(&self, buffer: &mut [u8], index: usize, datagram: usize) -> usize {
         let slot = index * self.stride();
         if datagram <= self.len {
@@ -76,15 +79,15 @@ impl Slots {
     }
 }
 
-/// The bytes of a datagram with the spare room behind it.
+/// Returns the range of a datagram with the free space after it.
 pub fn with_spare(meta: &Received) -> Range<usize> {
     meta.at..meta.at + meta.len + SPARE
 }
 
-/// How much of the buffer a receive has taken.
+/// Returns the number of bytes that a receive used.
 pub fn used(received: &[Received]) -> usize {
     let ends = received.iter().map(|meta| with_spare(meta).end);
-    // What is received next begins at a cache line, as this did.
+    // The next receive then begins at a cache line, as this one did.
     ends.max().unwrap_or(0).next_multiple_of(64)
 }
 
@@ -100,7 +103,8 @@ mod tests {
         (0..len).map(|at| number.wrapping_add(at as u8)).collect()
     }
 
-    /// What comes of datagrams with these lengths in one receive, and whether it is whole.
+    /// Sends datagrams of these lengths and receives them in one call. Returns each with whether it
+    /// is whole.
     fn receive(slots: Slots, buffer: &mut [u8], lens: &[usize]) -> (Vec<(Vec<u8>, bool)>, usize) {
         let receiving = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sending = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,5 @@
-//! The confinement is tried: a process of its own is confined as the gateway is, and does one thing.
+//! Tests the confinement. Each trial runs in its own process, which is confined as the gateway is
+//! and does one thing.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,10 +26,11 @@ use crate::confine;
 
 const TRIAL: &str = "ESPLANADE_TRIAL";
 const PLACE: &str = "ESPLANADE_TRIAL_PLACE";
-/// The kernel lacks a part of the confinement.
+/// Exit status of a trial: the kernel lacks a part of the confinement.
 const LACKING: i32 = 77;
 
-/// Where a trial takes place: `etc` has the configuration, `run` the control socket, `other` what is nobody's business. Then the process that tries.
+/// The folders of a trial, and the process that runs it. `etc` holds the configuration, `run` the
+/// control socket, and `other` holds files that the gateway must not touch.
 struct Place(PathBuf, u32);
 
 impl Place {
@@ -48,9 +50,9 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Works,
-    /// By seccomp.
+    /// Seccomp refused the call.
     NotPermitted,
-    /// By Landlock.
+    /// Landlock refused the access.
     Denied,
     Killed,
 }
@@ -61,7 +63,8 @@ type Trial = (&'static str, Answer, fn(&Place) -> io::Result<()>);
 
 fn call(number: i64, arguments: [usize; 5]) -> io::Result<()> {
     let [a, b, c, d, e] = arguments;
-    // SAFETY: only trials come here; their pointers are null or to what outlives the call.
+    // SAFETY: only the trials below call this. Their pointers are null, or point to data that
+    // outlives the call.
     let result = unsafe { libc::syscall(number, a, b, c, d, e) };
     super::sys::check(result).map(drop)
 }
@@ -72,7 +75,7 @@ fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<()> {
 
 fn map(protection: i32) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a mapping that nobody uses.
+    // SAFETY: the call creates a new mapping, to which nothing refers yet.
     let place = unsafe { libc::mmap(null_mut(), 4096, protection, flags, -1, 0) };
     match place == libc::MAP_FAILED {
         true => Err(io::Error::last_os_error()),
@@ -205,7 +208,8 @@ const PROCESSES: &[Trial] = &[
         thread.join().map_err(|_| io::Error::other("it died"))
     }),
     ("panics and goes on", Works, |_| {
-        // With a backtrace, whose names it reads from the program's file.
+        // The backtrace reads its names from the program's file, which the confinement must permit
+        // or survive.
         let caught = std::panic::catch_unwind(|| {
             let trace = std::backtrace::Backtrace::force_capture().to_string();
             assert!(!trace.contains("trials::child"), "{trace}");
@@ -354,7 +358,8 @@ const PROCESSES: &[Trial] = &[
     }),
 ];
 
-/// In a process of its own, by the name of the trial. Otherwise it does nothing.
+/// Runs the trial that the environment names, in a process of its own. Without that name it does
+/// nothing.
 #[test]
 fn child() {
     let (Ok(name), Ok(place)) = (std::env::var(TRIAL), std::env::var(PLACE)) else {
@@ -449,7 +454,7 @@ fn nothing_leads_out_of_the_process() {
     try_all(PROCESSES);
 }
 
-/// What Landlock would not have refused is not told as its doing.
+/// An access that Landlock would not refuse must not be reported as refused by Landlock.
 #[test]
 fn without_a_confinement_everything_is_within_reach() {
     assert!(!confine::is_out_of_reach(Path::new("/etc/passwd")));

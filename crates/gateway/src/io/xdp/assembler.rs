@@ -1,17 +1,18 @@
-//! Instructions of the kernel's virtual machine (RFC 9669).
+//! Assembles instructions of the kernel's virtual machine (RFC 9669). It knows only those that
+//! `program` needs.
 
-/// `struct bpf_insn`.
+/// The layout of `struct bpf_insn`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Instruction {
     code: u8,
-    /// Destination in the low half, source in the high one.
+    /// The destination register in the low half, and the source register in the high half.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// Codes of instructions.
+/// Opcodes of the instructions.
 pub mod code {
     pub const LOAD_IMMEDIATE: u8 = 0x18;
     pub const LOAD: [u8; 4] = [0x71, 0x69, 0x61, 0x79];
@@ -29,13 +30,13 @@ pub mod code {
     pub const EXIT: u8 = 0x95;
 }
 
-/// Bytes of a load or store, as an index into its codes.
+/// Width of a load or store, as an index into its opcodes.
 pub const BYTE: usize = 0;
 pub const HALF: usize = 1;
 pub const WORD: usize = 2;
 pub const DOUBLE: usize = 3;
 
-/// A place in the program to jump to.
+/// A label in the program, as the target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     V4,

@@ -1,4 +1,4 @@
-//! Ethernet frames around outer packets.
+//! Reads and writes the Ethernet frames and IP headers around ESP packets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -14,16 +14,17 @@ pub const ETHERNET_LEN: usize = 14;
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-/// An ESP packet in a frame.
+/// An ESP packet inside a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where it is in the frame, without what pads that.
+    /// The range of the ESP packet in the frame, without the padding of the frame.
     pub esp: Range<usize>,
     pub source: IpAddr,
     pub tos: u8,
 }
 
-/// The ESP packet behind the headers; None if they are not sound, or it is a fragment or something else.
+/// Finds the ESP packet behind the headers. Returns `None` if a header is malformed, or if the
+/// packet is a fragment or no ESP.
 pub fn find(frame: &[u8]) -> Option<Found> {
     let packet = frame.get(ETHERNET_LEN..)?;
     let view = IpView::parse(packet).ok()?;
@@ -35,19 +36,20 @@ pub fn find(frame: &[u8]) -> Option<Found> {
     })
 }
 
-/// Between which hosts of the link a frame goes.
+/// The two hosts of the link between which a frame travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     pub from: Mac,
     pub to: Mac,
 }
 
-/// Bytes of the headers in front of an ESP packet.
+/// Returns the length in bytes of the headers before an ESP packet.
 pub fn header_len(local: IpAddr) -> usize {
     ETHERNET_LEN + if local.is_ipv4() { 20 } else { 40 }
 }
 
-/// Writes the headers into a frame, whose rest is the ESP packet. False if addresses or lengths do not fit together.
+/// Writes the headers into a frame that already contains the ESP packet. Returns false if addresses
+/// or lengths do not fit together.
 pub fn write_headers(
     ends: &Ends,
     local: IpAddr,

@@ -1,8 +1,9 @@
-//! The program that takes ESP to the sockets, and its way into the kernel by bpf(2).
+//! Builds the eBPF program that steers ESP to the AF_XDP sockets, and loads it by bpf(2).
 //!
-//! It runs in the driver for every frame that comes in by the link. ESP without UDP goes to the socket of the queue that it
-//! came by, if that has one; it must be whole, without IPv4 options or IPv6 extension headers, and for this host. All else
-//! goes the kernel's way.
+//! The program runs in the driver for every frame that arrives on the link. ESP without UDP goes to
+//! the socket of the queue on which it arrived. The packet must be whole, without IPv4 options or
+//! IPv6 extension headers, and addressed to this host. All other frames, and ESP on a queue without
+//! a socket, go to the kernel's stack.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,7 +14,7 @@ use crate::io::sys::{check, owned};
 
 const ESP: i32 = 50;
 
-/// <linux/bpf.h>.
+/// Constants of <linux/bpf.h>.
 mod bpf {
     pub const MAP_CREATE: i32 = 0;
     pub const MAP_UPDATE_ELEM: i32 = 2;
@@ -29,23 +30,23 @@ mod bpf {
 
     pub const XDP_PASS: i32 = 2;
 
-    /// Of the look-up: the host itself, or nowhere.
+    /// Result of the route look-up: the packet is for this host, or has no route.
     pub const NOT_FORWARDED: i32 = 4;
-    /// Of the look-up: this host is no router there.
+    /// Result of the route look-up: forwarding is off on this link.
     pub const FORWARDING_OFF: i32 = 5;
 }
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before there is a packet of the stack.
+    /// In the driver, before the stack creates its packet.
     Driver,
-    /// In the stack, for drivers that cannot. It is slower.
+    /// In the stack, for drivers without support. This is slower.
     Generic,
 }
 
 impl Mode {
-    /// <linux/if_link.h>.
+    /// Flags of <linux/if_link.h>.
     fn flag(self) -> u32 {
         match self {
             Self::Driver => 1 << 2,
@@ -54,7 +55,8 @@ impl Mode {
     }
 }
 
-/// The program on its link. It leaves the link when this is dropped, and when the process ends.
+/// The program, attached to its link. It is detached when this value is dropped and when the
+/// process ends.
 #[derive(Debug)]
 pub struct Program {
     sockets: OwnedFd,
@@ -63,14 +65,15 @@ pub struct Program {
 }
 
 impl Program {
-    /// For the sockets of so many queues.
+    /// Attaches the program to a link that has this number of queues.
     pub fn attach(link: u32, queues: u32) -> io::Result<Self> {
         let sockets = make_map(queues)?;
         let program = load(&instructions(&sockets))?;
         let attach = |mode: Mode| Ok((attach_to(link, &program, mode)?, mode));
         let (attached, mode) = attach(Mode::Driver).or_else(|error: io::Error| {
             match error.raw_os_error() {
-                // Another program is there, or there is no right to it.
+                // Another program is attached, or we lack the right. The generic mode would fail
+                // too.
                 Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => Err(error),
                 _ => attach(Mode::Generic),
             }
@@ -82,7 +85,7 @@ impl Program {
         })
     }
 
-    /// From now on the socket gets what comes by the queue.
+    /// From now on the socket gets the packets of the queue.
     pub fn lead(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         #[repr(C)]
         struct Update {
@@ -140,7 +143,7 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
         link: u32,
         attach_type: u32,
     }
-    /// The look-up of routes is for programs under GPL, which these instructions may be used under too.
+    /// Only GPL programs may look up routes. These instructions are licensed under GPL as well.
     const LICENSE: &CStr = c"Dual MIT/GPL";
     let mut load = Load {
         kind: bpf::PROG_TYPE_XDP,
@@ -177,8 +180,8 @@ fn attach_to(link: u32, program: &OwnedFd, mode: Mode) -> io::Result<OwnedFd> {
 }
 
 fn call<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: `attributes` is the beginning of `union bpf_attr` for this command, of the size that is told. What it
-    // points to outlives the call.
+    // SAFETY: `attributes` has the layout of the start of `union bpf_attr` for this command, and
+    // the stated size. Everything that it points to outlives the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -191,12 +194,13 @@ fn call<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
     Ok(result as i32)
 }
 
-/// A number as it lies in a packet, as a load of 16 bits gives it.
+/// Returns a number in network byte order, as a 16-bit load from a packet yields it.
 fn network(number: u16) -> i32 {
     number.to_be().into()
 }
 
-// Registers 0 to 5 are gone after a call, 6 to 9 stay, 10 is the end of the stack.
+// A call overwrites registers 0 to 5. Registers 6 to 9 survive it, and register 10 is the frame
+// pointer.
 const RESULT: u8 = 0;
 const PACKET: u8 = 2;
 const END: u8 = 3;
@@ -205,13 +209,13 @@ const FIELD: u8 = 5;
 const CONTEXT: u8 = 6;
 const STACK: u8 = 10;
 
-// `struct xdp_md`.
+// Offsets in `struct xdp_md`.
 const MD_DATA: i16 = 0;
 const MD_DATA_END: i16 = 4;
 const MD_LINK: i16 = 12;
 const MD_QUEUE: i16 = 16;
 
-// `struct bpf_fib_lookup`, on the stack.
+// Offsets of `struct bpf_fib_lookup`, which lies on the stack.
 const QUESTION_LEN: i16 = 64;
 const QUESTION: i16 = -QUESTION_LEN;
 const FAMILY: i16 = QUESTION;
@@ -220,7 +224,7 @@ const LINK: i16 = QUESTION + 8;
 const SOURCE: i16 = QUESTION + 16;
 const DESTINATION: i16 = QUESTION + 32;
 
-/// Where the IP header begins in a frame.
+/// Offset of the IP header in a frame.
 const IP: i16 = 14;
 
 fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
@@ -243,7 +247,7 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
     is_for_this_host(&mut a);
 
     a.here(Place::Take);
-    // The descriptor of a map, in two instructions.
+    // Load the descriptor of the map. This takes two instructions.
     a.put(code::LOAD_IMMEDIATE, 1, 1, 0, sockets.as_raw_fd());
     a.put(0, 0, 0, 0, 0);
     a.load(WORD, 2, CONTEXT, MD_QUEUE);
@@ -257,14 +261,14 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
     a.finish()
 }
 
-/// Goes on if the frame has so many bytes.
+/// Continues only if the frame has at least `len` bytes.
 fn ends_behind(a: &mut Assembler, len: i16) {
     a.copy(LIMIT, PACKET);
     a.add(LIMIT, len.into());
     a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
 }
 
-/// Goes on with the addresses in the question.
+/// Continues only if the packet is ESP in IPv6, and copies its addresses into the look-up.
 fn is_esp_in_ipv6(a: &mut Assembler) {
     ends_behind(a, IP + 40);
     a.load(BYTE, FIELD, PACKET, IP + 6);
@@ -278,12 +282,12 @@ fn is_esp_in_ipv6(a: &mut Assembler) {
     }
 }
 
-/// As [`is_esp_in_ipv6`].
+/// Continues only if the packet is ESP in IPv4, and copies its addresses into the look-up.
 fn is_esp_in_ipv4(a: &mut Assembler) {
-    // No options.
+    // Refuse options.
     a.load(BYTE, FIELD, PACKET, IP);
     a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Place::Pass);
-    // No fragment.
+    // Refuse fragments.
     a.load(HALF, FIELD, PACKET, IP + 6);
     a.put(code::AND_IMMEDIATE, FIELD, 0, 0, network(0x3fff));
     a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0, Place::Pass);
@@ -296,7 +300,8 @@ fn is_esp_in_ipv4(a: &mut Assembler) {
     a.store(WORD, STACK, DESTINATION, FIELD);
 }
 
-/// Asks the kernel's routes, which change as addresses do.
+/// Continues only if the packet is for this host. The kernel's routes are asked, because addresses
+/// may change.
 fn is_for_this_host(a: &mut Assembler) {
     a.store_number(BYTE, STACK, PROTOCOL, ESP);
     a.load(WORD, FIELD, CONTEXT, MD_LINK);
