@@ -1,4 +1,4 @@
-//! A worker's TUN queues, sockets and clock.
+//! The real I/O of a worker: its TUN queues, its sockets and its clock.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,31 +19,34 @@ use crate::io::slots::Slots;
 use crate::io::sys::EVENTS_MAX;
 use crate::io::udp::{Outgoing, Received, SendReport};
 
-/// Bytes of the longest datagram.
+/// Length of the longest datagram in bytes.
 const DATAGRAM_MAX: usize = 65_536;
-/// From a UDP socket. Eight coalesced datagrams are half a megabyte, as much as the cache near the processor keeps.
+/// Layout for a UDP socket. Eight coalesced datagrams take half a megabyte, which fits into the
+/// cache of a CPU.
 const UDP_SLOTS: Slots = Slots {
     count: 8,
     len: DATAGRAM_MAX,
     more: 0,
 };
-/// From a raw socket, where nothing is coalesced: packets as most links carry them, and seldom long ones.
+/// Layout for a raw socket, where nothing is coalesced. Most packets fit their slot, and a few need
+/// the overflow area.
 pub(super) const RAW_SLOTS: Slots = Slots {
     count: 64,
     len: 2048,
     more: DATAGRAM_MAX - 2048,
 };
 
-/// How often the kernel is asked what it has dropped.
+/// How often, in milliseconds, the worker asks the kernel what it dropped.
 const COUNT_EVERY_MS: u64 = 500;
 
 const TOKEN_CONTROL: u64 = 0;
 const TOKEN_SEALED: u64 = 1;
 const TOKEN_OPENED: u64 = 2;
-/// Of the first port; the others and then the sockets follow.
+/// Epoll token of the first port. Port `i` has the token `TOKEN_PORTS + i`; the tokens of the
+/// sockets follow.
 const TOKEN_PORTS: u64 = 3;
 
-/// A socket to receive from.
+/// A socket to receive from, by its index among the sockets of its kind.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
     Ike(usize),
@@ -51,7 +54,7 @@ pub(super) enum Source {
     Esp(usize),
     Ah(usize),
     Icmp(usize),
-    /// A link past the kernel's stack.
+    /// An AF_XDP link, past the kernel's stack.
     Link(usize),
 }
 
@@ -71,18 +74,18 @@ impl Source {
     }
 }
 
-/// What wakes a worker.
+/// Why a worker woke.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ready {
     /// The control thread wants something.
     Control,
-    /// An engine of this direction has something.
+    /// An engine of this direction has results.
     Engine(Direction),
     Port(usize),
     Socket(Source),
 }
 
-/// A TUN device, by the interface of the SPD's entries.
+/// A TUN device with the interface that the SPD's entries name.
 #[derive(Debug)]
 struct Device {
     interface: u32,
@@ -92,7 +95,7 @@ struct Device {
 #[derive(Debug)]
 pub(super) struct HostIo {
     clock: Clock,
-    /// In the order of the ports.
+    /// The devices, in the order of the ports.
     devices: Vec<Device>,
     sockets: WorkerSockets,
     sources: Vec<Source>,
@@ -104,7 +107,8 @@ pub(super) struct HostIo {
 }
 
 impl HostIo {
-    /// `tuns` in the order of the ports; `control` wakes the worker at any time. `may_pause`: an engine may be late.
+    /// Opens the I/O. `tuns` is in the order of the ports, and `control` wakes the worker.
+    /// `may_pause` means that an engine may return its batches late.
     pub fn new(
         clock: Clock,
         tuns: Vec<(u32, Queues)>,
@@ -145,7 +149,7 @@ impl HostIo {
         Ok(host)
     }
 
-    /// Waits for what is ready; the number of tokens.
+    /// Waits until a descriptor is ready. Returns the number of tokens.
     pub fn wait(
         &self,
         paused: Paused,
@@ -155,7 +159,7 @@ impl HostIo {
         self.wakers.wait(paused, tokens, timeout)
     }
 
-    /// What a token stands for.
+    /// Returns what a token stands for.
     pub fn ready(&self, token: u64) -> Option<Ready> {
         match token {
             TOKEN_CONTROL => return Some(Ready::Control),
@@ -170,7 +174,8 @@ impl HostIo {
         }
     }
 
-    /// The next packet that is led into a port, behind its virtio header; None when there is none now.
+    /// Reads the next packet that was routed into a port, after its virtio header. Returns `None`
+    /// when none waits.
     pub fn read(&self, port: usize, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.devices.get(port) {
             Some(device) => device.tun.own().read(buffer),
@@ -178,7 +183,8 @@ impl HostIo {
         }
     }
 
-    /// What comes by a socket; None for one that brings no packets.
+    /// Returns the kind of packets that a socket brings. Returns `None` for a socket that brings
+    /// none.
     pub fn entrance(&self, source: Source) -> Option<Entrance> {
         Some(match source {
             Source::Ike(index) => Entrance::Ike(self.sockets.ike[index].local()),
@@ -204,12 +210,12 @@ impl HostIo {
         }
     }
 
-    /// Whether packets wait for room at a link: [`Self::go_on`] is to be called soon.
+    /// Tells whether packets wait for room on a link. Then [`Self::go_on`] must be called soon.
     pub fn is_stuck(&self) -> bool {
         self.links.is_stuck()
     }
 
-    /// Tries again to send those, and counts now and then what came too fast.
+    /// Sends the waiting packets again. Counts, from time to time, what the kernel dropped.
     pub fn go_on(&mut self, now_ms: u64) {
         if self.links.is_empty() {
             return;
@@ -221,21 +227,21 @@ impl HostIo {
         }
     }
 
-    /// Takes what has come by a link past the kernel's stack.
+    /// Receives from a link past the kernel's stack.
     pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<Received>) {
         let (others, lives) = self.links.receive(link, buffer, packets);
         add(&self.counters.runts, others);
         add(&self.counters.link_received, packets.len() as u64);
         if !lives {
             let source = Source::Link(link);
-            // It would wake the worker for ever.
+            // A dead descriptor would wake the worker for ever.
             let _ = self
                 .wakers
                 .remove(self.descriptor(source), source.purpose());
         }
     }
 
-    /// Reads the ICMP errors that have come, if that is what the socket is for.
+    /// Reads the waiting ICMP errors, if the socket is for them.
     pub fn hear(&mut self, source: Source) {
         if let Source::Icmp(index) = source {
             let now_ms = self.clock.now_ms();
@@ -244,7 +250,7 @@ impl HostIo {
         }
     }
 
-    /// Does not look any more whether the device, which is gone, has packets.
+    /// Stops watching a TUN device that is gone.
     pub fn lose_tun(&mut self, port: usize) -> io::Result<()> {
         match self.devices.get(port) {
             Some(device) => {
@@ -261,13 +267,14 @@ impl HostIo {
             .map_or("", |device| device.tun.own().name())
     }
 
-    /// From now on the interface's packets come and go by these queues.
+    /// From now on these queues carry the interface's packets.
     pub fn replace_tun(&mut self, interface: u32, tun: Queues) -> io::Result<()> {
         let mut devices = (TOKEN_PORTS..).zip(&mut self.devices);
         if let Some((token, device)) = devices.find(|(_, device)| device.interface == interface) {
             let purpose = Purpose::Outbound;
             self.wakers.add(tun.own().as_fd(), token, purpose)?;
-            // Others may have the old one still. It is in the set no more if its loss was seen.
+            // Other workers may still hold the old device. If its loss was noticed, it is no longer
+            // in the set.
             let _ = self.wakers.remove(device.tun.own().as_fd(), purpose);
             device.tun = tun;
         }
@@ -282,7 +289,7 @@ impl PacketIo for HostIo {
         };
         let queue = match queue {
             Queue::Own => tun.own(),
-            // Behind the virtio header comes the first packet.
+            // The second slice is the first packet; the virtio header comes before it.
             Queue::OfFlow => tun.of_flow(slices.get(1).map_or(&[][..], |slice| slice)),
         };
         queue.write(slices)
@@ -347,7 +354,7 @@ impl PacketIo for HostIo {
     }
 
     fn unwatch(&mut self, engine: BorrowedFd<'_>) {
-        // It is in the set no more if it was closed.
+        // A closed descriptor has already left the set.
         let _ = self.wakers.remove(engine, Purpose::Other);
     }
 }

@@ -1,4 +1,5 @@
-//! Links whose ESP without UDP goes past the kernel's stack. What cannot go that way goes through the stack.
+//! Sends and receives ESP without UDP on links that bypass the kernel's stack. What cannot take
+//! this way goes through the stack.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,22 +10,22 @@ use crate::io::udp::{Outgoing, Received, SendReport};
 use crate::io::xdp::{self, Ends};
 use crate::net::{link_facts, neighbour, next_hop};
 
-/// What the kernel has said of a path counts for so long.
+/// How long, in milliseconds, an answer of the kernel about a path stays valid.
 const FRESH_MS: u64 = 2_000;
-/// The stack has asked for a neighbour after so long.
+/// After this time, in milliseconds, the stack has asked for a neighbour's address.
 const ASKED_MS: u64 = 50;
-/// Paths that are remembered.
+/// Most paths that are remembered.
 const HOPS_MAX: usize = 65_536;
 
-/// A worker's queue of a link.
+/// One worker's queue of a link.
 #[derive(Debug)]
 pub struct LinkQueue {
     pub name: String,
     pub link: u32,
     pub queue: xdp::Queue,
-    /// It does not work any more.
+    /// The queue failed and is no longer used.
     is_dead: bool,
-    /// Frames dropped, counted so far.
+    /// Frames that the kernel dropped, as counted so far.
     dropped: u64,
 }
 
@@ -51,21 +52,22 @@ impl LinkQueue {
     }
 }
 
-/// Destination, and the source if it is given.
+/// A destination, with its source address if the packet names one.
 type Path = (IpAddr, Option<IpAddr>);
 
-/// How packets of a path leave.
+/// How the packets of a path leave.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
-    /// The queue; none is the kernel's stack.
+    /// Index of the queue. `None` means the kernel's stack.
     queue: Option<usize>,
     ends: Ends,
     local: IpAddr,
-    /// Of the link.
+    /// MTU of the link in bytes.
     mtu: usize,
-    /// Longer packets that may be fragmented the stack cuts.
+    /// Most bytes of a packet that the stack would not have to fragment. A longer packet goes
+    /// through the stack if it may be fragmented.
     uncut: usize,
-    /// The kernel is sure of the neighbour.
+    /// The kernel has confirmed the neighbour lately.
     is_sure: bool,
     until_ms: u64,
 }
@@ -75,13 +77,13 @@ pub(super) struct Links {
     queues: Vec<LinkQueue>,
     mark: u32,
     hops: HashMap<Path, Hop>,
-    /// The path that was looked up last.
+    /// The path of the last look-up, with its result.
     last: Option<(Path, Hop)>,
     identification: u16,
 }
 
 impl Links {
-    /// `mark` is on everything that the gateway sends.
+    /// Creates the table. `mark` is the firewall mark of everything that the gateway sends.
     pub fn new(queues: Vec<LinkQueue>, mark: u32) -> Self {
         Self {
             queues,
@@ -102,8 +104,8 @@ impl Links {
         self.queues[index].queue.as_fd()
     }
 
-    /// Writes the ESP packets that have come by a queue into the buffer; how many frames were something else. False if
-    /// nothing will ever come by it any more.
+    /// Writes the received ESP packets of a queue into the buffer. Returns the number of other
+    /// frames, and false if the queue will never bring anything again.
     pub fn receive(
         &mut self,
         index: usize,
@@ -122,12 +124,12 @@ impl Links {
         (others, true)
     }
 
-    /// Whether [`Self::go_on`] is to be called soon.
+    /// Tells whether [`Self::go_on`] must be called soon.
     pub fn is_stuck(&self) -> bool {
         self.queues.iter().any(|link| link.queue.is_stuck())
     }
 
-    /// Tries again to send what drivers had no room for.
+    /// Sends again the frames for which the drivers had no room.
     pub fn go_on(&mut self) {
         for link in &mut self.queues {
             if link.queue.is_stuck()
@@ -138,7 +140,8 @@ impl Links {
         }
     }
 
-    /// Frames that the kernel has dropped since the last call, because this worker was behind.
+    /// Returns the number of frames that the kernel dropped since the last call, because this
+    /// worker was behind.
     pub fn take_dropped(&mut self) -> u64 {
         let of = |link: &mut LinkQueue| {
             let dropped = link.queue.dropped().max(link.dropped);
@@ -147,7 +150,8 @@ impl Links {
         self.queues.iter_mut().map(of).sum()
     }
 
-    /// Sends in order, by a link or with `stack`; also how many packets went by a link.
+    /// Sends packets in order, by a link or through `stack`. Also returns how many packets left by
+    /// a link.
     pub fn send(
         &mut self,
         items: &[Outgoing<'_>],
@@ -187,7 +191,7 @@ impl Links {
         (report, by_link)
     }
 
-    /// How many have left.
+    /// Sends packets through one queue. Returns how many left.
     fn push(
         &mut self,
         at: usize,
@@ -224,8 +228,8 @@ impl Links {
         sent
     }
 
-    /// How packets of a path leave, and whether the next one is to go through the stack: it looks whether a neighbour is
-    /// still there only when it gets packets for it.
+    /// Returns how packets of a path leave, and whether the next packet must go through the stack.
+    /// The stack checks a neighbour only when it gets packets for it.
     fn hop(&mut self, path: Path, now_ms: u64) -> (Hop, bool) {
         let fresh = |hop: &Hop| now_ms < hop.until_ms;
         if let Some((last, hop)) = &self.last
@@ -249,7 +253,7 @@ impl Links {
         (hop, is_new && !hop.is_sure)
     }
 
-    /// Asks the kernel, which goes by its routes and what it knows of the neighbours.
+    /// Asks the kernel, which looks at its routes and neighbours.
     fn ask(&self, (remote, local): Path, now_ms: u64) -> Hop {
         let by_stack = |for_ms| Hop {
             queue: None,
@@ -281,7 +285,7 @@ impl Links {
             },
             local,
             mtu: facts.mtu,
-            // On the way only IPv4 is fragmented (RFC 8200 section 5).
+            // Routers fragment IPv4 packets, but not IPv6 packets (RFC 8200 §5).
             uncut: match remote.is_ipv4() {
                 true => facts.mtu,
                 false => next.path_mtu.map_or(facts.mtu, |mtu| mtu.min(facts.mtu)),

@@ -1,9 +1,9 @@
-//! How often something is done.
+//! Limits how often something is done.
 
 /// A token bucket.
 #[derive(Debug)]
 pub(super) struct Rate {
-    /// In thousandths.
+    /// Tokens in thousandths.
     tokens: u64,
     burst: u64,
     per_second: u64,
@@ -20,7 +20,7 @@ impl Rate {
         }
     }
 
-    /// Whether it may happen once more.
+    /// Takes a token. Returns false if there is none.
     pub fn take(&mut self, now_ms: u64) -> bool {
         let gained = now_ms
             .saturating_sub(self.filled_ms)

@@ -1,4 +1,4 @@
-//! The worker's loop: take what is ready in bounded bursts, inbound first, then wait.
+//! The worker's loop. It takes ready packets in bounded bursts, inbound first, and then waits.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,9 +20,9 @@ use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
 use crate::io::udp::{Received, Receiver};
 
-/// TUN reads of one burst.
+/// Most reads from the TUN device in one burst.
 const READ_BURST: usize = 128;
-/// After how long events that found the control thread's queue full are tried again.
+/// When to retry events that found the control thread's queue full.
 const EVENTS_AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) struct Run {
@@ -116,7 +116,7 @@ impl Run {
         self.core_handle.take()
     }
 
-    /// Of the I/O, and of the walks: outbound, inbound.
+    /// Returns the counters of the I/O, and those of the walks: outbound, inbound.
     pub(super) fn counters(&self) -> (Arc<IoCounters>, [Arc<WalkCounters>; 2]) {
         (Arc::clone(&self.counters), self.plane.walk_counters())
     }
@@ -171,7 +171,7 @@ impl Run {
         }
     }
 
-    /// Takes what the descriptors have that the tokens stand for.
+    /// Handles the descriptors that the tokens stand for. Inbound goes before the TUN devices.
     fn take_ready(&mut self, tokens: &[u64]) -> io::Result<()> {
         for token in tokens {
             match self.plane.io.ready(*token) {
@@ -196,7 +196,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what has come to one socket, a burst at most.
+    /// Receives one burst from a socket.
     fn receive(&mut self, source: Source) {
         let Some(entrance) = self.plane.io.entrance(source) else {
             return self.plane.io.hear(source);
@@ -217,7 +217,7 @@ impl Run {
         let received = match received {
             Ok(received) => received,
             Err(error) => {
-                // An ICMP error, say. It is taken off the socket by being reported.
+                // Typically an ICMP error. The report removes it from the socket.
                 tracing::trace!("cannot receive: {error}");
                 add(&self.counters.receive_errors, 1);
                 return;
@@ -234,7 +234,7 @@ impl Run {
         }
     }
 
-    /// Takes a burst of the packets that are led into a port.
+    /// Reads one burst of packets that were routed into a port.
     fn read_tun(&mut self, port: usize) -> io::Result<()> {
         let spd = self.database.spd();
         let mut buffer = std::mem::take(&mut self.read_buffer);
@@ -245,7 +245,7 @@ impl Run {
         }
         self.plane.seal_and_send();
         match read {
-            // The device is gone: the control thread makes another.
+            // The device is gone. The control thread will create another.
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
                 self.control.lost.store(true, Ordering::Release);
                 self.plane.io.lose_tun(port)
@@ -280,7 +280,7 @@ impl Run {
         result
     }
 
-    /// Reads and writes the devices from now on that the control thread has made.
+    /// Takes over the devices that the control thread created.
     fn take_tuns(&mut self) -> io::Result<()> {
         let mut tuns = self
             .control

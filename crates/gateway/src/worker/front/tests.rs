@@ -1,4 +1,4 @@
-//! A device that does what the test says, in front of a data plane.
+//! Tests the front with a device that behaves as the test demands.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::worker::pair::{Options, Site, balance, ipv4, pair, udp, whole};
 use crate::worker::plane::EngineSource;
 
 const FRAME_MAX: usize = 1500;
-/// Of headers around what the device makes.
+/// Length in bytes of the outer headers that the device writes.
 const HEADER_LEN: usize = 4;
 
 struct Fake {
     works: bool,
-    /// Packets that it can have inside.
+    /// Most packets that the device holds.
     room: usize,
-    /// Nothing comes out.
+    /// The device returns nothing.
     is_slow: bool,
-    /// It seals for this SA; without one it leaves all to software.
+    /// The SA for which the device seals. `None` leaves every packet to software.
     seals_for: Option<Arc<OutboundSa>>,
     opens: Option<u32>,
     inside: Vec<Work>,
@@ -33,10 +33,10 @@ struct Fake {
     returned: Vec<Vec<u8>>,
     opened: Vec<Vec<u8>>,
     walks: [Arc<WalkCounters>; 2],
-    /// What it was asked to take.
+    /// How often the device was asked to take a packet.
     asked: u32,
     inside_when_served: Option<usize>,
-    /// The SA that it knows of once it has caught up.
+    /// The SA that the device knows after its tables were updated.
     learns: Option<Arc<OutboundSa>>,
 }
 
@@ -102,7 +102,7 @@ impl Accelerator for Fake {
             match (work, &self.seals_for) {
                 (Work::Open(esp), _) => {
                     self.walks[1].packets_out.fetch_add(1, Ordering::Relaxed);
-                    // A SPI is all that is around.
+                    // Only the SPI precedes the packet.
                     self.opened.push(esp[4..].to_vec());
                 }
                 (Work::Seal(packet), Some(sa)) => {
@@ -144,7 +144,7 @@ impl Accelerator for Fake {
     }
 }
 
-/// A site with a device in front, and another one without.
+/// Makes a site with a device in front, and a second site without one.
 fn sites() -> (Front<Fake>, [Site; 2]) {
     sites_with(Options::default())
 }
@@ -169,7 +169,7 @@ fn sites_with(options: Options) -> (Front<Fake>, [Site; 2]) {
     (front, sites)
 }
 
-/// As a worker does it with what one read of the common port after the other gives.
+/// Processes reads of the common port as a worker does.
 fn read(front: &mut Front<Fake>, site: &mut Site, header: &VnetHeader, packets: &[Vec<u8>]) {
     let spd = site.database.spd();
     front.handle_time(&mut site.plane, &spd, 1000);
@@ -242,7 +242,7 @@ fn it_gets_the_segments_of_what_is_to_be_segmented() {
     );
     let lens: Vec<usize> = a.take_sent().iter().map(Vec::len).collect();
     assert_eq!(lens, [1028; 4]);
-    // None that are too long for it.
+    // Segments that are too long for the device do not reach it.
     let asked = front.device.asked;
     read(&mut front, &mut a, &header(2000), &[long]);
     assert_eq!(front.device.asked, asked);
@@ -252,7 +252,8 @@ fn it_gets_the_segments_of_what_is_to_be_segmented() {
 #[test]
 fn it_opens_what_is_for_its_sas() {
     let spi = 77;
-    // The last of a former SA come in one burst with the first of the one that takes over, in which it is or is not.
+    // A burst holds the last packets of an old SA and the first of its successor. Either SA may be
+    // in the device.
     for device_first in [true, false] {
         let (mut front, [mut a, mut b]) = sites();
         front.device.opens = Some(spi);
@@ -330,7 +331,7 @@ fn what_is_too_long_for_it_is_cut_once() {
     let (mut front, [mut a, _]) = sites();
     assert!(a.outbound.sequence.give_away());
     let long = udp(0, 7000, &[3; 4000]);
-    // It gives the pieces back, also once it has caught up. They are not cut again.
+    // The device returns the pieces, even with updated tables. Software does not cut them again.
     read(
         &mut front,
         &mut a,
@@ -340,7 +341,7 @@ fn what_is_too_long_for_it_is_cut_once() {
     assert_eq!(front.device.asked, 6);
     assert_eq!(a.outbound_drops(DropReason::EngineFailed), 3);
     assert!(a.plane.io.sent.is_empty());
-    // Now it seals them.
+    // Now the device seals the pieces.
     front.device.seals_for = Some(Arc::clone(&a.outbound));
     read(
         &mut front,
@@ -352,7 +353,7 @@ fn what_is_too_long_for_it_is_cut_once() {
     assert_eq!(pieces.len(), 3);
     let payload = pieces.iter().flat_map(|piece| piece[20..].to_vec());
     assert!(payload.eq(long[20..].to_vec()));
-    // A sender that forbids that is told.
+    // A sender that forbids fragmentation gets an ICMP error.
     read(&mut front, &mut a, &VnetHeader::default(), &[whole(long)]);
     assert_eq!(a.outbound_drops(DropReason::TooBig), 1);
     assert_eq!(a.take_written()[0][20..22], [3, 4]);
@@ -367,7 +368,7 @@ fn what_a_full_one_does_not_take_is_counted() {
     assert_eq!(a.outbound_drops(DropReason::EngineFailed), 5);
     receive(&mut front, &mut a, &[[0, 0, 0, 77].repeat(5)]);
     assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
-    // A piece that was counted when it was made is counted once.
+    // A piece that was counted when it was made is not counted again.
     assert!(a.outbound.sequence.give_away());
     let long = udp(0, 7000, &[3; 4000]);
     read(&mut front, &mut a, &VnetHeader::default(), &[long]);
@@ -384,7 +385,7 @@ fn one_that_has_failed_gets_no_packets() {
     assert_eq!(front.device.asked, 0);
     b.receive(&a.take_sent());
     assert_eq!(b.take_written(), there);
-    // Its SAs carry nothing. Nobody is told to send less, for no length would help.
+    // The SAs of the device carry nothing. No ICMP error is sent, because no length would help.
     receive(&mut front, &mut a, &[[0, 0, 0, 77].repeat(5)]);
     assert_eq!(a.inbound_drops(DropReason::EngineFailed), 1);
 }
@@ -413,7 +414,8 @@ fn other_ports_go_past_it() {
     a.read(1, [&packet]);
     assert_eq!(front.device.asked, 5);
     assert_eq!(a.outbound_drops(DropReason::NoPolicy), 1);
-    // What it gives back later came by the common port, whatever was read meanwhile.
+    // Packets that the device returns later arrived on the common port, whatever was read
+    // meanwhile.
     front.device.is_slow = false;
     front.go_on(&mut a.plane, &a.database.spd());
     a.plane.seal_and_send();

@@ -1,4 +1,4 @@
-//! Several engines side by side, each of which may be late, full or lost.
+//! Runs several engines side by side. Each may be late, full or lost.
 
 use esplanade_crypto::{Direction, RejectReason};
 use esplanade_ipsec::sa::OutboundSa;
@@ -11,7 +11,7 @@ use crate::worker::counters::{IoCounters, add};
 use crate::worker::packet_io::PacketIo;
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Gives the engines what is due, and sends what has come back.
+    /// Submits the batches that are due, and sends the results.
     pub fn seal_and_send(&mut self) {
         self.seal_waiting(Which::Due);
     }
@@ -27,7 +27,7 @@ impl<I: PacketIo> DataPlane<I> {
         if self.seal[way].walk.in_engine() == 0 {
             self.seal[way].lane.moved(now_ms);
         }
-        // Also without packets: what is left of those that could not be laid out goes.
+        // Submit even if no packet waits: this frees the space of packets whose layout failed.
         loop {
             let submitted = self.seal[way].submit(which, self.now_ns);
             if submitted == Err(RejectReason::OutOfService) && self.lose_seal(way) {
@@ -42,7 +42,7 @@ impl<I: PacketIo> DataPlane<I> {
             if came {
                 self.seal[way].lane.moved(now_ms);
             }
-            // If nothing came back, what waits does so for the engine.
+            // If nothing came back, the remaining packets wait for the engine.
             if !came || self.seal[way].walk.waiting() == 0 {
                 break;
             }
@@ -52,7 +52,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Gives the engines what is due, and delivers what has come back.
+    /// Submits the batches that are due, and delivers the results.
     pub fn open_and_deliver(&mut self) {
         self.open_waiting(Which::Due);
     }
@@ -91,7 +91,8 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Which engine the SA's packets go to now. Where it was moved, those that went before are sent first.
+    /// Returns the engine that now serves the SA. If the SA was moved, its earlier packets are sent
+    /// first.
     pub(super) fn way_out(&mut self, sa: &OutboundSa) -> usize {
         if self.seal.len() == 1 {
             return 0;
@@ -104,17 +105,19 @@ impl<I: PacketIo> DataPlane<I> {
         usize::from(placed.engine).min(self.seal.len() - 1)
     }
 
-    /// Whether another read of a TUN finds room, at need after [`Self::make_room`].
+    /// Tells whether another read of a TUN device finds room, if necessary after
+    /// [`Self::make_room`].
     pub(super) fn takes_packets(&self) -> bool {
         self.seal.iter().all(|way| way.takes_packets())
     }
 
-    /// Whether each engine has room for what comes in.
+    /// Tells whether every engine has room for received datagrams.
     pub(super) fn takes_datagrams(&self) -> bool {
         self.open.iter().all(|way| way.takes_datagrams())
     }
 
-    /// Seals and sends until any packet finds room. An engine that is late holds the worker up, but not for ever.
+    /// Seals and sends until any packet finds room. A late engine delays the worker, but not for
+    /// ever.
     pub(super) fn make_room(&mut self) {
         self.seal_waiting(Which::All);
         for way in 0..self.seal.len() {
@@ -122,7 +125,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Seals and sends all there is.
+    /// Seals and sends every packet.
     pub fn drain(&mut self) {
         self.seal_waiting(Which::All);
         for way in 0..self.seal.len() {
@@ -130,7 +133,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// False if it will never come.
+    /// Waits for the engine. Returns false if its results will never come.
     fn wait_for_seal(&mut self, way: usize) -> bool {
         self.pause();
         let waiting = self.seal[way].walk.waiting();
@@ -140,12 +143,12 @@ impl<I: PacketIo> DataPlane<I> {
             self.seal_through(way, Which::All);
             return lost;
         }
-        // An engine with nothing inside that takes nothing.
+        // The engine is empty and still takes nothing.
         let walk = &self.seal[way].walk;
         walk.in_engine() > 0 || walk.waiting() < waiting
     }
 
-    /// Opens and delivers all there is.
+    /// Opens and delivers every packet.
     pub fn drain_inbound(&mut self) {
         self.open_waiting(Which::All);
         for way in 0..self.open.len() {
@@ -153,7 +156,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// As [`Self::wait_for_seal`].
+    /// Like [`Self::wait_for_seal`].
     fn wait_for_open(&mut self, way: usize) -> bool {
         self.pause();
         let waiting = self.open[way].walk.waiting();
@@ -173,7 +176,7 @@ impl<I: PacketIo> DataPlane<I> {
             || self.open.iter().any(|way| way.waits_for_nobody(now_ns))
     }
 
-    /// When the first of the batches that wait for more is due.
+    /// Returns when the first of the waiting batches is due, in nanoseconds.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let now_ns = self.now_ns;
         let sealing = self.seal.iter().filter_map(|way| way.due_ns(now_ns));
@@ -187,7 +190,7 @@ impl<I: PacketIo> DataPlane<I> {
             || self.open.iter().any(|way| way.is_due(now_ns))
     }
 
-    /// Lets engines and other workers go on for a moment.
+    /// Lets engines and other workers run for a moment.
     pub(super) fn pause(&mut self) {
         self.now_ns = self.io.pause();
         self.now_ms = Clock::ms(self.now_ns);
@@ -204,7 +207,7 @@ impl<I: PacketIo> DataPlane<I> {
             self.open_and_deliver();
         }
         for way in 0..self.seal.len() {
-            // It may have answered long ago, if the worker was held up.
+            // If the worker was delayed, the results may be there for long.
             if self.seal[way].is_late(self.now_ms) {
                 self.seal_through(way, Which::Due);
             }
@@ -230,7 +233,8 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// The CPU does what the engine has inside, and what waits. False if it has done so already.
+    /// Replaces the engine by the CPU, which processes the packets in the engine and the waiting
+    /// ones. Returns false if the CPU had already replaced it.
     fn lose_seal(&mut self, way: usize) -> bool {
         let Sealing { walk, lane, .. } = &mut self.seal[way];
         let lost = lose(lane, &mut self.io, &self.counters, self.now_ms);
@@ -250,7 +254,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// False if the CPU is in its place already.
+/// Replaces the engine of a slot by the CPU. Returns false if the CPU had already replaced it.
 fn lose(lane: &mut Lane, io: &mut impl PacketIo, counters: &IoCounters, now_ms: u64) -> bool {
     if let Some(fd) = lane.ready_fd() {
         io.unwatch(fd);
@@ -265,7 +269,7 @@ fn lose(lane: &mut Lane, io: &mut impl PacketIo, counters: &IoCounters, now_ms: 
     true
 }
 
-/// Looks whether a lost engine, in whose place nothing is inside, is in service again.
+/// Checks whether a lost engine is in service again. The CPU in its place must be empty.
 fn look_for(lane: &mut Lane, direction: Direction, io: &mut impl PacketIo, now_ms: u64) {
     if !lane.comes_back(now_ms) {
         return;

@@ -1,4 +1,4 @@
-//! Inbound: datagrams are sorted, opened, and written to the TUN devices.
+//! The inbound path: datagrams are sorted, opened, and written to the TUN devices.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -23,7 +23,8 @@ use crate::worker::counters::{IoCounters, add};
 use crate::worker::packet_io::{Entrance, PacketIo, Queue};
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Where the next datagrams are to be written to, beside what brings them. None while there is no room.
+    /// Returns the buffer for the next datagrams, and the I/O that fills it. Returns `None` while
+    /// there is no room.
     pub fn room(&mut self) -> Option<(&mut I, &mut [u8])> {
         if !self.can_open() {
             return None;
@@ -32,7 +33,7 @@ impl<I: PacketIo> DataPlane<I> {
         Some((&mut self.io, buffer.bytes))
     }
 
-    /// Takes the datagrams that were written into [`Self::room`]. IKE messages among them go to `ike`.
+    /// Processes the datagrams that were written into [`Self::room`]. Passes IKE messages to `ike`.
     pub fn handle_outer(
         &mut self,
         entrance: Entrance,
@@ -84,8 +85,8 @@ impl<I: PacketIo> DataPlane<I> {
         self.found.used = slots::used(received);
     }
 
-    /// Offers the ESP packets that were sorted, by their SPIs, to a device in front. What it takes is counted here, and
-    /// opened there.
+    /// Offers the sorted ESP packets, with their SPIs, to a device in front. A packet that the
+    /// device takes is counted here and opened there.
     pub fn offer_sorted(&mut self, mut takes: impl FnMut(u32, &[u8], &OuterFacts) -> bool) {
         let walk = &mut self.open[0].walk;
         let Some(buffer) = walk.receive_buffer() else {
@@ -114,12 +115,12 @@ impl<I: PacketIo> DataPlane<I> {
         add(&counters.bytes_in, len);
     }
 
-    /// Counts packets from outside as dropped.
+    /// Counts dropped packets from outside.
     pub fn drop_outer(&mut self, reason: DropReason, packets: u64) {
         self.open[0].walk.counters().drops.add(reason, packets);
     }
 
-    /// Delivers packets that a device in front has opened to the common port, in order.
+    /// Delivers packets that a device in front opened. They go to the common port in order.
     pub fn deliver_plain(&mut self, packets: Vec<Vec<u8>>) {
         let all = 0..packets.len();
         let mut packets = Plain(packets);
@@ -135,7 +136,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.write_out(&mut packets);
     }
 
-    /// Opens and delivers what was sorted.
+    /// Opens and delivers the sorted packets.
     pub fn open_sorted(&mut self) {
         let Some((first, others)) = self.open.split_first_mut() else {
             return;
@@ -156,7 +157,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.follow_moved();
     }
 
-    /// Whether another receive finds room.
+    /// Tells whether another receive finds room.
     fn can_open(&mut self) -> bool {
         self.takes_datagrams() || {
             self.open_and_deliver();
@@ -164,21 +165,21 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Goes on with packets whose SAs were moved: behind all that came before them.
+    /// Continues with the packets of SAs that were moved, after all earlier packets were delivered.
     fn follow_moved(&mut self) {
         if self.found.moved.is_empty() {
             return;
         }
         let last = self.open.len() - 1;
         for (placed, packet, facts) in std::mem::take(&mut self.found.moved) {
-            // It may have been moved twice within the burst.
+            // The SA may have been moved twice within the burst.
             if !self.opened.knows(placed) {
                 self.drain_inbound();
                 self.opened.settle(placed);
             }
             let way = usize::from(placed.engine).min(last);
             let sad = self.database.sad();
-            // A drop is counted there.
+            // The walk counts a drop.
             let _ = self.open[way].walk.push_copy(sad, &packet, &facts);
         }
         self.open_and_deliver();
@@ -212,7 +213,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.write_out(opened);
     }
 
-    /// Writes what the coalescers of the ports have.
+    /// Writes the contents of all coalescers.
     fn write_out(&mut self, packets: &mut impl Packets) {
         let (mut writes, mut failed) = (0, 0);
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -236,7 +237,7 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// Packets that lie anywhere.
+/// Packets in separate vectors.
 struct Plain(Vec<Vec<u8>>);
 
 impl Packets for Plain {
@@ -264,7 +265,7 @@ impl Packets for OpenedBatch {
     }
 }
 
-/// Lowers the MSS in SYN packets, so that answers to them fit packets of `mtu` bytes.
+/// Lowers the MSS in SYN packets, so that the answers fit into packets of `mtu` bytes.
 fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &IoCounters) {
     for index in share {
         let packet = opened.packet_mut(index);
@@ -279,7 +280,8 @@ fn clamp(opened: &mut impl Packets, share: Range<usize>, mtu: u16, counters: &Io
     }
 }
 
-/// Sorts out most packets that are none, without parsing them. Behind extension headers one is missed.
+/// Tests quickly, before parsing, whether a packet may be a TCP SYN. A SYN behind IPv6 extension
+/// headers is not recognised, and its MSS stays as it is.
 fn may_be_syn(packet: &[u8]) -> bool {
     const TCP: u8 = 6;
     const SYN: u8 = 2;
@@ -290,14 +292,15 @@ fn may_be_syn(packet: &[u8]) -> bool {
     ip.protocol == TCP && flags.is_some_and(|flags| flags & SYN != 0)
 }
 
-/// ESP and AH packets found in a receive: their places in the arena, and the outer headers of each datagram.
+/// The ESP and AH packets of one receive: their places in the arena, and the outer headers of each
+/// datagram.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     facts: Vec<OuterFacts>,
     packets: Vec<Place>,
-    /// Packets of SAs that were moved to another engine just now, with their outer headers.
+    /// Packets of SAs that were just moved to another engine, with their outer headers.
     moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
-    /// Bytes of the arena that the datagrams lie in.
+    /// Bytes of the arena that the datagrams occupy.
     used: usize,
 }
 
@@ -308,8 +311,8 @@ impl Found {
         self.used = 0;
     }
 
-    /// Takes out the packets whose SAs are with other engines than the first, and gives them to those; the arena's bytes
-    /// begin at `base`.
+    /// Moves packets whose SAs belong to other engines from this list to those engines. The bytes
+    /// of the arena begin at offset `base`.
     fn place(
         &mut self,
         (bytes, base): (&[u8], usize),
@@ -348,14 +351,14 @@ impl Found {
             let Some(other) = other.and_then(|other| others.get_mut(other)) else {
                 return true;
             };
-            // A drop is counted there.
+            // The walk counts a drop.
             let _ = other.walk.push_copy(sad, packet, facts);
             false
         });
     }
 
     fn push(&mut self, offset: usize, len: usize, facts: &OuterFacts) {
-        // Packets that were coalesced have one header.
+        // Packets that the kernel coalesced share one header.
         if self.facts.last() != Some(facts) {
             self.facts.push(*facts);
         }
@@ -367,12 +370,12 @@ impl Found {
     }
 }
 
-/// Sorts one received datagram: IKE to whom it is for, ESP and AH to the list of packets found.
+/// Sorts one received datagram: IKE goes to its receiver, ESP and AH to the list of found packets.
 struct Sorter<'a, F> {
     counters: &'a IoCounters,
     found: &'a mut Found,
     ike: &'a mut F,
-    /// Where in the arena the datagram lies.
+    /// Offset of the datagram in the arena.
     at: usize,
 }
 

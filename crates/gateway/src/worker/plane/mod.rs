@@ -1,7 +1,9 @@
-//! The packet path of a worker, without sockets, devices and clock: what it needs of them is [`PacketIo`].
+//! The packet path of a worker, without sockets, devices and clock. [`PacketIo`] provides what it
+//! needs of them.
 //!
-//! Whoever has packets calls [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`]; what comes of them leaves
-//! through the [`PacketIo`], at the latest with [`DataPlane::finish`]. Time is what [`DataPlane::handle_time`] was told.
+//! The caller passes packets to [`DataPlane::handle_inner`] and [`DataPlane::handle_outer`]. The
+//! results leave through the [`PacketIo`], at the latest with [`DataPlane::finish`]. The time is
+//! what [`DataPlane::handle_time`] was told.
 
 mod auditor;
 mod dummies;
@@ -46,30 +48,30 @@ pub(crate) use outbound::{is_of_sa, size_limit};
 pub(super) use port::Port;
 pub use processing::Processing;
 
-/// Packets of a batch that does not wait for more.
+/// Most packets of a batch that does not wait for more.
 const PACKETS_MAX: usize = 2048;
-/// Packets of any batch.
+/// Most packets of any batch.
 const JOBS_MAX: usize = 1 << 14;
-/// How often a data plane without packets looks after what it remembers.
+/// How often, in milliseconds, a data plane without packets clears its caches.
 const IDLE_MS: u64 = 1000;
-/// Sets of the flow cache that are looked at for each millisecond that has passed, at least.
+/// Least number of flow cache sets that are swept per millisecond.
 const SWEPT: usize = 4;
-/// And more where the cache is so large that a round of all sets would take longer than this.
+/// A sweep of all sets takes at most this many milliseconds, however large the cache is.
 const ROUND_MS: usize = 30_000;
-/// But no more at a time: a few milliseconds, in which a packet could arrive.
+/// Most sets of one sweep. It takes a few milliseconds, during which a packet may arrive.
 const SWEPT_MAX: usize = 1 << 14;
 
-/// What a data plane works with.
+/// What a data plane needs.
 pub(super) struct PlaneConfig {
-    /// By interface; the common one is first.
+    /// The ports, sorted by interface. The common port is the first.
     pub ports: Vec<Port>,
     pub database: Arc<Database>,
     pub paths: Arc<PathMtus>,
-    /// Bytes that the datagrams of one receive may need.
+    /// Most bytes that the datagrams of one receive take.
     pub receive_len: usize,
-    /// Flows of each IP version to remember the decision of.
+    /// How many flows of each IP version the flow cache holds.
     pub flows: usize,
-    /// Data planes that share the SAs.
+    /// Number of data planes that share the SAs.
     pub workers: usize,
     pub processing: Processing,
     pub dummies: Option<watch::Receiver<DummySas>>,
@@ -83,9 +85,10 @@ pub(super) struct DataPlane<I> {
     database: Arc<Database>,
     paths: Arc<PathMtus>,
     ports: Vec<Port>,
-    /// By engine; the first has the flow cache and decides for all.
+    /// The outbound pipelines, one for each engine. The first has the flow cache and decides about
+    /// every packet.
     seal: Vec<Sealing>,
-    /// By engine; datagrams are received for the first.
+    /// The inbound pipelines, one for each engine. Datagrams are received for the first.
     open: Vec<Opening>,
     engines: Vec<EngineHealth>,
     sealed: Settled,
@@ -94,15 +97,16 @@ pub(super) struct DataPlane<I> {
     shares: Vec<Share>,
     counters: Arc<IoCounters>,
     now_ns: u64,
-    /// The same.
+    /// `now_ns` in milliseconds.
     now_ms: u64,
-    /// The time when [`Self::finish`] was called last.
+    /// The time of the last call of [`Self::finish`].
     finished_ms: u64,
     processing: Processing,
     replies: Replies,
     auditor: Auditor,
     dummies: Option<Dummies>,
-    /// Bytes of the longest packet that the accelerator in front takes; None where there is none that works.
+    /// Most bytes of a packet that the accelerator in front takes. `None` means that there is none,
+    /// or that it failed.
     accelerator: Option<usize>,
     given: Vec<Given>,
 }
@@ -145,7 +149,7 @@ impl<I: PacketIo> DataPlane<I> {
         Ok(plane)
     }
 
-    /// Outbound, inbound.
+    /// Returns the counters of the walks: outbound, inbound.
     pub fn walk_counters(&self) -> [Arc<WalkCounters>; 2] {
         [
             Arc::clone(self.seal[0].walk.counters()),
@@ -157,7 +161,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.engines.clone()
     }
 
-    /// What comes now comes at this time.
+    /// Sets the time for all that follows.
     pub fn handle_time(&mut self, now_ns: u64) {
         let now_ms = Clock::ms(now_ns);
         (self.now_ns, self.now_ms) = (now_ns, now_ms);
@@ -169,7 +173,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// Whose packets it takes none of now, because an engine has all that it can have of them.
+    /// Returns the directions that take no packets, because an engine has no room for more.
     pub fn paused(&self) -> Paused {
         Paused {
             inbound: !self.takes_datagrams(),
@@ -177,7 +181,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// What is due behind the packets that came: of engines, and of the time that has passed.
+    /// Does what is due after a burst: for the engines, and because time has passed.
     pub fn finish(&mut self) {
         self.look_after_engines();
         let audits = self.open.iter_mut();
@@ -191,12 +195,12 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    /// After how long [`Self::finish`] has something to do without packets.
+    /// Returns after how long [`Self::finish`] has something to do without new packets.
     pub fn timeout(&self) -> Duration {
         if self.waits_for_nobody() {
             return Duration::from_millis(1);
         }
-        // An engine that has something is not to be late for long before that is seen.
+        // Notice soon if a busy engine becomes late.
         let longest = if self.engines_are_busy() {
             SUSPECT_MS
         } else {
@@ -209,7 +213,7 @@ impl<I: PacketIo> DataPlane<I> {
         due.map_or(wait, |due| wait.min(Duration::from_nanos(due)))
     }
 
-    /// What the control thread is to know.
+    /// Returns the events for the control thread.
     pub fn events(&mut self) -> impl Iterator<Item = Event> + '_ {
         let outbound = self.seal.iter_mut();
         let outbound = outbound.flat_map(|way| way.walk.drain_events());
@@ -217,7 +221,7 @@ impl<I: PacketIo> DataPlane<I> {
         outbound.chain(inbound.flat_map(|way| way.walk.drain_events()))
     }
 
-    /// SAs that were removed, with their keys, do not stay in what this worker remembers.
+    /// Drops removed SAs, and so their keys, from the caches of this worker.
     fn let_go(&mut self, passed_ms: u64) {
         for way in &mut self.open {
             way.walk.refresh(self.database.sad());
@@ -246,7 +250,8 @@ impl<I: PacketIo> DataPlane<I> {
     }
 }
 
-/// Sets of a flow cache to look at after so much time: wakes alone, for dummies too, make no work.
+/// Returns the number of flow cache sets to sweep after `passed_ms`. Frequent wakes cause no
+/// additional work.
 fn swept(sets: usize, passed_ms: u64) -> usize {
     let of_ms = sets.div_ceil(ROUND_MS).max(SWEPT);
     let passed_ms = usize::try_from(passed_ms).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! ICMP errors to inner senders, through the TUN.
+//! Sends ICMP errors to inner senders through the TUN device.
 
 use std::io::IoSlice;
 
@@ -10,7 +10,7 @@ use crate::worker::counters::{IoCounters, add};
 use crate::worker::packet_io::{PacketIo, Queue};
 use crate::worker::rate::Rate;
 
-/// Errors at once and a second in the long run (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f).
+/// Most errors at once, and per second in the long run (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
 const BURST: u64 = 50;
 const PER_SECOND: u64 = 100;
 
@@ -26,7 +26,8 @@ impl Replies {
         }
     }
 
-    /// Tells the sender of `packet`, from which `view` was parsed, through the port it came by, if it may be told.
+    /// Sends an ICMP error about `packet` to its sender, through the port by which it arrived. The
+    /// rate limit and the rules of ICMP may forbid it. The caller parsed `view` from `packet`.
     pub fn send(
         &mut self,
         (io, port): (&mut impl PacketIo, usize),

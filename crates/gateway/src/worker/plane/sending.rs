@@ -1,4 +1,4 @@
-//! Sealed packets to the sockets.
+//! Hands sealed packets to the sockets.
 
 use std::net::SocketAddr;
 
@@ -12,16 +12,16 @@ use crate::io::udp::{self, Outgoing, SEND_MAX};
 use crate::worker::counters::add;
 use crate::worker::packet_io::{Door, PacketIo};
 
-/// A train of packets is one UDP GSO send.
+/// Limits of a train: one train is one UDP GSO send.
 const TRAINS: TrainLimits = TrainLimits {
     segments: udp::SEGMENTS_MAX,
     bytes: udp::PAYLOAD_MAX,
 };
 
-/// Sends of higher classes for which a lower one waits at most.
+/// Most sends of higher classes that go before a waiting send of a lower class.
 const PATIENCE: u64 = 64;
 
-/// Packets on their way into one `sendmmsg`.
+/// Items that collect for one `sendmmsg`.
 struct Sending<'a> {
     items: [Outgoing<'a>; SEND_MAX],
     queued: usize,
@@ -39,7 +39,7 @@ impl Default for Sending<'_> {
 }
 
 impl<I: PacketIo> DataPlane<I> {
-    /// Higher classes first. In one batch that is all the same class, as most are, nothing is queued.
+    /// Sends a batch, higher classes first. Most batches have one class and need no queue.
     pub(super) fn send(&mut self, sealed: &SealedBatch) {
         let mut sending = Sending::default();
         if sealed.is_of_one_class() {
@@ -50,7 +50,7 @@ impl<I: PacketIo> DataPlane<I> {
             let mut queue = ClassQueue::new(JOBS_MAX, PATIENCE);
             for train in sealed.trains(TRAINS) {
                 let class = Class::new(train.class).unwrap_or_default();
-                // No batch has more packets.
+                // The queue has room for every packet of a batch.
                 let _ = queue.push(class, train);
             }
             while let Some((_, train)) = queue.pop() {
@@ -60,7 +60,7 @@ impl<I: PacketIo> DataPlane<I> {
         self.flush(&mut sending);
     }
 
-    /// Sends what was sealed outside the walks.
+    /// Sends packets that were sealed outside the walks.
     pub fn send_trains<'a>(&mut self, trains: impl Iterator<Item = Train<'a>>) {
         let mut sending = Sending::default();
         for train in trains {
@@ -90,7 +90,7 @@ impl<I: PacketIo> DataPlane<I> {
         if let (Door::Ah(_), Some(payload)) = (door, train.frame) {
             return self.queue_item(sending, Outgoing { payload, ..item });
         }
-        // No segmentation for raw ESP.
+        // Raw sockets have no segmentation.
         for payload in train.esp.chunks(train.segment_len.max(1)) {
             let segment = 0;
             let item = Outgoing {
@@ -122,7 +122,7 @@ impl<I: PacketIo> DataPlane<I> {
         add(&self.counters.send_errors, report.failed);
     }
 
-    /// So that an ICMP error about it is believed.
+    /// Records a sent packet, so that an ICMP error about it is believed.
     fn remember(&self, train: &Train<'_>) {
         if !train.meta.dont_fragment {
             return;
@@ -141,13 +141,14 @@ impl<I: PacketIo> DataPlane<I> {
 
     fn outgoing<'a>(&self, train: &Train<'a>) -> Outgoing<'a> {
         let path = train.meta.path();
-        // Packets for narrow paths were refused before, but for those that may not be.
+        // Packets for a narrow path were refused earlier. An exception are packets that their
+        // sender may send at this length.
         let path_mtu = self.paths.mtu(path.remote.ip(), self.now_ms);
         let len = train.meta.header_len() + train.segment_len;
         let fits = path_mtu.is_none_or(|mtu| len <= mtu.into());
         let local = path.local.ip();
         Outgoing {
-            // A raw socket's address has no port: IPv6 refuses any but zero.
+            // A raw socket's address has no port: IPv6 refuses every port except zero.
             remote: SocketAddr::new(
                 path.remote.ip(),
                 if path.udp_encap {

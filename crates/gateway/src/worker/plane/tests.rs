@@ -1,4 +1,4 @@
-//! The packet path between two data planes, with nothing of a host around them.
+//! Tests the packet path between two data planes, without a host around them.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Packets of many lengths, each with its number.
+/// Makes packets of many lengths, each with its number.
 fn packets(from: usize, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
     let payload = |number: u32| {
         let mut payload = number.to_be_bytes().to_vec();
@@ -37,7 +37,7 @@ fn packets(from: usize, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Carries what one site has sent to the other; what comes out there.
+/// Carries what one site sent to the other. Returns what the other wrote.
 fn carry([from, to]: [&mut Site; 2]) -> Vec<Vec<u8>> {
     for datagrams in from.take_sent().chunks(64) {
         to.receive(datagrams);
@@ -51,7 +51,7 @@ fn the_sweep_goes_with_time() {
     assert_eq!(swept(8192, 1), SWEPT);
     assert_eq!(swept(8192, 10), 10 * SWEPT);
     assert_eq!(swept(8192, u64::MAX), SWEPT_MAX);
-    // A round takes no longer than it may, whatever number of flows was asked for.
+    // A round stays within its time for every configured number of flows.
     for flows in [1024, 600_000, 1_100_000] {
         let sets = Outbound::new(WalkLimits::default())
             .with_flows(flows)
@@ -93,7 +93,7 @@ fn a_super_segment_is_cut_and_put_together() {
     packet.extend([
         0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 255, 255,
     ]);
-    // The sum of the pseudo-header, as a kernel leaves it.
+    // The kernel leaves the sum of the pseudo-header in the checksum field.
     let pseudo = pseudo_header(&packet[12..20], 6) + length_term(20 + 30_000);
     packet.extend(fold(pseudo).to_ne_bytes());
     packet.extend([0, 0]);
@@ -128,14 +128,14 @@ fn what_is_not_protected_is_let_out_or_dropped() {
     assert_eq!(a.plane.io.bypassed, [clear]);
     assert!(a.plane.io.sent.is_empty());
     assert_eq!(a.outbound_drops(DropReason::PolicyDiscard), 1);
-    // RFC 792: the sender is told (type 3, code 13), by the queue of its worker.
+    // RFC 792: the sender gets an error (type 3, code 13) by the queue of its worker.
     let [told] = &a.plane.io.written[..] else {
         panic!("{:?}", a.plane.io.written);
     };
     assert_eq!((told.port, told.queue), (0, Queue::Own));
     assert_eq!(told.packet[9], 1);
     assert_eq!(told.packet[20..22], [3, 13]);
-    // What is no packet, and what the SPD does not know.
+    // One read is no packet, and the other has no policy in the SPD.
     let mut strange = udp(0, 7000, b"strange");
     strange[16] = 172;
     seal_header(&mut strange);
@@ -168,7 +168,7 @@ fn ike_is_for_others() {
     assert_eq!(datagram.remote.to_string(), "192.0.2.1:4500");
     assert_eq!(count(&b.counters.keepalives), 1);
     assert_eq!(count(&b.counters.runts), 2);
-    // On the port of IKE there is nothing else.
+    // The IKE port receives nothing else.
     let received = b.write_down(&[&[0x22; 28][..]]);
     let bound = "0.0.0.0:500".parse().unwrap();
     let mut told = Vec::new();
@@ -195,7 +195,7 @@ fn long_packets_are_cut_or_their_senders_told() {
     let mtu = u16::from_be_bytes([told[0][26], told[0][27]]);
     assert!((900..1000).contains(&mtu), "{mtu}");
 
-    // Its sender lets it be cut, and the policy lets nobody cut it behind the SA.
+    // The sender permits fragmentation, but the policy forbids it after encryption.
     a.read(0, [&long]);
     let out = carry([&mut a, &mut b]);
     assert_eq!(out.len(), 2);
@@ -214,15 +214,15 @@ fn what_nothing_serves_is_counted() {
     assert_eq!(count(&a.counters.send_errors), 5);
 }
 
-/// Engines of a device that gives nothing back while its gate is shut.
+/// Controls the engines of a device. They return nothing while the gate is closed.
 #[derive(Default)]
 struct Gate {
     is_open: AtomicBool,
-    /// It takes two looks in vain before a batch is there.
+    /// Only every third poll returns a batch.
     is_slow: AtomicBool,
     looks: AtomicU32,
     batches: AtomicU32,
-    /// How long batches wait for more packets.
+    /// How long batches wait for more packets, in microseconds.
     wait_us: AtomicU64,
 }
 
@@ -304,7 +304,7 @@ fn a_late_engine_holds_packets_back_and_loses_none() {
     let timeout = Duration::from_millis(SUSPECT_MS);
     assert_eq!(a.plane.timeout(), timeout, "the engine will tell");
     gates[0].is_open.store(true, Ordering::Relaxed);
-    // As its descriptor wakes the worker.
+    // The engine's descriptor would wake the worker here.
     a.plane.seal_and_send();
     assert!(!a.plane.paused().outbound);
 
@@ -357,7 +357,7 @@ fn what_a_lost_engine_had_is_done_by_the_cpu() {
             .all(|gate| gate.batches.load(Ordering::Relaxed) == 0)
     );
 
-    // A trial is passed, and the engine is in service again.
+    // The engine passes its trial and is in service again.
     gates[0].is_open.store(true, Ordering::Relaxed);
     for now_ms in [13_000, 13_001] {
         a.at(now_ms);
@@ -381,21 +381,21 @@ fn a_packet_without_room_waits_for_the_engine_but_not_for_ever() {
         engines: [vec![behind(&gate)], vec![EngineSource::cpu()]],
         ..Options::default()
     });
-    // More than all batches take, though there was room for a read.
+    // All batches are full, although there was room for a read.
     let mut there = Vec::new();
     while a.plane.can_seal() {
         let next = packets(0, there.len() as u32..there.len() as u32 + 1);
         a.read_as(0, &VnetHeader::default(), &next[0]);
         there.extend(next);
     }
-    // The SA is moved, so what is inside must come first: the worker stops until the engine is given up.
+    // Before an SA moves, its packets must leave. The worker waits until the engine is given up.
     a.plane.io.pause_ns = 10_000_000;
     a.plane.drain();
     assert_eq!(a.plane.engines()[0].get(), Health::Lost);
     assert_eq!(carry([&mut a, &mut b]), there);
 }
 
-/// An engine whose device reaches some memory only.
+/// An engine whose device can reach only certain memory.
 #[derive(Default)]
 struct Pinned {
     arenas: Mutex<HashSet<usize>>,
@@ -451,7 +451,7 @@ fn packets_lie_where_their_engine_wants_them() {
     }
 }
 
-/// Sites whose engines want many packets at a time, and answer at once.
+/// Makes sites whose engines want many packets at a time and answer at once.
 fn patient(wait_us: u64) -> ([Arc<Gate>; 2], [Site; 2]) {
     let gates = [Arc::<Gate>::default(), Arc::default()];
     for gate in &gates {
@@ -531,7 +531,7 @@ fn what_is_due_waits_for_a_full_engine_without_haste() {
         a.at_ns(begun_ns + round * 100_000 + 60_000);
         a.plane.finish();
     }
-    // Two are inside. The third has waited long enough, and the engine will tell when it takes it.
+    // Two batches are in the engine. The third is due, and the engine will signal when it has room.
     assert!(a.plane.io.sent.is_empty());
     assert_eq!(a.plane.timeout(), Duration::from_millis(SUSPECT_MS));
     gates[0].is_open.store(true, Ordering::Relaxed);
@@ -611,7 +611,7 @@ fn silence_is_filled_when_it_is_time() {
     assert_eq!(b.inbound_drops(DropReason::Dummy), 1);
 }
 
-/// What is done to a datagram on its way.
+/// What happens to a datagram on its way.
 #[derive(Clone, Debug)]
 enum Way {
     Whole,
@@ -660,7 +660,7 @@ proptest! {
         prop_assert_eq!(given, counted);
         let sent = a.take_sent();
         prop_assert_eq!(sent.len() as u64, count(&outbound.packets_out));
-        // As many as one receive takes, in which each ESP packet is counted.
+        // One receive takes this many datagrams, and each ESP packet is counted.
         let (mut datagrams, mut unaltered) = (Vec::new(), 0);
         for (datagram, way) in sent.iter().zip(&ways) {
             let mut altered = datagram.clone();

@@ -1,5 +1,5 @@
-//! A walk with the engine that does its work: each engine of a worker has one for each direction, so that what one
-//! has done does not wait for another.
+//! A walk together with the engine that works for it. A worker has one for each engine and
+//! direction, so that the results of one engine do not wait for another.
 
 use std::io;
 
@@ -13,17 +13,17 @@ use super::PACKETS_MAX;
 use super::lane::{EngineHealth, EngineSource, Lane};
 use super::turns::Turns;
 
-/// Packets that one receive may bring.
+/// Most packets that one receive brings.
 const RECEIVED_MAX: usize = PACKETS_MAX / 2;
 
-/// Since when packets wait for others, so that their engine gets more at a time.
+/// Measures how long packets have waited for more, so that their engine gets larger batches.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     since_ns: Option<u64>,
 }
 
 impl Patience {
-    /// Whether what waits has waited long enough, or is enough.
+    /// Tells whether the waiting packets waited long enough, or are enough for the engine.
     fn ends(&mut self, info: &EngineInfo, (jobs, bytes): (usize, usize), now_ns: u64) -> bool {
         if jobs == 0 {
             self.since_ns = None;
@@ -39,7 +39,7 @@ impl Patience {
         since_ns.saturating_add(info.wait.as_nanos() as u64)
     }
 
-    /// When it ends.
+    /// Returns when the delay ends, in nanoseconds.
     fn ends_ns(&self, info: &EngineInfo) -> Option<u64> {
         Some(Self::end(self.since_ns?, info))
     }
@@ -49,16 +49,16 @@ impl Patience {
     }
 }
 
-/// Which batches are given to an engine.
+/// Which batches an engine gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Those that are due.
+    /// Batches that are due.
     Due,
-    /// All.
+    /// All batches.
     All,
 }
 
-/// The way out through one engine.
+/// The outbound pipeline of one engine.
 pub(super) struct Sealing {
     pub walk: Outbound,
     pub lane: Lane,
@@ -66,17 +66,17 @@ pub(super) struct Sealing {
     patience: Patience,
 }
 
-/// The way in through one engine.
+/// The inbound pipeline of one engine.
 pub(super) struct Opening {
     pub walk: Inbound,
     pub lane: Lane,
     patience: Patience,
-    /// Bytes that one receive may need.
+    /// Most bytes that one receive takes.
     receive_len: usize,
 }
 
 impl Sealing {
-    /// Gives the engine what waits, as far as it takes it.
+    /// Gives the engine as many waiting packets as it takes.
     pub fn submit(&mut self, which: Which, now_ns: u64) -> Result<(), RejectReason> {
         let waiting = (self.walk.waiting(), self.walk.waiting_bytes());
         let is_due = self.patience.ends(self.lane.info(), waiting, now_ns);
@@ -92,18 +92,19 @@ impl Sealing {
         submitted
     }
 
-    /// Whether what waits is enough for the engine.
+    /// Tells whether the waiting packets are enough for the engine.
     pub fn has_enough(&self) -> bool {
         self.walk.waiting() >= self.lane.info().jobs
     }
 
-    /// When what waits for others is due. None if it is so already: the engine that has not taken it says when it does.
+    /// Returns when the waiting packets are due, in nanoseconds. Returns `None` if they are due
+    /// already: then the engine signals when it has room.
     pub fn due_ns(&self, now_ns: u64) -> Option<u64> {
         let ends_ns = self.patience.ends_ns(self.lane.info());
         ends_ns.filter(|ends_ns| *ends_ns > now_ns)
     }
 
-    /// Whether what waits for others has waited long enough.
+    /// Tells whether the waiting packets have waited long enough.
     pub fn is_due(&self, now_ns: u64) -> bool {
         let ends_ns = self.patience.ends_ns(self.lane.info());
         ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
@@ -123,12 +124,13 @@ impl Sealing {
         self.walk.waiting() + self.walk.in_engine() == 0
     }
 
-    /// Whether another read of a TUN finds room, at need behind a submit.
+    /// Tells whether another read of a TUN device finds room, if necessary after a submit.
     pub fn takes_packets(&self) -> bool {
         self.walk.can_take() || self.walk.is_half_free()
     }
 
-    /// Whether packets wait, not for others and for an engine that has nothing inside, so that nothing will wake the worker.
+    /// Tells whether packets are due while the engine is empty. Then no event would wake the
+    /// worker.
     pub fn waits_for_nobody(&self, now_ns: u64) -> bool {
         let waits = self.walk.waiting() > 0 && self.walk.in_engine() == 0;
         waits && self.due_ns(now_ns).is_none()
@@ -140,7 +142,7 @@ impl Sealing {
 }
 
 impl Opening {
-    /// Gives the engine what waits, as far as it takes it.
+    /// Gives the engine as many waiting packets as it takes.
     pub fn submit(&mut self, sad: &Sad, which: Which, now_ns: u64) -> Result<(), RejectReason> {
         self.walk.push_held(sad);
         let waiting = (self.walk.waiting(), self.walk.waiting_bytes());
@@ -156,18 +158,18 @@ impl Opening {
         submitted
     }
 
-    /// Whether there is room for a whole receive.
+    /// Tells whether there is room for a whole receive.
     pub fn takes_datagrams(&self) -> bool {
         self.walk.has_free(self.receive_len, RECEIVED_MAX)
     }
 
-    /// As [`Sealing::due_ns`].
+    /// Like [`Sealing::due_ns`].
     pub fn due_ns(&self, now_ns: u64) -> Option<u64> {
         let ends_ns = self.patience.ends_ns(self.lane.info());
         ends_ns.filter(|ends_ns| *ends_ns > now_ns)
     }
 
-    /// As [`Sealing::is_due`].
+    /// Like [`Sealing::is_due`].
     pub fn is_due(&self, now_ns: u64) -> bool {
         let ends_ns = self.patience.ends_ns(self.lane.info());
         ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
@@ -181,7 +183,7 @@ impl Opening {
         self.walk.waiting() + self.walk.in_engine() == 0
     }
 
-    /// As [`Sealing::waits_for_nobody`].
+    /// Like [`Sealing::waits_for_nobody`].
     pub fn waits_for_nobody(&self, now_ns: u64) -> bool {
         let waits = self.walk.waiting() > 0 && self.walk.in_engine() == 0;
         waits && self.due_ns(now_ns).is_none()
@@ -192,7 +194,7 @@ impl Opening {
     }
 }
 
-/// One for each engine; the first has the flow cache.
+/// Makes one outbound pipeline for each engine. The first one has the flow cache.
 pub(super) fn ways_out(
     engines: &[EngineSource],
     health: &[EngineHealth],
@@ -206,7 +208,7 @@ pub(super) fn ways_out(
         let walk = Outbound::new(limits).with_arenas_of(&*lane.engine);
         let walk = match ways.first() {
             None => walk.with_flows(flows),
-            // Nothing is looked up there.
+            // The other pipelines look up no flows.
             Some(first) => walk
                 .with_flows(0)
                 .with_counters(first.walk.counters().clone()),
@@ -221,7 +223,8 @@ pub(super) fn ways_out(
     Ok(ways)
 }
 
-/// One for each engine. A receive may need `receive_len` bytes.
+/// Makes one inbound pipeline for each engine. `receive_len` is the most bytes that one receive
+/// takes.
 pub(super) fn ways_in(
     engines: &[EngineSource],
     health: &[EngineHealth],

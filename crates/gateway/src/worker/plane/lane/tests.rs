@@ -1,4 +1,4 @@
-//! Engines that are late, lost, tried again, and wrong.
+//! Tests engines that are late, lost, tried again, or wrong.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use esplanade_crypto::{Batch, JobStatus, Rejected, cpu};
 
 use super::*;
 
-/// What the engines of a device do.
+/// How the engines of a device behave.
 #[derive(Debug, Default)]
 struct Device {
     answers: AtomicBool,
@@ -88,14 +88,14 @@ fn a_lost_engine_comes_back_when_it_passes() {
         assert!(!lane.comes_back(1000 + REST_MS), "it rests");
         assert_eq!(*device.opened.lock().unwrap(), 1);
 
-        // The first attempt is not answered.
+        // The first trial gets no answer.
         let mut now = 1001 + REST_MS;
         assert!(!lane.comes_back(now));
         assert_eq!(*device.opened.lock().unwrap(), 2);
         now += LATE_MS + 1;
         assert!(!lane.comes_back(now));
 
-        // The second one gives a wrong byte.
+        // The second trial returns a wrong byte.
         set(&device.answers, true);
         set(&device.lies, true);
         now += REST_MS + 1;
