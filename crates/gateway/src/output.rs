@@ -1,7 +1,7 @@
-//! Lines on their way out of the process: a bounded queue, and a thread of its own that writes.
+//! Writes lines to a slow output: a bounded queue, and a thread that writes.
 //!
-//! A full disk, a pipe that nobody reads or one whose reader is gone holds up that thread and no other. What the
-//! queue has no room for meanwhile is lost and counted.
+//! A full disk or a blocked pipe delays only that thread. Lines that find the queue full are lost
+//! and counted.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,45 +15,46 @@ use zeroize::Zeroizing;
 
 use crate::confine;
 
-/// Lines that may wait, and what they may weigh.
+/// Most lines that wait, and most bytes of their text.
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 4 << 20;
-/// How long a writer waits before it tries again what failed.
+/// How long the writer waits after an error before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
-/// The same where only room is missing.
+/// How long the writer waits if the output only lacks room.
 const RETRY_FULL: Duration = Duration::from_millis(20);
 const FLUSH_STEP: Duration = Duration::from_millis(2);
 
-/// Hears of an output's troubles, on the thread that writes.
+/// Observes problems of an output, on the thread that writes.
 pub trait Observer: Send + 'static {
-    /// Writing has begun to fail. What waits is kept.
+    /// Called when writing starts to fail. The waiting lines are kept.
     fn failing(&mut self, _error: &io::Error) {}
 
-    /// So many lines were lost since the line before. Gives what is written in their place.
+    /// Called when `count` lines were lost since the line before. Returns the text that is written
+    /// in their place.
     fn lost(&mut self, count: u64) -> Vec<u8>;
 }
 
 #[derive(Debug)]
 struct Line {
-    /// Session keys may stand in it.
+    /// The text. It may contain session keys.
     text: Zeroizing<Vec<u8>>,
-    /// Lines lost between the line before and this one.
+    /// Number of lines that were lost between the line before and this line.
     lost_before: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     lost: AtomicU64,
-    /// Of these, those that nothing in the output tells yet.
+    /// Lost lines that the output does not mention yet.
     untold: AtomicU64,
-    /// Not yet written.
+    /// Lines and bytes that are not yet written.
     lines: AtomicUsize,
     bytes: AtomicUsize,
-    /// Why nothing can be written at present.
+    /// The current error of the output, if any.
     error: Mutex<Option<String>>,
 }
 
-/// How an output is doing.
+/// The state of an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub lost: u64,
@@ -61,7 +62,7 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-/// Where lines go in. Nothing here waits for the output or fails because of it.
+/// The entrance of an output. No call waits for the output, or fails because of it.
 #[derive(Debug)]
 pub struct Output {
     queue: SyncSender<Line>,
@@ -69,7 +70,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Starts a thread called `name` that writes to `sink`. It ends with the last line after the `Output`.
+    /// Starts a thread called `name` that writes to `sink`. The thread ends after the `Output` is
+    /// dropped and the last line is written.
     pub fn start(
         name: &str,
         sink: impl Write + Send + 'static,
@@ -85,14 +87,14 @@ impl Output {
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                // Without it the thread could do more than it has to, and nothing less.
+                // The thread works without confinement too, so an error does not matter.
                 let _ = confine::writing();
                 writer.run(&lines);
             })?;
         Ok(Self { queue, state })
     }
 
-    /// Takes a line or loses it, at once.
+    /// Queues a line, or loses it. Never waits.
     pub fn push(&self, text: Vec<u8>) {
         let state = &*self.state;
         let len = text.len();
@@ -112,7 +114,7 @@ impl Output {
         state.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until all is written, but not longer than this. False: something is left.
+    /// Waits until every line is written, or until the timeout. Returns false after the timeout.
     pub fn flush(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         while self.state.lines.load(Ordering::Acquire) > 0 {
@@ -154,7 +156,7 @@ impl<W: Write, O: Observer> Writer<W, O> {
                 .bytes
                 .fetch_sub(line.text.len(), Ordering::Relaxed);
             if self.state.lines.fetch_sub(1, Ordering::Release) == 1 {
-                // Nothing may follow that could tell.
+                // No later line may come to mention the loss, so mention it now.
                 self.tell_lost(self.state.untold.swap(0, Ordering::Relaxed));
             }
         }
@@ -167,7 +169,7 @@ impl<W: Write, O: Observer> Writer<W, O> {
         }
     }
 
-    /// Writes all of it, however long that takes.
+    /// Writes the whole text, however long that takes.
     fn write(&mut self, mut text: &[u8]) {
         let mut failing = false;
         while !text.is_empty() {
@@ -181,7 +183,7 @@ impl<W: Write, O: Observer> Writer<W, O> {
             };
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
-                // Somebody else made the descriptor non-blocking; it is shared.
+                // Another process made the shared descriptor non-blocking.
                 io::ErrorKind::WouldBlock => thread::sleep(RETRY_FULL),
                 _ => {
                     if !failing {
@@ -213,7 +215,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    /// Writes when it gets leave; gives the text of each write.
+    /// A sink that writes only when it is permitted. It sends the text of each write to the test.
     struct Gate {
         leave: Receiver<io::Result<usize>>,
         written: mpsc::Sender<Vec<u8>>,
@@ -286,7 +288,7 @@ mod tests {
     #[test]
     fn an_output_that_stands_still_loses_lines_and_tells_where() {
         let bench = bench();
-        // The first one is in the writer's hands, the others fill the queue.
+        // The writer holds the first line, and the others fill the queue.
         bench.output.push(b"0\n".to_vec());
         let accepted = LINES_MAX + 1;
         let mut number = 1;
@@ -302,7 +304,7 @@ mod tests {
         let lost = bench.output.report().lost;
         assert!(!bench.output.flush(Duration::ZERO));
 
-        // One line out, one in: it comes after the note.
+        // One line leaves and one enters. The new line comes after the note of the loss.
         bench.leave.send(Ok(usize::MAX)).unwrap();
         until(|| bench.output.report().waiting < queued);
         bench.output.push(b"after\n".to_vec());

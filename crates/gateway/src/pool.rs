@@ -1,7 +1,8 @@
-//! `engine = pool`: helper threads seal and open, and the workers go on with packets meanwhile.
+//! The engine `pool`: helper threads seal and open batches while the workers continue with packets.
 //!
-//! Every worker has a port for each direction. Helpers take batches of all ports in the order in which they came. A
-//! port gives its batches back in that order too, so that packets of an SA stay in order.
+//! Every worker has a port for each direction. The helpers take batches of all ports in the order
+//! of submission. A port returns its batches in the same order, so the packets of an SA stay in
+//! order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +18,10 @@ use crate::confine;
 use crate::io::sys::EventFd;
 use crate::worker::EngineSource;
 
-/// Batches of a port that are with the helpers or have not been fetched.
+/// Most batches of a port that the helpers hold or that the worker has not fetched.
 const DEPTH: usize = 16;
 
-/// The helper threads. They end with it, when they have done what they are at.
+/// The helper threads. Dropping the pool ends them after their current batch.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -31,12 +32,12 @@ pub struct Pool {
 struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
-    /// For helpers that hold a batch back: the pool ends.
+    /// Wakes helpers that delay a batch, when the pool ends.
     end: Condvar,
     delay: Duration,
 }
 
-/// Bounded, as every port is.
+/// The queue of all ports. It is bounded because each port is bounded.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Work>,
@@ -51,7 +52,7 @@ struct Work {
     of: Arc<Results>,
 }
 
-/// What helpers have done for one port.
+/// The results for one port.
 #[derive(Debug)]
 struct Results {
     ring: Mutex<Ring>,
@@ -60,15 +61,15 @@ struct Results {
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// By ticket; None is with the helpers.
+    /// The batches by ticket. `None` means that a helper has the batch.
     batches: VecDeque<Option<Batch>>,
-    /// The ticket of the first.
+    /// The ticket of the first batch.
     first: u64,
-    /// `ready` can be read.
+    /// The descriptor `ready` is readable.
     signalled: bool,
 }
 
-/// A worker's end of the pool, for one direction.
+/// The port by which one worker uses the pool, for one direction.
 #[derive(Debug)]
 pub struct PoolPort {
     shared: Arc<Shared>,
@@ -76,7 +77,7 @@ pub struct PoolPort {
 }
 
 impl Pool {
-    /// Helpers hold batches back for `delay`, which is for trials.
+    /// Starts the helpers. They hold each batch back for `delay`, which serves experiments.
     pub fn start(threads: usize, delay: Duration) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -107,12 +108,12 @@ impl Pool {
         self.threads.len()
     }
 
-    /// For one direction of a worker.
+    /// Opens a port, for one direction of a worker.
     pub fn port(&self) -> io::Result<PoolPort> {
         PoolPort::new(Arc::clone(&self.shared))
     }
 
-    /// Ports for workers, of which each is an engine.
+    /// Returns a source of engines, each of which is a port.
     pub fn source(&self) -> EngineSource {
         let shared = Arc::clone(&self.shared);
         EngineSource::new("pool", move || {
@@ -147,7 +148,7 @@ impl PoolPort {
 }
 
 impl Drop for PoolPort {
-    /// Nobody waits for its batches any more.
+    /// Removes the waiting batches of this port from the queue: nobody will fetch them.
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
         let is_of_others = |work: &Work| !Arc::ptr_eq(&work.of, &self.results);
@@ -213,7 +214,7 @@ impl Results {
         if let Some(place) = place {
             *place = Some(batch);
         }
-        // A batch that is not the first wakes nobody: it cannot be given back yet.
+        // Only the first batch can be returned, so a later one does not wake the worker.
         let is_due = ring.batches.front().is_some_and(Option::is_some);
         if is_due && !ring.signalled {
             ring.signalled = true;
@@ -222,7 +223,7 @@ impl Results {
     }
 }
 
-/// A helper's life.
+/// The loop of a helper thread.
 fn help(shared: &Shared) {
     while let Some(work) = next(shared) {
         let Work {
@@ -236,7 +237,7 @@ fn help(shared: &Shared) {
             let queue = lock(&shared.queue);
             drop(shared.end.wait_timeout_while(queue, wait, goes_on));
         }
-        // Jobs that are not done then are dropped, and counted, by the walk.
+        // The walk counts and drops the jobs that are not done.
         if catch_unwind(AssertUnwindSafe(|| cpu::process(&mut batch))).is_err() {
             tracing::error!("a helper thread panicked over a batch, and goes on");
         }
@@ -244,7 +245,7 @@ fn help(shared: &Shared) {
     }
 }
 
-/// None when the pool ends.
+/// Waits for the next batch. Returns `None` when the pool ends.
 fn next(shared: &Shared) -> Option<Work> {
     let mut queue = lock(&shared.queue);
     loop {

@@ -1,4 +1,4 @@
-//! Every configuration and every command of README.md and docs/ is what it says.
+//! Checks that every configuration and every command in README.md and docs/ is valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// README.md and every page of docs/ that is written by hand.
+/// Returns README.md and every hand-written page of docs/.
 fn pages() -> Vec<(String, String)> {
     let mut paths = vec![root().join("README.md")];
     for entry in fs::read_dir(root().join("docs")).unwrap() {
@@ -29,7 +29,7 @@ fn pages() -> Vec<(String, String)> {
     paths.iter().map(read).collect()
 }
 
-/// A fenced block with its language, or an indented one without.
+/// A fenced block with its language, or an indented block without a language.
 struct Block {
     line: usize,
     language: Option<String>,
@@ -77,7 +77,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The words of a command line as a shell makes them, without variables.
+/// Splits a command line into words as a shell does, but without variables.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -99,9 +99,9 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Parses a command line of ours; names in capitals stand for values.
+/// Parses a command line of Esplanade. Names in capitals stand for values.
 fn parses(line: &str) -> Result<(), String> {
-    // What is in brackets may be left out, and may be there.
+    // Parse optional parts, which are in brackets, as if they were given.
     let line = line.replace(['[', ']'], "");
     let line = line.split('|').next().unwrap_or_default();
     let words = words(line).into_iter().map(|word| match word.as_str() {
@@ -117,7 +117,7 @@ fn parses(line: &str) -> Result<(), String> {
     }
 }
 
-/// One line of a block of commands.
+/// Checks one line of a block of commands.
 fn check_command(line: &str) -> Result<(), String> {
     let words = words(line);
     let Some(program) = words.first() else {
@@ -144,7 +144,7 @@ fn check_command(line: &str) -> Result<(), String> {
             .try_for_each(|test| exists(&format!("interop/{test}")))
             .and_then(|()| exists(program)),
         path if path.starts_with("tools/") => exists(path),
-        // Programs that are not ours: their syntax is checked with the block's.
+        // These programs are not ours. Their syntax is checked with the syntax of the block.
         "cargo" | "cc" | "tshark" | "swanctl" | "sysctl" | "systemctl" | "journalctl" | "ip"
         | "sudo" | "for" | "while" | "done" | "sed" => Ok(()),
         assignment if assignment.contains("=(") => Ok(()),
@@ -171,13 +171,13 @@ fn check_block(block: &Block) -> Result<(), String> {
             Ok(loaded) => Err(loaded.warnings.render(false)),
             Err(errors) => Err(errors.render(false)),
         },
-        // Commands behind a dollar sign, and what they print.
+        // A dollar sign introduces a command. The other lines are its output.
         Some("console") => block
             .text
             .lines()
             .filter_map(|line| line.strip_prefix("$ "))
             .try_for_each(check_command),
-        // `interop/test_systemd.py` starts the unit with them.
+        // `interop/test_systemd.py` starts the unit with these settings.
         Some("systemd") => Ok(()),
         Some("rust" | "text") => Ok(()),
         None => {
@@ -221,7 +221,7 @@ const OF_OTHERS: [&str; 6] = [
     "--uri",
 ];
 
-/// What stands between back quotes.
+/// Returns the texts between back quotes.
 fn spans(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut fenced = false;

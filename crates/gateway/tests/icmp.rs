@@ -1,4 +1,5 @@
-//! The socket for ICMP errors, in a network namespace of its own: it hears everything in its namespace.
+//! Tests the socket for ICMP errors in its own network namespace, because it receives every error
+//! of its namespace.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use esplanade_ipsec::pmtu::{Claim, Evidence};
 use esplanade_ipsec::wire::checksum;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Runs `work` where only the loopback interface is, if that is permitted.
+/// Runs `work` in a namespace that has only the loopback interface, if that is permitted.
 fn alone(test: &str, work: impl FnOnce() + Send) {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
@@ -36,7 +37,7 @@ fn alone(test: &str, work: impl FnOnce() + Send) {
     });
 }
 
-/// "Fragmentation needed", about an ESP packet of SPI 7, sequence number 9.
+/// Makes "fragmentation needed" about an ESP packet with SPI 7 and sequence number 9.
 fn fragmentation_needed(mtu: u16) -> Vec<u8> {
     let mut message = vec![3, 4, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());

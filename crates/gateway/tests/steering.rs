@@ -1,4 +1,4 @@
-//! The kernel's choice of a worker's socket, in a network namespace of its own.
+//! Tests, in a separate network namespace, which worker's socket the kernel chooses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -17,11 +17,11 @@ const SLOTS: Slots = Slots {
     len: 2048,
     more: 0,
 };
-/// Not a power of two, and two that are.
+/// One number is no power of two, and two are.
 const WORKERS: [u32; 3] = [3, 2, 8];
 const SPIS: std::ops::Range<u32> = 0x8000_00f0..0x8000_0110;
 
-/// Runs `work` where only the loopback interface is, if that is permitted.
+/// Runs `work` in a namespace that has only the loopback interface, if that is permitted.
 fn alone(test: &str, work: impl FnOnce() + Send) {
     let namespace = match Namespace::create() {
         Ok(namespace) => namespace,
@@ -53,7 +53,8 @@ fn loopback(v4: bool) -> IpAddr {
     address.parse().unwrap()
 }
 
-/// What came to a socket, behind an IPv4 header if it is a raw one.
+/// Returns what a socket received, without the first `behind` bytes. Those are the IPv4 header of a
+/// raw socket.
 fn received(socket: impl AsFd, behind: usize) -> Vec<Vec<u8>> {
     let mut receiver = Receiver::new(SLOTS.count);
     let mut arena = vec![0; SLOTS.total()];
@@ -77,7 +78,7 @@ fn received(socket: impl AsFd, behind: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// SPI and sequence number, the SPI in its place.
+/// Makes a packet with the SPI at offset `spi_at`, and then the sequence number.
 fn packet(spi_at: usize, spi: u32, sequence: u32) -> Vec<u8> {
     let mut packet = vec![0; spi_at];
     packet.extend(spi.to_be_bytes());
@@ -86,7 +87,7 @@ fn packet(spi_at: usize, spi: u32, sequence: u32) -> Vec<u8> {
     packet
 }
 
-/// Two packets of each SPI, and one that is too short for any.
+/// Sends two packets of each SPI, and one packet that is too short for an SPI.
 fn raw_packets_to(v4: bool, protocol: i32, spi_at: usize) {
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
     let sender = Socket::new(domain, Type::RAW, Some(Protocol::from(protocol))).unwrap();
@@ -171,7 +172,7 @@ fn datagrams_of_one_peer_go_to_workers_by_their_spi() {
                 }
             }
             sender.send_to(&[0xff; 3], address).unwrap();
-            // A non-ESP marker in front of IKE, and a NAT keepalive.
+            // Send an IKE message with its non-ESP marker, and a NAT keepalive.
             sender.send_to(&packet(0, 0, 7), address).unwrap();
             sender.send_to(&[0xff], address).unwrap();
             let mut got: Vec<_> = group.iter().map(|socket| received(socket, 0)).collect();

@@ -1,5 +1,5 @@
-//! Sockets past the kernel's stack, between two network namespaces. Without the right to load programs for the kernel the
-//! tests are skipped.
+//! Tests AF_XDP sockets between two network namespaces. The tests need the right to load programs
+//! into the kernel. Without it, they print SKIP and pass.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ fn block<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
-/// One end of the link, in a namespace of its own.
+/// One end of the link, in its own namespace.
 struct End {
     namespace: Namespace,
     link: u32,
@@ -40,7 +40,7 @@ impl End {
     }
 }
 
-/// Two hosts on one link, if that is permitted.
+/// Makes two hosts on one link, if that is permitted.
 fn ends(test: &str) -> Option<[End; 2]> {
     let skip = |error: std::io::Error| {
         eprintln!("SKIP {test}: {error}");
@@ -75,7 +75,7 @@ fn ends(test: &str) -> Option<[End; 2]> {
     ends.try_into().ok()
 }
 
-/// The program and its one socket; None without the right to it.
+/// Attaches the program and opens its only socket. Returns `None` without the right to do so.
 fn open(test: &str, end: &End) -> Option<(Program, Queue)> {
     end.enter();
     let program = match Program::attach(end.link, 1) {
@@ -99,7 +99,7 @@ fn macs(ends: &[End; 2]) -> Ends {
     Ends { from, to }
 }
 
-/// Addresses of new IPv6 links are looked at for a while before they count.
+/// Waits until the kernel has checked the new IPv6 addresses for duplicates.
 fn settle(end: &End) {
     end.enter();
     let begun = Instant::now();
@@ -116,7 +116,7 @@ fn esp(number: u32, len: usize) -> Vec<u8> {
     packet
 }
 
-/// What comes to the socket until there are so many, or nothing comes for a while.
+/// Receives until `count` packets arrived or two seconds passed.
 fn receive(queue: &mut Queue, count: usize) -> Vec<(Vec<u8>, Received)> {
     let mut buffer = vec![0; 1 << 18];
     let (mut packets, mut all) = (Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ fn receive(queue: &mut Queue, count: usize) -> Vec<(Vec<u8>, Received)> {
     all
 }
 
-/// Sends what the driver had no room for.
+/// Sends the frames for which the driver had no room.
 fn finish(queue: &mut Queue) {
     while queue.is_stuck() {
         assert_eq!(queue.flush().unwrap(), 0);
@@ -167,7 +167,7 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     settle(&ends[0]);
     settle(&ends[1]);
     let macs = macs(&ends);
-    // More than the ring has, with the shortest and the longest.
+    // There are more packets than the ring has places, from the shortest to the longest.
     let packets: Vec<_> = (0..5000)
         .map(|number| esp(number, 16 + (number as usize * 7) % 1400))
         .collect();
@@ -182,7 +182,7 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
             }
         }
     }
-    // UDP comes through the stack.
+    // UDP takes the kernel's stack.
     ends[1].enter();
     let to = UdpSocket::bind((ip(V4[1]), 0)).unwrap();
     to.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -191,7 +191,7 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     from.send_to(b"hello", to.local_addr().unwrap()).unwrap();
     let mut buffer = [0; 16];
     assert_eq!(to.recv(&mut buffer).unwrap(), 5);
-    // And so does ESP in fragments.
+    // Fragments of ESP take the kernel's stack too.
     ends[1].enter();
     let options = SocketOptions::default();
     let raw = EspSocket::open(ip(V4[1]), &options).unwrap();
@@ -247,7 +247,7 @@ fn what_comes_too_fast_is_counted() {
             .eq(&packets[..got.len()])
     );
     assert_eq!(got.len() as u64 + b.dropped(), packets.len() as u64);
-    // And there is room again.
+    // The ring has room again.
     send(&mut a, &macs, V4[0], V4[1], &packets[..100]);
     assert_eq!(receive(&mut b, 100).len(), 100);
 }
@@ -263,7 +263,7 @@ fn who_leaves_gives_the_link_back() {
     assert_eq!(again.raw_os_error(), Some(libc::EBUSY));
     drop(first);
     let program = Program::attach(ends[0].link, 1).unwrap();
-    // The kernel takes a moment until the queue is free.
+    // The kernel needs a moment to free the queue.
     let begun = Instant::now();
     let queue = loop {
         match Queue::open(ends[0].link, 0, MTU) {
@@ -340,7 +340,7 @@ fn a_link_that_was_down_goes_on() {
     }
     assert!(refused >= packets.len() - 2048 && !a.is_dead(), "{refused}");
     set(true);
-    // What waited for the link goes first.
+    // The packets that waited for the link leave first.
     assert_eq!(a.flush().unwrap(), 0);
     finish(&mut a);
     let late = receive(&mut b, packets.len() - refused);
@@ -378,7 +378,8 @@ fn the_kernel_says_who_is_next() {
     assert_eq!((known.mac, known.is_sure), (macs.to, true));
 }
 
-/// Prints what a packet costs both ends on one core: `cargo test --release --test xdp -- --ignored --nocapture`.
+/// Prints the cost of a packet for both ends on one CPU: `cargo test --release --test xdp --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

@@ -1,12 +1,13 @@
-//! Ethernet frames as captured on a link: what they are, and what they were on the wire.
+//! Parses Ethernet frames as captured on a link, and reconstructs the frames of a real wire.
 //!
-//! A veth pair carries super-frames: the kernel leaves segmentation and checksums to "hardware" that never
-//! comes. [`wire_frames`] carries both out, so that the capture file shows packets as a real link would.
+//! A veth pair carries super-frames: the kernel leaves segmentation and checksums to hardware that
+//! does not exist. [`wire_frames`] does both, so that the capture file shows packets as a real link
+//! would.
 
 use std::net::IpAddr;
 
 pub const ETHERNET_LEN: usize = 14;
-/// The largest frame that a link of the demo takes.
+/// The largest frame of the demo's links, in bytes.
 pub const FRAME_LEN_MAX: usize = ETHERNET_LEN + 1500;
 const UDP_LEN: usize = 8;
 const IKE_PORT: u16 = 500;
@@ -19,15 +20,15 @@ const PROTOCOL_ICMPV6: u8 = 58;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// An IKE message, without the non-ESP marker.
+    /// An IKE message without the non-ESP marker.
     Ike(&'a [u8]),
-    /// An ESP packet from its SPI on.
+    /// An ESP packet, starting with its SPI.
     Esp(&'a [u8]),
-    /// The one octet that keeps a NAT mapping (RFC 3948 section 2.3).
+    /// The single octet that keeps a NAT mapping (RFC 3948 §2.3).
     Keepalive,
-    /// ARP and IPv6 neighbour discovery: the link itself.
+    /// ARP and IPv6 neighbour discovery, which belong to the link itself.
     Link,
-    /// Anything else that has an IP header: in clear.
+    /// Any other packet with an IP header. It is in clear.
     Clear,
     Unreadable,
 }
@@ -39,9 +40,9 @@ pub struct View<'a> {
     pub destination: Option<IpAddr>,
     pub ports: Option<(u16, u16)>,
     protocol: u8,
-    /// What follows the IP header.
+    /// The bytes after the IP header.
     body: &'a [u8],
-    /// Length of the IP packet by its header.
+    /// Length in bytes of the IP packet, by its header.
     pub packet_len: usize,
 }
 
@@ -70,7 +71,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// SPI and sequence number of an ESP packet.
+    /// Returns the SPI and the sequence number of an ESP packet.
     pub fn esp_header(&self) -> Option<(u32, u32)> {
         match self.kind {
             Kind::Esp(esp) => Some((read_u32(esp, 0)?, read_u32(esp, 4)?)),
@@ -78,7 +79,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What the packet is, in one line.
+    /// Describes the packet in one line.
     pub fn describe(&self) -> String {
         let what = match (self.kind, self.protocol) {
             (Kind::Esp(_), _) => {
@@ -170,7 +171,8 @@ fn classify(view: &mut View<'_>) {
                 _ => {}
             }
         }
-        // Multicast listener reports (a hop-by-hop header comes first) and neighbour discovery.
+        // Neighbour discovery, and multicast listener reports, which start with a hop-by-hop
+        // header.
         PROTOCOL_ICMPV6 | 0
             if view
                 .source
@@ -182,7 +184,7 @@ fn classify(view: &mut View<'_>) {
     }
 }
 
-/// RFC 3948 section 2: a zero SPI is the non-ESP marker.
+/// Classifies a UDP payload. An SPI of zero is the non-ESP marker (RFC 3948 §2).
 fn udp_encapsulated(payload: &[u8]) -> Kind<'_> {
     match payload {
         [0xff] => Kind::Keepalive,
@@ -198,10 +200,10 @@ fn global(address: IpAddr) -> bool {
     }
 }
 
-/// The frames that the wire would carry for one captured frame.
+/// Returns the frames that a wire would carry for one captured frame.
 ///
-/// The segments of a super-frame with ESP in UDP are found by their ESP headers. A super-frame of
-/// anything else stays whole.
+/// The ESP headers show where a super-frame of ESP in UDP is divided. Any other super-frame stays
+/// whole.
 pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
     let Some(at) = udp_payload_offset(frame) else {
         return vec![frame.to_vec()];
@@ -219,7 +221,7 @@ pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
         segment.extend_from_slice(part);
         let total = segment.len() - ETHERNET_LEN;
         write_u16(&mut segment, ETHERNET_LEN + 2, total as u16);
-        // As the kernel's own segmentation does.
+        // The kernel's own segmentation counts the identification up too.
         write_u16(
             &mut segment,
             ETHERNET_LEN + 4,
@@ -235,12 +237,12 @@ pub fn wire_frames(frame: &[u8]) -> Vec<Vec<u8>> {
     payload.chunks(size).enumerate().map(segment).collect()
 }
 
-/// Where the payload of an unfragmented IPv4 UDP packet begins.
+/// Returns the offset of the payload of an unfragmented IPv4 UDP packet.
 fn udp_payload_offset(frame: &[u8]) -> Option<usize> {
     if read_u16(frame, 12)? != 0x0800 || *frame.get(ETHERNET_LEN + 9)? != PROTOCOL_UDP {
         return None;
     }
-    // Neither an offset nor "more fragments".
+    // The packet has neither a fragment offset nor "more fragments".
     if read_u16(frame, ETHERNET_LEN + 6)? & 0x3fff != 0 {
         return None;
     }
@@ -248,15 +250,16 @@ fn udp_payload_offset(frame: &[u8]) -> Option<usize> {
     (at <= frame.len()).then_some(at)
 }
 
-/// The size of the segments if the payload is that of a super-frame: the distance to the next ESP header with the
-/// same SPI and a later sequence number. That ciphertext looks so by chance does not happen.
+/// Returns the size of the segments if the payload belongs to a super-frame. The size is the
+/// distance to the next ESP header, with the same SPI and a later sequence number. Ciphertext
+/// practically never looks like this by chance.
 fn esp_segment_size(payload: &[u8]) -> Option<usize> {
     const GAP_MAX: u32 = 4096;
     let (spi, first) = (read_u32(payload, 0)?, read_u32(payload, 4)?);
     if spi == 0 {
         return None;
     }
-    // An ESP packet is a multiple of four bytes long (RFC 4303 section 2.4).
+    // The length of an ESP packet is a multiple of four bytes (RFC 4303 §2.4).
     (16..payload.len()).step_by(4).find(|&at| {
         read_u32(payload, at) == Some(spi)
             && read_u32(payload, at + 4)
@@ -264,7 +267,8 @@ fn esp_segment_size(payload: &[u8]) -> Option<usize> {
     })
 }
 
-/// Fills in the checksum that the sender left to offload. Zero means "none" and stays.
+/// Completes the checksum that the sender left to the hardware. A checksum of zero means "none" and
+/// stays.
 fn fill_udp_checksum(frame: &mut [u8], payload_at: usize) {
     let udp_at = payload_at - UDP_LEN;
     if read_u16(frame, udp_at + 6).unwrap_or_default() == 0 {
@@ -285,7 +289,8 @@ fn fill_udp_checksum(frame: &mut [u8], payload_at: usize) {
     write_u16(frame, udp_at + 6, sum);
 }
 
-/// The Internet checksum (RFC 1071) over parts of even length; the last may be odd.
+/// Computes the Internet checksum (RFC 1071) over several parts. Only the last part may have an odd
+/// length.
 pub fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
@@ -321,7 +326,7 @@ fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
 mod tests {
     use super::*;
 
-    /// An Ethernet frame with IPv4 and UDP between the NAT-T ports.
+    /// Makes an Ethernet frame with IPv4 and UDP between the NAT traversal ports.
     fn udp_frame(payload: &[u8], checksum: u16) -> Vec<u8> {
         let total = (20 + 8 + payload.len()) as u16;
         let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];

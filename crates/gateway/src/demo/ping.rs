@@ -1,4 +1,4 @@
-//! ICMP echo from inside a namespace (RFC 792).
+//! Sends ICMP echo requests from inside a namespace (RFC 792).
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,7 +23,8 @@ pub struct Reply {
     pub rtt: Duration,
 }
 
-/// Sends echo requests one after the other and calls `each` with the reply, or `None` after a second without.
+/// Sends echo requests one after the other. Calls `each` with the reply, or with `None` after a
+/// second without one.
 pub fn ping(
     from: &Namespace,
     to: Ipv4Addr,
@@ -82,7 +83,7 @@ fn echo_request(identifier: u16, sequence: u16) -> Vec<u8> {
     packet
 }
 
-/// A reply counts only if it brings identifier, sequence number and content back unchanged.
+/// Parses a reply. It must return the identifier, the sequence number and the content unchanged.
 fn parse_reply(packet: &[u8], request: &[u8], rtt: Duration) -> Option<Reply> {
     let header_len = usize::from(packet.first()? & 0x0f) * 4;
     let icmp = packet.get(header_len..)?;

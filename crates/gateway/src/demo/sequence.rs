@@ -1,7 +1,7 @@
-//! The IKE messages on the wire as a readable sequence.
+//! Shows the IKE messages on the wire as a readable sequence.
 //!
-//! Everything comes from captured packets. What is inside the Encrypted payload is opened with the keys that
-//! the gateways have exported; without a fitting key it stays "encrypted".
+//! Everything comes from captured packets. The keys that the gateways exported decrypt the
+//! Encrypted payloads. Without the right key, a payload is shown as "encrypted".
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::ui::{Ui, wrap};
 const ARROW_LEN: usize = 36;
 const DETAIL_WIDTH: usize = 62;
 
-/// The keys of IKE SAs, from the gateways' key files.
+/// The keys of IKE SAs, from the key files of the gateways.
 #[derive(Default)]
 pub struct Keys {
     sas: Vec<SaKeys>,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads the `ikev2_decryption_table` lines of a key file; those it can make nothing of are left out.
+    /// Reads the `ikev2_decryption_table` lines of a key file. Malformed lines are skipped.
     pub fn read(path: &Path) -> std::io::Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let lines = text
@@ -114,16 +114,16 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// What one message says.
+/// The readable content of one message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     pub title: String,
     pub exchange: Option<ExchangeType>,
     pub response: bool,
     pub payloads: Vec<String>,
-    /// The algorithms that a responder has chosen.
+    /// The algorithms that the responder chose.
     pub chosen: Option<String>,
-    /// Whether the Encrypted payload was there and could be opened.
+    /// The message had an Encrypted payload, and it was decrypted.
     pub opened: bool,
 }
 
@@ -184,7 +184,7 @@ pub fn read(datagram: &[u8], keys: &Keys) -> Reading {
     reading
 }
 
-/// A payload in the notation of RFC 7296 section 1.2.
+/// Names a payload in the notation of RFC 7296 §1.2.
 fn name(payload: &Payload, header: &Header) -> Option<String> {
     let role = if header.response { 'r' } else { 'i' };
     let stage = match header.exchange {
@@ -263,7 +263,7 @@ fn transform(transform: &Transform) -> String {
     }
 }
 
-/// Draws the messages between the two gateways, the first of which has the address `left`.
+/// Draws the messages between the two gateways. `left` is the address of the first gateway.
 pub fn draw(ui: &mut Ui, messages: &[IkeMessage], keys: &Keys, left: IpAddr) {
     let Some(first) = messages.first() else {
         return;

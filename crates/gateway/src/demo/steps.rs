@@ -1,4 +1,4 @@
-//! The demo step by step.
+//! The steps of the demo, in order.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -28,14 +28,15 @@ const LIGHT_LOAD_SHARE: f64 = 0.25;
 const CAPTURE_TCP: usize = 4 << 20;
 const CAPTURE_UDP: usize = 1 << 20;
 const CAPTURE_REKEY: usize = 2 << 20;
-/// The streams under which the SAs are rekeyed. TCP is held back, so that no queue is full and any loss is
-/// the rekeying's own.
+/// The streams during which the SAs are rekeyed. TCP is limited so that no queue is full: any loss
+/// then comes from the rekeying.
 const REKEY_UDP_PACKETS_PER_SECOND: u32 = 2_000;
 const REKEY_UDP_PAYLOAD_LEN: usize = 256;
 const REKEY_TIMEOUT: Duration = Duration::from_secs(10);
 const REKEY_PAUSE: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(20);
-/// The loss that the UDP stream before the rekeying may have, in percent: a busy machine overruns queues.
+/// Greatest loss of the UDP stream before the rekeying, in percent. A busy machine overflows
+/// queues.
 const UDP_LOSS_MAX_PERCENT: f64 = 10.0;
 
 struct Demo<'a> {
@@ -152,7 +153,7 @@ impl Demo<'_> {
             .step("The negotiation, as captured between the gateways");
         let [gw_a, gw_b] = gateways;
         gw_a.initiate()?;
-        // The responder has what the initiator has once it is listed there, too.
+        // The responder is ready once it lists the child SA as well.
         self.until(REKEY_TIMEOUT, || {
             Ok(!gw_b.associations()?.children.is_empty())
         })?
@@ -334,7 +335,8 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Bytes a second at which no queue should be full: a part of what the machine has just shown it can do.
+    /// Returns a rate in bytes per second at which no queue should be full: a fraction of the
+    /// measured TCP rate.
     fn light_load(&self) -> f64 {
         let bulk = self
             .results
@@ -343,13 +345,15 @@ impl Demo<'_> {
         (bulk * LIGHT_LOAD_SHARE).max(1e6)
     }
 
-    /// Ten thousand, or fewer on a machine whose TCP rate says that this would be too many.
+    /// Returns ten thousand packets per second, or fewer if the measured TCP rate shows that the
+    /// machine is too slow.
     fn udp_packets_per_second(&self) -> u32 {
         let share = self.light_load() / UDP_PAYLOAD_LEN as f64;
         (share as u32).clamp(100, UDP_PACKETS_PER_SECOND_MAX)
     }
 
-    /// Shows the rate of a flow for some seconds; `received` gives `None` when the flow has ended early.
+    /// Shows the rate of a flow for some seconds. `received` returns `None` if the flow ended
+    /// early.
     fn follow(
         &mut self,
         seconds: f64,
@@ -518,7 +522,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Asks again and again until the answer is yes; `None` after the time.
+    /// Repeats the question until the answer is yes. Returns `None` if the time ran out.
     fn until(
         &self,
         time: Duration,
@@ -537,7 +541,7 @@ impl Demo<'_> {
     }
 }
 
-/// Whether none of the old SAs is left and there is a new one.
+/// Tells whether none of the old SAs is left and there is a new SA.
 fn is_replaced(old: &SaNames, new: &SaNames, ike: bool) -> bool {
     let (old, new) = if ike {
         (&old.ike, &new.ike)

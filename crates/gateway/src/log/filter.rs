@@ -1,4 +1,4 @@
-//! Which lines are logged: a level, also for single parts of the program.
+//! Parses log filters: a level for everything, and levels for parts of the program.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// What logs: the crates, and the audit events, which have a name of their own.
+/// The parts that log: the crates, and the audit events under their own target.
 const PARTS: [&str; 6] = [
     "esplanade",
     "esplanade_ike",
@@ -28,9 +28,9 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Reads `info`, or `info,esplanade_ike=debug`. Parts that are not named log at `info`.
+/// Parses `info`, or `info,esplanade_ike=debug`. Parts without a level log at `info`.
 ///
-/// `EnvFilter` alone takes any word for the name of a part, and then logs nothing else.
+/// `EnvFilter` alone would take any word as the name of a part, and then log nothing else.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, Refused> {
     let mut general = None;
     let mut parts = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, Refused> {
     filter.map_err(|error| Refused(error.to_string()))
 }
 
-/// A word from outside, shortened and harmless to a terminal.
+/// Shortens a word from outside and makes it safe for a terminal.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 40;
     text.chars()
@@ -78,7 +78,7 @@ fn shown(text: &str) -> String {
         .collect()
 }
 
-/// A crate or a module of one.
+/// Tells whether the name is a known crate, or a module of one.
 fn is_part(name: &str) -> bool {
     let mut path = name.split("::");
     path.next().is_some_and(|first| PARTS.contains(&first))

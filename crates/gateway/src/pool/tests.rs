@@ -1,11 +1,11 @@
-//! Ports in order, in time and at the end.
+//! Tests that the pool keeps order, delays batches and ends properly.
 
 use esplanade_crypto::Direction;
 
 use super::*;
 use crate::io::sys::{EVENTS_MAX, Epoll};
 
-/// A batch without jobs, known by its first byte.
+/// Makes a batch without jobs. Its first byte identifies it.
 fn batch(number: u8) -> Batch {
     let mut batch = Batch::new(Direction::Seal, 16, 1);
     batch.buffer[0] = number;
@@ -82,6 +82,6 @@ fn what_a_port_has_left_behind_is_not_done() {
     }
     kept.submit(batch(4)).unwrap();
     let waiting = lock(&pool.shared.queue).waiting.len();
-    // The helper may have begun with one, of the port that is there.
+    // The helper may already have taken one batch of the port that is left.
     assert!((1..=2).contains(&waiting), "{waiting} wait");
 }

@@ -1,4 +1,5 @@
-//! Two data planes with static keys in two network namespaces joined by a veth pair: the packet path without IKE.
+//! Two data planes with static keys, in two network namespaces that a veth pair joins. It tests the
+//! packet path without IKE.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -23,13 +24,13 @@ use tokio::sync::mpsc;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The addresses of the veth pair between the two.
+/// The addresses of the veth pair.
 pub const OUTER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 const OUTER_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
 ];
-/// The addresses of the two TUNs.
+/// The addresses of the two TUN devices.
 pub const INNER_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 2, 0, 1)];
 pub const INNER_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 1),
@@ -42,17 +43,17 @@ pub struct PairOptions {
     pub udp_encap: bool,
     pub outer_v6: bool,
     pub workers: usize,
-    /// Both ends have it and know it of the other.
+    /// Both ends have this replay window and know it of each other.
     pub peer_replay_window: u32,
 }
 
-/// What few tests want otherwise.
+/// Options that few tests change.
 #[derive(Clone, Copy)]
 pub struct Extras {
     pub processing: [Processing; 2],
-    /// Of outbound policies and SAs.
+    /// The remote ports of outbound policies and SAs.
     pub remote_ports: PortRange,
-    /// An FPGA core that the first site's SAs are in.
+    /// An FPGA core that holds the SAs of the first site.
     pub device: Option<fn() -> Box<dyn Device>>,
 }
 
