@@ -101,7 +101,7 @@ pub fn report() -> Report {
     OUTPUT.get().map(Output::report).unwrap_or_default()
 }
 
-/// Waits on drop until the log is written, but at most [`FLUSH`].
+/// Waits on drop until the log is written, but at most `FLUSH`.
 #[derive(Debug)]
 pub struct FlushAtEnd;
 
