@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::worker::{BindError, ListenConfig, Sockets};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
@@ -28,7 +28,7 @@ fn permitted(test: &str) -> bool {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        Namespace::create()
+        NetworkNamespace::create()
             .err()
             .map(|error| format!("no network namespace can be made: {error}"))
     };
@@ -202,7 +202,7 @@ fn a_port_in_use_is_named_with_its_user() {
     if !permitted("a_port_in_use_is_named_with_its_user") {
         return;
     }
-    let namespace = Namespace::create().unwrap();
+    let namespace = NetworkNamespace::create().unwrap();
     for workers in [1, 2] {
         let error = inside(&namespace, || {
             let _other = UdpSocket::bind("0.0.0.0:4500")?;

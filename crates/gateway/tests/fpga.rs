@@ -7,7 +7,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade_crypto::Transform;
 use esplanade_fpga::device::BusError;
 use esplanade_fpga::memory::Memory;
@@ -29,7 +29,7 @@ fn permitted(test: &str) -> bool {
     } else if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        let namespace = Namespace::create().err();
+        let namespace = NetworkNamespace::create().err();
         namespace.map(|error| format!("no network namespace can be made: {error}"))
     };
     if let Some(reason) = &missing {

@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
-use esplanade::io::icmp::{IcmpSocket, Message, route_mtu};
-use esplanade::io::netns::Namespace;
+use esplanade::io::icmp::{IcmpBuffer, IcmpSocket, route_mtu};
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::net::Net;
 use esplanade_ipsec::pmtu::{Claim, Evidence};
 use esplanade_ipsec::wire::checksum;
@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// Runs `work` in a namespace that has only the loopback interface, if that is permitted.
 fn alone(test: &str, work: impl FnOnce() + Send) {
-    let namespace = match Namespace::create() {
+    let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => {
             eprintln!("SKIP {test}: no network namespace can be made: {error}");
@@ -57,7 +57,7 @@ fn errors_arrive_and_other_icmp_does_not() {
         let echo_request = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
         sender.send_to(&echo_request, &here).unwrap();
         sender.send_to(&fragmentation_needed(1400), &here).unwrap();
-        let mut message = Message::default();
+        let mut message = IcmpBuffer::default();
         let reported = socket.receive(&mut message).unwrap().flatten().unwrap();
         let expected = Claim {
             remote: [192, 0, 2, 1].into(),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use esplanade::io::icmp::route_mtu;
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::net::Net;
 use esplanade::worker::Processing;
 use esplanade_crypto::Transform;
@@ -33,7 +33,7 @@ fn pair(test: &str, options: &PairOptions, extras: &Extras) -> Option<Pair> {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        let namespace = Namespace::create();
+        let namespace = NetworkNamespace::create();
         namespace
             .err()
             .map(|error| format!("no network namespace can be made: {error}"))

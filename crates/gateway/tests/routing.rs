@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::net::{AddressRange, Net, Routing, RoutingConfig};
 
 const MARK: u32 = 0xe5b;
@@ -192,7 +192,7 @@ async fn scenario() {
 
 #[test]
 fn policies_lead_traffic_into_the_tun_and_leave_nothing_behind() {
-    let namespace = match Namespace::create() {
+    let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => {
             eprintln!(

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 
@@ -27,7 +27,7 @@ fn permitted(test: &str) -> bool {
     let missing = if !std::path::Path::new("/dev/net/tun").exists() {
         Some("there is no /dev/net/tun".to_owned())
     } else {
-        Namespace::create()
+        NetworkNamespace::create()
             .err()
             .map(|error| format!("no network namespace can be made: {error}"))
     };

@@ -4,15 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use esplanade::io::ah::AhSocket;
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
-use esplanade::io::slots::Slots;
-use esplanade::io::steer::Share;
-use esplanade::io::udp::{Receiver, SocketOptions, UdpSocket};
+use esplanade::io::slots::ReceiveSlots;
+use esplanade::io::steer::SpiShare;
+use esplanade::io::udp::{DatagramReceiver, SocketOptions, UdpSocket};
 use esplanade::net::Net;
 use socket2::{Domain, Protocol, Socket, Type};
 
-const SLOTS: Slots = Slots {
+const SLOTS: ReceiveSlots = ReceiveSlots {
     count: 64,
     len: 2048,
     more: 0,
@@ -23,7 +23,7 @@ const SPIS: std::ops::Range<u32> = 0x8000_00f0..0x8000_0110;
 
 /// Runs `work` in a namespace that has only the loopback interface, if that is permitted.
 fn alone(test: &str, work: impl FnOnce() + Send) {
-    let namespace = match Namespace::create() {
+    let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => {
             eprintln!("SKIP {test}: no network namespace can be made: {error}");
@@ -56,7 +56,7 @@ fn loopback(v4: bool) -> IpAddr {
 /// Returns what a socket received, without the first `behind` bytes. Those are the IPv4 header of a
 /// raw socket.
 fn received(socket: impl AsFd, behind: usize) -> Vec<Vec<u8>> {
-    let mut receiver = Receiver::new(SLOTS.count);
+    let mut receiver = DatagramReceiver::new(SLOTS.count);
     let mut arena = vec![0; SLOTS.total()];
     let mut all = Vec::new();
     loop {
@@ -105,7 +105,7 @@ fn raw_packets_to(v4: bool, protocol: i32, spi_at: usize) {
 fn assert_shares(all: &[Vec<Vec<u8>>], spi_at: usize, case: &str) {
     let workers = all.len() as u32;
     for (index, packets) in (0..).zip(all) {
-        let of_worker = SPIS.filter(|spi| Share::worker(*spi, workers) == index);
+        let of_worker = SPIS.filter(|spi| SpiShare::worker(*spi, workers) == index);
         let of_worker: Vec<u32> = of_worker.collect();
         let mut expected: Vec<Vec<u8>> = Vec::new();
         for sequence in 1..=2 {
@@ -124,7 +124,7 @@ fn raw_packets_go_to_one_worker_by_their_spi() {
         let options = SocketOptions::default();
         for (v4, of) in WORKERS.into_iter().flat_map(|of| [(true, of), (false, of)]) {
             let header = if v4 { 20 } else { 0 };
-            let shares = || (0..of).map(|index| Share { index, of });
+            let shares = || (0..of).map(|index| SpiShare { index, of });
 
             let esp: Vec<EspSocket> = shares()
                 .map(|share| {

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::raw::EspSocket;
-use esplanade::io::slots::Slots;
-use esplanade::io::udp::{Outgoing, Received, Receiver, SocketOptions};
-use esplanade::io::xdp::{Ends, Mode, Program, Queue};
+use esplanade::io::slots::ReceiveSlots;
+use esplanade::io::udp::{DatagramReceiver, Outgoing, ReceivedDatagram, SocketOptions};
+use esplanade::io::xdp::{LinkEnds, XdpMode, XdpProgram, XdpQueue};
 use esplanade::net::{Net, link_facts, neighbour, next_hop};
 
 const V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -30,7 +30,7 @@ fn block<T>(work: impl Future<Output = T>) -> T {
 
 /// One end of the link, in its own namespace.
 struct End {
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     link: u32,
 }
 
@@ -44,10 +44,10 @@ impl End {
 fn ends(test: &str) -> Option<[End; 2]> {
     let skip = |error: std::io::Error| {
         eprintln!("SKIP {test}: {error}");
-        None::<Namespace>
+        None::<NetworkNamespace>
     };
-    let a = Namespace::create().map_or_else(skip, Some)?;
-    let b = Namespace::create().map_or_else(skip, Some)?;
+    let a = NetworkNamespace::create().map_or_else(skip, Some)?;
+    let b = NetworkNamespace::create().map_or_else(skip, Some)?;
     a.enter().unwrap();
     block(async {
         let net = Net::connect().unwrap();
@@ -76,9 +76,9 @@ fn ends(test: &str) -> Option<[End; 2]> {
 }
 
 /// Attaches the program and opens its only socket. Returns `None` without the right to do so.
-fn open(test: &str, end: &End) -> Option<(Program, Queue)> {
+fn open(test: &str, end: &End) -> Option<(XdpProgram, XdpQueue)> {
     end.enter();
-    let program = match Program::attach(end.link, 1) {
+    let program = match XdpProgram::attach(end.link, 1) {
         Ok(program) => program,
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             eprintln!("SKIP {test}: {error}");
@@ -86,17 +86,17 @@ fn open(test: &str, end: &End) -> Option<(Program, Queue)> {
         }
         Err(error) => panic!("{error}"),
     };
-    let queue = Queue::open(end.link, 0, MTU).unwrap();
+    let queue = XdpQueue::open(end.link, 0, MTU).unwrap();
     program.lead(0, queue.as_fd()).unwrap();
     Some((program, queue))
 }
 
-fn macs(ends: &[End; 2]) -> Ends {
+fn macs(ends: &[End; 2]) -> LinkEnds {
     let [from, to] = ends.each_ref().map(|end| {
         end.enter();
         link_facts(end.link).unwrap().mac
     });
-    Ends { from, to }
+    LinkEnds { from, to }
 }
 
 /// Waits until the kernel has checked the new IPv6 addresses for duplicates.
@@ -117,27 +117,27 @@ fn esp(number: u32, len: usize) -> Vec<u8> {
 }
 
 /// Receives until `count` packets arrived or two seconds passed.
-fn receive(queue: &mut Queue, count: usize) -> Vec<(Vec<u8>, Received)> {
+fn receive(queue: &mut XdpQueue, count: usize) -> Vec<(Vec<u8>, ReceivedDatagram)> {
     let mut buffer = vec![0; 1 << 18];
     let (mut packets, mut all) = (Vec::new(), Vec::new());
     let begun = Instant::now();
     while all.len() < count && begun.elapsed() < Duration::from_secs(2) {
         let others = queue.receive(&mut buffer, &mut packets);
         assert_eq!(others, 0);
-        let bytes = |meta: &Received| buffer[meta.at..][..meta.len].to_vec();
+        let bytes = |meta: &ReceivedDatagram| buffer[meta.at..][..meta.len].to_vec();
         all.extend(packets.iter().map(|meta| (bytes(meta), *meta)));
     }
     all
 }
 
 /// Sends the frames for which the driver had no room.
-fn finish(queue: &mut Queue) {
+fn finish(queue: &mut XdpQueue) {
     while queue.is_stuck() {
         assert_eq!(queue.flush().unwrap(), 0);
     }
 }
 
-fn send(queue: &mut Queue, ends: &Ends, local: &str, remote: &str, packets: &[Vec<u8>]) {
+fn send(queue: &mut XdpQueue, ends: &LinkEnds, local: &str, remote: &str, packets: &[Vec<u8>]) {
     for (packet, number) in packets.iter().zip(0..) {
         let item = Outgoing {
             remote: SocketAddr::new(ip(remote), 0),
@@ -163,7 +163,7 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     let Some((_b_program, mut b)) = open(test, &ends[1]) else {
         return;
     };
-    assert_eq!(a_program.mode, Mode::Driver, "veth can");
+    assert_eq!(a_program.mode, XdpMode::Driver, "veth can");
     settle(&ends[0]);
     settle(&ends[1]);
     let macs = macs(&ends);
@@ -205,13 +205,13 @@ fn esp_goes_from_one_to_the_other_and_all_else_the_kernels_way() {
     };
     assert!(!a.takes(ip(V4[0]), &item));
     assert_eq!(kernel.send(&[item]).sent, 1);
-    let slots = Slots {
+    let slots = ReceiveSlots {
         count: 1,
         len: 4096,
         more: 0,
     };
     let mut arena = vec![0; slots.total()];
-    let mut receiver = Receiver::new(1);
+    let mut receiver = DatagramReceiver::new(1);
     let begun = Instant::now();
     let len = loop {
         let got = receiver.receive(raw.as_fd(), &mut arena, slots).unwrap();
@@ -259,14 +259,14 @@ fn who_leaves_gives_the_link_back() {
     let Some(first) = open(test, &ends[0]) else {
         return;
     };
-    let again = Program::attach(ends[0].link, 1).unwrap_err();
+    let again = XdpProgram::attach(ends[0].link, 1).unwrap_err();
     assert_eq!(again.raw_os_error(), Some(libc::EBUSY));
     drop(first);
-    let program = Program::attach(ends[0].link, 1).unwrap();
+    let program = XdpProgram::attach(ends[0].link, 1).unwrap();
     // The kernel needs a moment to free the queue.
     let begun = Instant::now();
     let queue = loop {
-        match Queue::open(ends[0].link, 0, MTU) {
+        match XdpQueue::open(ends[0].link, 0, MTU) {
             Ok(queue) => break queue,
             Err(error) if begun.elapsed() > Duration::from_secs(5) => panic!("{error}"),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),

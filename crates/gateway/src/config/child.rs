@@ -20,10 +20,10 @@ use super::gateway::{EngineKind, GatewayConfig};
 use super::interface::{self, IfIds};
 use super::selector::{selector, specificity};
 use super::source::Location;
-use super::tree::Node;
+use super::tree::SectionNode;
 use super::value::{
-    Bad, Parsed, bytes, count, given, number, place, read, read_list, report, subnet, switch, time,
-    unused, warn_of_host_bits, word,
+    ValueError, ValueResult, bytes, count, given, number, place, read, read_list, report, subnet,
+    switch, time, unused, warn_of_host_bits, word,
 };
 use super::{header, proposal, schema};
 
@@ -81,7 +81,7 @@ enum ChildMode {
 }
 
 /// What a child inherits from its connection.
-pub(super) struct Parent<'a> {
+pub(super) struct ParentConnection<'a> {
     pub connection: &'a str,
     /// At least one remote address is a single host, so that we can initiate.
     pub reachable: bool,
@@ -93,8 +93,8 @@ pub(super) struct Parent<'a> {
 
 /// Reads one child and appends its policy to `policies`. Returns the child if it needs IKE.
 pub(super) fn child(
-    node: &Node,
-    parent: &Parent<'_>,
+    node: &SectionNode,
+    parent: &ParentConnection<'_>,
     d: &mut Diagnostics,
     policies: &mut Vec<Policy>,
 ) -> Option<Child> {
@@ -163,7 +163,7 @@ pub(super) fn child(
         return None;
     }
     if (start.start || start.trap) && !parent.reachable {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "the peer has no single address to connect to",
             "put an address into remote_addrs, or set start_action to none",
         );
@@ -173,7 +173,7 @@ pub(super) fn child(
     Some(child)
 }
 
-fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOptions {
+fn sa_options(node: &SectionNode, parent: &ParentConnection<'_>, d: &mut Diagnostics) -> SaOptions {
     let interfaces = &parent.gateway.interfaces;
     let if_ids = interface::if_ids(node, parent.if_ids, interfaces, d);
     // An inner packet is at most as long as the MTU of the TUN device.
@@ -201,11 +201,11 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
         icmp_errors: read(node, "icmp_errors", d, icmp_errors).unwrap_or_default(),
         class: read(node, "class", d, |text| number(text, 0..=7)).map(|class| class as u8),
         populate: PopulateFromPacket {
-            local: populate.contains(&Field::LocalAddress),
-            remote: populate.contains(&Field::RemoteAddress),
-            protocol: populate.contains(&Field::Protocol),
-            local_port: populate.contains(&Field::LocalPort),
-            remote_port: populate.contains(&Field::RemotePort),
+            local: populate.contains(&SelectorField::LocalAddress),
+            remote: populate.contains(&SelectorField::RemoteAddress),
+            protocol: populate.contains(&SelectorField::Protocol),
+            local_port: populate.contains(&SelectorField::LocalPort),
+            remote_port: populate.contains(&SelectorField::RemotePort),
         },
         if_ids,
         engine: read(node, "engine", d, |text| engine(text, parent.gateway)),
@@ -213,22 +213,22 @@ fn sa_options(node: &Node, parent: &Parent<'_>, d: &mut Diagnostics) -> SaOption
 }
 
 /// Parses the name of an engine. Refuses an engine that the gateway does not have.
-fn engine(text: &str, gateway: &GatewayConfig) -> Parsed<EngineKind> {
+fn engine(text: &str, gateway: &GatewayConfig) -> ValueResult<EngineKind> {
     let kinds = [EngineKind::Cpu, EngineKind::Pool, EngineKind::Fpga];
     let kind = word(text, &kinds.map(|kind| (kind.name(), kind)))?;
     if kind == EngineKind::Fpga && gateway.engine != EngineKind::Fpga {
         let help = "set `engine = fpga` in the gateway section";
-        return Err(Bad::new("the gateway has no FPGA core", help));
+        return Err(ValueError::new("the gateway has no FPGA core", help));
     }
     if kind == EngineKind::Pool && !gateway.has_pool() {
         let help = "set `pool_threads`, or `engine = pool`, in the gateway section";
-        return Err(Bad::new("the gateway has no pool", help));
+        return Err(ValueError::new("the gateway has no pool", help));
     }
     Ok(kind)
 }
 
 /// Reports settings that contradict each other or the child's mode.
-fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+fn check_mode(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
     let protects = policy.action == PolicyAction::Protect;
     header::check(node, protects, policy.mode, d);
     check_tfc(node, policy, d);
@@ -237,7 +237,7 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         let ports = populate.local_port || populate.remote_port;
         let any = |ts: &Selector| ts.protocol == 0;
         if ports && !populate.protocol && policy.local_ts.iter().chain(&policy.remote_ts).any(any) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "ports belong to a protocol, and the selectors name none",
                 "add `protocol`, or name one in local_ts and remote_ts",
             );
@@ -245,14 +245,14 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
         }
         let hidden = |ts: &Selector| ts.ports == (u16::MAX, 0);
         if ports && policy.local_ts.iter().chain(&policy.remote_ts).any(hidden) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "packets with opaque ports have none to take (RFC 4301 section 4.4.2.2)",
                 "leave the ports out of `pfp`, or `opaque` out of the selectors",
             );
             report("pfp", bad, place(node, "pfp"), d);
         }
         if !policy.trap {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "only packets can say which selectors to negotiate",
                 "add `start_action = trap`",
             );
@@ -263,7 +263,7 @@ fn check_mode(node: &Node, policy: &Policy, d: &mut Diagnostics) {
 
 /// Reports settings for traffic flow confidentiality that cannot work. It needs ESP in tunnel mode,
 /// and padding without dummy packets (or the reverse) still reveals something.
-fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+fn check_tfc(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
     let (padding, dummies) = (policy.sa.tfc != TfcPadding::None, policy.sa.dummies > 0);
     for (key, what, _) in [
         ("tfc_padding", "padding that hides lengths", padding),
@@ -274,13 +274,13 @@ fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
     {
         let bad = if policy.action != PolicyAction::Protect {
             let why = format!("pass and drop have no SA, and no {what}");
-            Bad::new(why, "leave it out")
+            ValueError::new(why, "leave it out")
         } else if policy.mode == Mode::Transport {
             let why = format!("transport mode has no room for {what}");
-            Bad::new(why, "use `mode = tunnel`, or leave it out")
+            ValueError::new(why, "use `mode = tunnel`, or leave it out")
         } else if given(node, "ah_proposals").is_some() {
             let why = format!("AH has no {what}: it hides nothing");
-            Bad::new(why, "use esp_proposals, or leave it out")
+            ValueError::new(why, "use esp_proposals, or leave it out")
         } else {
             continue;
         };
@@ -302,7 +302,7 @@ fn check_tfc(node: &Node, policy: &Policy, d: &mut Diagnostics) {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Field {
+enum SelectorField {
     LocalAddress,
     RemoteAddress,
     Protocol,
@@ -310,15 +310,15 @@ enum Field {
     RemotePort,
 }
 
-fn populate(text: &str) -> Parsed<Field> {
+fn populate(text: &str) -> ValueResult<SelectorField> {
     word(
         text,
         &[
-            ("local_addr", Field::LocalAddress),
-            ("remote_addr", Field::RemoteAddress),
-            ("protocol", Field::Protocol),
-            ("local_port", Field::LocalPort),
-            ("remote_port", Field::RemotePort),
+            ("local_addr", SelectorField::LocalAddress),
+            ("remote_addr", SelectorField::RemoteAddress),
+            ("protocol", SelectorField::Protocol),
+            ("local_port", SelectorField::LocalPort),
+            ("remote_port", SelectorField::RemotePort),
         ],
     )
 }
@@ -348,12 +348,12 @@ const OF_SAS: [&str; 9] = [
     "overlap",
 ];
 
-fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) {
+fn check_shunt(node: &SectionNode, policy: &Policy, start: StartActions, d: &mut Diagnostics) {
     // These keys are errors: with `dscp`, for example, the policy would seem to match fewer packets
     // than it does.
     for key in ["dscp", "class", "pfp", "icmp_errors", "engine"] {
         if let Some(entry) = given(node, key) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 "pass and drop have no SA, and take every packet of their selectors",
                 "leave it out",
             );
@@ -363,7 +363,7 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
     unused(node, &OF_SAS, "pass and drop have no SA", d);
     let dynamic = |selector: &Selector| selector.addresses == SelectorAddresses::Dynamic;
     if policy.local_ts.iter().chain(&policy.remote_ts).any(dynamic) {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "pass and drop have no peer that `dynamic` could stand for",
             "write the addresses in local_ts and remote_ts, such as 0.0.0.0/0",
         );
@@ -379,11 +379,11 @@ fn check_shunt(node: &Node, policy: &Policy, start: Start, d: &mut Diagnostics) 
     }
 }
 
-fn mode(text: &str) -> Parsed<ChildMode> {
+fn mode(text: &str) -> ValueResult<ChildMode> {
     match text {
         "transport_proxy" | "beet" => {
             let what = format!("the mode {} is not supported yet", quoted(text));
-            Err(Bad::new(what, "use `tunnel` or `transport`"))
+            Err(ValueError::new(what, "use `tunnel` or `transport`"))
         }
         _ => word(
             text,
@@ -398,37 +398,37 @@ fn mode(text: &str) -> Parsed<ChildMode> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Start {
+struct StartActions {
     start: bool,
     trap: bool,
 }
 
-fn start_action(text: &str) -> Parsed<Start> {
-    let both = Start {
+fn start_action(text: &str) -> ValueResult<StartActions> {
+    let both = StartActions {
         start: true,
         trap: true,
     };
     word(
         text,
         &[
-            ("none", Start::default()),
+            ("none", StartActions::default()),
             (
                 "trap",
-                Start {
+                StartActions {
                     trap: true,
                     start: false,
                 },
             ),
             (
                 "route",
-                Start {
+                StartActions {
                     trap: true,
                     start: false,
                 },
             ),
             (
                 "start",
-                Start {
+                StartActions {
                     start: true,
                     trap: false,
                 },
@@ -440,7 +440,7 @@ fn start_action(text: &str) -> Parsed<Start> {
 }
 
 /// Parses an action. `hold` and `restart` are strongSwan's older names for `trap` and `start`.
-fn action(text: &str) -> Parsed<Action> {
+fn action(text: &str) -> ValueResult<Action> {
     word(
         text,
         &[
@@ -454,7 +454,7 @@ fn action(text: &str) -> Parsed<Action> {
     )
 }
 
-fn icmp_errors(text: &str) -> Parsed<IcmpErrors> {
+fn icmp_errors(text: &str) -> ValueResult<IcmpErrors> {
     word(
         text,
         &[
@@ -466,7 +466,7 @@ fn icmp_errors(text: &str) -> Parsed<IcmpErrors> {
 }
 
 /// Parses `tfc_padding`. `mtu` pads every packet to the MTU of the TUN device.
-fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
+fn tfc_padding(text: &str, tun_mtu: u16) -> ValueResult<TfcPadding> {
     match text {
         "mtu" => Ok(TfcPadding::To(tun_mtu)),
         _ => number(text, 0..=u16::MAX.into()).map(|bytes| match bytes {
@@ -476,11 +476,11 @@ fn tfc_padding(text: &str, tun_mtu: u16) -> Parsed<TfcPadding> {
     }
 }
 
-pub(super) fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
+pub(super) fn selectors(node: &SectionNode, key: &str, d: &mut Diagnostics) -> Vec<Selector> {
     warn_of_host_bits(node, key, d);
     let list = read_list(node, key, d, selector).unwrap_or_default();
     if list.len() > TRAFFIC_SELECTORS_MAX {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             format!("more than {TRAFFIC_SELECTORS_MAX} selectors do not fit a message of IKEv2"),
             "write wider ones, or several children",
         );
@@ -494,7 +494,7 @@ pub(super) fn selectors(node: &Node, key: &str, d: &mut Diagnostics) -> Vec<Sele
 
 /// Warns of a network that stands on both sides. All addresses may stand on both sides: then routes
 /// decide which packets are for the tunnel.
-fn check_sides(node: &Node, policy: &Policy, d: &mut Diagnostics) {
+fn check_sides(node: &SectionNode, policy: &Policy, d: &mut Diagnostics) {
     let range = |selector: &Selector| match selector.addresses {
         SelectorAddresses::Range(from, to) if !is_everything(from, to) => Some((from, to)),
         _ => None,
@@ -519,7 +519,7 @@ fn is_everything(from: IpAddr, to: IpAddr) -> bool {
     from.is_unspecified() && subnet(from, 0).1 == to
 }
 
-fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
+fn lifetime(node: &SectionNode, d: &mut Diagnostics) -> Lifetime {
     const HOUR: u64 = 3600;
     let seconds =
         |key: &str, d: &mut Diagnostics| read(node, key, d, time).map(|time| time.as_secs());
@@ -528,13 +528,13 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
         seconds("life_time", d),
         seconds("rand_time", d),
     );
-    let mut amounts = |keys: [&str; 3], parse: fn(&str) -> Parsed<u64>| {
+    let mut amounts = |keys: [&str; 3], parse: fn(&str) -> ValueResult<u64>| {
         let [rekey, life, rand] = keys.map(|key| read(node, key, d, parse));
         (rekey, life, rand)
     };
     let in_bytes = amounts(["rekey_bytes", "life_bytes", "rand_bytes"], bytes);
     let in_packets = amounts(["rekey_packets", "life_packets", "rand_packets"], count);
-    let mut limits = |unit: &str, given: Given, standard: u64| {
+    let mut limits = |unit: &str, given: GivenLimits, standard: u64| {
         let limits = limits(given, standard);
         let place = |key: &str| {
             node.value(&format!("{key}_{unit}"))
@@ -562,10 +562,10 @@ fn lifetime(node: &Node, d: &mut Diagnostics) -> Lifetime {
 
 /// The soft limit, the hard limit, and the upper bound of what is subtracted at random from the
 /// soft limit.
-type Given = (Option<u64>, Option<u64>, Option<u64>);
+type GivenLimits = (Option<u64>, Option<u64>, Option<u64>);
 
 /// Fills in swanctl's defaults: the hard limit lies a tenth above the soft limit.
-fn limits((rekey, life, rand): Given, standard: u64) -> (u64, u64, u64) {
+fn limits((rekey, life, rand): GivenLimits, standard: u64) -> (u64, u64, u64) {
     let rekey = rekey.unwrap_or(match life {
         Some(life) if life > 0 => life - life / 11,
         _ => standard,
@@ -586,7 +586,7 @@ fn check_limits(
         && let Some(at) = place("life").or(place("rekey"))
     {
         let key = format!("life_{unit}");
-        let bad = Bad::new(
+        let bad = ValueError::new(
             format!(
                 "it is not larger than `rekey_{unit}`, so the tunnel would end before it is rekeyed"
             ),
@@ -601,7 +601,7 @@ fn check_limits(
         let help = format!("make it smaller: it is subtracted from rekey_{unit}");
         report(
             &format!("rand_{unit}"),
-            Bad::new(format!("it is not smaller than `rekey_{unit}`"), help),
+            ValueError::new(format!("it is not smaller than `rekey_{unit}`"), help),
             at,
             d,
         );

@@ -17,7 +17,7 @@ const FOLDER_FILES_MAX: usize = 10_000;
 
 /// Finds credentials. All paths are relative to the folder of the configuration.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct CredentialStore {
     base: PathBuf,
     named_keys: Vec<(&'static str, Spanned<PathBuf>)>,
     /// The private keys. They are read when a connection first needs one.
@@ -37,7 +37,7 @@ impl std::fmt::Debug for KeyFile {
     }
 }
 
-impl Store {
+impl CredentialStore {
     pub fn new(base: &Path, named_keys: Vec<(&'static str, Spanned<PathBuf>)>) -> Self {
         Self {
             base: base.to_owned(),
@@ -201,15 +201,15 @@ fn all_in(base: &Path, folder: &str, d: &mut Diagnostics) -> Vec<PathBuf> {
     })
 }
 
-type Refusal = (String, &'static str);
+type FileRefusal = (String, &'static str);
 
-fn certificates_of(path: &Path) -> Result<Vec<Certificate>, Refusal> {
+fn certificates_of(path: &Path) -> Result<Vec<Certificate>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let help = "write the certificate in PEM (`-----BEGIN CERTIFICATE-----`) or DER";
     Certificate::from_file_content(&bytes).map_err(|error| (error.to_string(), help))
 }
 
-fn key_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+fn key_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileRefusal> {
     let bytes = read_bytes(path, FILE_BYTES_MAX).map_err(|problem| (problem.what, problem.help))?;
     let marks = [
         &b"-----BEGIN ENCRYPTED PRIVATE KEY-----"[..],

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Loaded;
-use super::tree::Node;
+use super::tree::SectionNode;
 
 /// Everything that a connection was read from. A private key is represented by its certificate.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl std::fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    pub fn new(node: &Node, certificates: Vec<Vec<u8>>) -> Self {
+    pub fn new(node: &SectionNode, certificates: Vec<Vec<u8>>) -> Self {
         let mut children = BTreeMap::new();
         let mut settings = values(node, "");
         for section in node.sections() {
@@ -57,7 +57,7 @@ impl Fingerprint {
     }
 }
 
-fn values(node: &Node, path: &str) -> Vec<Setting> {
+fn values(node: &SectionNode, path: &str) -> Vec<Setting> {
     let given = (node.values().iter()).filter(|entry| !entry.value.value.is_empty());
     given
         .map(|entry| {
@@ -67,8 +67,8 @@ fn values(node: &Node, path: &str) -> Vec<Setting> {
         .collect()
 }
 
-fn flatten(node: &Node) -> Vec<Setting> {
-    fn walk(node: &Node, path: &str, settings: &mut Vec<Setting>) {
+fn flatten(node: &SectionNode) -> Vec<Setting> {
+    fn walk(node: &SectionNode, path: &str, settings: &mut Vec<Setting>) {
         settings.extend(values(node, path));
         for section in node.sections() {
             let path = format!("{path}{}.", section.name.value);

@@ -10,8 +10,8 @@ use esplanade_ike::config::{Limits, Ports, Retransmission};
 
 use super::diagnostics::{Diagnostics, quoted};
 use super::interface::{self, InterfaceConfig};
-use super::tree::Node;
-use super::value::{Bad, Parsed, count, number, read, read_list, switch, time, word};
+use super::tree::SectionNode;
+use super::value::{ValueError, ValueResult, count, number, read, read_list, switch, time, word};
 use super::{DEFAULT_SOCKET, schema};
 
 /// The kind of engine that carries SAs.
@@ -156,7 +156,7 @@ impl GatewayConfig {
     }
 }
 
-pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConfig {
+pub(super) fn gateway(node: &SectionNode, diagnostics: &mut Diagnostics) -> GatewayConfig {
     schema::check(node, &schema::GATEWAY, false, diagnostics);
     let d = diagnostics;
     let standard = GatewayConfig::default();
@@ -224,13 +224,13 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
         && let Some(entry) = node.value("workers")
     {
         let what = "the FPGA core is driven by one worker";
-        let bad = Bad::new(what, "remove `workers`, or set `engine = cpu`");
+        let bad = ValueError::new(what, "remove `workers`, or set `engine = cpu`");
         super::value::report("workers", bad, entry.value.at, d);
     }
     if gateway.ports.ike == gateway.ports.nat_t
         && let Some(entry) = node.value("port_nat_t").or(node.value("port"))
     {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "`port` and `port_nat_t` are the same",
             "choose two ports; 500 and 4500 are usual",
         );
@@ -239,17 +239,17 @@ pub(super) fn gateway(node: &Node, diagnostics: &mut Diagnostics) -> GatewayConf
     gateway
 }
 
-fn check_xdp(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
+fn check_xdp(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let Some(entry) = node.value("xdp") else {
         return;
     };
     let twice = (1..gateway.xdp.len()).find(|at| gateway.xdp[..*at].contains(&gateway.xdp[*at]));
     let bad = match twice.and_then(|at| gateway.xdp.get(at)) {
-        Some(link) => Bad::new(
+        Some(link) => ValueError::new(
             format!("{} is there twice", quoted(link)),
             "name each link once",
         ),
-        None if !gateway.raw_esp => Bad::new(
+        None if !gateway.raw_esp => ValueError::new(
             "with `raw_esp = no` there is no ESP without UDP",
             "remove `xdp`, or `raw_esp`",
         ),
@@ -258,10 +258,10 @@ fn check_xdp(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
     super::value::report("xdp", bad, entry.value.at, d);
 }
 
-fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
+fn check_pool(gateway: &GatewayConfig, node: &SectionNode, d: &mut Diagnostics) {
     let mut refuse = |key: &str, what: &str, help: &str| {
         if let Some(entry) = node.value(key) {
-            super::value::report(key, Bad::new(what, help), entry.value.at, d);
+            super::value::report(key, ValueError::new(what, help), entry.value.at, d);
         }
     };
     if !gateway.has_pool() {
@@ -270,7 +270,7 @@ fn check_pool(gateway: &GatewayConfig, node: &Node, d: &mut Diagnostics) {
     }
 }
 
-fn limits(node: &Node, d: &mut Diagnostics) -> Limits {
+fn limits(node: &SectionNode, d: &mut Diagnostics) -> Limits {
     let standard = Limits::default();
     let mut most = |key: &str, standard: usize| {
         read(node, key, d, |text| number(text, 1..=1_000_000)).map_or(standard, |n| n as usize)
@@ -293,11 +293,11 @@ fn limits(node: &Node, d: &mut Diagnostics) -> Limits {
     }
 }
 
-fn on_stop(text: &str) -> Parsed<OnStop> {
+fn on_stop(text: &str) -> ValueResult<OnStop> {
     word(text, &[("closed", OnStop::Closed), ("open", OnStop::Open)])
 }
 
-fn engine(text: &str) -> Parsed<EngineKind> {
+fn engine(text: &str) -> ValueResult<EngineKind> {
     let kinds = [
         ("cpu", EngineKind::Cpu),
         ("pool", EngineKind::Pool),
@@ -307,9 +307,9 @@ fn engine(text: &str) -> Parsed<EngineKind> {
     has_device(kind, esplanade_fpga::simulated::BUILT)
 }
 
-fn has_device(kind: EngineKind, built: bool) -> Parsed<EngineKind> {
+fn has_device(kind: EngineKind, built: bool) -> ValueResult<EngineKind> {
     match kind {
-        EngineKind::Fpga if !built => Err(Bad::new(
+        EngineKind::Fpga if !built => Err(ValueError::new(
             "this build of Esplanade has no FPGA device",
             "set `engine = cpu`, or build it with the simulated core: `cargo build --features fpga-sim` with Verilator (docs/fpga-core.md)",
         )),
@@ -317,12 +317,12 @@ fn has_device(kind: EngineKind, built: bool) -> Parsed<EngineKind> {
     }
 }
 
-fn address(text: &str) -> Parsed<IpAddr> {
+fn address(text: &str) -> ValueResult<IpAddr> {
     match text {
         "%any" | "%any4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
         "%any6" => Ok(Ipv6Addr::UNSPECIFIED.into()),
         _ => text.parse().map_err(|_| {
-            Bad::new(
+            ValueError::new(
                 format!("{} is not an IP address", quoted(text)),
                 "write own addresses, such as 192.0.2.1",
             )
@@ -330,7 +330,7 @@ fn address(text: &str) -> Parsed<IpAddr> {
     }
 }
 
-pub(super) fn interface_name(text: &str) -> Parsed<String> {
+pub(super) fn interface_name(text: &str) -> ValueResult<String> {
     // The kernel's IFNAMSIZ is 16 bytes with the final zero.
     let fits = (1..=15).contains(&text.len())
         && text
@@ -340,7 +340,7 @@ pub(super) fn interface_name(text: &str) -> Parsed<String> {
         true => Ok(text.to_owned()),
         false => {
             let help = "write at most 15 letters, digits, dots, dashes or underscores";
-            Err(Bad::new(
+            Err(ValueError::new(
                 format!("{} is not an interface name", quoted(text)),
                 help,
             ))
@@ -348,27 +348,27 @@ pub(super) fn interface_name(text: &str) -> Parsed<String> {
     }
 }
 
-fn mark(text: &str) -> Parsed<u32> {
+fn mark(text: &str) -> ValueResult<u32> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     };
     parsed.ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not a mark", quoted(text)),
             "write a 32-bit number, such as 0x20",
         )
     })
 }
 
-fn socket(text: &str) -> Parsed<PathBuf> {
+fn socket(text: &str) -> ValueResult<PathBuf> {
     // `sun_path` holds 108 bytes with the final zero, and bind uses a temporary name that is
     // longer.
     const PATH_BYTES_MAX: usize = 90;
     let path = text.strip_prefix("unix://").unwrap_or(text);
     if path.len() > PATH_BYTES_MAX {
         let what = format!("the path is longer than {PATH_BYTES_MAX} bytes");
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "choose a shorter path; the system limits socket paths",
         ));
@@ -376,32 +376,32 @@ fn socket(text: &str) -> Parsed<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-fn absolute(text: &str) -> Parsed<PathBuf> {
+fn absolute(text: &str) -> ValueResult<PathBuf> {
     match text.starts_with('/') {
         true => Ok(PathBuf::from(text)),
-        false => Err(Bad::new(
+        false => Err(ValueError::new(
             format!("{} is no absolute path", quoted(text)),
             "write the whole path of a file or a folder, such as /etc/ssl/esplanade",
         )),
     }
 }
 
-fn log_level(text: &str) -> Parsed<String> {
+fn log_level(text: &str) -> ValueResult<String> {
     match crate::log::check_filter(text) {
         Ok(()) => Ok(text.to_owned()),
-        Err(refused) => Err(Bad::new(
+        Err(refused) => Err(ValueError::new(
             refused.to_string(),
             "write error, warn, info, debug or trace, also for single parts: `info,esplanade_ike=debug`",
         )),
     }
 }
 
-fn fraction(from: f64, to: f64) -> impl Fn(&str) -> Parsed<f64> {
+fn fraction(from: f64, to: f64) -> impl Fn(&str) -> ValueResult<f64> {
     move |text| match text.trim_end_matches('s').parse::<f64>() {
         Ok(value) if (from..=to).contains(&value) => Ok(value),
         _ => {
             let what = format!("{} is not a number from {from} to {to}", quoted(text));
-            Err(Bad::new(
+            Err(ValueError::new(
                 what,
                 format!("write a number from {from} to {to}, such as 1.8"),
             ))

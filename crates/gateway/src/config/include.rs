@@ -14,13 +14,13 @@ use crate::confine;
 const WILD: [char; 3] = ['*', '?', '['];
 
 /// What went wrong, and what the user can do.
-pub(super) struct Problem {
+pub(super) struct FileProblem {
     pub what: String,
     pub help: &'static str,
 }
 
 /// Reads a whole regular file of at most `limit` bytes. The content must be UTF-8.
-pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>, Problem> {
+pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>, FileProblem> {
     let mut bytes = read_bytes(path, limit)?;
     String::from_utf8(std::mem::take(&mut *bytes))
         .map(Zeroizing::new)
@@ -29,7 +29,7 @@ pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>,
             let bytes = Zeroizing::new(error.into_bytes());
             let lines = bytes.iter().take(valid_up_to);
             let line = lines.filter(|&&byte| byte == b'\n').count() + 1;
-            Problem {
+            FileProblem {
                 what: format!("line {line} is not UTF-8 text"),
                 help: "save the file as UTF-8",
             }
@@ -38,7 +38,7 @@ pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Zeroizing<String>,
 
 /// Reads a whole regular file of at most `limit` bytes. It never blocks, and it opens no device:
 /// opening a device can have an effect.
-pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Problem> {
+pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, FileProblem> {
     // Check before the file is opened, and check the open file again: the name may point to another
     // file by then.
     require_regular(&fs::metadata(path).map_err(io_problem)?)?;
@@ -70,18 +70,18 @@ pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, 
     bytes.truncate(len);
     match len == room {
         false => Ok(bytes),
-        true if metadata.len() >= limit => Err(Problem {
+        true if metadata.len() >= limit => Err(FileProblem {
             what: format!("it is larger than {limit} bytes"),
             help: "split or shorten it",
         }),
-        true => Err(Problem {
+        true => Err(FileProblem {
             what: "it grew while it was read".to_owned(),
             help: "try again when it is written",
         }),
     }
 }
 
-fn require_regular(metadata: &fs::Metadata) -> Result<(), Problem> {
+fn require_regular(metadata: &fs::Metadata) -> Result<(), FileProblem> {
     let kind = metadata.file_type();
     let what = if kind.is_file() {
         return Ok(());
@@ -94,7 +94,7 @@ fn require_regular(metadata: &fs::Metadata) -> Result<(), Problem> {
     } else {
         "it is a device"
     };
-    Err(Problem {
+    Err(FileProblem {
         what: what.to_owned(),
         help: "name a regular file",
     })
@@ -119,13 +119,13 @@ const KERNEL_FILE_SYSTEMS: [(i64, &str); 12] = [
 
 /// Refuses a file that is not stored anywhere. Some of them, such as /proc/kmsg, claim to be
 /// regular files.
-fn require_stored(file: &fs::File) -> Result<(), Problem> {
+fn require_stored(file: &fs::File) -> Result<(), FileProblem> {
     let system = rustix::fs::fstatfs(file)
         .map_err(|error| io_problem(error.into()))?
         .f_type;
     match KERNEL_FILE_SYSTEMS.iter().find(|known| known.0 == system) {
         None => Ok(()),
-        Some((_, name)) => Err(Problem {
+        Some((_, name)) => Err(FileProblem {
             what: format!("it is no stored file: the kernel makes it up ({name})"),
             help: "name a file on a disk or in memory",
         }),
@@ -138,14 +138,14 @@ fn is_refused(error: &std::io::Error, path: &Path) -> bool {
 }
 
 /// Describes a file outside the confinement. A reload may read only what was read at the start.
-fn out_of_reach(what: &str) -> Problem {
-    Problem {
+fn out_of_reach(what: &str) -> FileProblem {
+    FileProblem {
         what: format!("{what} is out of the confined gateway's reach"),
         help: "restart the gateway; to have reloads read it, name its folder in `readable` of the gateway section before",
     }
 }
 
-fn io_problem(error: std::io::Error) -> Problem {
+fn io_problem(error: std::io::Error) -> FileProblem {
     let (what, help) = match error.kind() {
         ErrorKind::NotFound => ("it does not exist".to_owned(), "check the path"),
         ErrorKind::PermissionDenied => (
@@ -154,7 +154,7 @@ fn io_problem(error: std::io::Error) -> Problem {
         ),
         _ => (error.to_string(), "check the path and the file system"),
     };
-    Problem { what, help }
+    FileProblem { what, help }
 }
 
 /// Returns the folder below which `pattern` (relative to `directory`) is searched. Returns `None`
@@ -172,7 +172,7 @@ pub(super) fn expand(
     directory: &Path,
     pattern: &str,
     files_max: usize,
-) -> Result<Vec<PathBuf>, Problem> {
+) -> Result<Vec<PathBuf>, FileProblem> {
     let path = directory.join(pattern);
     if !pattern.contains(WILD) {
         return Ok(vec![path]);
@@ -205,7 +205,7 @@ pub(super) fn expand(
             }
             if next.len() > files_max {
                 let what = format!("the pattern matches more than {files_max} files");
-                return Err(Problem {
+                return Err(FileProblem {
                     what,
                     help: "use a narrower pattern",
                 });

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::gateway::interface_name;
 use super::schema;
-use super::tree::Node;
-use super::value::{Bad, Parsed, number, read, read_list, report};
+use super::tree::SectionNode;
+use super::value::{ValueError, ValueResult, number, read, read_list, report};
 
 /// A TUN device besides the common one.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct IfIds {
 
 /// Reads `gateway.interfaces`. `tun` and `mtu` belong to the common device.
 pub(super) fn interfaces(
-    node: &Node,
+    node: &SectionNode,
     tun: &str,
     mtu: u16,
     d: &mut Diagnostics,
@@ -49,7 +49,7 @@ pub(super) fn interfaces(
             d.push(refuse(what, "choose another name, or change `tun`".into()));
         }
         let if_id = read(section, "if_id", d, |text| match id(text)? {
-            0 => Err(Bad::new(
+            0 => Err(ValueError::new(
                 "0 stands for the common TUN device",
                 "write another number",
             )),
@@ -60,7 +60,7 @@ pub(super) fn interfaces(
             .filter(|entry| !entry.value.value.is_empty());
         let known = list.iter().find(|other| Some(other.if_id) == if_id);
         if let (Some(entry), Some(other)) = (entry, known) {
-            let bad = Bad::new(
+            let bad = ValueError::new(
                 format!("{} has it already", quoted(&other.name)),
                 "give each interface its own",
             );
@@ -85,7 +85,7 @@ pub(super) fn interfaces(
 /// Reads `if_id_in` and `if_id_out` of a connection or a child. A key that is 0 or absent inherits
 /// its value.
 pub(super) fn if_ids(
-    node: &Node,
+    node: &SectionNode,
     inherited: IfIds,
     interfaces: &[InterfaceConfig],
     d: &mut Diagnostics,
@@ -95,7 +95,7 @@ pub(super) fn if_ids(
             let id = id(text)?;
             match id == 0 || interfaces.iter().any(|interface| interface.if_id == id) {
                 true => Ok(id),
-                false => Err(Bad::new(
+                false => Err(ValueError::new(
                     format!("no interface has the if_id {id}"),
                     format!(
                         "add `interfaces {{ NAME {{ if_id = {id} }} }}` to the gateway section"
@@ -111,17 +111,17 @@ pub(super) fn if_ids(
     }
 }
 
-fn id(text: &str) -> Parsed<u32> {
+fn id(text: &str) -> ValueResult<u32> {
     if matches!(text, "%unique" | "%unique-dir") {
         let what = format!("{} is not supported yet", quoted(text));
-        return Err(Bad::new(what, "write the if_id of an interface"));
+        return Err(ValueError::new(what, "write the if_id of an interface"));
     }
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     };
     let bad = || {
-        Bad::new(
+        ValueError::new(
             format!("{} is not an interface id", quoted(text)),
             "write a 32-bit number",
         )
@@ -129,7 +129,7 @@ fn id(text: &str) -> Parsed<u32> {
     parsed.filter(|_| !text.contains('+')).ok_or_else(bad)
 }
 
-fn address(text: &str) -> Parsed<(IpAddr, u8)> {
+fn address(text: &str) -> ValueResult<(IpAddr, u8)> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, Some(len)),
         None => (text, None),
@@ -140,7 +140,7 @@ fn address(text: &str) -> Parsed<(IpAddr, u8)> {
         Some((address, len.filter(|len| *len <= most)?))
     });
     parsed.ok_or_else(|| {
-        Bad::new(
+        ValueError::new(
             format!("{} is not an address", quoted(text)),
             "write own addresses with their prefix lengths, such as 10.255.0.1/30",
         )

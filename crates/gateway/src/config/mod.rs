@@ -38,7 +38,7 @@ pub use gateway::{EngineKind, GatewayConfig, OnStop};
 pub use interface::{IfIds, InterfaceConfig};
 pub use source::Location;
 
-use tree::Node;
+use tree::SectionNode;
 
 /// Parses a DSCP, by its name or its number, as the key `dscp` takes it.
 pub(crate) fn dscp(text: &str) -> Option<u8> {
@@ -114,21 +114,25 @@ pub fn load_text(path: &Path, text: &str) -> Result<Loaded, Diagnostics> {
     build(&root, path.parent().unwrap_or(Path::new(".")), diagnostics)
 }
 
-fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loaded, Diagnostics> {
+fn build(
+    root: &SectionNode,
+    base: &Path,
+    mut diagnostics: Diagnostics,
+) -> Result<Loaded, Diagnostics> {
     let d = &mut diagnostics;
     let resolved = tree::resolve(root, d);
     check_top(root, &resolved, d);
 
-    let nothing = Node::new(root.name.clone());
+    let nothing = SectionNode::new(root.name.clone());
     let gateway = gateway::gateway(resolved.section("gateway").unwrap_or(&nothing), d);
     let secrets = secret::secrets(resolved.section("secrets").unwrap_or(&nothing), d);
 
     let connections = resolved.section("connections").unwrap_or(&nothing);
     schema::check(connections, &schema::CONNECTIONS, false, d);
-    let store = credentials::Store::new(base, secrets.private);
-    let mut context = connection::Context {
+    let store = credentials::CredentialStore::new(base, secrets.private);
+    let mut context = connection::ConnectionContext {
         gateway: &gateway,
-        secrets: (!secrets.incomplete).then(|| secret::Owners::new(&secrets.psk)),
+        secrets: (!secrets.incomplete).then(|| secret::KeyOwners::new(&secrets.psk)),
         store,
         diagnostics: d,
     };
@@ -167,9 +171,9 @@ fn build(root: &Node, base: &Path, mut diagnostics: Diagnostics) -> Result<Loade
 
 /// Checks the top level. A section there that others refer to is a template, and its keys are
 /// checked where they are inherited.
-fn check_top(root: &Node, resolved: &Node, d: &mut Diagnostics) {
+fn check_top(root: &SectionNode, resolved: &SectionNode, d: &mut Diagnostics) {
     let templates = tree::referenced_roots(root);
-    let mut rest = Node::new(resolved.name.clone());
+    let mut rest = SectionNode::new(resolved.name.clone());
     for entry in resolved.values() {
         rest.set(entry.clone());
     }

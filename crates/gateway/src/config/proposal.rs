@@ -5,8 +5,8 @@ use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf, Requirement, Seq
 use esplanade_ike::config::{EspProposal, IkeProposal};
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
-use super::tree::Node;
-use super::value::{Bad, Parsed, given, read_list, report};
+use super::tree::SectionNode;
+use super::value::{ValueError, ValueResult, given, read_list, report};
 
 /// The meaning of one keyword in a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ const LATER: &[&str] = &[
     "ntru",
 ];
 
-fn keyword(text: &str) -> Parsed<Algorithm> {
+fn keyword(text: &str) -> ValueResult<Algorithm> {
     let lower = text.to_ascii_lowercase();
     if let Some(&(_, algorithm)) = KEYWORDS.iter().find(|(word, _)| *word == lower) {
         return Ok(algorithm);
@@ -187,7 +187,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
             word if word.starts_with("sha") => "sha256",
             _ => "aes256gcm16 or aes256-sha256",
         };
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} is not supported: {why}", quoted(text)),
             format!("use {instead}"),
         ));
@@ -195,7 +195,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
     if LATER.iter().any(|prefix| lower.starts_with(prefix)) {
         let help = "use aes128gcm16, aes256gcm16, aes128 or aes256; sha256, sha384 or sha512; x25519, ecp256, \
                     ecp384, modp2048, modp3072 or modp4096";
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} is not supported yet", quoted(text)),
             help,
         ));
@@ -204,7 +204,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
         Some(near) => format!("did you mean `{near}`?"),
         None => "docs/configuration.md lists the algorithms; `default` is a good choice".to_owned(),
     };
-    Err(Bad::new(
+    Err(ValueError::new(
         format!("{} is not a known algorithm", quoted(text)),
         help,
     ))
@@ -212,7 +212,7 @@ fn keyword(text: &str) -> Parsed<Algorithm> {
 
 /// The algorithms of one proposal, by type. The order within a type is the order of preference.
 #[derive(Default)]
-struct Listed {
+struct ListedAlgorithms {
     encryption: Vec<(Encryption, u16)>,
     gmac: Vec<u16>,
     integrity: Vec<Integrity>,
@@ -227,8 +227,8 @@ fn add<T: PartialEq>(list: &mut Vec<T>, member: T) {
     }
 }
 
-fn list(text: &str) -> Parsed<Listed> {
-    let mut listed = Listed::default();
+fn list(text: &str) -> ValueResult<ListedAlgorithms> {
+    let mut listed = ListedAlgorithms::default();
     for word in text.split('-') {
         match keyword(word.trim())? {
             Algorithm::Encryption(algorithm, bits) => {
@@ -246,10 +246,13 @@ fn list(text: &str) -> Parsed<Listed> {
 
 /// Checks the ciphers of a proposal. Either all ciphers are combined-mode, or none is and the
 /// proposal has an integrity algorithm.
-fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
+fn check_ciphers(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
     if listed.encryption.is_empty() {
         let help = "begin with an encryption algorithm such as aes256gcm16";
-        return Err(Bad::new(format!("{} does not encrypt", quoted(text)), help));
+        return Err(ValueError::new(
+            format!("{} does not encrypt", quoted(text)),
+            help,
+        ));
     }
     let aeads = listed
         .encryption
@@ -259,12 +262,15 @@ fn check_ciphers(text: &str, listed: &Listed) -> Parsed<()> {
     if aeads != 0 && aeads != listed.encryption.len() {
         // RFC 7296 §3.3: combined-mode algorithms go into a proposal of their own.
         let what = format!("{} mixes combined-mode and plain ciphers", quoted(text));
-        return Err(Bad::new(what, "write two proposals, separated by a comma"));
+        return Err(ValueError::new(
+            what,
+            "write two proposals, separated by a comma",
+        ));
     }
     if aeads == 0 && listed.integrity.is_empty() {
         // RFC 8221 §4: no encryption without integrity.
         let what = format!("{} has no integrity algorithm", quoted(text));
-        return Err(Bad::new(what, "add sha256, sha384 or sha512"));
+        return Err(ValueError::new(what, "add sha256, sha384 or sha512"));
     }
     Ok(())
 }
@@ -283,7 +289,7 @@ fn prf_of(integrity: Integrity) -> Option<Prf> {
 
 /// Parses one IKE proposal, or `default`. `legacy` means that the connection permits weak
 /// algorithms.
-pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
+pub(super) fn ike(text: &str, legacy: bool) -> ValueResult<Vec<IkeProposal>> {
     if text == "default" {
         return Ok(ike_default());
     }
@@ -309,27 +315,27 @@ pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
                 quoted(text)
             ),
         };
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "name a PRF such as prfsha256; if the peer knows only SHA-1, write `legacy = yes` into the connection",
         ));
     }
     if listed.prf.is_empty() {
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} has no PRF", quoted(text)),
             "add prfsha256, prfsha384 or prfsha512",
         ));
     }
     if listed.groups.is_empty() {
         let what = format!("{} has no key exchange", quoted(text));
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "add x25519, ecp256, ecp384, modp2048, modp3072 or modp4096",
         ));
     }
     if !listed.sequence_numbers.is_empty() {
         let what = format!("{}: sequence numbers belong to ESP", quoted(text));
-        return Err(Bad::new(what, "move esn or noesn to esp_proposals"));
+        return Err(ValueError::new(what, "move esn or noesn to esp_proposals"));
     }
     if listed
         .encryption
@@ -347,7 +353,7 @@ pub(super) fn ike(text: &str, legacy: bool) -> Parsed<Vec<IkeProposal>> {
 }
 
 /// Refuses algorithms that the IKE SA must not use: those that do not encrypt, and weak ones.
-fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
+fn check_for_ike(text: &str, listed: &ListedAlgorithms) -> ValueResult<()> {
     let cipher = listed.encryption.iter().map(|(cipher, _)| *cipher);
     let cipher = cipher
         .filter(|cipher| !cipher.for_ike())
@@ -362,7 +368,7 @@ fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
         .chain(gmac);
     match refused.next() {
         None => Ok(()),
-        Some(name) => Err(Bad::new(
+        Some(name) => Err(ValueError::new(
             format!("{}: {name} is not for IKE SAs", quoted(text)),
             "use aes256gcm16, or aes256 with sha256",
         )),
@@ -370,7 +376,7 @@ fn check_for_ike(text: &str, listed: &Listed) -> Parsed<()> {
 }
 
 /// Parses one ESP proposal, or `default`.
-fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
+fn esp(text: &str) -> ValueResult<Vec<EspProposal>> {
     if text == "default" {
         return Ok(esp_default());
     }
@@ -390,7 +396,7 @@ fn esp(text: &str) -> Parsed<Vec<EspProposal>> {
 }
 
 /// Parses one AH proposal, or `default`.
-fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
+fn ah(text: &str) -> ValueResult<Vec<EspProposal>> {
     if text == "default" {
         return ah("sha256-sha384-sha512-esn-noesn");
     }
@@ -405,23 +411,23 @@ fn ah(text: &str) -> Parsed<Vec<EspProposal>> {
     }
     if let Some((cipher, _)) = listed.encryption.first() {
         let what = format!("{}: AH does not encrypt, and {cipher} does", quoted(text));
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "name integrity algorithms only, or use esp_proposals",
         ));
     }
     if listed.integrity.is_empty() {
         let what = format!("{} has no integrity algorithm", quoted(text));
-        return Err(Bad::new(what, "add sha256, sha384 or sha512"));
+        return Err(ValueError::new(what, "add sha256, sha384 or sha512"));
     }
     of_child(text, listed)
 }
 
 /// Completes a child's proposal with the rules that ESP and AH share.
-fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
+fn of_child(text: &str, mut listed: ListedAlgorithms) -> ValueResult<Vec<EspProposal>> {
     if !listed.prf.is_empty() {
         let what = format!("{}: a PRF has no place in a child's proposal", quoted(text));
-        return Err(Bad::new(
+        return Err(ValueError::new(
             what,
             "remove it; the PRF belongs into `proposals` of the connection",
         ));
@@ -439,11 +445,11 @@ fn of_child(text: &str, mut listed: Listed) -> Parsed<Vec<EspProposal>> {
 
 /// Reads the proposals of a child from `esp_proposals` or `ah_proposals`. `legacy` means that the
 /// connection permits weak algorithms.
-pub(super) fn child(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
+pub(super) fn child(node: &SectionNode, legacy: bool, d: &mut Diagnostics) -> Vec<EspProposal> {
     let esp = of_key(node, "esp_proposals", esp, legacy, d);
     let ah = of_key(node, "ah_proposals", ah, legacy, d);
     if let (Some(_), Some(_), Some(entry)) = (&esp, &ah, given(node, "ah_proposals")) {
-        let bad = Bad::new(
+        let bad = ValueError::new(
             "a child uses ESP or AH, not both",
             "remove one of esp_proposals and ah_proposals",
         );
@@ -455,9 +461,9 @@ pub(super) fn child(node: &Node, legacy: bool, d: &mut Diagnostics) -> Vec<EspPr
 }
 
 fn of_key(
-    node: &Node,
+    node: &SectionNode,
     key: &str,
-    parse: impl FnMut(&str) -> Parsed<Vec<EspProposal>>,
+    parse: impl FnMut(&str) -> ValueResult<Vec<EspProposal>>,
     legacy: bool,
     d: &mut Diagnostics,
 ) -> Option<Vec<EspProposal>> {
@@ -465,8 +471,8 @@ fn of_key(
     if let Some(entry) = given(node, key) {
         for finding in findings(&proposals, legacy) {
             match finding {
-                Finding::Refused(bad) => report(key, bad, entry.value.at, d),
-                Finding::Doubtful(what, help) => d.push(
+                AlgorithmFinding::Refused(bad) => report(key, bad, entry.value.at, d),
+                AlgorithmFinding::Doubtful(what, help) => d.push(
                     Diagnostic::warning(format!("`{key}`: {what}"))
                         .at(entry.value.at)
                         .help(help),
@@ -477,14 +483,14 @@ fn of_key(
     Some(proposals)
 }
 
-enum Finding {
-    Refused(Bad),
+enum AlgorithmFinding {
+    Refused(ValueError),
     Doubtful(String, &'static str),
 }
 
 /// Lists what RFC 8221 says against the algorithms of these proposals, one finding for each
 /// algorithm.
-fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
+fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<AlgorithmFinding> {
     let mut seen = Vec::new();
     for proposal in proposals {
         for &(cipher, bits) in &proposal.encryption {
@@ -507,12 +513,12 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, requirement, is_legacy) in seen {
         if is_legacy && !legacy {
-            findings.push(Finding::Refused(Bad::new(
+            findings.push(AlgorithmFinding::Refused(ValueError::new(
                 format!("{name} {requirement} be used (RFC 8221): {}", weakness(name)),
                 "use aes256gcm16 or aes256-sha256; `legacy = yes` in the connection permits it for an old peer",
             )));
         } else if requirement <= Requirement::ShouldNot {
-            findings.push(Finding::Doubtful(
+            findings.push(AlgorithmFinding::Doubtful(
                 format!(
                     "{name} {requirement} be used (RFC 8221): {}",
                     weakness(name)
@@ -520,7 +526,7 @@ fn findings(proposals: &[EspProposal], legacy: bool) -> Vec<Finding> {
                 "use aes256gcm16 or aes256-sha256 as soon as the peer can",
             ));
         } else if name == Null.name() || name == NullAuthAesGmac.name() {
-            findings.push(Finding::Doubtful(
+            findings.push(AlgorithmFinding::Doubtful(
                 format!("{name} authenticates packets and does not encrypt them"),
                 "use aes256gcm16 if anybody on the way might read them",
             ));

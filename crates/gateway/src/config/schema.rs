@@ -2,7 +2,7 @@
 //! that it does not support yet. It does not parse values.
 
 use super::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
-use super::tree::Node;
+use super::tree::SectionNode;
 use super::value::given;
 
 /// The keys and sections that one kind of section may contain.
@@ -300,7 +300,12 @@ pub const ALL: &[(&str, &Schema)] = &[
 ];
 
 /// Reports every key and section of `node` that `schema` does not contain.
-pub(super) fn check(node: &Node, schema: &Schema, secret: bool, diagnostics: &mut Diagnostics) {
+pub(super) fn check(
+    node: &SectionNode,
+    schema: &Schema,
+    secret: bool,
+    diagnostics: &mut Diagnostics,
+) {
     let mut push = |diagnostic: Diagnostic| {
         diagnostics.push(if secret {
             diagnostic.hide_source()

@@ -14,7 +14,7 @@ use super::diagnostics::{Diagnostic, Diagnostics, quoted};
 use super::identity::own_identity;
 use super::schema;
 use super::source::Spanned;
-use super::tree::Node;
+use super::tree::SectionNode;
 use super::value::{finding, given};
 
 /// A pre-shared key with fewer bytes causes a warning.
@@ -32,7 +32,7 @@ pub(super) struct Secrets {
 
 /// The owners of all pre-shared keys. The sets make the look-up fast for many connections.
 #[derive(Debug)]
-pub(super) struct Owners<'a> {
+pub(super) struct KeyOwners<'a> {
     any_key: bool,
     /// A key names no owner, so everybody may use it.
     everybody: bool,
@@ -41,7 +41,7 @@ pub(super) struct Owners<'a> {
     alone: HashSet<&'a Identity>,
 }
 
-impl<'a> Owners<'a> {
+impl<'a> KeyOwners<'a> {
     pub fn new(secrets: &'a [Secret]) -> Self {
         let alone = |secret: &'a Secret| {
             let (first, rest) = secret.owners.split_first()?;
@@ -68,7 +68,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
+pub(super) fn secrets(node: &SectionNode, diagnostics: &mut Diagnostics) -> Secrets {
     schema::check(node, &schema::SECRETS, true, diagnostics);
     let mut secrets = Secrets::default();
     for section in node.sections() {
@@ -112,7 +112,7 @@ pub(super) fn secrets(node: &Node, diagnostics: &mut Diagnostics) -> Secrets {
     secrets
 }
 
-fn ike(node: &Node, diagnostics: &mut Diagnostics) -> Option<Secret> {
+fn ike(node: &SectionNode, diagnostics: &mut Diagnostics) -> Option<Secret> {
     let mut owners = Vec::new();
     let mut everybody = false;
     for entry in node
@@ -274,14 +274,14 @@ mod tests {
             ("c.example", "*.example", true),
             ("%any", "c.example", true),
         ] {
-            let owners = Owners::new(&keys);
+            let owners = KeyOwners::new(&keys);
             assert_eq!(
                 owners.fit(&id(local), &id(remote)),
                 fits,
                 "{local} {remote}"
             );
-            assert!(Owners::new(&[key(&[])]).fit(&id(local), &id(remote)));
-            assert!(!Owners::new(&[]).fit(&id(local), &id(remote)));
+            assert!(KeyOwners::new(&[key(&[])]).fit(&id(local), &id(remote)));
+            assert!(!KeyOwners::new(&[]).fit(&id(local), &id(remote)));
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use esplanade_ike::config::{Selector, SelectorAddresses};
 
 use super::diagnostics::{nearest, quoted};
-use super::value::{Bad, Parsed, address_range};
+use super::value::{ValueError, ValueResult, address_range};
 
 pub(crate) const PROTOCOLS: &[(&str, u8)] = &[
     ("any", 0),
@@ -63,13 +63,13 @@ const SERVICES: &[(&str, u16)] = &[
 const SHAPES: &str = "write a subnet, an address, a range (10.0.0.1-10.0.0.9) or `dynamic`, then \
                       optionally [protocol/port] such as `10.0.0.0/16[tcp/80]`";
 
-pub(super) fn selector(text: &str) -> Parsed<Selector> {
+pub(super) fn selector(text: &str) -> ValueResult<Selector> {
     let (addresses, rest) = match text.split_once('[') {
         None => (text, None),
         Some((head, tail)) => match tail.strip_suffix(']') {
             Some(inner) => (head.trim_end(), Some(inner)),
             None => {
-                return Err(Bad::new(
+                return Err(ValueError::new(
                     format!("{} lacks the closing bracket", quoted(text)),
                     SHAPES,
                 ));
@@ -80,14 +80,14 @@ pub(super) fn selector(text: &str) -> Parsed<Selector> {
         "dynamic" | "%dynamic" => SelectorAddresses::Dynamic,
         "" if rest.is_some() => SelectorAddresses::Dynamic,
         host if host.parse::<IpAddr>().is_ok() => {
-            let host = host.parse().map_err(|_| Bad::new("", SHAPES))?;
+            let host = host.parse().map_err(|_| ValueError::new("", SHAPES))?;
             SelectorAddresses::Range(host, host)
         }
         other => match address_range(other) {
             Some(Ok((from, to))) => SelectorAddresses::Range(from, to),
             Some(Err(bad)) => return Err(bad),
             None => {
-                return Err(Bad::new(
+                return Err(ValueError::new(
                     format!("{} is not a traffic selector", quoted(text)),
                     SHAPES,
                 ));
@@ -105,7 +105,7 @@ pub(super) fn selector(text: &str) -> Parsed<Selector> {
     })
 }
 
-fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
+fn protocol_and_ports(text: &str) -> ValueResult<(u8, (u16, u16))> {
     let (protocol, ports) = text
         .split_once('/')
         .map_or((text, None), |(protocol, ports)| (protocol, Some(ports)));
@@ -117,7 +117,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
                 Some(near) => format!("did you mean `{near}`? A protocol number works as well"),
                 None => "write a protocol name such as tcp, udp, icmp, or its number".to_owned(),
             };
-            Bad::new(
+            ValueError::new(
                 format!("{} is not a known protocol", quoted(protocol)),
                 help,
             )
@@ -134,7 +134,7 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
         },
     };
     if ports.0 > ports.1 {
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("{} is not a port range", quoted(text)),
             "write the lower port first",
         ));
@@ -142,11 +142,11 @@ fn protocol_and_ports(text: &str) -> Parsed<(u8, (u16, u16))> {
     if protocol != 0 && ports != (0, u16::MAX) && !WITH_PORTS.contains(&protocol) {
         let help = "leave the ports out (RFC 4301 appendix D.2)";
         let what = format!("the protocol in {} has no ports", quoted(text));
-        return Err(Bad::new(what, help));
+        return Err(ValueError::new(what, help));
     }
     if protocol == 0 && ports != (0, u16::MAX) {
         let help = "name the protocol, such as [tcp/80]";
-        return Err(Bad::new(
+        return Err(ValueError::new(
             format!("the ports in {} belong to no protocol", quoted(text)),
             help,
         ));
@@ -162,10 +162,10 @@ const WITH_PORTS: [u8; 7] = [ICMP, 6, 17, 33, ICMPV6, 132, 136];
 
 /// Parses `type`, `type-type`, `type/code` or `type/code-code`. The type is the high byte of the
 /// port, and the code is the low byte (RFC 7296 §3.13.1).
-fn icmp(text: &str) -> Parsed<(u16, u16)> {
+fn icmp(text: &str) -> ValueResult<(u16, u16)> {
     let bad = || {
         let help = "write a type (8), a range of types (0-8), or a type and codes (3/4, 3/0-5)";
-        Bad::new(format!("{} is no ICMP type", quoted(text)), help)
+        ValueError::new(format!("{} is no ICMP type", quoted(text)), help)
     };
     let range = |text: &str| -> Option<(u8, u8)> {
         let (from, to) = text.split_once('-').unwrap_or((text, text));
@@ -182,11 +182,11 @@ fn icmp(text: &str) -> Parsed<(u16, u16)> {
     ))
 }
 
-fn port(text: &str) -> Parsed<u16> {
+fn port(text: &str) -> ValueResult<u16> {
     match SERVICES.iter().find(|(name, _)| *name == text) {
         Some(&(_, port)) => Ok(port),
         None => text.parse().map_err(|_| {
-            Bad::new(
+            ValueError::new(
                 format!("{} is not a port", quoted(text)),
                 "write a port number or a range such as 1000-2000",
             )

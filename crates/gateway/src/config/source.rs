@@ -40,12 +40,12 @@ pub struct Spanned<T> {
 /// whole.
 #[derive(Clone, Default)]
 pub struct Sources {
-    files: Vec<File>,
+    files: Vec<SourceFile>,
     read: Vec<PathBuf>,
 }
 
 #[derive(Clone)]
-struct File {
+struct SourceFile {
     path: PathBuf,
     text: Arc<Zeroizing<String>>,
 }
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Sources {
 impl Sources {
     pub(super) fn add(&mut self, path: PathBuf, text: Zeroizing<String>) -> u32 {
         self.note_read(&path);
-        self.files.push(File {
+        self.files.push(SourceFile {
             path,
             text: Arc::new(text),
         });

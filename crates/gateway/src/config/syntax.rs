@@ -20,7 +20,7 @@ use super::include;
 use super::lexer::{Lexer, is_name, opens_section};
 use super::schema;
 use super::source::{Location, Spanned};
-use super::tree::{Entry, Node};
+use super::tree::{KeyValue, SectionNode};
 use super::wiped::Wiped;
 
 const SECTION_DEPTH_MAX: usize = 16;
@@ -30,8 +30,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const TOTAL_BYTES_MAX: u64 = 128 << 20;
 
 /// Reads the file `path` and everything that it includes.
-pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
-    let mut reader = Reader {
+pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> SectionNode {
+    let mut reader = ConfigReader {
         diagnostics,
         files: 0,
         bytes: 0,
@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
         len: 0,
         joins_lines: false,
     };
-    let mut root = Node::new(Spanned {
+    let mut root = SectionNode::new(Spanned {
         value: String::new(),
         at: nowhere,
     });
@@ -54,8 +54,8 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Node {
 }
 
 /// Parses `text` as if it were the file `path`. Relative includes start at the directory of `path`.
-pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) -> Node {
-    let mut reader = Reader {
+pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) -> SectionNode {
+    let mut reader = ConfigReader {
         diagnostics,
         files: 1,
         bytes: 0,
@@ -73,7 +73,7 @@ pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) 
         len: 0,
         joins_lines: false,
     };
-    let mut root = Node::new(Spanned {
+    let mut root = SectionNode::new(Spanned {
         value: String::new(),
         at,
     });
@@ -81,7 +81,7 @@ pub(super) fn read_text(path: &Path, text: &str, diagnostics: &mut Diagnostics) 
     root
 }
 
-struct Reader<'a> {
+struct ConfigReader<'a> {
     diagnostics: &'a mut Diagnostics,
     files: usize,
     bytes: u64,
@@ -89,13 +89,13 @@ struct Reader<'a> {
     open: Vec<PathBuf>,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// Reads one file. `sections` names the sections around the include statement `from`.
     fn file(
         &mut self,
         path: &Path,
         from: Option<Location>,
-        into: &mut Node,
+        into: &mut SectionNode,
         sections: &mut Vec<String>,
     ) {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -151,7 +151,7 @@ impl Reader<'_> {
         file: u32,
         path: &Path,
         text: &str,
-        into: &mut Node,
+        into: &mut SectionNode,
         sections: &mut Vec<String>,
     ) {
         let lexer = Lexer::new(text, file);
@@ -169,7 +169,7 @@ impl Reader<'_> {
 }
 
 struct Parser<'r, 'd, 'a> {
-    reader: &'r mut Reader<'d>,
+    reader: &'r mut ConfigReader<'d>,
     lexer: Lexer<'a>,
     path: &'a Path,
     sections: &'r mut Vec<String>,
@@ -179,7 +179,7 @@ struct Parser<'r, 'd, 'a> {
 
 impl Parser<'_, '_, '_> {
     /// Parses statements up to the closing brace of the section, or up to the end of the file.
-    fn statements(&mut self, into: &mut Node) {
+    fn statements(&mut self, into: &mut SectionNode) {
         // The keys between this pair of braces. A repetition within one block causes a warning.
         let mut block = std::collections::HashSet::new();
         loop {
@@ -203,7 +203,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    fn statement(&mut self, into: &mut Node, block: &mut std::collections::HashSet<String>) {
+    fn statement(&mut self, into: &mut SectionNode, block: &mut std::collections::HashSet<String>) {
         let line_start = self.lexer.line_start;
         let name = self.lexer.name();
         let at = name.at;
@@ -225,7 +225,7 @@ impl Parser<'_, '_, '_> {
                 return;
             }
             let value = self.value(&name.value);
-            self.set(Entry { key: name, value }, into, block);
+            self.set(KeyValue { key: name, value }, into, block);
             return;
         }
         let quotable =
@@ -253,8 +253,8 @@ impl Parser<'_, '_, '_> {
 
     fn set(
         &mut self,
-        entry: Entry,
-        into: &mut Node,
+        entry: KeyValue,
+        into: &mut SectionNode,
         block: &mut std::collections::HashSet<String>,
     ) {
         let Spanned { value: name, at } = entry.key.clone();
@@ -294,7 +294,7 @@ impl Parser<'_, '_, '_> {
         &mut self,
         name: Spanned<String>,
         references: Vec<Spanned<String>>,
-        into: &mut Node,
+        into: &mut SectionNode,
     ) {
         let at = name.at;
         if self.sections.len() == SECTION_DEPTH_MAX {
@@ -368,7 +368,7 @@ impl Parser<'_, '_, '_> {
         let start = self.lexer.at;
         let mut end = start;
         let mut one_line = true;
-        let mut odd = Odd::default();
+        let mut odd = OddValue::default();
         loop {
             let before = self.lexer.at;
             self.lexer.skip_blanks();
@@ -409,7 +409,7 @@ impl Parser<'_, '_, '_> {
             }
         }
         at.len = (end - start) as u32;
-        self.tell_odd(&odd, key, at);
+        self.report_odd(&odd, key, at);
         Spanned {
             value: value.into_inner(),
             at,
@@ -449,10 +449,10 @@ impl Parser<'_, '_, '_> {
 
     /// Reports values that the grammar reads otherwise than they look. A secret or an identity
     /// would silently be wrong, and only the peer's refusal would show it.
-    fn tell_odd(&mut self, odd: &Odd, key: &str, at: Location) {
+    fn report_odd(&mut self, odd: &OddValue, key: &str, at: Location) {
         let secret = key == "secret" || self.in_secrets();
         let decisive = secret || key.starts_with("id");
-        let mut tell = |what: String, help: &str| {
+        let mut report = |what: String, help: &str| {
             let diagnostic = match decisive {
                 true => Diagnostic::error(what),
                 false => Diagnostic::warning(what),
@@ -465,25 +465,25 @@ impl Parser<'_, '_, '_> {
         };
         let key = quoted(key);
         if odd.comment {
-            tell(
+            report(
                 format!("{key}: `#` begins a comment, so the value ends in front of it"),
                 "put the value into quotes if `#` belongs to it, else a blank in front of `#`",
             );
         }
         if odd.escape {
-            tell(
+            report(
                 format!("{key}: a backslash in quotes is not kept"),
                 "write `\\\\` for a backslash",
             );
         }
         if secret && odd.joined {
-            tell(
+            report(
                 format!("{key}: its parts are joined by single spaces"),
                 "put the whole value into one pair of quotes",
             );
         }
         if secret && odd.lines {
-            tell(
+            report(
                 format!("{key}: the quoted string has a line break in it"),
                 "close the quote on its line; write `\\n` if a line break belongs to it",
             );
@@ -533,7 +533,7 @@ impl Parser<'_, '_, '_> {
         read
     }
 
-    fn include(&mut self, at: Location, into: &mut Node) {
+    fn include(&mut self, at: Location, into: &mut SectionNode) {
         let mut pattern = Wiped::default();
         if self.lexer.peek() == Some('"') {
             if self.string(&mut pattern).joins_lines {
@@ -610,7 +610,7 @@ impl Parser<'_, '_, '_> {
             '{' => {
                 self.lexer.bump();
                 // Parse the content so that its errors are reported, but keep nothing.
-                let mut nameless = Node::new(Spanned {
+                let mut nameless = SectionNode::new(Spanned {
                     value: String::new(),
                     at,
                 });
@@ -666,7 +666,7 @@ struct Quoted {
 
 /// Reasons why a value differs from what it looks like.
 #[derive(Default)]
-struct Odd {
+struct OddValue {
     /// A comment begins right after the value, without a blank.
     comment: bool,
     /// The blanks between its parts were not single spaces.

@@ -10,30 +10,30 @@ use super::source::{Location, Spanned};
 
 /// One `name { … }`, merged from all places where it occurs.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct SectionNode {
     pub name: Spanned<String>,
     pub references: Vec<Spanned<String>>,
-    values: Vec<Entry>,
-    sections: Vec<Node>,
+    values: Vec<KeyValue>,
+    sections: Vec<SectionNode>,
     value_index: HashMap<String, usize>,
     section_index: HashMap<String, usize>,
 }
 
 /// One `key = value`. An empty value means that the key is not set.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct KeyValue {
     pub key: Spanned<String>,
     pub value: Spanned<Zeroizing<String>>,
 }
 
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for KeyValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Print no value: any may be a secret, even under a misspelt key.
-        f.debug_tuple("Entry").field(&self.key.value).finish()
+        f.debug_tuple("KeyValue").field(&self.key.value).finish()
     }
 }
 
-impl Node {
+impl SectionNode {
     pub fn new(name: Spanned<String>) -> Self {
         Self {
             name,
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Sets a value. Returns the earlier value of the same key, which it replaces.
-    pub fn set(&mut self, entry: Entry) -> Option<Entry> {
+    pub fn set(&mut self, entry: KeyValue) -> Option<KeyValue> {
         match self
             .value_index
             .get(&entry.key.value)
@@ -63,41 +63,41 @@ impl Node {
     }
 
     /// Returns the section with that name, and creates it if there is none.
-    pub fn open(&mut self, name: Spanned<String>) -> &mut Node {
+    pub fn open(&mut self, name: Spanned<String>) -> &mut SectionNode {
         let at = match self.section_index.get(&name.value) {
             Some(&at) => at,
             None => {
                 self.section_index
                     .insert(name.value.clone(), self.sections.len());
-                self.sections.push(Node::new(name));
+                self.sections.push(SectionNode::new(name));
                 self.sections.len() - 1
             }
         };
         &mut self.sections[at]
     }
 
-    pub fn value(&self, key: &str) -> Option<&Entry> {
+    pub fn value(&self, key: &str) -> Option<&KeyValue> {
         self.value_index
             .get(key)
             .and_then(|&at| self.values.get(at))
     }
 
-    pub fn section(&self, name: &str) -> Option<&Node> {
+    pub fn section(&self, name: &str) -> Option<&SectionNode> {
         self.section_index
             .get(name)
             .and_then(|&at| self.sections.get(at))
     }
 
-    pub fn values(&self) -> &[Entry] {
+    pub fn values(&self) -> &[KeyValue] {
         &self.values
     }
 
-    pub fn sections(&self) -> &[Node] {
+    pub fn sections(&self) -> &[SectionNode] {
         &self.sections
     }
 
     /// Adds what `other` has and `self` lacks. What `self` has takes precedence.
-    fn inherit(&mut self, other: &Node) {
+    fn inherit(&mut self, other: &SectionNode) {
         for entry in &other.values {
             if self.value(&entry.key.value).is_none() {
                 self.set(entry.clone());
@@ -116,7 +116,7 @@ impl Node {
     }
 
     fn size(&self) -> usize {
-        1 + self.values.len() + self.sections.iter().map(Node::size).sum::<usize>()
+        1 + self.values.len() + self.sections.iter().map(SectionNode::size).sum::<usize>()
     }
 }
 
@@ -126,7 +126,7 @@ const INHERITED_MAX: usize = 1_000_000;
 const CHAIN_MAX: usize = 32;
 
 /// Carries out all references (`name : other.section { … }`) below `root`.
-pub(super) fn resolve(root: &Node, diagnostics: &mut Diagnostics) -> Node {
+pub(super) fn resolve(root: &SectionNode, diagnostics: &mut Diagnostics) -> SectionNode {
     let mut resolver = Resolver {
         root,
         diagnostics,
@@ -138,7 +138,7 @@ pub(super) fn resolve(root: &Node, diagnostics: &mut Diagnostics) -> Node {
 
 /// Returns the first part of every path that a section refers to. These top-level sections are
 /// templates.
-pub(super) fn referenced_roots(root: &Node) -> std::collections::HashSet<&str> {
+pub(super) fn referenced_roots(root: &SectionNode) -> std::collections::HashSet<&str> {
     let mut found = std::collections::HashSet::new();
     let mut open = vec![root];
     while let Some(node) = open.pop() {
@@ -153,7 +153,7 @@ pub(super) fn referenced_roots(root: &Node) -> std::collections::HashSet<&str> {
 }
 
 struct Resolver<'a> {
-    root: &'a Node,
+    root: &'a SectionNode,
     diagnostics: &'a mut Diagnostics,
     budget: usize,
     exhausted: bool,
@@ -162,8 +162,8 @@ struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     /// Copies `node` with everything that it inherits. `chain` holds the references in progress, to
     /// find cycles.
-    fn node(&mut self, node: &'a Node, chain: &mut Vec<&'a str>) -> Node {
-        let mut out = Node::new(node.name.clone());
+    fn node(&mut self, node: &'a SectionNode, chain: &mut Vec<&'a str>) -> SectionNode {
+        let mut out = SectionNode::new(node.name.clone());
         if !self.spend(1 + node.values.len(), &node.name.at) {
             return out;
         }
@@ -190,7 +190,7 @@ impl<'a> Resolver<'a> {
         &mut self,
         reference: &'a Spanned<String>,
         chain: &mut Vec<&'a str>,
-    ) -> Option<Node> {
+    ) -> Option<SectionNode> {
         let mut target = self.root;
         for part in reference.value.split('.') {
             let Some(next) = target.section(part) else {

@@ -30,8 +30,8 @@ use crate::explain::running::{Led, PathMtu};
 use crate::io::icmp::route_mtu;
 use crate::io::sys::link_name;
 use crate::io::tun::TunError;
-use crate::io::xdp::Program;
-use crate::net::nft::{Nft, Table};
+use crate::io::xdp::XdpProgram;
+use crate::net::nft::{Nft, NftTable};
 use crate::net::{self, Headers, Net, NetError, NetWatch, Origin, OwnLink, Routing};
 use crate::pool::Pool;
 use crate::vici::Message;
@@ -63,7 +63,7 @@ pub(super) struct Plane {
     /// Behind the workers, which it outlives.
     pool: Option<Pool>,
     /// They take ESP off their links for the workers.
-    _links: Vec<Program>,
+    _links: Vec<XdpProgram>,
 }
 
 /// Why the data plane stops.
@@ -458,7 +458,7 @@ pub(super) async fn clear_guards(config: &GatewayConfig) -> Result<(), Failure> 
     cleared.map_err(net_failure)?;
     // A kernel without nf_tables has no table.
     if let Ok(nft) = Nft::connect() {
-        match nft.commit(&Table::absent(&shield::name(config))) {
+        match nft.commit(&NftTable::absent(&shield::name(config))) {
             Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => {
                 let what = format!("cannot delete the table of nf_tables: {error}");
                 return Err(Failure::runtime(what));

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use super::frame::{ETHERNET_LEN, FRAME_LEN_MAX, Kind, View, wire_frames};
 use super::lab::Namespace;
 use super::pcap::PcapWriter;
-use crate::io::watch::{Instruction, Watch};
+use crate::io::watch::{FilterInstruction, PacketSocket};
 
 /// Every packet of the demo's hosts contains this marker. A marker on the link means that content
 /// leaked.
@@ -112,7 +112,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
-    watch: Arc<Watch>,
+    watch: Arc<PacketSocket>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
@@ -128,7 +128,7 @@ impl Recorder {
             Scope::Wire => EVERYTHING,
             Scope::Pings => PINGS,
         };
-        let watch = Arc::new(place.run(|| Watch::open(interface, filter))?);
+        let watch = Arc::new(place.run(|| PacketSocket::open(interface, filter))?);
         let state = State {
             writer: PcapWriter::create(path)?,
             budget: 1 << 20,
@@ -147,7 +147,7 @@ impl Recorder {
             threads: Vec::new(),
         };
         if scope == Scope::Wire {
-            let sentry = place.run(|| Watch::open(interface, NEITHER_ESP_NOR_IKE))?;
+            let sentry = place.run(|| PacketSocket::open(interface, NEITHER_ESP_NOR_IKE))?;
             let shared = Arc::clone(&shared);
             recorder
                 .threads
@@ -210,7 +210,7 @@ impl Drop for Recorder {
     }
 }
 
-fn record(watch: &Watch, shared: &Shared) -> io::Result<()> {
+fn record(watch: &PacketSocket, shared: &Shared) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     watch.set_timeout(Duration::from_millis(50))?;
     loop {
@@ -231,7 +231,7 @@ fn record(watch: &Watch, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn stand_sentry(watch: &Watch, shared: &Shared) -> io::Result<()> {
+fn stand_sentry(watch: &PacketSocket, shared: &Shared) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     watch.set_timeout(Duration::from_millis(50))?;
     loop {
@@ -336,42 +336,43 @@ impl Sample {
 // Classic BPF programs (Linux, Documentation/networking/filter.rst). A jump states the number of
 // instructions to skip.
 
-const WHOLE: Instruction = Instruction::new(0x06, 0, 0, 0x4_0000);
-const NOTHING: Instruction = Instruction::new(0x06, 0, 0, 0);
+const WHOLE: FilterInstruction = FilterInstruction::new(0x06, 0, 0, 0x4_0000);
+const NOTHING: FilterInstruction = FilterInstruction::new(0x06, 0, 0, 0);
 /// Accepts 96 bytes: Ethernet, IPv4 with options, UDP, and the ESP header.
-const HEADERS: Instruction = Instruction::new(0x06, 0, 0, 96);
+const HEADERS: FilterInstruction = FilterInstruction::new(0x06, 0, 0, 96);
 
-const fn load_u8(at: u32) -> Instruction {
-    Instruction::new(0x30, 0, 0, at)
+const fn load_u8(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x30, 0, 0, at)
 }
 
-const fn load_u16(at: u32) -> Instruction {
-    Instruction::new(0x28, 0, 0, at)
+const fn load_u16(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x28, 0, 0, at)
 }
 
 /// The offset is relative to the index register.
-const fn load_u16_at_x(at: u32) -> Instruction {
-    Instruction::new(0x48, 0, 0, at)
+const fn load_u16_at_x(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x48, 0, 0, at)
 }
 
-const fn load_u32_at_x(at: u32) -> Instruction {
-    Instruction::new(0x40, 0, 0, at)
+const fn load_u32_at_x(at: u32) -> FilterInstruction {
+    FilterInstruction::new(0x40, 0, 0, at)
 }
 
 /// Loads the length of the IPv4 header into the index register.
-const LOAD_X_IPV4_HEADER_LEN: Instruction = Instruction::new(0xb1, 0, 0, ETHERNET_LEN as u32);
+const LOAD_X_IPV4_HEADER_LEN: FilterInstruction =
+    FilterInstruction::new(0xb1, 0, 0, ETHERNET_LEN as u32);
 
-const fn if_equal(value: u32, skip_then: u8, skip_else: u8) -> Instruction {
-    Instruction::new(0x15, skip_then, skip_else, value)
+const fn if_equal(value: u32, skip_then: u8, skip_else: u8) -> FilterInstruction {
+    FilterInstruction::new(0x15, skip_then, skip_else, value)
 }
 
-const fn if_any_bit(bits: u32, skip_then: u8, skip_else: u8) -> Instruction {
-    Instruction::new(0x45, skip_then, skip_else, bits)
+const fn if_any_bit(bits: u32, skip_then: u8, skip_else: u8) -> FilterInstruction {
+    FilterInstruction::new(0x45, skip_then, skip_else, bits)
 }
 
-const EVERYTHING: &[Instruction] = &[WHOLE];
+const EVERYTHING: &[FilterInstruction] = &[WHOLE];
 
-const PINGS: &[Instruction] = &[
+const PINGS: &[FilterInstruction] = &[
     load_u16(12),
     if_equal(0x0800, 0, 3),
     load_u8(23),
@@ -381,7 +382,7 @@ const PINGS: &[Instruction] = &[
 ];
 
 /// Accepts whole frames, except for ESP, of which it accepts the headers.
-const ESP_HEADERS: &[Instruction] = &[
+const ESP_HEADERS: &[FilterInstruction] = &[
     load_u16(12),
     if_equal(0x0800, 0, 13),
     load_u8(23),
@@ -400,7 +401,7 @@ const ESP_HEADERS: &[Instruction] = &[
     WHOLE,
 ];
 
-const NEITHER_ESP_NOR_IKE: &[Instruction] = &[
+const NEITHER_ESP_NOR_IKE: &[FilterInstruction] = &[
     load_u16(12),
     if_equal(0x0800, 0, 13),
     load_u8(23),

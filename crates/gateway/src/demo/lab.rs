@@ -40,12 +40,12 @@ pub const LAN: &str = "lan";
 #[derive(Debug)]
 pub struct Namespace {
     pub name: &'static str,
-    pub network: netns::Namespace,
+    pub network: netns::NetworkNamespace,
 }
 
 impl Namespace {
     fn new(name: &'static str) -> Result<Self, Error> {
-        let network = netns::Namespace::create()
+        let network = netns::NetworkNamespace::create()
             .map_err(|source| Error::system(format!("cannot make the namespace {name}"), source))?;
         let namespace = Self { name, network };
         namespace

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use esplanade_ipsec::wire::ah::PROTOCOL;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::message::{Outgoing, Received};
-use super::steer::{self, Share};
+use super::message::{Outgoing, ReceivedDatagram};
+use super::steer::{self, SpiShare};
 use super::sys::set_option;
 use super::udp::{SendReport, SocketOptions, open, send_items};
 
@@ -43,7 +43,7 @@ impl AhSocket {
 
     /// From now on the socket receives only the SPIs of its share. Sockets for one address must
     /// have different shares.
-    pub fn take_share(&self, share: Share) -> io::Result<()> {
+    pub fn take_share(&self, share: SpiShare) -> io::Result<()> {
         steer::take_share(self.as_fd(), self.local.is_ipv4(), SPI_AT, share)
     }
 
@@ -75,7 +75,7 @@ impl AsFd for AhSocket {
 /// The kernel does not deliver IPv6 headers. A header without extension headers can be rebuilt,
 /// because AH covers only fields that are known: the flow label and the hop limit count as zero
 /// (RFC 4302 §3.3.3.1.2).
-pub fn restore(meta: &Received, slot: &mut [u8]) -> Option<(usize, usize)> {
+pub fn restore(meta: &ReceivedDatagram, slot: &mut [u8]) -> Option<(usize, usize)> {
     match (meta.remote.ip(), meta.local) {
         (IpAddr::V4(_), _) => {
             let packet = slot.get(..meta.len)?;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_header_comes_back() {
-        let mut meta = Received::NONE;
+        let mut meta = ReceivedDatagram::NONE;
         meta.remote = "[2001:db8::1]:0".parse().unwrap();
         meta.local = Some("2001:db8::2".parse().unwrap());
         (meta.len, meta.tos) = (5, 0xb9);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_ipv4_header_is_checked() {
-        let mut meta = Received::NONE;
+        let mut meta = ReceivedDatagram::NONE;
         meta.remote = "192.0.2.1:0".parse().unwrap();
         let mut slot = [0x46; 64];
         for (len, expected) in [(23, None), (24, Some((24, 24))), (60, Some((24, 60)))] {

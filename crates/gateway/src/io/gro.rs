@@ -33,7 +33,7 @@ const NONE: u32 = u32::MAX;
 
 /// The header fields of a packet that decide whether it can join others.
 #[derive(Debug, Clone, Copy)]
-struct View {
+struct FlowHeaders {
     v4: bool,
     protocol: u8,
     transport: usize,
@@ -52,18 +52,18 @@ pub trait Packets {
 
 /// An element of the linked list of a group's packets.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct PacketLink {
     packet: u32,
     next: u32,
 }
 
 /// Packets that are written together, in order of arrival.
 #[derive(Debug)]
-struct Group {
+struct PacketGroup {
     first: u32,
     last: u32,
     count: u16,
-    view: Option<View>,
+    view: Option<FlowHeaders>,
     /// Payload bytes of every segment except the last.
     segment: usize,
     /// Length of the super-segment in bytes.
@@ -78,8 +78,8 @@ struct Group {
 #[derive(Debug)]
 pub struct Coalescer {
     udp: bool,
-    links: Vec<Link>,
-    groups: Vec<Group>,
+    links: Vec<PacketLink>,
+    groups: Vec<PacketGroup>,
 }
 
 impl Coalescer {
@@ -121,7 +121,7 @@ impl Coalescer {
         let link = self.add_link(index);
         let len = bytes.len();
         let segment = view.map_or(0, |view| len - view.headers);
-        self.groups.push(Group {
+        self.groups.push(PacketGroup {
             first: link,
             last: link,
             count: 1,
@@ -137,7 +137,7 @@ impl Coalescer {
     }
 
     fn add_link(&mut self, packet: usize) -> u32 {
-        self.links.push(Link {
+        self.links.push(PacketLink {
             packet: packet as u32,
             next: NONE,
         });
@@ -145,13 +145,13 @@ impl Coalescer {
     }
 
     /// Returns the first packet of a group.
-    fn head<'a>(&self, packets: &'a impl Packets, group: &Group) -> &'a [u8] {
+    fn head<'a>(&self, packets: &'a impl Packets, group: &PacketGroup) -> &'a [u8] {
         packets.packet(self.links[group.first as usize].packet as usize)
     }
 
     /// Returns the newest group of the packet's flow. Older groups of the flow stay closed, which
     /// keeps its order.
-    fn find(&self, packets: &impl Packets, bytes: &[u8], view: &View) -> Option<usize> {
+    fn find(&self, packets: &impl Packets, bytes: &[u8], view: &FlowHeaders) -> Option<usize> {
         let newest = self.groups.len().saturating_sub(OPEN_GROUPS);
         (newest..self.groups.len()).rev().find(|&index| {
             let group = &self.groups[index];
@@ -165,7 +165,13 @@ impl Coalescer {
         })
     }
 
-    fn append(&mut self, packets: &impl Packets, found: usize, index: usize, view: &View) -> bool {
+    fn append(
+        &mut self,
+        packets: &impl Packets,
+        found: usize,
+        index: usize,
+        view: &FlowHeaders,
+    ) -> bool {
         let group = &self.groups[found];
         let Some(first_view) = group.view else {
             return false;
@@ -245,7 +251,7 @@ impl Coalescer {
 
 /// Parses a packet. Returns `None` for anything except TCP or UDP in a form that can be merged;
 /// such a packet has no flow here.
-fn parse(bytes: &[u8]) -> Option<View> {
+fn parse(bytes: &[u8]) -> Option<FlowHeaders> {
     let ip = FixedHeader::of(bytes)?;
     let (v4, transport) = (ip.version == IpVersion::V4, ip.header_len);
     // Options, fragments and padding are never merged.
@@ -264,7 +270,7 @@ fn parse(bytes: &[u8]) -> Option<View> {
             let plain = flags & !(TCP_ACK | TCP_PSH | TCP_ECE) == 0
                 && flags & TCP_ACK != 0
                 && header[12] & 15 == 0;
-            Some(View {
+            Some(FlowHeaders {
                 v4,
                 protocol,
                 transport,
@@ -277,7 +283,7 @@ fn parse(bytes: &[u8]) -> Option<View> {
         UDP if header.len() >= UDP_HEADER => {
             let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
             let checksummed = header[6] | header[7] != 0;
-            Some(View {
+            Some(FlowHeaders {
                 v4,
                 protocol,
                 transport,
@@ -292,7 +298,7 @@ fn parse(bytes: &[u8]) -> Option<View> {
 }
 
 /// Tells whether addresses and ports are equal. The caller has compared IP version and protocol.
-fn same_flow(first: &[u8], other: &[u8], view: &View) -> bool {
+fn same_flow(first: &[u8], other: &[u8], view: &FlowHeaders) -> bool {
     let addresses = if view.v4 { 12..20 } else { 8..40 };
     let ports = view.transport..view.transport + 4;
     first[ports.clone()] == other[ports] && first[addresses.clone()] == other[addresses]
@@ -300,7 +306,7 @@ fn same_flow(first: &[u8], other: &[u8], view: &View) -> bool {
 
 /// Tells whether the kernel, splitting a super-segment with the headers `first`, would produce the
 /// headers `other`.
-fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
+fn headers_agree(first: &[u8], other: &[u8], view: &FlowHeaders, count: u16) -> bool {
     let ip = if view.v4 {
         let identification = |bytes: &[u8]| u16::from_be_bytes([bytes[4], bytes[5]]);
         // With DF set, the identification has no meaning (RFC 6864 §4.1).
@@ -327,7 +333,7 @@ fn headers_agree(first: &[u8], other: &[u8], view: &View, count: u16) -> bool {
         && a[18..] == b[18..]
 }
 
-fn checksum_holds(bytes: &[u8], view: &View) -> bool {
+fn checksum_holds(bytes: &[u8], view: &FlowHeaders) -> bool {
     let addresses = if view.v4 {
         &bytes[12..20]
     } else {
@@ -341,7 +347,12 @@ fn checksum_holds(bytes: &[u8], view: &View) -> bool {
     fold(total) == 0xffff && (!view.v4 || fold(sum(&bytes[..IPV4_HEADER])) == 0xffff)
 }
 
-fn merge_headers(bytes: &mut [u8], view: &View, group: &Group, push: bool) -> VnetHeader {
+fn merge_headers(
+    bytes: &mut [u8],
+    view: &FlowHeaders,
+    group: &PacketGroup,
+    push: bool,
+) -> VnetHeader {
     if view.v4 {
         bytes[2..4].copy_from_slice(&(group.length as u16).to_be_bytes());
         bytes[10..12].fill(0);

@@ -33,23 +33,23 @@ pub enum GsoError {
 
 /// One TUN read that can be written packet by packet.
 #[derive(Debug)]
-pub struct Segments<'a> {
+pub struct GsoSegments<'a> {
     packet: &'a [u8],
-    kind: Kind,
+    kind: ReadKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ReadKind {
     /// One packet, with the start of the checksummed bytes and the offset of the checksum to
     /// complete.
     Whole {
         checksum: Option<(usize, usize)>,
     },
-    Split(Split),
+    SuperSegment(SuperSegment),
 }
 
 #[derive(Debug)]
-struct Split {
+struct SuperSegment {
     tcp: bool,
     v4: bool,
     transport: usize,
@@ -65,13 +65,15 @@ struct Split {
     identification: u16,
 }
 
-impl<'a> Segments<'a> {
+impl<'a> GsoSegments<'a> {
     pub fn new(header: &VnetHeader, packet: &'a [u8]) -> Result<Self, GsoError> {
         let kind = match header.gso {
-            None => Kind::Whole {
+            None => ReadKind::Whole {
                 checksum: whole_checksum(header, packet)?,
             },
-            Some((kind, size)) => Kind::Split(Split::new(kind, size, header, packet)?),
+            Some((kind, size)) => {
+                ReadKind::SuperSegment(SuperSegment::new(kind, size, header, packet)?)
+            }
         };
         Ok(Self { packet, kind })
     }
@@ -79,8 +81,8 @@ impl<'a> Segments<'a> {
     /// Returns the number of packets, at least 1.
     pub fn count(&self) -> usize {
         match &self.kind {
-            Kind::Whole { .. } => 1,
-            Kind::Split(split) => split.count,
+            ReadKind::Whole { .. } => 1,
+            ReadKind::SuperSegment(split) => split.count,
         }
     }
 
@@ -88,18 +90,20 @@ impl<'a> Segments<'a> {
     /// length.
     pub fn len(&self, index: usize) -> usize {
         match &self.kind {
-            Kind::Whole { .. } => self.packet.len(),
-            Kind::Split(split) => split.headers + split.payload(self.packet, index).len(),
+            ReadKind::Whole { .. } => self.packet.len(),
+            ReadKind::SuperSegment(split) => {
+                split.headers + split.payload(self.packet, index).len()
+            }
         }
     }
 
     /// Writes packet `index` into `out`. The caller guarantees that `index` is less than
-    /// [`Segments::count`], and that `out` has [`Segments::len`] bytes.
+    /// [`GsoSegments::count`], and that `out` has [`GsoSegments::len`] bytes.
     pub fn write(&self, index: usize, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.len(index));
         match &self.kind {
-            Kind::Whole { checksum: None } => out.copy_from_slice(self.packet),
-            Kind::Whole {
+            ReadKind::Whole { checksum: None } => out.copy_from_slice(self.packet),
+            ReadKind::Whole {
                 checksum: Some((start, field)),
             } => {
                 let (before, after) = self.packet.split_at(*start);
@@ -109,7 +113,7 @@ impl<'a> Segments<'a> {
                 let udp = *field == *start + 6;
                 out[*field..*field + 2].copy_from_slice(&finish(total, udp).to_ne_bytes());
             }
-            Kind::Split(split) => split.write(self.packet, index, out),
+            ReadKind::SuperSegment(split) => split.write(self.packet, index, out),
         }
     }
 }
@@ -134,7 +138,7 @@ fn finish(sum: u64, udp: bool) -> u16 {
     }
 }
 
-impl Split {
+impl SuperSegment {
     fn new(kind: GsoKind, size: u16, header: &VnetHeader, packet: &[u8]) -> Result<Self, GsoError> {
         let (start, offset) = header.checksum.ok_or(GsoError::NoChecksum)?;
         let transport = usize::from(start);

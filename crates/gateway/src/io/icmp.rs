@@ -56,7 +56,10 @@ impl IcmpSocket {
 
     /// Receives the next message. The outer `None` means that no message waits; the inner `None`
     /// means that the message does not name a packet.
-    pub fn receive<'a>(&self, buffer: &'a mut Message) -> io::Result<Option<Option<Reported<'a>>>> {
+    pub fn receive<'a>(
+        &self,
+        buffer: &'a mut IcmpBuffer,
+    ) -> io::Result<Option<Option<Reported<'a>>>> {
         let len = match (&self.socket).read(&mut buffer.0) {
             Ok(len) => len,
             Err(error) if would_block(&error) => return Ok(None),
@@ -83,9 +86,9 @@ impl AsFd for IcmpSocket {
 
 /// Buffer for one message.
 #[derive(Debug)]
-pub struct Message([u8; MESSAGE_MAX]);
+pub struct IcmpBuffer([u8; MESSAGE_MAX]);
 
-impl Default for Message {
+impl Default for IcmpBuffer {
     fn default() -> Self {
         Self([0; MESSAGE_MAX])
     }

@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::num::NonZeroU8;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::slots::Slots;
+use super::slots::ReceiveSlots;
 use super::sys::check;
 
 /// What the kernel says about a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedDatagram {
     /// Offset of the datagram in the buffer.
     pub at: usize,
     pub len: usize,
@@ -26,7 +26,7 @@ pub struct Received {
     pub truncated: bool,
 }
 
-impl Received {
+impl ReceivedDatagram {
     pub(super) const NONE: Self = Self {
         at: 0,
         len: 0,
@@ -79,12 +79,12 @@ const CONTROL_LEN: usize = 128;
 /// A buffer for control messages, with the alignment of `struct cmsghdr`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_LEN]);
+struct ControlBuffer([u8; CONTROL_LEN]);
 
 /// A buffer for a `sockaddr_in` or a `sockaddr_in6`, with the alignment of both.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-struct Name([u8; NAME_LEN]);
+struct SocketName([u8; NAME_LEN]);
 
 const NAME_LEN: usize = size_of::<libc::sockaddr_in6>();
 const CMSG_HEADER: usize = size_of::<libc::cmsghdr>();
@@ -94,8 +94,8 @@ const fn align(length: usize) -> usize {
     (length + WORD - 1) & !(WORD - 1)
 }
 
-fn encode_name(address: &SocketAddr) -> (Name, u32) {
-    let mut name = Name([0; NAME_LEN]);
+fn encode_name(address: &SocketAddr) -> (SocketName, u32) {
+    let mut name = SocketName([0; NAME_LEN]);
     let bytes = &mut name.0;
     bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
     match address {
@@ -114,7 +114,7 @@ fn encode_name(address: &SocketAddr) -> (Name, u32) {
     }
 }
 
-fn decode_name(name: &Name) -> Option<SocketAddr> {
+fn decode_name(name: &SocketName) -> Option<SocketAddr> {
     let bytes = &name.0;
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
     match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
@@ -132,7 +132,13 @@ fn decode_name(name: &Name) -> Option<SocketAddr> {
 }
 
 /// Appends one control message at `at`. Returns the offset of the next message.
-fn put_control(control: &mut Control, at: usize, level: i32, kind: i32, data: &[u8]) -> usize {
+fn put_control(
+    control: &mut ControlBuffer,
+    at: usize,
+    level: i32,
+    kind: i32,
+    data: &[u8],
+) -> usize {
     let end = at + CMSG_HEADER + data.len();
     let bytes = &mut control.0[at..end];
     bytes[..WORD].copy_from_slice(&(CMSG_HEADER + data.len()).to_ne_bytes());
@@ -159,7 +165,7 @@ fn each_control(mut bytes: &[u8], mut visit: impl FnMut(i32, i32, &[u8])) {
     }
 }
 
-fn read_control(bytes: &[u8], meta: &mut Received) {
+fn read_control(bytes: &[u8], meta: &mut ReceivedDatagram) {
     each_control(bytes, |level, kind, data| match (level, kind) {
         (libc::SOL_UDP, libc::UDP_GRO) => {
             if let Some(size) = data.first_chunk::<4>() {
@@ -187,7 +193,7 @@ fn read_control(bytes: &[u8], meta: &mut Received) {
     });
 }
 
-fn write_control(control: &mut Control, item: &Outgoing<'_>) -> usize {
+fn write_control(control: &mut ControlBuffer, item: &Outgoing<'_>) -> usize {
     let mut used = 0;
     match item.local {
         Some(IpAddr::V4(address)) => {
@@ -226,19 +232,19 @@ fn write_control(control: &mut Control, item: &Outgoing<'_>) -> usize {
 
 /// Preallocated memory for one `recvmmsg`.
 #[derive(Debug)]
-pub struct Receiver {
-    names: Vec<Name>,
-    controls: Vec<Control>,
-    metas: Vec<Received>,
+pub struct DatagramReceiver {
+    names: Vec<SocketName>,
+    controls: Vec<ControlBuffer>,
+    metas: Vec<ReceivedDatagram>,
 }
 
-impl Receiver {
+impl DatagramReceiver {
     /// Creates a receiver for at most `burst` datagrams per call.
     pub fn new(burst: usize) -> Self {
         Self {
-            names: vec![Name([0; NAME_LEN]); burst],
-            controls: vec![Control([0; CONTROL_LEN]); burst],
-            metas: vec![Received::NONE; burst],
+            names: vec![SocketName([0; NAME_LEN]); burst],
+            controls: vec![ControlBuffer([0; CONTROL_LEN]); burst],
+            metas: vec![ReceivedDatagram::NONE; burst],
         }
     }
 
@@ -252,8 +258,8 @@ impl Receiver {
         &mut self,
         fd: BorrowedFd<'_>,
         buffer: &mut [u8],
-        slots: Slots,
-    ) -> io::Result<&[Received]> {
+        slots: ReceiveSlots,
+    ) -> io::Result<&[ReceivedDatagram]> {
         const BURST_MAX: usize = 64;
         let slots = slots.within(buffer.len());
         let mut vectors = [[libc::iovec {
@@ -300,7 +306,7 @@ impl Receiver {
         };
         for (index, header) in headers[..received].iter().enumerate() {
             let meta = &mut self.metas[index];
-            *meta = Received::NONE;
+            *meta = ReceivedDatagram::NONE;
             meta.len = header.msg_len as usize;
             meta.at = slots.join(buffer, index, meta.len);
             meta.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
@@ -332,8 +338,8 @@ pub const SEND_MAX: usize = 32;
 /// the error itself only if the first item caused it.
 pub fn send(fd: BorrowedFd<'_>, items: &[Outgoing<'_>]) -> io::Result<usize> {
     let items = &items[..items.len().min(SEND_MAX)];
-    let mut names = [Name([0; NAME_LEN]); SEND_MAX];
-    let mut controls = [Control([0; CONTROL_LEN]); SEND_MAX];
+    let mut names = [SocketName([0; NAME_LEN]); SEND_MAX];
+    let mut controls = [ControlBuffer([0; CONTROL_LEN]); SEND_MAX];
     let mut vectors = [libc::iovec {
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
@@ -382,7 +388,7 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(decode_name(&encode_name(&address).0), Some(address));
         }
-        assert_eq!(decode_name(&Name([0; NAME_LEN])), None);
+        assert_eq!(decode_name(&SocketName([0; NAME_LEN])), None);
     }
 
     #[test]
@@ -396,9 +402,9 @@ mod tests {
             payload: &[],
             segment: 1400,
         };
-        let mut control = Control([0; CONTROL_LEN]);
+        let mut control = ControlBuffer([0; CONTROL_LEN]);
         let used = write_control(&mut control, &item);
-        let mut meta = Received::NONE;
+        let mut meta = ReceivedDatagram::NONE;
         read_control(&control.0[..used], &mut meta);
         assert_eq!((meta.local, meta.tos), (item.local, item.tos));
         let mut kinds = Vec::new();
@@ -418,7 +424,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_control_messages_end_the_walk(bytes in proptest::collection::vec(any::<u8>(), 0..200), length: usize) {
-            let mut meta = Received::NONE;
+            let mut meta = ReceivedDatagram::NONE;
             read_control(&bytes, &mut meta);
             let mut bytes = bytes;
             if let Some(prefix) = bytes.get_mut(..WORD) {
@@ -432,7 +438,7 @@ mod tests {
             let mut bytes = length.to_ne_bytes().to_vec();
             bytes.extend_from_slice(&libc::IPPROTO_IP.to_ne_bytes());
             bytes.extend_from_slice(&tail);
-            read_control(&bytes, &mut Received::NONE.clone());
+            read_control(&bytes, &mut ReceivedDatagram::NONE.clone());
         }
     }
 }

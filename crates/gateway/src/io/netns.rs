@@ -10,11 +10,11 @@ use super::sys::check;
 
 /// An open network namespace.
 #[derive(Debug)]
-pub struct Namespace {
+pub struct NetworkNamespace {
     file: File,
 }
 
-impl Namespace {
+impl NetworkNamespace {
     /// Opens the namespace of the calling thread.
     pub fn current() -> io::Result<Self> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
@@ -47,7 +47,7 @@ impl Namespace {
     }
 }
 
-impl AsFd for Namespace {
+impl AsFd for NetworkNamespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use super::netns::Namespace;
+use super::netns::NetworkNamespace;
 use super::sys::check;
 
 /// How this process got the right to create network namespaces.
@@ -47,7 +47,7 @@ pub fn isolate() -> io::Result<Isolation> {
 /// thread ends.
 ///
 /// The child leads its own process group, so that Ctrl-C on the terminal reaches only the demo.
-pub fn spawn_in(network: &Namespace, command: &mut Command) -> io::Result<Child> {
+pub fn spawn_in(network: &NetworkNamespace, command: &mut Command) -> io::Result<Child> {
     let network = network.as_fd().try_clone_to_owned()?;
     let parent = std::process::id();
     command.process_group(0);

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::message::{self, Outgoing};
-use super::steer::{self, Share};
+use super::steer::{self, SpiShare};
 use super::sys::set_option;
 use super::udp::{DfState, SendReport, SocketOptions, open, send_items};
 
@@ -44,7 +44,7 @@ impl EspSocket {
 
     /// From now on the socket receives only the SPIs of its share. Sockets for one address must
     /// have different shares.
-    pub fn take_share(&self, share: Share) -> io::Result<()> {
+    pub fn take_share(&self, share: SpiShare) -> io::Result<()> {
         steer::take_share(self.as_fd(), self.v4, 0, share)
     }
 

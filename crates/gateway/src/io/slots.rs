@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::message::Received;
+use super::message::ReceivedDatagram;
 
 /// Bytes of free space after every datagram. AH puts an IPv6 header before its datagram, which
 /// moves the datagram back.
@@ -12,7 +12,7 @@ const SPARE: usize = 64;
 /// goes to an overflow area after all slots. So long datagrams take memory only when they occur.
 /// `join` then moves the part from the slot in front of the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slots {
+pub struct ReceiveSlots {
     /// Number of datagrams of one receive.
     pub count: usize,
     /// Bytes of a datagram that fit into its slot.
@@ -22,9 +22,9 @@ pub struct Slots {
 }
 
 /// The memory of one datagram: its slot and its overflow.
-pub(super) type Place<'a> = (&'a mut [u8], &'a mut [u8]);
+pub(super) type SlotMemory<'a> = (&'a mut [u8], &'a mut [u8]);
 
-impl Slots {
+impl ReceiveSlots {
     const fn stride(&self) -> usize {
         self.len + SPARE
     }
@@ -51,8 +51,8 @@ impl Slots {
     }
 
     /// Returns the memory of each datagram. The caller guarantees that the buffer has at least
-    /// [`Slots::total`] bytes.
-    pub(super) fn places<'a>(&self, buffer: &'a mut [u8]) -> impl Iterator<Item = Place<'a>> {
+    /// [`ReceiveSlots::total`] bytes.
+    pub(super) fn places<'a>(&self, buffer: &'a mut [u8]) -> impl Iterator<Item = SlotMemory<'a>> {
         let Self { count, len, more } = *self;
         let at = (count * self.stride()).min(buffer.len());
         let (slots, rests) = buffer.split_at_mut(at);
@@ -80,12 +80,12 @@ impl Slots {
 }
 
 /// Returns the range of a datagram with the free space after it.
-pub fn with_spare(meta: &Received) -> Range<usize> {
+pub fn with_spare(meta: &ReceivedDatagram) -> Range<usize> {
     meta.at..meta.at + meta.len + SPARE
 }
 
 /// Returns the number of bytes that a receive used.
-pub fn used(received: &[Received]) -> usize {
+pub fn used(received: &[ReceivedDatagram]) -> usize {
     let ends = received.iter().map(|meta| with_spare(meta).end);
     // The next receive then begins at a cache line, as this one did.
     ends.max().unwrap_or(0).next_multiple_of(64)
@@ -96,7 +96,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
-    use super::super::message::Receiver;
+    use super::super::message::DatagramReceiver;
     use super::*;
 
     fn datagram(number: u8, len: usize) -> Vec<u8> {
@@ -105,27 +105,31 @@ mod tests {
 
     /// Sends datagrams of these lengths and receives them in one call. Returns each with whether it
     /// is whole.
-    fn receive(slots: Slots, buffer: &mut [u8], lens: &[usize]) -> (Vec<(Vec<u8>, bool)>, usize) {
+    fn receive(
+        slots: ReceiveSlots,
+        buffer: &mut [u8],
+        lens: &[usize],
+    ) -> (Vec<(Vec<u8>, bool)>, usize) {
         let receiving = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sending = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (number, len) in lens.iter().enumerate() {
             let to = receiving.local_addr().unwrap();
             sending.send_to(&datagram(number as u8, *len), to).unwrap();
         }
-        let mut receiver = Receiver::new(slots.count);
+        let mut receiver = DatagramReceiver::new(slots.count);
         let got = receiver.receive(receiving.as_fd(), buffer, slots).unwrap();
         let mut ranges: Vec<_> = got.iter().map(with_spare).collect();
         ranges.sort_by_key(|range| range.start);
         assert!(ranges.windows(2).all(|two| two[0].end <= two[1].start));
         assert!(ranges.iter().all(|range| range.end <= used(got)));
-        let bytes = |meta: &Received| buffer[meta.at..][..meta.len].to_vec();
+        let bytes = |meta: &ReceivedDatagram| buffer[meta.at..][..meta.len].to_vec();
         let got = got.iter().map(|meta| (bytes(meta), !meta.truncated));
         let got: Vec<_> = got.collect();
         let ends = ranges.iter().map(|range| range.end).max().unwrap_or(0);
         (got, ends)
     }
 
-    const SLOTS: Slots = Slots {
+    const SLOTS: ReceiveSlots = ReceiveSlots {
         count: 6,
         len: 100,
         more: 900,
@@ -149,7 +153,7 @@ mod tests {
         let (got, _) = receive(SLOTS, &mut buffer, &[1001, 7]);
         assert_eq!(got[0], (datagram(0, 1000), false));
         assert_eq!(got[1], (datagram(1, 7), true));
-        let short = Slots { more: 0, ..SLOTS };
+        let short = ReceiveSlots { more: 0, ..SLOTS };
         let (got, _) = receive(short, &mut buffer, &[101, 100]);
         assert_eq!(got[0], (datagram(0, 100), false));
         assert_eq!(got[1], (datagram(1, 100), true));

@@ -7,18 +7,18 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libc::sock_filter as Instruction;
+use libc::sock_filter as FilterInstruction;
 
 use super::sys::check;
 
 /// The part of all SPIs that belongs to one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct SpiShare {
     pub index: u32,
     pub of: u32,
 }
 
-impl Share {
+impl SpiShare {
     /// Returns the number of the worker that gets an SPI.
     pub fn worker(spi: u32, workers: u32) -> u32 {
         spi % workers.max(1)
@@ -42,13 +42,13 @@ const RETURN_A: u32 = libc::BPF_RET | libc::BPF_A;
 const TAKE: u32 = u32::MAX;
 const LEAVE: u32 = 0;
 
-const fn step(code: u32, k: u32) -> Instruction {
+const fn step(code: u32, k: u32) -> FilterInstruction {
     branch(code, k, 0, 0)
 }
 
 /// Makes a jump. `yes` and `no` are the numbers of instructions to skip.
-const fn branch(code: u32, k: u32, yes: u8, no: u8) -> Instruction {
-    Instruction {
+const fn branch(code: u32, k: u32, yes: u8, no: u8) -> FilterInstruction {
+    FilterInstruction {
         code: code as u16,
         jt: yes,
         jf: no,
@@ -63,7 +63,7 @@ pub(super) fn take_share(
     fd: BorrowedFd<'_>,
     v4: bool,
     spi_at: u32,
-    share: Share,
+    share: SpiShare,
 ) -> io::Result<()> {
     let short = if share.index == 0 { TAKE } else { LEAVE };
     let program = [
@@ -98,7 +98,7 @@ pub(super) fn spread(fd: BorrowedFd<'_>, sockets: u32) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
-fn attach(fd: BorrowedFd<'_>, name: libc::c_int, program: &[Instruction]) -> io::Result<()> {
+fn attach(fd: BorrowedFd<'_>, name: libc::c_int, program: &[FilterInstruction]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut(),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::checksum::tests::naive;
 use super::gro::{Coalescer, Packets};
-use super::gso::{GsoError, Segments};
+use super::gso::{GsoError, GsoSegments};
 use super::virtio::{GsoKind, HEADER_LEN, VnetHeader};
 
 const TCP_ACK: u8 = 0x10;
@@ -114,7 +114,7 @@ fn assert_checksums(packet: &[u8], transport: usize) {
 
 fn split(packet: &Super) -> Vec<Vec<u8>> {
     let bytes = packet.packet();
-    let segments = Segments::new(&packet.header(), &bytes).unwrap();
+    let segments = GsoSegments::new(&packet.header(), &bytes).unwrap();
     (0..segments.count())
         .map(|index| {
             let mut out = vec![0xaa; segments.len(index)];
@@ -210,7 +210,7 @@ proptest! {
         // Whatever was merged, splitting it again yields exactly the packets that went in.
         let mut out = Vec::new();
         for (header, bytes) in coalesce(&segments) {
-            let again = Segments::new(&header, &bytes).unwrap();
+            let again = GsoSegments::new(&header, &bytes).unwrap();
             for index in 0..again.count() {
                 let mut segment = vec![0; again.len(index)];
                 again.write(index, &mut segment);
@@ -238,7 +238,7 @@ proptest! {
             *first = version;
         }
         if let Ok(header) = VnetHeader::decode(&header)
-            && let Ok(segments) = Segments::new(&header, &packet)
+            && let Ok(segments) = GsoSegments::new(&header, &packet)
         {
             for index in 0..segments.count() {
                 let mut out = vec![0; segments.len(index)];
@@ -352,7 +352,7 @@ fn segments_on_a_route_are_summed_for_their_last_destination() {
                 packet[6] = next;
             }
             let transport = sample.transport() + between.len();
-            let segments = Segments::new(&header, &packet).unwrap();
+            let segments = GsoSegments::new(&header, &packet).unwrap();
             assert_eq!(segments.count(), 5);
             for index in 0..segments.count() {
                 let mut out = vec![0; segments.len(index)];
@@ -376,7 +376,7 @@ fn an_unfinished_checksum_of_one_packet_is_completed() {
             ..packet.header()
         };
         let bytes = packet.packet();
-        let segments = Segments::new(&header, &bytes).unwrap();
+        let segments = GsoSegments::new(&header, &bytes).unwrap();
         let mut out = vec![0; segments.len(0)];
         segments.write(0, &mut out);
         assert_checksums(&out, 20);
@@ -385,7 +385,7 @@ fn an_unfinished_checksum_of_one_packet_is_completed() {
             ..header
         };
         assert_eq!(
-            Segments::new(&outside, &bytes).unwrap_err(),
+            GsoSegments::new(&outside, &bytes).unwrap_err(),
             GsoError::ChecksumOutside
         );
     }

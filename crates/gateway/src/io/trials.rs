@@ -31,9 +31,9 @@ const LACKING: i32 = 77;
 
 /// The folders of a trial, and the process that runs it. `etc` holds the configuration, `run` the
 /// control socket, and `other` holds files that the gateway must not touch.
-struct Place(PathBuf, u32);
+struct TrialFolder(PathBuf, u32);
 
-impl Place {
+impl TrialFolder {
     fn etc(&self, name: &str) -> PathBuf {
         self.0.join("a/etc").join(name)
     }
@@ -48,7 +48,7 @@ impl Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum TrialOutcome {
     Works,
     /// Seccomp refused the call.
     NotPermitted,
@@ -57,9 +57,13 @@ enum Answer {
     Killed,
 }
 
-use Answer::{Denied, Killed, NotPermitted, Works};
+use TrialOutcome::{Denied, Killed, NotPermitted, Works};
 
-type Trial = (&'static str, Answer, fn(&Place) -> io::Result<()>);
+type ConfinementTrial = (
+    &'static str,
+    TrialOutcome,
+    fn(&TrialFolder) -> io::Result<()>,
+);
 
 fn call(number: i64, arguments: [usize; 5]) -> io::Result<()> {
     let [a, b, c, d, e] = arguments;
@@ -83,7 +87,7 @@ fn map(protection: i32) -> io::Result<usize> {
     }
 }
 
-const FILES: &[Trial] = &[
+const FILES: &[ConfinementTrial] = &[
     ("reads the configuration", Works, |place| {
         fs::read(place.etc("esplanade.conf")).map(drop)
     }),
@@ -153,7 +157,7 @@ const FILES: &[Trial] = &[
     }),
 ];
 
-const SOCKETS: &[Trial] = &[
+const SOCKETS: &[ConfinementTrial] = &[
     ("sends a datagram", Works, |_| {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.send_to(&[1], socket.local_addr()?).map(drop)
@@ -201,7 +205,7 @@ const SOCKETS: &[Trial] = &[
     }),
 ];
 
-const PROCESSES: &[Trial] = &[
+const PROCESSES: &[ConfinementTrial] = &[
     ("starts a thread", Works, |_| {
         let name = std::thread::Builder::new().name("trial".into());
         let thread = name.spawn(|| std::thread::sleep(Duration::from_millis(1)))?;
@@ -365,7 +369,7 @@ fn child() {
     let (Ok(name), Ok(place)) = (std::env::var(TRIAL), std::env::var(PLACE)) else {
         return;
     };
-    let place = Place(place.into(), parent_id());
+    let place = TrialFolder(place.into(), parent_id());
     let trials = [FILES, SOCKETS, PROCESSES];
     let trial = trials.into_iter().flatten().find(|trial| trial.0 == name);
     let (_, expected, run) = trial.expect("a trial of that name");
@@ -396,9 +400,9 @@ fn child() {
     );
 }
 
-fn answer(name: &str) -> Result<Answer, Output> {
+fn answer(name: &str) -> Result<TrialOutcome, Output> {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place(folder.path().to_owned(), 0);
+    let place = TrialFolder(folder.path().to_owned(), 0);
     for made in [place.etc("x509"), place.run(""), place.other("")] {
         fs::create_dir_all(made).unwrap();
     }
@@ -426,7 +430,7 @@ fn answer(name: &str) -> Result<Answer, Output> {
     }
 }
 
-fn try_all(trials: &[Trial]) {
+fn try_all(trials: &[ConfinementTrial]) {
     for (name, expected, _) in trials {
         match answer(name) {
             Ok(answer) => assert_eq!(answer, *expected, "it {name}"),

@@ -16,19 +16,19 @@ const EVERY_PROTOCOL: u16 = libc::ETH_P_ALL as u16;
 const QUEUE_BYTES: i32 = 32 << 20;
 
 /// One instruction of a classic BPF filter.
-pub type Instruction = socket2::SockFilter;
+pub type FilterInstruction = socket2::SockFilter;
 
 /// The packet socket. Frames include their Ethernet header. They are seen before segmentation and
 /// checksum offloads are carried out.
 #[derive(Debug)]
-pub struct Watch {
+pub struct PacketSocket {
     socket: Socket,
 }
 
-impl Watch {
+impl PacketSocket {
     /// Opens the socket on an interface of the calling thread's network namespace. The filter is in
     /// force before the first frame is queued.
-    pub fn open(interface: &str, filter: &[Instruction]) -> io::Result<Self> {
+    pub fn open(interface: &str, filter: &[FilterInstruction]) -> io::Result<Self> {
         // Protocol 0 receives nothing until `bind` names the interface.
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
         socket.attach_filter(filter)?;
@@ -45,7 +45,7 @@ impl Watch {
     }
 
     /// Replaces the filter.
-    pub fn filter(&self, filter: &[Instruction]) -> io::Result<()> {
+    pub fn filter(&self, filter: &[FilterInstruction]) -> io::Result<()> {
         self.socket.attach_filter(filter)
     }
 

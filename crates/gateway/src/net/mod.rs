@@ -36,7 +36,7 @@ pub use prefix::{Prefix, prefixes_of_range};
 pub use ranges::{disjoint, guarded};
 pub use repair::OwnLink;
 pub use routing::{AddressRange, Routing, RoutingConfig};
-pub use watch::{Links, NetWatch, TableWatch, Watched};
+pub use watch::{NetWatch, TableWatch, Watched, WatchedLinks};
 
 /// An operation that failed, with the kernel's error number if there is one.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ pub struct Route {
 
 /// A route as the kernel lists it.
 #[derive(Debug)]
-struct Found {
+struct ListedRoute {
     destination: Prefix,
     /// `None` means a kind of route that this module does not make.
     target: Option<RouteTarget>,
@@ -303,7 +303,7 @@ impl Net {
     /// Lists the routes of a table that lead to no link. They survive every link.
     pub async fn routes_without_link(&self, family: Family, table: u32) -> Result<Vec<Route>> {
         let found = self.routes(family, table).await?.into_iter();
-        let without = |found: Found| {
+        let without = |found: ListedRoute| {
             let target = found.target?;
             let outlives = matches!(target, RouteTarget::Throw | RouteTarget::Unreachable);
             outlives.then_some(Route {
@@ -316,7 +316,7 @@ impl Net {
     }
 
     /// Lists the routes of a table.
-    async fn routes(&self, family: Family, table: u32) -> Result<Vec<Found>> {
+    async fn routes(&self, family: Family, table: u32) -> Result<Vec<ListedRoute>> {
         let request = match family {
             Family::V4 => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
                 .table_id(table)
@@ -332,7 +332,7 @@ impl Net {
         // Without strict checking, the kernel lists the routes of every table.
         let of_table = messages.into_iter().filter(|one| table_of(one) == table);
         let found = |message: RouteMessage| {
-            Some(Found {
+            Some(ListedRoute {
                 destination: destination(&message, family)?,
                 target: target(&message),
                 message,

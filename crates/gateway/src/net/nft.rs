@@ -48,7 +48,7 @@ pub enum Hook {
 
 /// The type of a set's keys. The kernel stores its number so that `nft` can print the keys.
 #[derive(Debug, Clone, Copy)]
-pub enum Keys {
+pub enum SetKeys {
     /// Names of interfaces.
     Names,
     /// Intervals of addresses, each with this many bytes.
@@ -59,7 +59,7 @@ pub enum Keys {
 
 /// One condition of a rule. A packet that fails a condition leaves the rule.
 #[derive(Debug, Clone)]
-pub enum Match {
+pub enum RuleMatch {
     /// The packet's family is NFPROTO_IPV4 or NFPROTO_IPV6.
     Family(u8),
     Protocol(u8),
@@ -80,7 +80,7 @@ pub enum Match {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Verdict<'a> {
+pub enum RuleVerdict<'a> {
     Accept,
     /// Drops the packet and counts it.
     Drop,
@@ -91,12 +91,12 @@ pub enum Verdict<'a> {
 
 /// A transaction that replaces one table. It is built step by step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct NftTable {
     name: String,
     bytes: Vec<u8>,
 }
 
-impl Table {
+impl NftTable {
     /// Starts a transaction that replaces the table of that name.
     pub fn new(name: &str) -> Self {
         let mut table = Self::absent(name);
@@ -131,11 +131,11 @@ impl Table {
 
     /// Adds a set and its elements: pairs of the first and the last key. The elements must not
     /// overlap.
-    pub fn set(&mut self, name: &str, id: u32, keys: Keys, elements: &[(Vec<u8>, Vec<u8>)]) {
+    pub fn set(&mut self, name: &str, id: u32, keys: SetKeys, elements: &[(Vec<u8>, Vec<u8>)]) {
         let (kind, len, flags) = match keys {
-            Keys::Names => (41, 16, 0),
-            Keys::Addresses(len) => (type_of(len), len, INTERVALS),
-            Keys::Pairs(len) => (
+            SetKeys::Names => (41, 16, 0),
+            SetKeys::Addresses(len) => (type_of(len), len, INTERVALS),
+            SetKeys::Pairs(len) => (
                 type_of(len) << 6 | type_of(len),
                 2 * len,
                 INTERVALS | CONCATENATED,
@@ -147,7 +147,7 @@ impl Table {
         body.extend(number(4, kind));
         body.extend(number(5, len as u32));
         body.extend(number(10, id));
-        if let Keys::Pairs(len) = keys {
+        if let SetKeys::Pairs(len) = keys {
             let field = attribute(LIST_ELEMENT | NESTED, &number(1, len as u32));
             let fields = attribute(2 | NESTED, &[field.clone(), field].concat());
             body.extend(attribute(9 | NESTED, &fields));
@@ -166,16 +166,16 @@ impl Table {
         }
     }
 
-    pub fn rule(&mut self, chain: &str, matches: &[Match], verdict: Verdict<'_>) {
+    pub fn rule(&mut self, chain: &str, matches: &[RuleMatch], verdict: RuleVerdict<'_>) {
         let mut steps: Vec<u8> = matches.iter().flat_map(expressions).collect();
-        if matches!(verdict, Verdict::Drop) {
+        if matches!(verdict, RuleVerdict::Drop) {
             steps.extend(expression("counter", &[]));
         }
         let verdict = match verdict {
-            Verdict::Drop => number(1, libc::NF_DROP as u32),
-            Verdict::Accept => number(1, libc::NF_ACCEPT as u32),
-            Verdict::Return => number(1, libc::NFT_RETURN as u32),
-            Verdict::Jump(chain) => [
+            RuleVerdict::Drop => number(1, libc::NF_DROP as u32),
+            RuleVerdict::Accept => number(1, libc::NF_ACCEPT as u32),
+            RuleVerdict::Return => number(1, libc::NFT_RETURN as u32),
+            RuleVerdict::Jump(chain) => [
                 number(1, libc::NFT_JUMP as u32),
                 attribute(2, &string(chain)),
             ]
@@ -236,7 +236,7 @@ impl Nft {
 
     /// Carries out the whole transaction or nothing. After an error of the socket itself, nobody
     /// knows which.
-    pub fn commit(&self, table: &Table) -> io::Result<()> {
+    pub fn commit(&self, table: &NftTable) -> io::Result<()> {
         let mut batch = table.clone();
         batch.batch(BATCH_END);
         // A transaction is one datagram, so make room for all of it.
@@ -330,12 +330,12 @@ fn data(kind: u16, value: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, &attribute(1, value))
 }
 
-fn element(keys: Keys, first: &[u8], last: &[u8]) -> Vec<u8> {
+fn element(keys: SetKeys, first: &[u8], last: &[u8]) -> Vec<u8> {
     let one = |body: &[u8]| attribute(LIST_ELEMENT | NESTED, body);
     match keys {
-        Keys::Names => one(&data(1, first)),
-        Keys::Pairs(_) => one(&[data(1, first), data(10, last)].concat()),
-        Keys::Addresses(_) => {
+        SetKeys::Names => one(&data(1, first)),
+        SetKeys::Pairs(_) => one(&[data(1, first), data(10, last)].concat()),
+        SetKeys::Addresses(_) => {
             let mut bytes = one(&data(1, first));
             // An interval ends at the first key after it. The last interval may have no such key.
             let mut behind = last.to_vec();
@@ -392,28 +392,28 @@ fn is_in(set: &str) -> Vec<u8> {
     expression("lookup", &body.concat())
 }
 
-fn expressions(step: &Match) -> Vec<u8> {
+fn expressions(step: &RuleMatch) -> Vec<u8> {
     const NETWORK: libc::c_int = libc::NFT_PAYLOAD_NETWORK_HEADER;
     const TRANSPORT: libc::c_int = libc::NFT_PAYLOAD_TRANSPORT_HEADER;
     let meta = |key, test| [load_meta(key), test].concat();
     match step {
-        Match::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
-        Match::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
-        Match::Mark(mark) => meta(libc::NFT_META_MARK, equals(&mark.to_ne_bytes())),
-        Match::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
-        Match::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
-        Match::Network(offset, first, last) => {
+        RuleMatch::Family(version) => meta(libc::NFT_META_NFPROTO, equals(&[*version])),
+        RuleMatch::Protocol(protocol) => meta(libc::NFT_META_L4PROTO, equals(&[*protocol])),
+        RuleMatch::Mark(mark) => meta(libc::NFT_META_MARK, equals(&mark.to_ne_bytes())),
+        RuleMatch::InterfaceIn(set) => meta(libc::NFT_META_IIFNAME, is_in(set)),
+        RuleMatch::InterfaceOut(set) => meta(libc::NFT_META_OIFNAME, is_in(set)),
+        RuleMatch::Network(offset, first, last) => {
             let field = load(REGISTER, NETWORK, *offset, first.len());
             [field, between(first, last)].concat()
         }
-        Match::Transport(offset, first, last) => {
+        RuleMatch::Transport(offset, first, last) => {
             let field = load(REGISTER, TRANSPORT, *offset, first.len());
             [field, between(first, last)].concat()
         }
-        Match::Destination(offset, len, set) => {
+        RuleMatch::Destination(offset, len, set) => {
             [load(REGISTER, NETWORK, *offset, *len), is_in(set)].concat()
         }
-        Match::Pair(offset, len, set) => {
+        RuleMatch::Pair(offset, len, set) => {
             let second = REGISTER + (*len / 4) as u32;
             let behind = offset + *len as u32;
             [
@@ -423,7 +423,7 @@ fn expressions(step: &Match) -> Vec<u8> {
             ]
             .concat()
         }
-        Match::WayBack(interface) => {
+        RuleMatch::WayBack(interface) => {
             let [result, source] = WAY_BACK;
             let body = [number(1, REGISTER), number(2, result), number(3, source)];
             [

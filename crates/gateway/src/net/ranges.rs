@@ -19,7 +19,7 @@ const OF_THE_LINK_LENGTHS: [u8; 4] = [4, 32, 8, 10];
 /// bypass.
 pub fn guarded(
     guards: &[(Vec<AddressRange>, Vec<AddressRange>)],
-    thrown: &[Vec<AddressRange>],
+    bypassed: &[Vec<AddressRange>],
 ) -> Vec<AddressRange> {
     let mut prefixes: BTreeMap<Prefix, bool> = BTreeMap::new();
     for (address, length) in OF_THE_LINK.iter().zip(OF_THE_LINK_LENGTHS) {
@@ -31,7 +31,7 @@ pub fn guarded(
         .iter()
         .flat_map(|(local, remote)| shadowed(local, remote));
     prefixes.extend(out.map(|prefix| (prefix, false)));
-    let out = thrown.iter().flat_map(|remote| wanted(remote));
+    let out = bypassed.iter().flat_map(|remote| wanted(remote));
     prefixes.extend(out.map(|prefix| (prefix, false)));
     let into = guards.iter().flat_map(|(_, remote)| wanted(remote));
     prefixes.extend(into.map(|prefix| (prefix, true)));
@@ -180,9 +180,9 @@ mod tests {
                 vec![of("10.1.2.0-10.1.2.255"), of("fd00::-fd00::ff")],
             ),
         ];
-        let thrown = [vec![of("10.1.2.8-10.1.2.15"), of("192.0.2.0-192.0.2.255")]];
+        let bypassed = [vec![of("10.1.2.8-10.1.2.15"), of("192.0.2.0-192.0.2.255")]];
         assert_eq!(
-            text(&guarded(&guards, &thrown)),
+            text(&guarded(&guards, &bypassed)),
             [
                 "0.0.0.0-10.0.255.255",
                 "10.1.2.0-10.1.2.7",

@@ -36,7 +36,7 @@ pub struct Routing {
     pub(super) config: RoutingConfig,
     /// Index of the TUN device. `None` while there is no device; then only the guards stand.
     tun: Option<u32>,
-    routes: HashMap<Prefix, Entry>,
+    routes: HashMap<Prefix, RouteUse>,
     pub(super) rules: Vec<Family>,
 }
 
@@ -44,20 +44,20 @@ pub struct Routing {
 /// the TUN device: there the SPD decides each packet, while a packet that is kept out leaves in the
 /// clear.
 #[derive(Debug, Default)]
-struct Entry {
-    into_tun: usize,
-    thrown: usize,
+struct RouteUse {
+    protect_count: usize,
+    bypass_count: usize,
     /// The local ends of the policy. The gateway's own packets to the prefix should come from
     /// there.
     local: Vec<AddressRange>,
     source: Option<IpAddr>,
 }
 
-impl Entry {
+impl RouteUse {
     /// Returns the route that the kernel tries first.
     fn target(&self, tun: Option<u32>) -> Option<RouteTarget> {
         let source = self.source;
-        match (self.into_tun, self.thrown) {
+        match (self.protect_count, self.bypass_count) {
             (0, 0) => None,
             (0, _) => Some(RouteTarget::Throw),
             (_, _) => tun.map(|index| RouteTarget::Link {
@@ -71,7 +71,7 @@ impl Entry {
     /// Returns the route behind the first one. Routes into the TUN device disappear with the
     /// device, and traffic must not leave in the clear then.
     fn guard(&self) -> Option<RouteTarget> {
-        (self.into_tun > 0).then_some(RouteTarget::Unreachable)
+        (self.protect_count > 0).then_some(RouteTarget::Unreachable)
     }
 
     fn targets(&self, tun: Option<u32>) -> impl Iterator<Item = RouteTarget> {
@@ -79,7 +79,7 @@ impl Entry {
     }
 
     fn is_wanted(&self) -> bool {
-        (self.into_tun, self.thrown) != (0, 0)
+        (self.protect_count, self.bypass_count) != (0, 0)
     }
 }
 
@@ -185,17 +185,17 @@ impl Routing {
         let mut result = Ok(());
         for prefix in wanted(remote) {
             let led = self.change(net, prefix, |entry| {
-                if entry.into_tun == 0 {
+                if entry.protect_count == 0 {
                     entry.local = local.to_vec();
                     entry.source = source(known, prefix, local);
                 }
-                entry.into_tun += 1;
+                entry.protect_count += 1;
             });
             result = result.and(led.await);
         }
         for prefix in shadowed(local, remote) {
-            let thrown = self.change(net, prefix, |entry| entry.thrown += 1);
-            result = result.and(thrown.await);
+            let bypass_count = self.change(net, prefix, |entry| entry.bypass_count += 1);
+            result = result.and(bypass_count.await);
         }
         result.and(addresses.map(drop))
     }
@@ -210,11 +210,11 @@ impl Routing {
         let mut result = Ok(());
         for prefix in wanted(remote) {
             let led = self.change(net, prefix, |entry| {
-                entry.into_tun = entry.into_tun.saturating_sub(1);
+                entry.protect_count = entry.protect_count.saturating_sub(1);
             });
             result = result.and(led.await);
         }
-        result.and(self.no_longer_throw(net, &shadowed(local, remote)).await)
+        result.and(self.withdraw_throws(net, &shadowed(local, remote)).await)
     }
 
     /// Chooses new source addresses where the old one is no longer ours.
@@ -245,23 +245,23 @@ impl Routing {
     pub async fn bypass(&mut self, net: &Net, remote: &[AddressRange]) -> Result<()> {
         let mut result = Ok(());
         for prefix in wanted(remote) {
-            let thrown = self.change(net, prefix, |entry| entry.thrown += 1);
-            result = result.and(thrown.await);
+            let bypass_count = self.change(net, prefix, |entry| entry.bypass_count += 1);
+            result = result.and(bypass_count.await);
         }
         result
     }
 
     pub async fn withdraw_bypass(&mut self, net: &Net, remote: &[AddressRange]) -> Result<()> {
-        self.no_longer_throw(net, &wanted(remote)).await
+        self.withdraw_throws(net, &wanted(remote)).await
     }
 
-    async fn no_longer_throw(&mut self, net: &Net, prefixes: &[Prefix]) -> Result<()> {
+    async fn withdraw_throws(&mut self, net: &Net, prefixes: &[Prefix]) -> Result<()> {
         let mut result = Ok(());
         for prefix in prefixes {
-            let thrown = self.change(net, *prefix, |entry| {
-                entry.thrown = entry.thrown.saturating_sub(1);
+            let bypass_count = self.change(net, *prefix, |entry| {
+                entry.bypass_count = entry.bypass_count.saturating_sub(1);
             });
-            result = result.and(thrown.await);
+            result = result.and(bypass_count.await);
         }
         result
     }
@@ -316,7 +316,7 @@ impl Routing {
         &mut self,
         net: &Net,
         destination: Prefix,
-        change: impl FnOnce(&mut Entry),
+        change: impl FnOnce(&mut RouteUse),
     ) -> Result<()> {
         let entry = self.routes.entry(destination).or_default();
         let (before, guard_before) = (entry.target(self.tun), entry.guard());

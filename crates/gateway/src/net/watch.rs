@@ -36,14 +36,14 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Watched {
     pub table: u32,
     /// Indices of the links. The owner may change the list at any time.
-    pub links: Links,
+    pub links: WatchedLinks,
 }
 
 /// A list of link indices that its owner shares with the watch.
 #[derive(Debug, Clone, Default)]
-pub struct Links(Arc<Mutex<Vec<u32>>>);
+pub struct WatchedLinks(Arc<Mutex<Vec<u32>>>);
 
-impl Links {
+impl WatchedLinks {
     pub fn set(&self, links: Vec<u32>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = links;
     }

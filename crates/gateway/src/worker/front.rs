@@ -12,7 +12,7 @@ use super::Datagram;
 use super::accelerator::{Accelerator, Made};
 use super::packet_io::{Entrance, PacketIo};
 use super::plane::{DataPlane, Inner};
-use crate::io::udp::Received;
+use crate::io::udp::ReceivedDatagram;
 
 /// Index of the port whose packets may go into the device. The device never has SAs of other
 /// interfaces.
@@ -103,7 +103,7 @@ impl<A: Accelerator> Front<A> {
         &mut self,
         plane: &mut DataPlane<I>,
         entrance: Entrance,
-        received: &[Received],
+        received: &[ReceivedDatagram],
         ike: impl FnMut(Datagram),
     ) {
         plane.sort(entrance, received, ike);

@@ -15,22 +15,22 @@ use super::paths::PathErrors;
 use super::queues::Queues;
 use super::wakers::{Paused, Purpose, Wakers};
 use super::{Clock, WorkerSockets};
-use crate::io::slots::Slots;
+use crate::io::slots::ReceiveSlots;
 use crate::io::sys::EVENTS_MAX;
-use crate::io::udp::{Outgoing, Received, SendReport};
+use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 
 /// Length of the longest datagram in bytes.
 const DATAGRAM_MAX: usize = 65_536;
 /// Layout for a UDP socket. Eight coalesced datagrams take half a megabyte, which fits into the
 /// cache of a CPU.
-const UDP_SLOTS: Slots = Slots {
+const UDP_SLOTS: ReceiveSlots = ReceiveSlots {
     count: 8,
     len: DATAGRAM_MAX,
     more: 0,
 };
 /// Layout for a raw socket, where nothing is coalesced. Most packets fit their slot, and a few need
 /// the overflow area.
-pub(super) const RAW_SLOTS: Slots = Slots {
+pub(super) const RAW_SLOTS: ReceiveSlots = ReceiveSlots {
     count: 64,
     len: 2048,
     more: DATAGRAM_MAX - 2048,
@@ -59,7 +59,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub fn slots(self) -> Slots {
+    pub fn slots(self) -> ReceiveSlots {
         match self {
             Self::Esp(_) | Self::Ah(_) => RAW_SLOTS,
             _ => UDP_SLOTS,
@@ -228,7 +228,7 @@ impl HostIo {
     }
 
     /// Receives from a link past the kernel's stack.
-    pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<Received>) {
+    pub fn receive(&mut self, link: usize, buffer: &mut [u8], packets: &mut Vec<ReceivedDatagram>) {
         let (others, lives) = self.links.receive(link, buffer, packets);
         add(&self.counters.runts, others);
         add(&self.counters.link_received, packets.len() as u64);

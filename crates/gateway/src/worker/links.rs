@@ -6,8 +6,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::io::udp::{Outgoing, Received, SendReport};
-use crate::io::xdp::{self, Ends};
+use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
+use crate::io::xdp::{self, LinkEnds};
 use crate::net::{link_facts, neighbour, next_hop};
 
 /// How long, in milliseconds, an answer of the kernel about a path stays valid.
@@ -22,7 +22,7 @@ const HOPS_MAX: usize = 65_536;
 pub struct LinkQueue {
     pub name: String,
     pub link: u32,
-    pub queue: xdp::Queue,
+    pub queue: xdp::XdpQueue,
     /// The queue failed and is no longer used.
     is_dead: bool,
     /// Frames that the kernel dropped, as counted so far.
@@ -34,7 +34,7 @@ impl LinkQueue {
         Ok(Self {
             name: name.to_owned(),
             link,
-            queue: xdp::Queue::open(link, queue, mtu)?,
+            queue: xdp::XdpQueue::open(link, queue, mtu)?,
             is_dead: false,
             dropped: 0,
         })
@@ -60,7 +60,7 @@ type Path = (IpAddr, Option<IpAddr>);
 struct Hop {
     /// Index of the queue. `None` means the kernel's stack.
     queue: Option<usize>,
-    ends: Ends,
+    ends: LinkEnds,
     local: IpAddr,
     /// MTU of the link in bytes.
     mtu: usize,
@@ -110,7 +110,7 @@ impl Links {
         &mut self,
         index: usize,
         buffer: &mut [u8],
-        packets: &mut Vec<Received>,
+        packets: &mut Vec<ReceivedDatagram>,
     ) -> (u64, bool) {
         let Some(link) = self.queues.get_mut(index) else {
             packets.clear();
@@ -257,7 +257,7 @@ impl Links {
     fn ask(&self, (remote, local): Path, now_ms: u64) -> Hop {
         let by_stack = |for_ms| Hop {
             queue: None,
-            ends: Ends::default(),
+            ends: LinkEnds::default(),
             local: local.unwrap_or(remote),
             mtu: 0,
             uncut: 0,
@@ -279,7 +279,7 @@ impl Links {
         };
         Hop {
             queue: Some(queue),
-            ends: Ends {
+            ends: LinkEnds {
                 from: facts.mac,
                 to: neighbour.mac,
             },

@@ -21,7 +21,7 @@ use super::counters::IoCounters;
 use super::packet_io::{Door, Entrance, PacketIo, Queue};
 use super::plane::{DataPlane, EngineSource, PlaneConfig, Port, Processing};
 use crate::io::slots;
-use crate::io::udp::{Outgoing, Received, SendReport};
+use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
 
 /// The interface of the port beside the common one.
@@ -307,7 +307,7 @@ impl Site {
     }
 
     /// Writes datagrams into the data plane's receive buffer.
-    pub fn write_down<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) -> Vec<Received> {
+    pub fn write_down<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) -> Vec<ReceivedDatagram> {
         let port = if self.udp_encap { 4500 } else { 0 };
         let remote = SocketAddr::new(OUTER[1 - self.index].into(), port);
         let (_, room) = self.plane.room().unwrap();
@@ -315,7 +315,7 @@ impl Site {
         let mut received = Vec::new();
         for datagram in datagrams {
             let datagram = datagram.as_ref();
-            let meta = Received {
+            let meta = ReceivedDatagram {
                 at,
                 len: datagram.len(),
                 remote,

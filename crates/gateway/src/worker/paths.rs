@@ -8,14 +8,14 @@ use esplanade_ipsec::pmtu::{Claim, Disbelief, Evidence};
 use super::WorkerSockets;
 use super::counters::{IoCounters, add};
 use super::rate::Rate;
-use crate::io::icmp::{Message, route_mtu};
+use crate::io::icmp::{IcmpBuffer, route_mtu};
 
 /// Most ICMP errors that are read at a time, so that a flood of them does not delay packets.
 const ERRORS_PER_TURN: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct PathErrors {
-    message: Message,
+    message: IcmpBuffer,
     /// Limits the route look-ups, because each takes four system calls.
     look_ups: Rate,
 }
@@ -23,7 +23,7 @@ pub(super) struct PathErrors {
 impl PathErrors {
     pub fn new() -> Self {
         Self {
-            message: Message::default(),
+            message: IcmpBuffer::default(),
             look_ups: Rate::new(20, 20),
         }
     }

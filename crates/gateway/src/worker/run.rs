@@ -18,7 +18,7 @@ use super::plane::{DataPlane, EngineHealth, EngineSource, PlaneConfig, Port};
 use super::{Clock, Control, Datagram, EventQueue, Reports, WorkerConfig};
 use crate::io::sys::{self, EVENTS_MAX};
 use crate::io::tun;
-use crate::io::udp::{Received, Receiver};
+use crate::io::udp::{DatagramReceiver, ReceivedDatagram};
 
 /// Most reads from the TUN device in one burst.
 const READ_BURST: usize = 128;
@@ -36,8 +36,8 @@ pub(super) struct Run {
     core_handle: Option<CoreHandle>,
     reports: Reports,
     events: EventQueue,
-    receiver: Receiver,
-    from_link: Vec<Received>,
+    receiver: DatagramReceiver,
+    from_link: Vec<ReceivedDatagram>,
     read_buffer: Vec<u8>,
     counters: Arc<IoCounters>,
     load: Arc<Load>,
@@ -104,7 +104,7 @@ impl Run {
             core_handle,
             reports,
             events: EventQueue::default(),
-            receiver: Receiver::new(RAW_SLOTS.count),
+            receiver: DatagramReceiver::new(RAW_SLOTS.count),
             from_link: Vec::new(),
             read_buffer: vec![0; tun::READ_MAX],
             counters,

@@ -9,7 +9,7 @@ use esplanade_ipsec::pmtu::PathMtus;
 use crate::io::ah::AhSocket;
 use crate::io::icmp::IcmpSocket;
 use crate::io::raw::{BypassSocket, EspSocket};
-use crate::io::steer::Share;
+use crate::io::steer::SpiShare;
 use crate::io::udp::{Outgoing, SendReport, SocketOptions, UdpSocket};
 
 use super::links::LinkQueue;
@@ -183,7 +183,7 @@ fn open_raw(
 ) -> Result<(), BindError> {
     let of = workers.len() as u32;
     for (worker, index) in workers.iter_mut().zip(0..) {
-        let share = (of > 1).then_some(Share { index, of });
+        let share = (of > 1).then_some(SpiShare { index, of });
         let esp = EspSocket::open(address, options).and_then(|socket| {
             share.map_or(Ok(()), |share| socket.take_share(share))?;
             Ok(socket)

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use esplanade::io::netns::Namespace;
+use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
@@ -68,7 +68,7 @@ impl Default for Extras {
 }
 
 pub struct Pair {
-    pub namespaces: [Namespace; 2],
+    pub namespaces: [NetworkNamespace; 2],
     pub sites: [Site; 2],
 }
 
@@ -83,7 +83,7 @@ pub struct Site {
 
 /// Runs `work` in a thread inside the namespace.
 pub fn inside<T: Send>(
-    namespace: &Namespace,
+    namespace: &NetworkNamespace,
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
     std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ impl Pair {
     }
 
     pub fn with(options: &PairOptions, extras: &Extras) -> Result<Self, Error> {
-        let namespaces = [Namespace::create()?, Namespace::create()?];
+        let namespaces = [NetworkNamespace::create()?, NetworkNamespace::create()?];
         inside(&namespaces[0], || {
             configure(async || {
                 let net = Net::connect()?;
@@ -128,7 +128,7 @@ impl Pair {
 }
 
 fn site(
-    namespace: &Namespace,
+    namespace: &NetworkNamespace,
     site: usize,
     options: &PairOptions,
     extras: &Extras,

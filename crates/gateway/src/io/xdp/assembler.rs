@@ -4,7 +4,7 @@
 /// The layout of `struct bpf_insn`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Instruction {
+pub struct BpfInstruction {
     code: u8,
     /// The destination register in the low half, and the source register in the high half.
     registers: u8,
@@ -38,7 +38,7 @@ pub const DOUBLE: usize = 3;
 
 /// A label in the program, as the target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Label {
     V4,
     LookUp,
     Take,
@@ -47,14 +47,14 @@ pub enum Place {
 
 #[derive(Debug, Default)]
 pub struct Assembler {
-    instructions: Vec<Instruction>,
-    places: Vec<(Place, usize)>,
-    jumps: Vec<(Place, usize)>,
+    instructions: Vec<BpfInstruction>,
+    places: Vec<(Label, usize)>,
+    jumps: Vec<(Label, usize)>,
 }
 
 impl Assembler {
     pub fn put(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) {
-        self.instructions.push(Instruction {
+        self.instructions.push(BpfInstruction {
             code,
             registers: from << 4 | to,
             offset,
@@ -86,7 +86,7 @@ impl Assembler {
         self.put(code::ADD_IMMEDIATE, to, 0, 0, number);
     }
 
-    pub fn jump(&mut self, code: u8, a: u8, b: u8, number: i32, place: Place) {
+    pub fn jump(&mut self, code: u8, a: u8, b: u8, number: i32, place: Label) {
         self.jumps.push((place, self.instructions.len()));
         self.put(code, a, b, 0, number);
     }
@@ -99,11 +99,11 @@ impl Assembler {
         self.put(code::EXIT, 0, 0, 0, 0);
     }
 
-    pub fn here(&mut self, place: Place) {
+    pub fn here(&mut self, place: Label) {
         self.places.push((place, self.instructions.len()));
     }
 
-    pub fn finish(mut self) -> Vec<Instruction> {
+    pub fn finish(mut self) -> Vec<BpfInstruction> {
         for (place, from) in self.jumps {
             let to = self.places.iter().find(|(known, _)| *known == place);
             let distance = to.map_or(0, |(_, to)| *to as i16 - from as i16 - 1);

@@ -12,11 +12,11 @@ use crate::io::message::Outgoing;
 pub const ETHERNET_LEN: usize = 14;
 
 /// A hardware address.
-pub type Mac = [u8; 6];
+pub type MacAddress = [u8; 6];
 
 /// An ESP packet inside a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct EspInFrame {
     /// The range of the ESP packet in the frame, without the padding of the frame.
     pub esp: Range<usize>,
     pub source: IpAddr,
@@ -25,11 +25,11 @@ pub struct Found {
 
 /// Finds the ESP packet behind the headers. Returns `None` if a header is malformed, or if the
 /// packet is a fragment or no ESP.
-pub fn find(frame: &[u8]) -> Option<Found> {
+pub fn find(frame: &[u8]) -> Option<EspInFrame> {
     let packet = frame.get(ETHERNET_LEN..)?;
     let view = IpView::parse(packet).ok()?;
     let is_esp = view.protocol == esp::PROTOCOL && !view.fragment;
-    is_esp.then_some(Found {
+    is_esp.then_some(EspInFrame {
         esp: ETHERNET_LEN + view.upper..ETHERNET_LEN + view.total_len,
         source: view.source,
         tos: view.tos,
@@ -38,9 +38,9 @@ pub fn find(frame: &[u8]) -> Option<Found> {
 
 /// The two hosts of the link between which a frame travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
-    pub from: Mac,
-    pub to: Mac,
+pub struct LinkEnds {
+    pub from: MacAddress,
+    pub to: MacAddress,
 }
 
 /// Returns the length in bytes of the headers before an ESP packet.
@@ -51,7 +51,7 @@ pub fn header_len(local: IpAddr) -> usize {
 /// Writes the headers into a frame that already contains the ESP packet. Returns false if addresses
 /// or lengths do not fit together.
 pub fn write_headers(
-    ends: &Ends,
+    ends: &LinkEnds,
     local: IpAddr,
     item: &Outgoing<'_>,
     identification: u16,
@@ -83,7 +83,7 @@ pub fn write_headers(
 mod tests {
     use super::*;
 
-    const ENDS: Ends = Ends {
+    const ENDS: LinkEnds = LinkEnds {
         from: [2, 0, 0, 0, 0, 1],
         to: [2, 0, 0, 0, 0, 2],
     };
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(frame[..6], ENDS.to);
             assert_eq!(frame[6..12], ENDS.from);
             assert_eq!(frame[12..14], kind);
-            let expected = Found {
+            let expected = EspInFrame {
                 esp: frame.len() - 60..frame.len(),
                 source: local.parse().unwrap(),
                 tos: 0xb8,

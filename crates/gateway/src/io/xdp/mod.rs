@@ -18,12 +18,12 @@ use xdp::socket::{XdpSocket, XdpSocketBuilder};
 use xdp::umem::{FrameSize, Umem, UmemCfgBuilder};
 use xdp::{Packet, RingConfigBuilder, Rings};
 
-use super::message::{Outgoing, Received};
+use super::message::{Outgoing, ReceivedDatagram};
 use super::slots;
 use super::sys::{check, would_block};
 
-pub use frame::{Ends, Mac};
-pub use program::{Mode, Program};
+pub use frame::{LinkEnds, MacAddress};
+pub use program::{XdpMode, XdpProgram};
 
 /// Number of frames on the way in, and as many on the way out.
 const RING: u32 = 2048;
@@ -41,7 +41,7 @@ const KICKS_MAX: u32 = 2 * RING / 32;
 const SEND_BUDGET: i32 = 1024;
 
 /// The socket of one queue of a link, with the memory of its frames.
-pub struct Queue {
+pub struct XdpQueue {
     // The order of the fields matters: frames are dropped before the memory that they lie in.
     received: HeapSlab,
     sending: HeapSlab,
@@ -58,25 +58,17 @@ pub struct Queue {
 
 // SAFETY: this value owns the mappings of the memory and of the rings, and nothing else refers to
 // them. No field is tied to a thread.
-unsafe impl Send for Queue {}
+unsafe impl Send for XdpQueue {}
 
-impl std::fmt::Debug for Queue {
+impl std::fmt::Debug for XdpQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue")
+        f.debug_struct("XdpQueue")
             .field("socket", &self.socket.as_raw_fd())
             .finish_non_exhaustive()
     }
 }
 
-/// How many frames were sent and how many were not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
-    pub sent: u64,
-    /// Frames that found the queue full.
-    pub failed: u64,
-}
-
-impl Queue {
+impl XdpQueue {
     /// Opens a queue of a link whose packets have up to `mtu` bytes.
     pub fn open(link: u32, queue: u32, mtu: usize) -> io::Result<Self> {
         let long = mtu + frame::ETHERNET_LEN > FRAME_SHORT;
@@ -103,7 +95,7 @@ impl Queue {
             .bind(xdp::nic::NicIndex(link), queue, flags)
             .map_err(of_socket)?;
         // SAFETY: the frames lie in `memory`. They are dropped before it, because of the order of
-        // the fields of `Queue`.
+        // the fields of `XdpQueue`.
         unsafe { rings.fill_ring.enqueue(&mut memory, RING as usize) };
         let queue = Self {
             received: HeapSlab::with_capacity(RECEIVE_MAX),
@@ -122,7 +114,7 @@ impl Queue {
 
     /// Copies the received ESP packets into `buffer` and describes them in `packets`. Returns the
     /// number of frames without an ESP packet.
-    pub fn receive(&mut self, buffer: &mut [u8], packets: &mut Vec<Received>) -> u64 {
+    pub fn receive(&mut self, buffer: &mut [u8], packets: &mut Vec<ReceivedDatagram>) -> u64 {
         packets.clear();
         let (mut at, mut others) = (0, 0);
         let Some(ring) = &mut self.rings.rx_ring else {
@@ -184,7 +176,7 @@ impl Queue {
     /// the next [`Self::flush`].
     pub fn push(
         &mut self,
-        ends: &Ends,
+        ends: &LinkEnds,
         local: IpAddr,
         item: &Outgoing<'_>,
         identification: u16,
@@ -273,7 +265,7 @@ impl Queue {
     }
 }
 
-impl AsFd for Queue {
+impl AsFd for XdpQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the socket stays open as long as `self` exists, and the borrow does not outlive
         // `self`.
@@ -303,16 +295,16 @@ fn of_socket(error: xdp::socket::SocketError) -> io::Error {
 
 /// Copies the ESP packet of a frame to offset `at` of the buffer. Returns `None` if the frame has
 /// none, or if there is no room.
-fn place(frame: &[u8], buffer: &mut [u8], at: usize) -> Option<Received> {
+fn place(frame: &[u8], buffer: &mut [u8], at: usize) -> Option<ReceivedDatagram> {
     let found = frame::find(frame)?;
     let esp = &frame[found.esp];
-    let meta = Received {
+    let meta = ReceivedDatagram {
         at,
         len: esp.len(),
         remote: SocketAddr::new(found.source, 0),
         tos: found.tos,
         segment: esp.len(),
-        ..Received::NONE
+        ..ReceivedDatagram::NONE
     };
     let slot = buffer.get_mut(slots::with_spare(&meta))?;
     slot[..esp.len()].copy_from_slice(esp);

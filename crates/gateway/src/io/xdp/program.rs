@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::assembler::{Assembler, BYTE, DOUBLE, HALF, Instruction, Place, WORD, code};
+use super::assembler::{Assembler, BYTE, BpfInstruction, DOUBLE, HALF, Label, WORD, code};
 use crate::io::sys::{check, owned};
 
 const ESP: i32 = 50;
@@ -38,14 +38,14 @@ mod bpf {
 
 /// Where the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum XdpMode {
     /// In the driver, before the stack creates its packet.
     Driver,
     /// In the stack, for drivers without support. This is slower.
     Generic,
 }
 
-impl Mode {
+impl XdpMode {
     /// Flags of <linux/if_link.h>.
     fn flag(self) -> u32 {
         match self {
@@ -58,24 +58,24 @@ impl Mode {
 /// The program, attached to its link. It is detached when this value is dropped and when the
 /// process ends.
 #[derive(Debug)]
-pub struct Program {
+pub struct XdpProgram {
     sockets: OwnedFd,
     _link: OwnedFd,
-    pub mode: Mode,
+    pub mode: XdpMode,
 }
 
-impl Program {
+impl XdpProgram {
     /// Attaches the program to a link that has this number of queues.
     pub fn attach(link: u32, queues: u32) -> io::Result<Self> {
         let sockets = make_map(queues)?;
         let program = load(&instructions(&sockets))?;
-        let attach = |mode: Mode| Ok((attach_to(link, &program, mode)?, mode));
-        let (attached, mode) = attach(Mode::Driver).or_else(|error: io::Error| {
+        let attach = |mode: XdpMode| Ok((attach_to(link, &program, mode)?, mode));
+        let (attached, mode) = attach(XdpMode::Driver).or_else(|error: io::Error| {
             match error.raw_os_error() {
                 // Another program is attached, or we lack the right. The generic mode would fail
                 // too.
                 Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV) => Err(error),
-                _ => attach(Mode::Generic),
+                _ => attach(XdpMode::Generic),
             }
         })?;
         Ok(Self {
@@ -88,7 +88,7 @@ impl Program {
     /// From now on the socket gets the packets of the queue.
     pub fn lead(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         #[repr(C)]
-        struct Update {
+        struct UpdateAttributes {
             map: u32,
             _pad: u32,
             key: u64,
@@ -96,7 +96,7 @@ impl Program {
             flags: u64,
         }
         let value = socket.as_raw_fd();
-        let mut update = Update {
+        let mut update = UpdateAttributes {
             map: self.sockets.as_raw_fd() as u32,
             _pad: 0,
             key: (&raw const queue) as u64,
@@ -109,7 +109,7 @@ impl Program {
 
 fn make_map(queues: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Create {
+    struct CreateAttributes {
         kind: u32,
         key_len: u32,
         value_len: u32,
@@ -117,7 +117,7 @@ fn make_map(queues: u32) -> io::Result<OwnedFd> {
         flags: u32,
     }
     let word = size_of::<u32>() as u32;
-    let mut create = Create {
+    let mut create = CreateAttributes {
         kind: bpf::MAP_TYPE_XSKMAP,
         key_len: word,
         value_len: word,
@@ -127,9 +127,9 @@ fn make_map(queues: u32) -> io::Result<OwnedFd> {
     owned(call(bpf::MAP_CREATE, &mut create)?)
 }
 
-fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+fn load(instructions: &[BpfInstruction]) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Load {
+    struct LoadAttributes {
         kind: u32,
         count: u32,
         instructions: u64,
@@ -145,7 +145,7 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     }
     /// Only GPL programs may look up routes. These instructions are licensed under GPL as well.
     const LICENSE: &CStr = c"Dual MIT/GPL";
-    let mut load = Load {
+    let mut load = LoadAttributes {
         kind: bpf::PROG_TYPE_XDP,
         count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,
@@ -162,15 +162,15 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     owned(call(bpf::PROG_LOAD, &mut load)?)
 }
 
-fn attach_to(link: u32, program: &OwnedFd, mode: Mode) -> io::Result<OwnedFd> {
+fn attach_to(link: u32, program: &OwnedFd, mode: XdpMode) -> io::Result<OwnedFd> {
     #[repr(C)]
-    struct Attach {
+    struct AttachAttributes {
         program: u32,
         link: u32,
         kind: u32,
         flags: u32,
     }
-    let mut attach = Attach {
+    let mut attach = AttachAttributes {
         program: program.as_raw_fd() as u32,
         link,
         kind: bpf::ATTACH_TYPE_XDP,
@@ -227,7 +227,7 @@ const DESTINATION: i16 = QUESTION + 32;
 /// Offset of the IP header in a frame.
 const IP: i16 = 14;
 
-fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
+fn instructions(sockets: &OwnedFd) -> Vec<BpfInstruction> {
     let mut a = Assembler::default();
     a.copy(CONTEXT, 1);
     a.load(WORD, PACKET, CONTEXT, MD_DATA);
@@ -237,16 +237,16 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
         a.store_number(DOUBLE, STACK, QUESTION + at, 0);
     }
     a.load(HALF, FIELD, PACKET, IP - 2);
-    a.jump(code::JUMP_EQUAL, FIELD, 0, network(0x0800), Place::V4);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, network(0x86dd), Place::Pass);
+    a.jump(code::JUMP_EQUAL, FIELD, 0, network(0x0800), Label::V4);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, network(0x86dd), Label::Pass);
     is_esp_in_ipv6(&mut a);
-    a.jump(code::JUMP, 0, 0, 0, Place::LookUp);
-    a.here(Place::V4);
+    a.jump(code::JUMP, 0, 0, 0, Label::LookUp);
+    a.here(Label::V4);
     is_esp_in_ipv4(&mut a);
-    a.here(Place::LookUp);
+    a.here(Label::LookUp);
     is_for_this_host(&mut a);
 
-    a.here(Place::Take);
+    a.here(Label::Take);
     // Load the descriptor of the map. This takes two instructions.
     a.put(code::LOAD_IMMEDIATE, 1, 1, 0, sockets.as_raw_fd());
     a.put(0, 0, 0, 0, 0);
@@ -255,7 +255,7 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
     a.call(bpf::HELPER_REDIRECT_MAP);
     a.exit();
 
-    a.here(Place::Pass);
+    a.here(Label::Pass);
     a.set(RESULT, bpf::XDP_PASS);
     a.exit();
     a.finish()
@@ -265,14 +265,14 @@ fn instructions(sockets: &OwnedFd) -> Vec<Instruction> {
 fn ends_behind(a: &mut Assembler, len: i16) {
     a.copy(LIMIT, PACKET);
     a.add(LIMIT, len.into());
-    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Place::Pass);
+    a.jump(code::JUMP_ABOVE, LIMIT, END, 0, Label::Pass);
 }
 
 /// Continues only if the packet is ESP in IPv6, and copies its addresses into the look-up.
 fn is_esp_in_ipv6(a: &mut Assembler) {
     ends_behind(a, IP + 40);
     a.load(BYTE, FIELD, PACKET, IP + 6);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Label::Pass);
     a.store_number(BYTE, STACK, FAMILY, libc::AF_INET6);
     for word in (0..16).step_by(4) {
         a.load(WORD, FIELD, PACKET, IP + 8 + word);
@@ -286,13 +286,13 @@ fn is_esp_in_ipv6(a: &mut Assembler) {
 fn is_esp_in_ipv4(a: &mut Assembler) {
     // Refuse options.
     a.load(BYTE, FIELD, PACKET, IP);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0x45, Label::Pass);
     // Refuse fragments.
     a.load(HALF, FIELD, PACKET, IP + 6);
     a.put(code::AND_IMMEDIATE, FIELD, 0, 0, network(0x3fff));
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, 0, Label::Pass);
     a.load(BYTE, FIELD, PACKET, IP + 9);
-    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Place::Pass);
+    a.jump(code::JUMP_UNEQUAL, FIELD, 0, ESP, Label::Pass);
     a.store_number(BYTE, STACK, FAMILY, libc::AF_INET);
     a.load(WORD, FIELD, PACKET, IP + 12);
     a.store(WORD, STACK, SOURCE, FIELD);
@@ -312,12 +312,12 @@ fn is_for_this_host(a: &mut Assembler) {
     a.set(3, QUESTION_LEN.into());
     a.set(4, 0);
     a.call(bpf::HELPER_FIB_LOOKUP);
-    a.jump(code::JUMP_EQUAL, RESULT, 0, bpf::NOT_FORWARDED, Place::Take);
+    a.jump(code::JUMP_EQUAL, RESULT, 0, bpf::NOT_FORWARDED, Label::Take);
     a.jump(
         code::JUMP_UNEQUAL,
         RESULT,
         0,
         bpf::FORWARDING_OFF,
-        Place::Pass,
+        Label::Pass,
     );
 }

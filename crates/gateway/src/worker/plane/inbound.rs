@@ -16,7 +16,7 @@ use super::DataPlane;
 use super::port::Port;
 use super::ways::Opening;
 use crate::io::gro::Packets;
-use crate::io::udp::Received;
+use crate::io::udp::ReceivedDatagram;
 use crate::io::{ah, raw, slots};
 use crate::worker::Datagram;
 use crate::worker::counters::{IoCounters, add};
@@ -37,7 +37,7 @@ impl<I: PacketIo> DataPlane<I> {
     pub fn handle_outer(
         &mut self,
         entrance: Entrance,
-        received: &[Received],
+        received: &[ReceivedDatagram],
         ike: impl FnMut(Datagram),
     ) {
         self.sort(entrance, received, ike);
@@ -48,7 +48,7 @@ impl<I: PacketIo> DataPlane<I> {
     pub fn sort(
         &mut self,
         entrance: Entrance,
-        received: &[Received],
+        received: &[ReceivedDatagram],
         mut ike: impl FnMut(Datagram),
     ) {
         self.found.clear();
@@ -380,7 +380,7 @@ struct Sorter<'a, F> {
 }
 
 impl<F: FnMut(Datagram)> Sorter<'_, F> {
-    fn ike(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+    fn ike(self, bound: SocketAddr, meta: &ReceivedDatagram, datagram: &[u8]) {
         for payload in datagram.chunks(meta.segment.max(1)) {
             if payload == [0xff] {
                 add(&self.counters.keepalives, 1);
@@ -390,7 +390,7 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         }
     }
 
-    fn nat_t(self, bound: SocketAddr, meta: &Received, datagram: &[u8]) {
+    fn nat_t(self, bound: SocketAddr, meta: &ReceivedDatagram, datagram: &[u8]) {
         let facts = OuterFacts::new(meta.remote, true, meta.tos);
         let mut at = self.at;
         for payload in datagram.chunks(meta.segment.max(1)) {
@@ -404,7 +404,7 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         }
     }
 
-    fn esp(self, with_header: bool, meta: &Received, datagram: &[u8]) {
+    fn esp(self, with_header: bool, meta: &ReceivedDatagram, datagram: &[u8]) {
         let remote = SocketAddr::new(meta.remote.ip(), 0);
         let facts = OuterFacts::new(remote, false, meta.tos);
         match raw::payload(with_header, datagram) {
@@ -413,7 +413,7 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         }
     }
 
-    fn ah(self, meta: &Received, slot: &mut [u8]) {
+    fn ah(self, meta: &ReceivedDatagram, slot: &mut [u8]) {
         let restored = ah::restore(meta, slot);
         let Some((header_len, len)) = restored.filter(|(header_len, len)| header_len <= len) else {
             add(&self.counters.runts, 1);
@@ -429,7 +429,12 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
     }
 }
 
-fn tell(ike: &mut impl FnMut(Datagram), bound: SocketAddr, meta: &Received, payload: &[u8]) {
+fn tell(
+    ike: &mut impl FnMut(Datagram),
+    bound: SocketAddr,
+    meta: &ReceivedDatagram,
+    payload: &[u8],
+) {
     ike(Datagram {
         local: SocketAddr::new(meta.local.unwrap_or(bound.ip()), bound.port()),
         remote: meta.remote,

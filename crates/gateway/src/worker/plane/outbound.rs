@@ -21,7 +21,7 @@ use super::DataPlane;
 use super::fragments::Admitted;
 use super::turns::WAIT_NS;
 use super::ways::Sealing;
-use crate::io::gso::Segments;
+use crate::io::gso::GsoSegments;
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
 use crate::worker::counters::add;
 use crate::worker::packet_io::PacketIo;
@@ -78,8 +78,8 @@ impl<'a> Inner<'a> {
         })
     }
 
-    pub fn segments(&self) -> Option<Segments<'_>> {
-        Segments::new(&self.header, &self.packet).ok()
+    pub fn segments(&self) -> Option<GsoSegments<'_>> {
+        GsoSegments::new(&self.header, &self.packet).ok()
     }
 }
 
@@ -181,7 +181,7 @@ impl<I: PacketIo> DataPlane<I> {
             view,
         } = inner;
         let (port, packet) = (*port, &mut **packet);
-        let Ok(segments) = Segments::new(header, packet) else {
+        let Ok(segments) = GsoSegments::new(header, packet) else {
             add(&self.counters.tun_malformed, 1);
             self.seal[0].walk.drop_malformed(packet.len());
             return;
@@ -217,7 +217,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
         if self.ports[port].mss_clamp.is_some() && mss::is_syn(packet, view) {
             self.clamp(port, (packet, view), limit, header.checksum.is_some());
-            if let Ok(segments) = Segments::new(header, packet) {
+            if let Ok(segments) = GsoSegments::new(header, packet) {
                 self.protect(&sa, &segments, &cut, view);
             }
             return;
@@ -225,7 +225,13 @@ impl<I: PacketIo> DataPlane<I> {
         self.protect(&sa, &segments, &cut, view);
     }
 
-    fn protect(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, view: &IpView) {
+    fn protect(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        segments: &GsoSegments<'_>,
+        cut: &Cut,
+        view: &IpView,
+    ) {
         if sa.sequence.is_given_away() {
             return self.give(sa, segments, cut, false);
         }
@@ -255,7 +261,13 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Keeps a packet, or a piece of one, for the accelerator in front.
-    fn give(&mut self, sa: &Arc<OutboundSa>, segments: &Segments<'_>, cut: &Cut, is_whole: bool) {
+    fn give(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        segments: &GsoSegments<'_>,
+        cut: &Cut,
+        is_whole: bool,
+    ) {
         if self.accelerator.is_none() || cut.count != 1 {
             return self.seal[0].walk.give_up(sa, cut);
         }
@@ -360,7 +372,7 @@ impl<I: PacketIo> DataPlane<I> {
         for index in 0..pieces.count() {
             piece.resize(pieces.len(index), 0);
             let written = pieces.write(index, &mut piece);
-            let segments = Segments::new(&VnetHeader::default(), &piece);
+            let segments = GsoSegments::new(&VnetHeader::default(), &piece);
             let one = Cut::one(piece.len());
             match (written, segments, IpView::parse(&piece)) {
                 (Some(()), Ok(segments), Ok(view)) => self.protect(sa, &segments, &one, &view),
@@ -431,7 +443,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    fn bypass(&mut self, segments: &Segments<'_>) {
+    fn bypass(&mut self, segments: &GsoSegments<'_>) {
         let mut packet = Vec::new();
         for index in 0..segments.count() {
             packet.resize(segments.len(index), 0);
