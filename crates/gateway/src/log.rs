@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::output::{Observer, Output, Report};
+use crate::output::{LineOutput, Observer, OutputReport};
 
-pub use filter::Refused;
+pub use filter::FilterError;
 
 /// How long the end of the program waits for the log to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
-static OUTPUT: OnceLock<Output> = OnceLock::new();
+static OUTPUT: OnceLock<LineOutput> = OnceLock::new();
 
 thread_local! {
     /// On the writing thread: collects the events that it logs itself.
@@ -46,7 +46,7 @@ pub fn start() -> io::Result<()> {
     // `Stderr` would hold its lock during a slow write.
     let sink = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     if OUTPUT.get().is_none() {
-        let _ = OUTPUT.set(Output::start("log", sink, Losses)?);
+        let _ = OUTPUT.set(LineOutput::start("log", sink, Losses)?);
         std::panic::set_hook(Box::new(log_panic));
     }
     Ok(())
@@ -56,14 +56,14 @@ pub fn start() -> io::Result<()> {
 /// directives (`info,esplanade_ike=debug`).
 ///
 /// Fails if the filter does not parse. A second call in the same process changes nothing.
-pub fn init(format: Format, filter: &str) -> Result<(), Refused> {
+pub fn init(format: Format, filter: &str) -> Result<(), FilterError> {
     let filter = filter::parse(filter)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Otherwise the subscriber would print to standard error by itself, and panic if that
         // fails.
         .log_internal_errors(false)
-        .with_writer(Events);
+        .with_writer(EventWriter);
     // A test that embeds the gateway may have installed its own subscriber, which stays.
     let _ = match format {
         Format::Text => builder
@@ -79,13 +79,13 @@ pub fn init(format: Format, filter: &str) -> Result<(), Refused> {
 }
 
 /// Checks whether [`init`] would accept `filter`.
-pub fn check_filter(filter: &str) -> Result<(), Refused> {
+pub fn check_filter(filter: &str) -> Result<(), FilterError> {
     filter::parse(filter).map(drop)
 }
 
 /// Writes text unchanged to standard error, in order with the log. A failure is ignored: there is
 /// no place to report it.
-pub fn say(text: &str) {
+pub fn write_text(text: &str) {
     put(text.as_bytes());
 }
 
@@ -97,8 +97,8 @@ fn put(text: &[u8]) {
 }
 
 /// Returns the state of the log.
-pub fn report() -> Report {
-    OUTPUT.get().map(Output::report).unwrap_or_default()
+pub fn report() -> OutputReport {
+    OUTPUT.get().map(LineOutput::report).unwrap_or_default()
 }
 
 /// Waits on drop until the log is written, but at most `FLUSH`.
@@ -115,9 +115,9 @@ impl Drop for FlushAtEnd {
 
 /// Makes writers for the subscriber, which passes each event in one call.
 #[derive(Debug)]
-struct Events;
+struct EventWriter;
 
-impl MakeWriter<'_> for Events {
+impl MakeWriter<'_> for EventWriter {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -125,7 +125,7 @@ impl MakeWriter<'_> for Events {
     }
 }
 
-impl Write for Events {
+impl Write for EventWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         // A thread that is ending may have lost its thread-local variable and still log.
         let noted = NOTE.try_with(|note| match &mut *note.borrow_mut() {
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let subscriber = tracing_subscriber::fmt()
                 .with_env_filter(filter::parse(filter).unwrap())
-                .with_writer(Events)
+                .with_writer(EventWriter)
                 .json()
                 .flatten_event(true)
                 .finish();

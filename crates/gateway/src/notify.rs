@@ -21,15 +21,15 @@ impl Manager {
 
     /// Reports that the gateway negotiates SAs and carries packets.
     pub fn ready(&self) {
-        self.tell("READY=1\nSTATUS=The gateway is ready");
+        self.send_state("READY=1\nSTATUS=The gateway is ready");
     }
 
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=The gateway stops");
+        self.send_state("STOPPING=1\nSTATUS=The gateway stops");
     }
 
     /// Sends a state. A failure is only logged: the gateway works without a service manager.
-    fn tell(&self, state: &str) {
+    fn send_state(&self, state: &str) {
         let Some(name) = &self.socket else { return };
         if let Err(error) = send(name, state.as_bytes()) {
             tracing::warn!(socket = ?name, "cannot tell the service manager: {error}");

@@ -35,7 +35,7 @@ pub trait Observer: Send + 'static {
 }
 
 #[derive(Debug)]
-struct Line {
+struct OutputLine {
     /// The text. It may contain session keys.
     text: Zeroizing<Vec<u8>>,
     /// Number of lines that were lost between the line before and this line.
@@ -46,7 +46,7 @@ struct Line {
 struct State {
     lost: AtomicU64,
     /// Lost lines that the output does not mention yet.
-    untold: AtomicU64,
+    unreported: AtomicU64,
     /// Lines and bytes that are not yet written.
     lines: AtomicUsize,
     bytes: AtomicUsize,
@@ -56,7 +56,7 @@ struct State {
 
 /// The state of an output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct OutputReport {
     pub lost: u64,
     pub waiting: usize,
     pub error: Option<String>,
@@ -64,13 +64,13 @@ pub struct Report {
 
 /// The entrance of an output. No call waits for the output, or fails because of it.
 #[derive(Debug)]
-pub struct Output {
-    queue: SyncSender<Line>,
+pub struct LineOutput {
+    queue: SyncSender<OutputLine>,
     state: Arc<State>,
 }
 
-impl Output {
-    /// Starts a thread called `name` that writes to `sink`. The thread ends after the `Output` is
+impl LineOutput {
+    /// Starts a thread called `name` that writes to `sink`. The thread ends after the `LineOutput` is
     /// dropped and the last line is written.
     pub fn start(
         name: &str,
@@ -79,7 +79,7 @@ impl Output {
     ) -> io::Result<Self> {
         let (queue, lines) = sync_channel(LINES_MAX);
         let state = Arc::new(State::default());
-        let writer = Writer {
+        let writer = OutputWriter {
             sink,
             observer,
             state: Arc::clone(&state),
@@ -98,9 +98,9 @@ impl Output {
     pub fn push(&self, text: Vec<u8>) {
         let state = &*self.state;
         let len = text.len();
-        let line = Line {
+        let line = OutputLine {
             text: Zeroizing::new(text),
-            lost_before: state.untold.swap(0, Ordering::Relaxed),
+            lost_before: state.unreported.swap(0, Ordering::Relaxed),
         };
         let lost_before = line.lost_before;
         state.lines.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +110,9 @@ impl Output {
         }
         state.lines.fetch_sub(1, Ordering::Relaxed);
         state.bytes.fetch_sub(len, Ordering::Relaxed);
-        state.untold.fetch_add(lost_before + 1, Ordering::Relaxed);
+        state
+            .unreported
+            .fetch_add(lost_before + 1, Ordering::Relaxed);
         state.lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -126,8 +128,8 @@ impl Output {
         true
     }
 
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> OutputReport {
+        OutputReport {
             lost: self.state.lost.load(Ordering::Relaxed),
             waiting: self.state.lines.load(Ordering::Relaxed),
             error: self.state.error().clone(),
@@ -141,28 +143,28 @@ impl State {
     }
 }
 
-struct Writer<W, O> {
+struct OutputWriter<W, O> {
     sink: W,
     observer: O,
     state: Arc<State>,
 }
 
-impl<W: Write, O: Observer> Writer<W, O> {
-    fn run(mut self, lines: &Receiver<Line>) {
+impl<W: Write, O: Observer> OutputWriter<W, O> {
+    fn run(mut self, lines: &Receiver<OutputLine>) {
         while let Ok(line) = lines.recv() {
-            self.tell_lost(line.lost_before);
+            self.write_lost(line.lost_before);
             self.write(&line.text);
             self.state
                 .bytes
                 .fetch_sub(line.text.len(), Ordering::Relaxed);
             if self.state.lines.fetch_sub(1, Ordering::Release) == 1 {
                 // No later line may come to mention the loss, so mention it now.
-                self.tell_lost(self.state.untold.swap(0, Ordering::Relaxed));
+                self.write_lost(self.state.unreported.swap(0, Ordering::Relaxed));
             }
         }
     }
 
-    fn tell_lost(&mut self, count: u64) {
+    fn write_lost(&mut self, count: u64) {
         if count > 0 {
             let text = self.observer.lost(count);
             self.write(&text);
@@ -201,9 +203,9 @@ impl<W: Write, O: Observer> Writer<W, O> {
     }
 }
 
-impl<W, O> fmt::Debug for Writer<W, O> {
+impl<W, O> fmt::Debug for OutputWriter<W, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").finish_non_exhaustive()
+        f.debug_struct("OutputWriter").finish_non_exhaustive()
     }
 }
 
@@ -216,12 +218,12 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     /// A sink that writes only when it is permitted. It sends the text of each write to the test.
-    struct Gate {
+    struct WriteGate {
         leave: Receiver<io::Result<usize>>,
         written: mpsc::Sender<Vec<u8>>,
     }
 
-    impl Write for Gate {
+    impl Write for WriteGate {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             let len = match self.leave.recv() {
                 Ok(leave) => leave?.min(text.len()),
@@ -236,9 +238,9 @@ mod tests {
         }
     }
 
-    struct Plain(mpsc::Sender<String>);
+    struct PlainObserver(mpsc::Sender<String>);
 
-    impl Observer for Plain {
+    impl Observer for PlainObserver {
         fn failing(&mut self, error: &io::Error) {
             self.0.send(error.to_string()).unwrap();
         }
@@ -249,7 +251,7 @@ mod tests {
     }
 
     struct Bench {
-        output: Output,
+        output: LineOutput,
         leave: mpsc::Sender<io::Result<usize>>,
         written: Receiver<Vec<u8>>,
         failures: Receiver<String>,
@@ -259,11 +261,11 @@ mod tests {
         let (leave, leave_of_gate) = mpsc::channel();
         let (written_by_gate, written) = mpsc::channel();
         let (failed, failures) = mpsc::channel();
-        let gate = Gate {
+        let gate = WriteGate {
             leave: leave_of_gate,
             written: written_by_gate,
         };
-        let output = Output::start("test", gate, Plain(failed)).unwrap();
+        let output = LineOutput::start("test", gate, PlainObserver(failed)).unwrap();
         Bench {
             output,
             leave,
@@ -312,7 +314,7 @@ mod tests {
         bench.output.push(b"y\n".to_vec());
         drop(bench.leave);
         assert!(bench.output.flush(SOON));
-        until(|| bench.output.state.untold.load(Ordering::Relaxed) == 0);
+        until(|| bench.output.state.unreported.load(Ordering::Relaxed) == 0);
         let all: Vec<Vec<u8>> = bench.written.try_iter().collect();
         let all = String::from_utf8(all.concat()).unwrap();
         let after = format!("{}\nlost {lost}\nafter\n", queued - 1);
@@ -371,7 +373,7 @@ mod tests {
         }
         assert!(bench.output.flush(SOON));
         assert_eq!(text(&bench), "one\ntwo\n");
-        assert_eq!(bench.output.report(), Report::default());
+        assert_eq!(bench.output.report(), OutputReport::default());
         assert!(bench.failures.try_recv().is_err(), "told once");
     }
 }

@@ -23,14 +23,14 @@ const DEPTH: usize = 16;
 
 /// The helper threads. Dropping the pool ends them after their current batch.
 #[derive(Debug)]
-pub struct Pool {
-    shared: Arc<Shared>,
+pub struct EnginePool {
+    shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct PoolShared {
+    queue: Mutex<BatchQueue>,
     work: Condvar,
     /// Wakes helpers that delay a batch, when the pool ends.
     end: Condvar,
@@ -39,28 +39,28 @@ struct Shared {
 
 /// The queue of all ports. It is bounded because each port is bounded.
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Work>,
+struct BatchQueue {
+    waiting: VecDeque<PoolWork>,
     stopped: bool,
 }
 
 #[derive(Debug)]
-struct Work {
+struct PoolWork {
     batch: Batch,
     ticket: u64,
     due: Option<Instant>,
-    of: Arc<Results>,
+    of: Arc<PortResults>,
 }
 
 /// The results for one port.
 #[derive(Debug)]
-struct Results {
-    ring: Mutex<Ring>,
+struct PortResults {
+    ring: Mutex<ResultRing>,
     ready: EventFd,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
+struct ResultRing {
     /// The batches by ticket. `None` means that a helper has the batch.
     batches: VecDeque<Option<Batch>>,
     /// The ticket of the first batch.
@@ -72,14 +72,14 @@ struct Ring {
 /// The port by which one worker uses the pool, for one direction.
 #[derive(Debug)]
 pub struct PoolPort {
-    shared: Arc<Shared>,
-    results: Arc<Results>,
+    shared: Arc<PoolShared>,
+    results: Arc<PortResults>,
 }
 
-impl Pool {
+impl EnginePool {
     /// Starts the helpers. They hold each batch back for `delay`, which serves experiments.
     pub fn start(threads: usize, delay: Duration) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             queue: Mutex::default(),
             work: Condvar::new(),
             end: Condvar::new(),
@@ -123,7 +123,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for EnginePool {
     fn drop(&mut self) {
         lock(&self.shared.queue).stopped = true;
         self.shared.work.notify_all();
@@ -137,8 +137,8 @@ impl Drop for Pool {
 }
 
 impl PoolPort {
-    fn new(shared: Arc<Shared>) -> io::Result<Self> {
-        let results = Results {
+    fn new(shared: Arc<PoolShared>) -> io::Result<Self> {
+        let results = PortResults {
             ring: Mutex::default(),
             ready: EventFd::new()?,
         };
@@ -151,7 +151,7 @@ impl Drop for PoolPort {
     /// Removes the waiting batches of this port from the queue: nobody will fetch them.
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
-        let is_of_others = |work: &Work| !Arc::ptr_eq(&work.of, &self.results);
+        let is_of_others = |work: &PoolWork| !Arc::ptr_eq(&work.of, &self.results);
         queue.waiting.retain(is_of_others);
     }
 }
@@ -169,7 +169,7 @@ impl Engine for PoolPort {
             return Err(Rejected { batch, reason });
         }
         let delay = Some(self.shared.delay).filter(|delay| !delay.is_zero());
-        queue.waiting.push_back(Work {
+        queue.waiting.push_back(PoolWork {
             batch,
             ticket: ring.first + ring.batches.len() as u64,
             due: delay.map(|delay| Instant::now() + delay),
@@ -206,7 +206,7 @@ impl Engine for PoolPort {
     }
 }
 
-impl Results {
+impl PortResults {
     fn finish(&self, ticket: u64, batch: Batch) {
         let mut ring = lock(&self.ring);
         let place = ticket.checked_sub(ring.first);
@@ -224,16 +224,16 @@ impl Results {
 }
 
 /// The loop of a helper thread.
-fn help(shared: &Shared) {
+fn help(shared: &PoolShared) {
     while let Some(work) = next(shared) {
-        let Work {
+        let PoolWork {
             mut batch,
             ticket,
             due,
             of,
         } = work;
         if let Some(wait) = due.and_then(|due| due.checked_duration_since(Instant::now())) {
-            let goes_on = |queue: &mut Queue| !queue.stopped;
+            let goes_on = |queue: &mut BatchQueue| !queue.stopped;
             let queue = lock(&shared.queue);
             drop(shared.end.wait_timeout_while(queue, wait, goes_on));
         }
@@ -246,7 +246,7 @@ fn help(shared: &Shared) {
 }
 
 /// Waits for the next batch. Returns `None` when the pool ends.
-fn next(shared: &Shared) -> Option<Work> {
+fn next(shared: &PoolShared) -> Option<PoolWork> {
     let mut queue = lock(&shared.queue);
     loop {
         if queue.stopped {

@@ -17,7 +17,7 @@ use seccompiler::{
 
 use crate::io::trap;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type CallRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Calls that are permitted with any arguments.
 const USED: &[i64] = &[
@@ -292,7 +292,7 @@ fn absent() -> Result<BpfProgram, BackendError> {
 }
 
 /// Permits these calls with any arguments.
-fn whatever(calls: &[&[i64]]) -> Rules {
+fn whatever(calls: &[&[i64]]) -> CallRules {
     let calls = calls.iter().copied().flatten();
     calls.map(|call| (*call, Vec::new())).collect()
 }
@@ -337,7 +337,7 @@ fn any_of(index: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
 }
 
 fn program(
-    rules: Rules,
+    rules: CallRules,
     otherwise: SeccompAction,
     listed: SeccompAction,
 ) -> Result<BpfProgram, BackendError> {

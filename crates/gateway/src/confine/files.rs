@@ -27,14 +27,14 @@ const WIDE: usize = 1;
 
 /// A set of Landlock rules.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct FileRules {
     ruleset: RulesetCreated,
     /// Open files in /proc that rules name. While nobody has such a file open, the kernel may drop
     /// and recreate it without its rule.
     open: Vec<PathFd>,
 }
 
-impl Files {
+impl FileRules {
     /// Permits only what every thread may need: the device for a new TUN, and the files for a
     /// panic.
     pub fn few() -> Result<Self, RulesetError> {

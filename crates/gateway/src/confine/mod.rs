@@ -21,7 +21,7 @@ use rustix::thread::{
 
 use crate::config::GatewayConfig;
 use crate::io::trap;
-use files::Files;
+use files::FileRules;
 
 /// How far the process is confined. Before [`begin`], a thread gives up only what it gives up by
 /// itself.
@@ -85,7 +85,7 @@ pub fn settle(config: &GatewayConfig) {
 /// Confines the calling thread, which processes packets.
 pub fn working() -> io::Result<()> {
     if LEVEL.load(Ordering::Relaxed) == WHOLE {
-        restrict(Files::few)?;
+        restrict(FileRules::few)?;
     }
     keep(RUNNING)
 }
@@ -94,7 +94,7 @@ pub fn working() -> io::Result<()> {
 pub fn writing() -> io::Result<()> {
     // Such a thread never opens a file, so this does not depend on the configuration.
     if LEVEL.load(Ordering::Relaxed) >= BEGUN {
-        restrict(Files::few)?;
+        restrict(FileRules::few)?;
     }
     keep(CapabilitySet::empty())
 }
@@ -117,7 +117,7 @@ pub fn controlling(path: &Path, read: &[PathBuf], config: &GatewayConfig) -> io:
         BEGUN => keep(RUNNING)?,
         _ => {
             let reach = files::within_reach(path, read, &config.readable);
-            force.landlock = restrict(|| Files::control(&reach, &config.socket))?;
+            force.landlock = restrict(|| FileRules::control(&reach, &config.socket))?;
             keep(RUNNING)?;
             match calls::enter() {
                 Ok(()) => force.seccomp = true,
@@ -138,9 +138,9 @@ pub fn controlling(path: &Path, read: &[PathBuf], config: &GatewayConfig) -> io:
 }
 
 fn restrict(
-    files: impl FnOnce() -> Result<Files, landlock::RulesetError>,
+    files: impl FnOnce() -> Result<FileRules, landlock::RulesetError>,
 ) -> io::Result<Option<u32>> {
-    files().and_then(Files::enter).map_err(io::Error::other)
+    files().and_then(FileRules::enter).map_err(io::Error::other)
 }
 
 /// Tells whether the confinement prevents the control thread from reading this file, or files in
@@ -154,7 +154,7 @@ pub fn is_out_of_reach(path: &Path) -> bool {
 }
 
 /// Logs the system calls that were refused since the last time.
-pub fn tell_refused() {
+pub fn log_refused() {
     for call in trap::take_refused() {
         tracing::warn!(
             call,

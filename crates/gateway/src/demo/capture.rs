@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use super::frame::{ETHERNET_LEN, FRAME_LEN_MAX, Kind, View, wire_frames};
+use super::frame::{ETHERNET_LEN, FRAME_LEN_MAX, FrameKind, FrameView, wire_frames};
 use super::lab::Namespace;
 use super::pcap::PcapWriter;
-use crate::io::watch::{FilterInstruction, PacketSocket};
+use crate::io::packet_socket::{FilterInstruction, PacketSocket};
 
 /// Every packet of the demo's hosts contains this marker. A marker on the link means that content
 /// leaked.
@@ -88,7 +88,7 @@ pub enum Scope {
 }
 
 #[derive(Debug)]
-struct State {
+struct CaptureState {
     writer: PcapWriter,
     budget: usize,
     sparse: bool,
@@ -98,20 +98,20 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct CaptureShared {
+    state: Mutex<CaptureState>,
     stop: AtomicBool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl CaptureShared {
+    fn lock(&self) -> MutexGuard<'_, CaptureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug)]
 pub struct Recorder {
-    shared: Arc<Shared>,
+    shared: Arc<CaptureShared>,
     watch: Arc<PacketSocket>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
@@ -129,7 +129,7 @@ impl Recorder {
             Scope::Pings => PINGS,
         };
         let watch = Arc::new(place.run(|| PacketSocket::open(interface, filter))?);
-        let state = State {
+        let state = CaptureState {
             writer: PcapWriter::create(path)?,
             budget: 1 << 20,
             sparse: false,
@@ -137,7 +137,7 @@ impl Recorder {
             ike: Vec::new(),
             samples: Vec::new(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CaptureShared {
             state: Mutex::new(state),
             stop: AtomicBool::new(false),
         });
@@ -151,7 +151,7 @@ impl Recorder {
             let shared = Arc::clone(&shared);
             recorder
                 .threads
-                .push(std::thread::spawn(move || stand_sentry(&sentry, &shared)));
+                .push(std::thread::spawn(move || run_sentry(&sentry, &shared)));
         }
         recorder
             .threads
@@ -210,7 +210,7 @@ impl Drop for Recorder {
     }
 }
 
-fn record(watch: &PacketSocket, shared: &Shared) -> io::Result<()> {
+fn record(watch: &PacketSocket, shared: &CaptureShared) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     watch.set_timeout(Duration::from_millis(50))?;
     loop {
@@ -231,12 +231,12 @@ fn record(watch: &PacketSocket, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn stand_sentry(watch: &PacketSocket, shared: &Shared) -> io::Result<()> {
+fn run_sentry(watch: &PacketSocket, shared: &CaptureShared) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_LEN];
     watch.set_timeout(Duration::from_millis(50))?;
     loop {
         match watch.receive(&mut buffer)? {
-            Some(frame) => shared.lock().challenge(frame),
+            Some(frame) => shared.lock().count_unexpected(frame),
             None if shared.stop.load(Ordering::Relaxed) => break,
             None => {}
         }
@@ -245,18 +245,18 @@ fn stand_sentry(watch: &PacketSocket, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-impl State {
+impl CaptureState {
     fn take(&mut self, frame: &[u8]) {
-        let view = View::of(frame);
+        let view = FrameView::of(frame);
         match view.kind {
-            Kind::Ike(message) => self.note_ike(&view, message),
-            Kind::Esp(_) => {
+            FrameKind::Ike(message) => self.note_ike(&view, message),
+            FrameKind::Esp(_) => {
                 self.totals.esp_frames += 1;
                 self.note_sequence(&view);
             }
             _ => {}
         }
-        let ike = matches!(view.kind, Kind::Ike(_));
+        let ike = matches!(view.kind, FrameKind::Ike(_));
         let whole = frame.len() >= ETHERNET_LEN + view.packet_len;
         if !whole || (self.budget == 0 && !ike) {
             return;
@@ -266,8 +266,10 @@ impl State {
             if wire.len() > FRAME_LEN_MAX {
                 continue;
             }
-            self.note_sequence(&View::of(&wire));
-            if matches!(view.kind, Kind::Esp(_) | Kind::Clear) && self.samples.len() < SAMPLES_MAX {
+            self.note_sequence(&FrameView::of(&wire));
+            if matches!(view.kind, FrameKind::Esp(_) | FrameKind::Clear)
+                && self.samples.len() < SAMPLES_MAX
+            {
                 self.samples.push(Sample::of(&wire));
             }
             if wire.windows(MARKER.len()).any(|window| window == MARKER) {
@@ -283,7 +285,7 @@ impl State {
         }
     }
 
-    fn note_ike(&mut self, view: &View<'_>, message: &[u8]) {
+    fn note_ike(&mut self, view: &FrameView<'_>, message: &[u8]) {
         self.totals.ike += 1;
         let (Some(source), Some((port, _))) = (view.source, view.ports) else {
             return;
@@ -298,7 +300,7 @@ impl State {
         }
     }
 
-    fn note_sequence(&mut self, view: &View<'_>) {
+    fn note_sequence(&mut self, view: &FrameView<'_>) {
         let Some((spi, sequence)) = view.esp_header() else {
             return;
         };
@@ -309,9 +311,9 @@ impl State {
     }
 
     /// Counts a frame that the sentry's filter let through.
-    fn challenge(&mut self, frame: &[u8]) {
-        match View::of(frame).kind {
-            Kind::Link => self.totals.link += 1,
+    fn count_unexpected(&mut self, frame: &[u8]) {
+        match FrameView::of(frame).kind {
+            FrameKind::Link => self.totals.link += 1,
             _ => {
                 self.totals.clear += 1;
                 if self.totals.clear_samples.len() < SAMPLES_MAX {
@@ -324,7 +326,7 @@ impl State {
 
 impl Sample {
     fn of(frame: &[u8]) -> Self {
-        let view = View::of(frame);
+        let view = FrameView::of(frame);
         let packet = frame.get(ETHERNET_LEN..).unwrap_or_default();
         Self {
             summary: view.describe(),

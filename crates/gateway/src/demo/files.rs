@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::gateway::{Files, Side, write_private};
-use super::{Error, Options};
+use super::gateway::{GatewayFiles, GatewaySide, write_private};
+use super::{DemoOptions, Error};
 
 pub const WIRE_CAPTURE: &str = "wire.pcap";
 pub const INSIDE_CAPTURE: &str = "inside.pcap";
@@ -18,14 +18,14 @@ const WIRESHARK_TABLES: [&str; 2] = ["ikev2_decryption_table", "esp_sa"];
 
 /// The output directory. A temporary directory is removed on drop, unless it shall be kept.
 #[derive(Debug)]
-pub struct Output {
+pub struct OutputDirectory {
     path: PathBuf,
     temporary: bool,
     remove: bool,
 }
 
-impl Output {
-    pub fn create(options: &Options) -> Result<Self, Error> {
+impl OutputDirectory {
+    pub fn create(options: &DemoOptions) -> Result<Self, Error> {
         let failed = |path: &Path| {
             let doing = format!("cannot use the output directory {}", path.display());
             move |source| Error::system(doing, source)
@@ -87,8 +87,8 @@ impl Output {
     pub fn keep_results(&mut self) {
         self.remove = false;
         if self.temporary {
-            for side in [Side::A, Side::B] {
-                let files = Files::of(side, &self.path);
+            for side in [GatewaySide::A, GatewaySide::B] {
+                let files = GatewayFiles::of(side, &self.path);
                 for path in [files.log, files.keys, files.socket] {
                     let _ = fs::remove_file(path);
                 }
@@ -107,8 +107,9 @@ impl Output {
             .create(&directory)
             .map_err(failed)?;
         let mut lines = BTreeSet::new();
-        for side in [Side::A, Side::B] {
-            let keys = fs::read_to_string(Files::of(side, &self.path).keys).map_err(failed)?;
+        for side in [GatewaySide::A, GatewaySide::B] {
+            let keys =
+                fs::read_to_string(GatewayFiles::of(side, &self.path).keys).map_err(failed)?;
             // Both gateways export the same keys, so keep each line once.
             lines.extend(keys.lines().map(str::to_owned));
         }
@@ -134,7 +135,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for OutputDirectory {
     fn drop(&mut self) {
         if self.remove {
             let _ = fs::remove_dir_all(&self.path);
@@ -145,13 +146,13 @@ impl Drop for Output {
 /// Removes the files of an earlier run from a directory, and no other file.
 fn clear(directory: &Path) -> io::Result<()> {
     let mut files = vec![directory.join(WIRE_CAPTURE), directory.join(INSIDE_CAPTURE)];
-    for side in [Side::A, Side::B] {
-        let Files {
+    for side in [GatewaySide::A, GatewaySide::B] {
+        let GatewayFiles {
             config,
             keys,
             log,
             socket,
-        } = Files::of(side, directory);
+        } = GatewayFiles::of(side, directory);
         files.extend([config, keys, log, socket]);
     }
     for file in files {

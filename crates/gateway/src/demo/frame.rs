@@ -19,7 +19,7 @@ const PROTOCOL_ESP: u8 = 50;
 const PROTOCOL_ICMPV6: u8 = 58;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum FrameKind<'a> {
     /// An IKE message without the non-ESP marker.
     Ike(&'a [u8]),
     /// An ESP packet, starting with its SPI.
@@ -34,8 +34,8 @@ pub enum Kind<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    pub kind: Kind<'a>,
+pub struct FrameView<'a> {
+    pub kind: FrameKind<'a>,
     pub source: Option<IpAddr>,
     pub destination: Option<IpAddr>,
     pub ports: Option<(u16, u16)>,
@@ -46,20 +46,20 @@ pub struct View<'a> {
     pub packet_len: usize,
 }
 
-impl<'a> View<'a> {
+impl<'a> FrameView<'a> {
     pub fn of(frame: &'a [u8]) -> Self {
         let ethertype = read_u16(frame, 12);
         let packet = frame.get(ETHERNET_LEN..).unwrap_or_default();
         let view = match ethertype {
             Some(0x0800) => ipv4(packet),
             Some(0x86dd) => ipv6(packet),
-            Some(0x0806) => Some(Self::without_ip(Kind::Link)),
+            Some(0x0806) => Some(Self::without_ip(FrameKind::Link)),
             _ => None,
         };
-        view.unwrap_or(Self::without_ip(Kind::Unreadable))
+        view.unwrap_or(Self::without_ip(FrameKind::Unreadable))
     }
 
-    fn without_ip(kind: Kind<'a>) -> Self {
+    fn without_ip(kind: FrameKind<'a>) -> Self {
         Self {
             kind,
             source: None,
@@ -74,7 +74,7 @@ impl<'a> View<'a> {
     /// Returns the SPI and the sequence number of an ESP packet.
     pub fn esp_header(&self) -> Option<(u32, u32)> {
         match self.kind {
-            Kind::Esp(esp) => Some((read_u32(esp, 0)?, read_u32(esp, 4)?)),
+            FrameKind::Esp(esp) => Some((read_u32(esp, 0)?, read_u32(esp, 4)?)),
             _ => None,
         }
     }
@@ -82,7 +82,7 @@ impl<'a> View<'a> {
     /// Describes the packet in one line.
     pub fn describe(&self) -> String {
         let what = match (self.kind, self.protocol) {
-            (Kind::Esp(_), _) => {
+            (FrameKind::Esp(_), _) => {
                 let (spi, sequence) = self.esp_header().unwrap_or_default();
                 let carrier = if self.ports.is_some() {
                     "ESP in UDP"
@@ -91,18 +91,18 @@ impl<'a> View<'a> {
                 };
                 format!("{carrier}, SPI {spi:08x}, sequence {sequence}")
             }
-            (Kind::Ike(_), _) => "IKE".into(),
-            (Kind::Keepalive, _) => "NAT keepalive".into(),
-            (Kind::Link, _) => "link housekeeping".into(),
-            (Kind::Unreadable, _) => "unreadable".into(),
-            (Kind::Clear, PROTOCOL_ICMP) => match self.body.first() {
+            (FrameKind::Ike(_), _) => "IKE".into(),
+            (FrameKind::Keepalive, _) => "NAT keepalive".into(),
+            (FrameKind::Link, _) => "link housekeeping".into(),
+            (FrameKind::Unreadable, _) => "unreadable".into(),
+            (FrameKind::Clear, PROTOCOL_ICMP) => match self.body.first() {
                 Some(8) => "ICMP echo request".into(),
                 Some(0) => "ICMP echo reply".into(),
                 _ => "ICMP".into(),
             },
-            (Kind::Clear, PROTOCOL_TCP) => "TCP".into(),
-            (Kind::Clear, PROTOCOL_UDP) => "UDP".into(),
-            (Kind::Clear, protocol) => format!("IP protocol {protocol}"),
+            (FrameKind::Clear, PROTOCOL_TCP) => "TCP".into(),
+            (FrameKind::Clear, PROTOCOL_UDP) => "UDP".into(),
+            (FrameKind::Clear, protocol) => format!("IP protocol {protocol}"),
         };
         match (self.source, self.destination) {
             (Some(source), Some(destination)) => {
@@ -116,15 +116,15 @@ impl<'a> View<'a> {
     }
 }
 
-fn ipv4(packet: &[u8]) -> Option<View<'_>> {
+fn ipv4(packet: &[u8]) -> Option<FrameView<'_>> {
     let header_len = usize::from(packet.first()? & 0x0f) * 4;
     let packet_len = usize::from(read_u16(packet, 2)?);
     let fragment = read_u16(packet, 6)? & 0x1fff != 0;
     let source: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
     let destination: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     let end = packet_len.min(packet.len());
-    let mut view = View {
-        kind: Kind::Clear,
+    let mut view = FrameView {
+        kind: FrameKind::Clear,
         source: Some(source.into()),
         destination: Some(destination.into()),
         ports: None,
@@ -138,12 +138,12 @@ fn ipv4(packet: &[u8]) -> Option<View<'_>> {
     Some(view)
 }
 
-fn ipv6(packet: &[u8]) -> Option<View<'_>> {
+fn ipv6(packet: &[u8]) -> Option<FrameView<'_>> {
     let source: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
     let destination: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
     let packet_len = 40 + usize::from(read_u16(packet, 4)?);
-    let mut view = View {
-        kind: Kind::Clear,
+    let mut view = FrameView {
+        kind: FrameKind::Clear,
         source: Some(source.into()),
         destination: Some(destination.into()),
         ports: None,
@@ -155,10 +155,10 @@ fn ipv6(packet: &[u8]) -> Option<View<'_>> {
     Some(view)
 }
 
-fn classify(view: &mut View<'_>) {
+fn classify(view: &mut FrameView<'_>) {
     let body = view.body;
     match view.protocol {
-        PROTOCOL_ESP => view.kind = Kind::Esp(body),
+        PROTOCOL_ESP => view.kind = FrameKind::Esp(body),
         PROTOCOL_UDP => {
             let (Some(source), Some(destination)) = (read_u16(body, 0), read_u16(body, 2)) else {
                 return;
@@ -166,7 +166,7 @@ fn classify(view: &mut View<'_>) {
             view.ports = Some((source, destination));
             let payload = body.get(UDP_LEN..).unwrap_or_default();
             match (source, destination) {
-                (IKE_PORT, IKE_PORT) => view.kind = Kind::Ike(payload),
+                (IKE_PORT, IKE_PORT) => view.kind = FrameKind::Ike(payload),
                 (NAT_T_PORT, NAT_T_PORT) => view.kind = udp_encapsulated(payload),
                 _ => {}
             }
@@ -178,18 +178,18 @@ fn classify(view: &mut View<'_>) {
                 .source
                 .is_some_and(|source| source.is_ipv6() && !global(source)) =>
         {
-            view.kind = Kind::Link;
+            view.kind = FrameKind::Link;
         }
         _ => {}
     }
 }
 
 /// Classifies a UDP payload. An SPI of zero is the non-ESP marker (RFC 3948 §2).
-fn udp_encapsulated(payload: &[u8]) -> Kind<'_> {
+fn udp_encapsulated(payload: &[u8]) -> FrameKind<'_> {
     match payload {
-        [0xff] => Kind::Keepalive,
-        [0, 0, 0, 0, ike @ ..] => Kind::Ike(ike),
-        esp => Kind::Esp(esp),
+        [0xff] => FrameKind::Keepalive,
+        [0, 0, 0, 0, ike @ ..] => FrameKind::Ike(ike),
+        esp => FrameKind::Esp(esp),
     }
 }
 
@@ -366,7 +366,7 @@ mod tests {
         let frames = wire_frames(&udp_frame(&payload, 0xbeef));
         assert_eq!(frames.len(), 11);
         for (index, frame) in frames.iter().enumerate() {
-            let view = View::of(frame);
+            let view = FrameView::of(frame);
             assert_eq!(view.esp_header(), Some((0xc0ff_ee01, 7 + index as u32)));
             assert_eq!(view.packet_len, frame.len() - ETHERNET_LEN);
             assert_eq!(checksum(&[&frame[14..34]]), 0, "IP header checksum");
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn udp_payloads_are_told_apart() {
-        let kind = |payload: &[u8]| format!("{:?}", View::of(&udp_frame(payload, 0)).kind);
+        let kind = |payload: &[u8]| format!("{:?}", FrameView::of(&udp_frame(payload, 0)).kind);
         assert_eq!(kind(&[0xff]), "Keepalive");
         assert_eq!(kind(&[0, 0, 0, 0, 9]), "Ike([9])");
         assert_eq!(kind(&[0, 0, 1, 0, 9]), "Esp([0, 0, 1, 0, 9])");
@@ -404,17 +404,17 @@ mod tests {
     fn a_fragment_or_other_protocol_is_clear() {
         let mut fragment = udp_frame(&[1; 64], 0);
         fragment[21] = 1;
-        assert_eq!(View::of(&fragment).kind, Kind::Clear);
+        assert_eq!(FrameView::of(&fragment).kind, FrameKind::Clear);
         let mut tcp = udp_frame(&[1; 64], 0);
         tcp[23] = PROTOCOL_TCP;
-        assert_eq!(View::of(&tcp).kind, Kind::Clear);
+        assert_eq!(FrameView::of(&tcp).kind, FrameKind::Clear);
     }
 
     #[test]
     fn no_truncation_panics() {
         let whole = udp_frame(&esp(5, 6, 64), 1);
         for len in 0..whole.len() {
-            let _ = View::of(&whole[..len]).describe();
+            let _ = FrameView::of(&whole[..len]).describe();
             let _ = wire_frames(&whole[..len]);
         }
     }

@@ -29,12 +29,12 @@ const LOG_LINES: usize = 15;
 
 /// One of the two gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum GatewaySide {
     A,
     B,
 }
 
-impl Side {
+impl GatewaySide {
     pub const fn name(self) -> &'static str {
         match self {
             Self::A => "gw-a",
@@ -66,15 +66,15 @@ impl Side {
 
 /// The files of one gateway.
 #[derive(Debug, Clone)]
-pub struct Files {
+pub struct GatewayFiles {
     pub config: PathBuf,
     pub keys: PathBuf,
     pub log: PathBuf,
     pub socket: PathBuf,
 }
 
-impl Files {
-    pub fn of(side: Side, directory: &Path) -> Self {
+impl GatewayFiles {
+    pub fn of(side: GatewaySide, directory: &Path) -> Self {
         let file = |suffix: &str| directory.join(format!("{}.{suffix}", side.name()));
         Self {
             config: file("conf"),
@@ -85,7 +85,7 @@ impl Files {
     }
 }
 
-pub fn configuration(side: Side, socket: &Path, psk: &str) -> String {
+pub fn configuration(side: GatewaySide, socket: &Path, psk: &str) -> String {
     let (own, peer) = (side, side.other());
     format!(
         r#"# {name} of the demo
@@ -152,9 +152,9 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
 
 /// A running gateway. Dropping it ends the process.
 #[derive(Debug)]
-pub struct Gateway {
-    pub side: Side,
-    pub files: Files,
+pub struct GatewayProcess {
+    pub side: GatewaySide,
+    pub files: GatewayFiles,
     child: Child,
 }
 
@@ -167,12 +167,12 @@ pub struct SaNames {
     pub children: BTreeSet<String>,
 }
 
-impl Gateway {
+impl GatewayProcess {
     /// Starts `esplanade run` in the namespace. The gateway ends with the calling thread.
     pub fn start(
-        side: Side,
+        side: GatewaySide,
         place: &Namespace,
-        files: Files,
+        files: GatewayFiles,
         log_level: &str,
     ) -> Result<Self, Error> {
         let failed = |source| Error::system(format!("cannot start {}", side.name()), source);
@@ -340,7 +340,7 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         self.stop();
     }

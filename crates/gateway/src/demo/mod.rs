@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 /// Options of the command line.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
+pub struct DemoOptions {
     /// How long to move bulk TCP, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub duration: u64,
@@ -86,10 +86,10 @@ impl From<io::Error> for Error {
 /// Runs the demo. Returns `Ok` only if every check passed.
 ///
 /// The process must have only one thread: the kernel refuses a user namespace to any other process.
-pub fn run(options: Options) -> Result<(), Error> {
+pub fn run(options: DemoOptions) -> Result<(), Error> {
     let isolation = system::isolate(!options.without_tunnel)?;
     let interrupt = system::Interrupt::install()?;
-    let mut output = files::Output::create(&options)?;
+    let mut output = files::OutputDirectory::create(&options)?;
     let mut ui = ui::Ui::new(options.plain);
     let result = steps::run(&options, isolation, &interrupt, &output, &mut ui);
     match &result {

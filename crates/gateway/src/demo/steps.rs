@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use esplanade_ike::wire::ExchangeType;
 
 use super::capture::{Recorder, Sample, Scope, Totals};
-use super::files::{INSIDE_CAPTURE, Output, WIRE_CAPTURE};
-use super::gateway::{self, Files, Gateway, SaNames, Side};
+use super::files::{INSIDE_CAPTURE, OutputDirectory, WIRE_CAPTURE};
+use super::gateway::{self, GatewayFiles, GatewayProcess, GatewaySide, SaNames};
 use super::lab::{GATEWAY_A, HOST_A, HOST_B, LAN, Lab, Namespace, WIRE};
 use super::ping::ping;
-use super::sequence::{self, Keys};
-use super::summary::{self, Results};
+use super::sequence::{self, IkeKeys};
+use super::summary::{self, DemoResults};
 use super::system::Interrupt;
 use super::traffic::{TcpFlow, UdpFlow};
 use super::ui::{Ui, bits_per_second, hex_dump};
-use super::{Error, Options};
+use super::{DemoOptions, Error};
 use crate::io::ns::Isolation;
 
 const PINGS: u16 = 4;
@@ -40,19 +40,19 @@ const POLL: Duration = Duration::from_millis(20);
 const UDP_LOSS_MAX_PERCENT: f64 = 10.0;
 
 struct Demo<'a> {
-    options: &'a Options,
+    options: &'a DemoOptions,
     interrupt: &'a Interrupt,
-    output: &'a Output,
+    output: &'a OutputDirectory,
     ui: &'a mut Ui,
     lab: &'a Lab,
-    results: Results,
+    results: DemoResults,
 }
 
 pub fn run(
-    options: &Options,
+    options: &DemoOptions,
     isolation: Isolation,
     interrupt: &Interrupt,
-    output: &Output,
+    output: &OutputDirectory,
     ui: &mut Ui,
 ) -> Result<(), Error> {
     ui.line("Esplanade demo: two sites, an internet between them, and ESP on the wire.");
@@ -73,7 +73,7 @@ pub fn run(
         output,
         ui,
         lab: &lab,
-        results: Results::default(),
+        results: DemoResults::default(),
     };
     let recorder = watch(&lab.internet, WIRE, Scope::Wire, &output.file(WIRE_CAPTURE))?;
     if options.without_tunnel {
@@ -113,7 +113,7 @@ fn watch(place: &Namespace, interface: &str, scope: Scope, path: &Path) -> Resul
 }
 
 impl Demo<'_> {
-    fn start_gateways(&mut self) -> Result<[Gateway; 2], Error> {
+    fn start_gateways(&mut self) -> Result<[GatewayProcess; 2], Error> {
         self.ui.step("Two gateways");
         let psk = gateway::random_psk()?;
         let log_level = if self.options.verbose {
@@ -122,17 +122,17 @@ impl Demo<'_> {
             "info"
         };
         let start = |demo: &mut Self, side, place| {
-            let files = Files::of(side, demo.output.path());
+            let files = GatewayFiles::of(side, demo.output.path());
             let text = gateway::configuration(side, &files.socket, &psk);
             gateway::write_private(&files.config, &text)?;
             if demo.options.verbose {
                 demo.ui.faint(text.replace(&psk, "(random)"));
             }
-            Gateway::start(side, place, files, log_level)
+            GatewayProcess::start(side, place, files, log_level)
         };
         let mut gateways = [
-            start(self, Side::A, &self.lab.gw_a)?,
-            start(self, Side::B, &self.lab.gw_b)?,
+            start(self, GatewaySide::A, &self.lab.gw_a)?,
+            start(self, GatewaySide::B, &self.lab.gw_b)?,
         ];
         for gateway in &mut gateways {
             gateway.wait_ready(|| self.interrupt.pause(POLL))?;
@@ -148,7 +148,11 @@ impl Demo<'_> {
         Ok(gateways)
     }
 
-    fn negotiate(&mut self, recorder: &Recorder, gateways: &[Gateway; 2]) -> Result<(), Error> {
+    fn negotiate(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &[GatewayProcess; 2],
+    ) -> Result<(), Error> {
         self.ui
             .step("The negotiation, as captured between the gateways");
         let [gw_a, gw_b] = gateways;
@@ -160,7 +164,7 @@ impl Demo<'_> {
         .ok_or_else(|| gw_b.failure("gw-b has no child SA"))?;
         self.interrupt.pause(Duration::from_millis(200))?;
         let messages = recorder.ike_messages(0);
-        let keys = Keys::read(&gw_a.files.keys).unwrap_or_default();
+        let keys = IkeKeys::read(&gw_a.files.keys).unwrap_or_default();
         sequence::draw(self.ui, &messages, &keys, IpAddr::V4(GATEWAY_A));
         for message in &messages {
             let reading = sequence::read(&message.bytes, &keys);
@@ -184,7 +188,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn show_logs(&mut self, gateways: &[Gateway]) {
+    fn show_logs(&mut self, gateways: &[GatewayProcess]) {
         for gateway in gateways {
             self.ui
                 .text(format_args!("\n{} logs:", gateway.side.name()));
@@ -269,7 +273,7 @@ impl Demo<'_> {
         }
     }
 
-    fn bulk(&mut self, recorder: &Recorder, gateways: &mut [Gateway]) -> Result<(), Error> {
+    fn bulk(&mut self, recorder: &Recorder, gateways: &mut [GatewayProcess]) -> Result<(), Error> {
         self.ui.step("Bulk TCP and UDP");
         let lab = self.lab;
         let allow = |bytes| {
@@ -357,7 +361,7 @@ impl Demo<'_> {
     fn follow(
         &mut self,
         seconds: f64,
-        gateways: &mut [Gateway],
+        gateways: &mut [GatewayProcess],
         name: &str,
         received: impl Fn() -> Option<u64>,
     ) -> Result<(), Error> {
@@ -390,7 +394,11 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn rekey(&mut self, recorder: &Recorder, gateways: &mut [Gateway; 2]) -> Result<(), Error> {
+    fn rekey(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &mut [GatewayProcess; 2],
+    ) -> Result<(), Error> {
         self.ui.step("Fresh keys under load");
         let lab = self.lab;
         let before = recorder.ike_messages(0).len();
@@ -417,7 +425,7 @@ impl Demo<'_> {
             gateway.check_alive()?;
         }
         self.ui.line("");
-        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        let keys = IkeKeys::read(&gateways[0].files.keys).unwrap_or_default();
         sequence::draw(
             self.ui,
             &recorder.ike_messages(before),
@@ -451,15 +459,25 @@ impl Demo<'_> {
     fn replace_associations(
         &mut self,
         recorder: &Recorder,
-        gateways: &[Gateway; 2],
+        gateways: &[GatewayProcess; 2],
     ) -> Result<(), Error> {
         let [gw_a, gw_b] = gateways;
-        type Ask = fn(&Gateway) -> Result<(), Error>;
-        let exchanges: [(&'static str, &Gateway, Ask, bool); 4] = [
-            ("child SA, by gw-a", gw_a, Gateway::rekey_child, false),
-            ("IKE SA, by gw-a", gw_a, Gateway::rekey_ike, true),
-            ("child SA, by gw-b", gw_b, Gateway::rekey_child, false),
-            ("IKE SA, by gw-b", gw_b, Gateway::rekey_ike, true),
+        type Ask = fn(&GatewayProcess) -> Result<(), Error>;
+        let exchanges: [(&'static str, &GatewayProcess, Ask, bool); 4] = [
+            (
+                "child SA, by gw-a",
+                gw_a,
+                GatewayProcess::rekey_child,
+                false,
+            ),
+            ("IKE SA, by gw-a", gw_a, GatewayProcess::rekey_ike, true),
+            (
+                "child SA, by gw-b",
+                gw_b,
+                GatewayProcess::rekey_child,
+                false,
+            ),
+            ("IKE SA, by gw-b", gw_b, GatewayProcess::rekey_ike, true),
         ];
         for (name, gateway, ask, ike) in exchanges {
             self.interrupt.pause(REKEY_PAUSE)?;
@@ -481,7 +499,11 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn stop(&mut self, recorder: &Recorder, gateways: &mut [Gateway; 2]) -> Result<(), Error> {
+    fn stop(
+        &mut self,
+        recorder: &Recorder,
+        gateways: &mut [GatewayProcess; 2],
+    ) -> Result<(), Error> {
         self.ui.step("The end");
         let before = recorder.ike_messages(0).len();
         for gateway in &mut *gateways {
@@ -492,7 +514,7 @@ impl Demo<'_> {
             );
         }
         self.interrupt.pause(Duration::from_millis(100))?;
-        let keys = Keys::read(&gateways[0].files.keys).unwrap_or_default();
+        let keys = IkeKeys::read(&gateways[0].files.keys).unwrap_or_default();
         sequence::draw(
             self.ui,
             &recorder.ike_messages(before),

@@ -9,7 +9,7 @@ use super::ui::{Ui, bits_per_second};
 
 /// The figures of the summary.
 #[derive(Debug, Default)]
-pub struct Results {
+pub struct DemoResults {
     pub suite: Option<String>,
     pub esp_suite: Option<String>,
     pub rtts: Vec<Duration>,
@@ -19,7 +19,7 @@ pub struct Results {
     pub rekey_udp: Option<UdpResult>,
 }
 
-impl Results {
+impl DemoResults {
     /// Returns the name and the value of each figure.
     pub fn rows(&self, totals: &Totals) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();

@@ -13,6 +13,7 @@ pub mod gso;
 pub mod icmp;
 pub mod netns;
 pub mod ns;
+pub mod packet_socket;
 pub mod raw;
 pub mod signals;
 pub mod slots;
@@ -22,7 +23,6 @@ pub mod trap;
 pub mod tun;
 pub mod udp;
 pub mod virtio;
-pub mod watch;
 pub mod xdp;
 
 mod message;

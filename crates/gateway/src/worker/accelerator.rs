@@ -9,7 +9,7 @@ use esplanade_ipsec::tunnel::OuterFacts;
 
 /// An ESP packet that the device built.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct SealedByDevice {
     pub sa: Arc<OutboundSa>,
     pub tos: u8,
     pub dont_fragment: bool,
@@ -33,7 +33,7 @@ pub(super) trait Accelerator {
     fn do_due(&mut self);
 
     /// Updates the device's tables to the current SPD and SAD.
-    fn catch_up(&mut self);
+    fn update_tables(&mut self);
 
     /// Returns false after the device has failed. It never works again, and its SAs carry no
     /// packets.
@@ -57,7 +57,7 @@ pub(super) trait Accelerator {
     fn is_busy(&self) -> bool;
 
     /// Returns the packets that the device sealed since the last call.
-    fn take_sealed(&mut self) -> Vec<Made>;
+    fn take_sealed(&mut self) -> Vec<SealedByDevice>;
 
     /// Returns the packets that the device left to software since the last call: it has no SA for
     /// them, or they are too long for the path.

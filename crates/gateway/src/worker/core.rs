@@ -15,7 +15,7 @@ use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::{Database, DropReason, Event, WalkCounters};
 
 use super::Control;
-use super::accelerator::{Accelerator, Made};
+use super::accelerator::{Accelerator, SealedByDevice};
 
 /// Any device that contains the core.
 pub type AnyCore = InLine<Box<dyn Device>>;
@@ -27,12 +27,12 @@ const FOLLOW_MS: u64 = 500;
 /// The core is given up if it takes no frame for this long, in milliseconds.
 const STALLED_MS: u64 = 5_000;
 
-type Job = Box<dyn FnOnce(&mut Driver) + Send>;
+type CoreJob = Box<dyn FnOnce(&mut CoreDriver) + Send>;
 
 /// The control thread's handle of the core.
 #[derive(Clone, Debug)]
 pub struct CoreHandle {
-    jobs: Sender<Job>,
+    jobs: Sender<CoreJob>,
     control: Arc<Control>,
     patience: Duration,
 }
@@ -68,12 +68,12 @@ impl CoreHandle {
     /// the worker has ended or does not answer in time.
     fn ask<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Driver) -> T + Send + 'static,
+        job: impl FnOnce(&mut CoreDriver) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = sync_channel(1);
         let ticket = Arc::<Ticket>::default();
         let of_worker = Arc::clone(&ticket);
-        let job = move |driver: &mut Driver| {
+        let job = move |driver: &mut CoreDriver| {
             if of_worker.take() {
                 // The receiver is gone only if the control thread has ended.
                 let _ = answer.send(job(driver));
@@ -105,25 +105,25 @@ impl CoreHandle {
 
     /// Updates the core's tables to the current SPD and SAD.
     pub fn follow(&self) {
-        self.ask(Driver::follow);
+        self.ask(CoreDriver::follow);
     }
 
     pub fn report(&self) -> CoreReport {
-        self.ask(Driver::report).unwrap_or_default()
+        self.ask(CoreDriver::report).unwrap_or_default()
     }
 }
 
 /// The core and its bookkeeping, as the worker that drives it has them.
 #[derive(Debug)]
-pub(super) struct Driver {
+pub(super) struct CoreDriver {
     core: AnyCore,
-    jobs: Receiver<Job>,
+    jobs: Receiver<CoreJob>,
     database: Arc<Database>,
     paths: Arc<PathMtus>,
     outbound: Arc<WalkCounters>,
     inbound: Arc<WalkCounters>,
     /// Results that nobody fetched: packets that the core sealed, left to software, and opened.
-    sealed: Vec<Made>,
+    sealed: Vec<SealedByDevice>,
     returned: Vec<Vec<u8>>,
     opened: Vec<Vec<u8>>,
     events: Vec<Event>,
@@ -140,7 +140,7 @@ pub(super) struct Driver {
     now_ms: u64,
 }
 
-impl Driver {
+impl CoreDriver {
     pub fn new(
         core: AnyCore,
         control: Arc<Control>,
@@ -287,7 +287,7 @@ impl Driver {
                     self.outbound.packets_out.fetch_add(1, Ordering::Relaxed);
                     let bytes = bytes - sealed.header_len as u64;
                     self.outbound.bytes_out.fetch_add(bytes, Ordering::Relaxed);
-                    self.sealed.push(Made {
+                    self.sealed.push(SealedByDevice {
                         sa: sealed.sa,
                         tos: sealed.tos,
                         dont_fragment: sealed.dont_fragment,
@@ -335,7 +335,7 @@ impl Driver {
     }
 }
 
-impl Accelerator for Driver {
+impl Accelerator for CoreDriver {
     const FRAME_MAX: usize = FRAME_MAX;
 
     fn serve(&mut self) {
@@ -358,7 +358,7 @@ impl Accelerator for Driver {
         }
     }
 
-    fn catch_up(&mut self) {
+    fn update_tables(&mut self) {
         self.follow();
     }
 
@@ -416,7 +416,7 @@ impl Accelerator for Driver {
         self.busy || !(self.opened.is_empty() && self.returned.is_empty() && self.sealed.is_empty())
     }
 
-    fn take_sealed(&mut self) -> Vec<Made> {
+    fn take_sealed(&mut self) -> Vec<SealedByDevice> {
         std::mem::take(&mut self.sealed)
     }
 
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_does_not_serve_is_not_waited_for() {
-        let (jobs, waiting) = channel::<Job>();
+        let (jobs, waiting) = channel::<CoreJob>();
         let control = Arc::new(Control {
             stop: AtomicBool::new(false),
             wake: EventFd::new().unwrap(),

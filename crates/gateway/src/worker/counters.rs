@@ -82,11 +82,11 @@ counters! {
 /// How long a worker was busy and not waiting for packets. It has its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Load {
+pub struct WorkerLoad {
     busy_ns: AtomicU64,
 }
 
-impl Load {
+impl WorkerLoad {
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed)
     }

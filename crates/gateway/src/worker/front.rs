@@ -8,10 +8,10 @@ use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::{OuterFacts, OuterMeta};
 use esplanade_ipsec::wire::esp;
 
-use super::Datagram;
-use super::accelerator::{Accelerator, Made};
-use super::packet_io::{Entrance, PacketIo};
-use super::plane::{DataPlane, Inner};
+use super::IkeDatagram;
+use super::accelerator::{Accelerator, SealedByDevice};
+use super::packet_io::{PacketIo, ReceiveSocket};
+use super::plane::{DataPlane, InnerPacket};
 use crate::io::udp::ReceivedDatagram;
 
 /// Index of the port whose packets may go into the device. The device never has SAs of other
@@ -21,7 +21,7 @@ pub(super) const COMMON: usize = 0;
 /// for the device; further rounds serve packets that arrive meanwhile.
 const ROUNDS_MAX: usize = 4;
 
-pub(super) struct Front<A> {
+pub(super) struct AcceleratorFront<A> {
     device: A,
     /// Datagrams that wait to go into the device.
     kept: Vec<(Vec<u8>, OuterFacts)>,
@@ -29,7 +29,7 @@ pub(super) struct Front<A> {
 
 /// Whether a packet that the device returned goes into the device once more.
 #[derive(Clone, Copy, Debug)]
-enum Again {
+enum Retry {
     /// Yes, after the device's tables were updated.
     May,
     /// Yes, the device's tables are up to date.
@@ -37,7 +37,7 @@ enum Again {
     No,
 }
 
-impl Again {
+impl Retry {
     /// Returns the answer for the next round: packets that come back again under updated tables are
     /// refused.
     fn next_round(self) -> Self {
@@ -48,7 +48,7 @@ impl Again {
     }
 }
 
-impl<A: Accelerator> Front<A> {
+impl<A: Accelerator> AcceleratorFront<A> {
     pub fn new(device: A) -> Self {
         Self {
             device,
@@ -78,7 +78,7 @@ impl<A: Accelerator> Front<A> {
             if !self.device.is_busy() {
                 break;
             }
-            self.go_on(plane, spd);
+            self.poll_device(plane, spd);
         }
         plane.drain();
         plane.drain_inbound();
@@ -94,7 +94,7 @@ impl<A: Accelerator> Front<A> {
         if let Some(mut inner) = plane.admit(spd, COMMON, read)
             && !(self.device.works() && self.offer(plane, &mut inner))
         {
-            self.decide(plane, spd, &mut inner, &mut Again::No);
+            self.decide(plane, spd, &mut inner, &mut Retry::No);
         }
     }
 
@@ -102,11 +102,11 @@ impl<A: Accelerator> Front<A> {
     pub fn handle_outer<I: PacketIo>(
         &mut self,
         plane: &mut DataPlane<I>,
-        entrance: Entrance,
+        receive_socket: ReceiveSocket,
         received: &[ReceivedDatagram],
-        ike: impl FnMut(Datagram),
+        ike: impl FnMut(IkeDatagram),
     ) {
-        plane.sort(entrance, received, ike);
+        plane.sort(receive_socket, received, ike);
         let Self { device, kept } = self;
         let mut first = None;
         plane.offer_sorted(|spi, esp, facts| {
@@ -134,7 +134,7 @@ impl<A: Accelerator> Front<A> {
     /// Ends a burst from the port [`COMMON`]. Afterwards no packet of the burst is left in the
     /// device, and everything it returned is processed.
     pub fn finish_inner<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
-        let mut again = Again::May;
+        let mut again = Retry::May;
         // Continue even if the device failed: packets that it returned before were counted.
         for _ in 0..ROUNDS_MAX {
             self.work(plane);
@@ -143,7 +143,7 @@ impl<A: Accelerator> Front<A> {
                 return;
             }
             for mut packet in returned {
-                match Inner::plain(COMMON, &mut packet) {
+                match InnerPacket::plain(COMMON, &mut packet) {
                     Ok(mut inner) => self.decide(plane, spd, &mut inner, &mut again),
                     Err(_) => plane.drop_malformed(packet.len()),
                 }
@@ -153,7 +153,7 @@ impl<A: Accelerator> Front<A> {
     }
 
     /// Lets the device continue, and fetches its results.
-    pub fn go_on<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
+    pub fn poll_device<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, spd: &Spd) {
         if self.device.is_busy() {
             self.open_kept(plane);
             self.finish_inner(plane, spd);
@@ -171,7 +171,11 @@ impl<A: Accelerator> Front<A> {
 
     /// Gives a packet, or each of its segments, to the device. Returns false if a segment is too
     /// long for the device.
-    fn offer<I: PacketIo>(&mut self, plane: &mut DataPlane<I>, inner: &mut Inner<'_>) -> bool {
+    fn offer<I: PacketIo>(
+        &mut self,
+        plane: &mut DataPlane<I>,
+        inner: &mut InnerPacket<'_>,
+    ) -> bool {
         plane.clamp_inner(inner);
         let Some(segments) = inner.segments() else {
             return false;
@@ -195,8 +199,8 @@ impl<A: Accelerator> Front<A> {
         &mut self,
         plane: &mut DataPlane<I>,
         spd: &Spd,
-        inner: &mut Inner<'_>,
-        again: &mut Again,
+        inner: &mut InnerPacket<'_>,
+        again: &mut Retry,
     ) {
         plane.decide(spd, inner);
         for given in plane.take_given() {
@@ -204,15 +208,15 @@ impl<A: Accelerator> Front<A> {
                 // The policy has an SA in the device, but the device's tables do not lead to it
                 // yet.
                 match again {
-                    Again::No => {
+                    Retry::No => {
                         plane.give_up(&given);
                         continue;
                     }
-                    Again::May => {
-                        self.device.catch_up();
-                        *again = Again::Yes;
+                    Retry::May => {
+                        self.device.update_tables();
+                        *again = Retry::Yes;
                     }
-                    Again::Yes => {}
+                    Retry::Yes => {}
                 }
             }
             if !self.seal(plane, &given.packet, true) {
@@ -272,7 +276,7 @@ impl<A: Accelerator> Front<A> {
     }
 }
 
-fn outer(made: &Made) -> OuterMeta {
+fn outer(made: &SealedByDevice) -> OuterMeta {
     OuterMeta {
         path: made.sa.common.path().into(),
         tos: made.tos,

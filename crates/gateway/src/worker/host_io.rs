@@ -9,10 +9,10 @@ use esplanade_crypto::{Direction, Protocol};
 use esplanade_ipsec::sa::Path;
 
 use super::counters::{IoCounters, add};
-use super::links::Links;
-use super::packet_io::{Door, Entrance, PacketIo, Queue};
+use super::links::XdpLinks;
+use super::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
 use super::paths::PathErrors;
-use super::queues::Queues;
+use super::queues::TunQueues;
 use super::wakers::{Paused, Purpose, Wakers};
 use super::{Clock, WorkerSockets};
 use crate::io::slots::ReceiveSlots;
@@ -48,7 +48,7 @@ const TOKEN_PORTS: u64 = 3;
 
 /// A socket to receive from, by its index among the sockets of its kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum ReceiveSource {
     Ike(usize),
     NatT(usize),
     Esp(usize),
@@ -58,7 +58,7 @@ pub(super) enum Source {
     Link(usize),
 }
 
-impl Source {
+impl ReceiveSource {
     pub fn slots(self) -> ReceiveSlots {
         match self {
             Self::Esp(_) | Self::Ah(_) => RAW_SLOTS,
@@ -76,32 +76,32 @@ impl Source {
 
 /// Why a worker woke.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Ready {
+pub(super) enum WakeReason {
     /// The control thread wants something.
     Control,
     /// An engine of this direction has results.
     Engine(Direction),
     Port(usize),
-    Socket(Source),
+    Socket(ReceiveSource),
 }
 
 /// A TUN device with the interface that the SPD's entries name.
 #[derive(Debug)]
-struct Device {
+struct TunDevice {
     interface: u32,
-    tun: Queues,
+    tun: TunQueues,
 }
 
 #[derive(Debug)]
 pub(super) struct HostIo {
     clock: Clock,
     /// The devices, in the order of the ports.
-    devices: Vec<Device>,
+    devices: Vec<TunDevice>,
     sockets: WorkerSockets,
-    sources: Vec<Source>,
+    sources: Vec<ReceiveSource>,
     wakers: Wakers,
     path_errors: PathErrors,
-    links: Links,
+    links: XdpLinks,
     counts_at_ms: u64,
     counters: Arc<IoCounters>,
 }
@@ -111,21 +111,22 @@ impl HostIo {
     /// `may_pause` means that an engine may return its batches late.
     pub fn new(
         clock: Clock,
-        tuns: Vec<(u32, Queues)>,
+        tuns: Vec<(u32, TunQueues)>,
         mut sockets: WorkerSockets,
         control: BorrowedFd<'_>,
         may_pause: bool,
         counters: Arc<IoCounters>,
     ) -> io::Result<Self> {
-        let mut sources: Vec<Source> = (0..sockets.nat_t.len()).map(Source::NatT).collect();
-        sources.extend((0..sockets.ike.len()).map(Source::Ike));
-        sources.extend((0..sockets.esp.len()).map(Source::Esp));
-        sources.extend((0..sockets.ah.len()).map(Source::Ah));
-        sources.extend((0..sockets.icmp.len()).map(Source::Icmp));
+        let mut sources: Vec<ReceiveSource> =
+            (0..sockets.nat_t.len()).map(ReceiveSource::NatT).collect();
+        sources.extend((0..sockets.ike.len()).map(ReceiveSource::Ike));
+        sources.extend((0..sockets.esp.len()).map(ReceiveSource::Esp));
+        sources.extend((0..sockets.ah.len()).map(ReceiveSource::Ah));
+        sources.extend((0..sockets.icmp.len()).map(ReceiveSource::Icmp));
         let links = std::mem::take(&mut sockets.links);
-        let links = Links::new(links, sockets.mark.unwrap_or(0));
-        sources.extend((0..links.count()).map(Source::Link));
-        let device = |(interface, tun)| Device { interface, tun };
+        let links = XdpLinks::new(links, sockets.mark.unwrap_or(0));
+        sources.extend((0..links.count()).map(ReceiveSource::Link));
+        let device = |(interface, tun)| TunDevice { interface, tun };
         let host = Self {
             clock,
             devices: tuns.into_iter().map(device).collect(),
@@ -160,17 +161,17 @@ impl HostIo {
     }
 
     /// Returns what a token stands for.
-    pub fn ready(&self, token: u64) -> Option<Ready> {
+    pub fn ready(&self, token: u64) -> Option<WakeReason> {
         match token {
-            TOKEN_CONTROL => return Some(Ready::Control),
-            TOKEN_SEALED => return Some(Ready::Engine(Direction::Seal)),
-            TOKEN_OPENED => return Some(Ready::Engine(Direction::Open)),
+            TOKEN_CONTROL => return Some(WakeReason::Control),
+            TOKEN_SEALED => return Some(WakeReason::Engine(Direction::Seal)),
+            TOKEN_OPENED => return Some(WakeReason::Engine(Direction::Open)),
             _ => {}
         }
         let index = usize::try_from(token.checked_sub(TOKEN_PORTS)?).ok()?;
         match index.checked_sub(self.devices.len()) {
-            None => Some(Ready::Port(index)),
-            Some(index) => self.sources.get(index).copied().map(Ready::Socket),
+            None => Some(WakeReason::Port(index)),
+            Some(index) => self.sources.get(index).copied().map(WakeReason::Socket),
         }
     }
 
@@ -185,42 +186,42 @@ impl HostIo {
 
     /// Returns the kind of packets that a socket brings. Returns `None` for a socket that brings
     /// none.
-    pub fn entrance(&self, source: Source) -> Option<Entrance> {
+    pub fn receive_socket(&self, source: ReceiveSource) -> Option<ReceiveSocket> {
         Some(match source {
-            Source::Ike(index) => Entrance::Ike(self.sockets.ike[index].local()),
-            Source::NatT(index) => Entrance::NatT(self.sockets.nat_t[index].local()),
-            Source::Esp(index) => {
+            ReceiveSource::Ike(index) => ReceiveSocket::Ike(self.sockets.ike[index].local()),
+            ReceiveSource::NatT(index) => ReceiveSocket::NatT(self.sockets.nat_t[index].local()),
+            ReceiveSource::Esp(index) => {
                 let with_header = self.sockets.esp[index].is_v4();
-                Entrance::Esp { with_header }
+                ReceiveSocket::Esp { with_header }
             }
-            Source::Link(_) => Entrance::Esp { with_header: false },
-            Source::Ah(_) => Entrance::Ah,
-            Source::Icmp(_) => return None,
+            ReceiveSource::Link(_) => ReceiveSocket::Esp { with_header: false },
+            ReceiveSource::Ah(_) => ReceiveSocket::Ah,
+            ReceiveSource::Icmp(_) => return None,
         })
     }
 
-    pub fn descriptor(&self, source: Source) -> BorrowedFd<'_> {
+    pub fn descriptor(&self, source: ReceiveSource) -> BorrowedFd<'_> {
         match source {
-            Source::Ike(index) => self.sockets.ike[index].as_fd(),
-            Source::NatT(index) => self.sockets.nat_t[index].as_fd(),
-            Source::Esp(index) => self.sockets.esp[index].as_fd(),
-            Source::Ah(index) => self.sockets.ah[index].as_fd(),
-            Source::Icmp(index) => self.sockets.icmp[index].as_fd(),
-            Source::Link(index) => self.links.descriptor(index),
+            ReceiveSource::Ike(index) => self.sockets.ike[index].as_fd(),
+            ReceiveSource::NatT(index) => self.sockets.nat_t[index].as_fd(),
+            ReceiveSource::Esp(index) => self.sockets.esp[index].as_fd(),
+            ReceiveSource::Ah(index) => self.sockets.ah[index].as_fd(),
+            ReceiveSource::Icmp(index) => self.sockets.icmp[index].as_fd(),
+            ReceiveSource::Link(index) => self.links.descriptor(index),
         }
     }
 
-    /// Tells whether packets wait for room on a link. Then [`Self::go_on`] must be called soon.
+    /// Tells whether packets wait for room on a link. Then [`Self::retry_sends`] must be called soon.
     pub fn is_stuck(&self) -> bool {
         self.links.is_stuck()
     }
 
     /// Sends the waiting packets again. Counts, from time to time, what the kernel dropped.
-    pub fn go_on(&mut self, now_ms: u64) {
+    pub fn retry_sends(&mut self, now_ms: u64) {
         if self.links.is_empty() {
             return;
         }
-        self.links.go_on();
+        self.links.retry_sends();
         if now_ms >= self.counts_at_ms {
             self.counts_at_ms = now_ms + COUNT_EVERY_MS;
             add(&self.counters.link_dropped, self.links.take_dropped());
@@ -233,7 +234,7 @@ impl HostIo {
         add(&self.counters.runts, others);
         add(&self.counters.link_received, packets.len() as u64);
         if !lives {
-            let source = Source::Link(link);
+            let source = ReceiveSource::Link(link);
             // A dead descriptor would wake the worker for ever.
             let _ = self
                 .wakers
@@ -242,11 +243,12 @@ impl HostIo {
     }
 
     /// Reads the waiting ICMP errors, if the socket is for them.
-    pub fn hear(&mut self, source: Source) {
-        if let Source::Icmp(index) = source {
+    pub fn receive_errors(&mut self, source: ReceiveSource) {
+        if let ReceiveSource::Icmp(index) = source {
             let now_ms = self.clock.now_ms();
             let (sockets, counters) = (&self.sockets, &self.counters);
-            self.path_errors.hear(sockets, index, counters, now_ms);
+            self.path_errors
+                .receive_errors(sockets, index, counters, now_ms);
         }
     }
 
@@ -268,7 +270,7 @@ impl HostIo {
     }
 
     /// From now on these queues carry the interface's packets.
-    pub fn replace_tun(&mut self, interface: u32, tun: Queues) -> io::Result<()> {
+    pub fn replace_tun(&mut self, interface: u32, tun: TunQueues) -> io::Result<()> {
         let mut devices = (TOKEN_PORTS..).zip(&mut self.devices);
         if let Some((token, device)) = devices.find(|(_, device)| device.interface == interface) {
             let purpose = Purpose::Outbound;
@@ -283,47 +285,47 @@ impl HostIo {
 }
 
 impl PacketIo for HostIo {
-    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        let Some(Device { tun, .. }) = self.devices.get(port) else {
+    fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let Some(TunDevice { tun, .. }) = self.devices.get(port) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let queue = match queue {
-            Queue::Own => tun.own(),
+            TunQueue::Own => tun.own(),
             // The second slice is the first packet; the virtio header comes before it.
-            Queue::OfFlow => tun.of_flow(slices.get(1).map_or(&[][..], |slice| slice)),
+            TunQueue::OfFlow => tun.of_flow(slices.get(1).map_or(&[][..], |slice| slice)),
         };
         queue.write(slices)
     }
 
-    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door> {
+    fn send_socket(&self, path: &Path, protocol: Protocol) -> Option<SendSocket> {
         let WorkerSockets { nat_t, esp, ah, .. } = &self.sockets;
         let (local, v4) = (path.local.ip(), path.remote.is_ipv4());
         if protocol == Protocol::Ah {
             let serves = ah.iter().position(|socket| socket.serves(local, v4));
-            return serves.map(Door::Ah);
+            return serves.map(SendSocket::Ah);
         }
         if !path.udp_encap {
             let serves = esp.iter().position(|socket| socket.serves(local, v4));
-            return serves.map(Door::Esp);
+            return serves.map(SendSocket::Esp);
         }
         let serves = nat_t.iter().position(|socket| {
             let bound = socket.local();
             bound.is_ipv4() == v4 && (bound.ip().is_unspecified() || bound.ip() == local)
         });
-        serves.map(Door::NatT)
+        serves.map(SendSocket::NatT)
     }
 
-    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
-        let report = match door {
-            Door::NatT(index) => self.sockets.nat_t[index].send(items),
-            Door::Esp(index) if self.links.is_empty() => self.sockets.esp[index].send(items),
-            Door::Esp(index) => {
+    fn send(&mut self, send_socket: SendSocket, items: &[Outgoing<'_>]) -> SendReport {
+        let report = match send_socket {
+            SendSocket::NatT(index) => self.sockets.nat_t[index].send(items),
+            SendSocket::Esp(index) if self.links.is_empty() => self.sockets.esp[index].send(items),
+            SendSocket::Esp(index) => {
                 let (socket, now_ms) = (&self.sockets.esp[index], self.clock.now_ms());
                 let sent = self.links.send(items, now_ms, |items| socket.send(items));
                 add(&self.counters.link_sent, sent.1);
                 sent.0
             }
-            Door::Ah(index) => self.sockets.ah[index].send(items),
+            SendSocket::Ah(index) => self.sockets.ah[index].send(items),
         };
         if let Some(remote) = report.too_big_for {
             let (sockets, counters) = (&self.sockets, &self.counters);

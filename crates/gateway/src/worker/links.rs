@@ -53,11 +53,11 @@ impl LinkQueue {
 }
 
 /// A destination, with its source address if the packet names one.
-type Path = (IpAddr, Option<IpAddr>);
+type PathKey = (IpAddr, Option<IpAddr>);
 
 /// How the packets of a path leave.
 #[derive(Clone, Copy, Debug)]
-struct Hop {
+struct CachedHop {
     /// Index of the queue. `None` means the kernel's stack.
     queue: Option<usize>,
     ends: LinkEnds,
@@ -73,16 +73,16 @@ struct Hop {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct XdpLinks {
     queues: Vec<LinkQueue>,
     mark: u32,
-    hops: HashMap<Path, Hop>,
+    hops: HashMap<PathKey, CachedHop>,
     /// The path of the last look-up, with its result.
-    last: Option<(Path, Hop)>,
+    last: Option<(PathKey, CachedHop)>,
     identification: u16,
 }
 
-impl Links {
+impl XdpLinks {
     /// Creates the table. `mark` is the firewall mark of everything that the gateway sends.
     pub fn new(queues: Vec<LinkQueue>, mark: u32) -> Self {
         Self {
@@ -124,13 +124,13 @@ impl Links {
         (others, true)
     }
 
-    /// Tells whether [`Self::go_on`] must be called soon.
+    /// Tells whether [`Self::retry_sends`] must be called soon.
     pub fn is_stuck(&self) -> bool {
         self.queues.iter().any(|link| link.queue.is_stuck())
     }
 
     /// Sends again the frames for which the drivers had no room.
-    pub fn go_on(&mut self) {
+    pub fn retry_sends(&mut self) {
         for link in &mut self.queues {
             if link.queue.is_stuck()
                 && let Err(error) = link.queue.flush()
@@ -195,7 +195,7 @@ impl Links {
     fn push(
         &mut self,
         at: usize,
-        hop: &Hop,
+        hop: &CachedHop,
         items: &[Outgoing<'_>],
         report: &mut SendReport,
     ) -> u64 {
@@ -230,8 +230,8 @@ impl Links {
 
     /// Returns how packets of a path leave, and whether the next packet must go through the stack.
     /// The stack checks a neighbour only when it gets packets for it.
-    fn hop(&mut self, path: Path, now_ms: u64) -> (Hop, bool) {
-        let fresh = |hop: &Hop| now_ms < hop.until_ms;
+    fn hop(&mut self, path: PathKey, now_ms: u64) -> (CachedHop, bool) {
+        let fresh = |hop: &CachedHop| now_ms < hop.until_ms;
         if let Some((last, hop)) = &self.last
             && *last == path
             && fresh(hop)
@@ -254,8 +254,8 @@ impl Links {
     }
 
     /// Asks the kernel, which looks at its routes and neighbours.
-    fn ask(&self, (remote, local): Path, now_ms: u64) -> Hop {
-        let by_stack = |for_ms| Hop {
+    fn ask(&self, (remote, local): PathKey, now_ms: u64) -> CachedHop {
+        let by_stack = |for_ms| CachedHop {
             queue: None,
             ends: LinkEnds::default(),
             local: local.unwrap_or(remote),
@@ -277,7 +277,7 @@ impl Links {
         let (Some(neighbour), Some(local)) = (neighbour, next.source) else {
             return by_stack(ASKED_MS);
         };
-        Hop {
+        CachedHop {
             queue: Some(queue),
             ends: LinkEnds {
                 from: facts.mac,

@@ -2,7 +2,7 @@
 //! and negotiate nothing.
 //!
 //! In each direction, a flow stays on one worker. The kernel chooses the TUN queue of an outbound
-//! flow: by a hash, or as its reverse flow was written ([`Queues`]). The SPI chooses the worker of
+//! flow: by a hash, or as its reverse flow was written ([`TunQueues`]). The SPI chooses the worker of
 //! an inbound packet. Inside a worker, packets stay in the order of their arrival.
 //!
 //! A worker is a loop (`run`) around a data plane that knows no socket, device or clock (`plane`).
@@ -41,18 +41,18 @@ use crate::confine;
 use crate::io::sys::EventFd;
 
 pub use self::core::{AnyCore, CoreHandle, CoreReport};
-pub use counters::{IoCounters, Load};
+pub use counters::{IoCounters, WorkerLoad};
 pub use links::LinkQueue;
 pub use plane::{DummySa, DummySas, EngineHealth, EngineSource, Health, Processing};
 pub(crate) use plane::{is_of_sa, size_limit};
-pub use queues::{Interface, Queues};
+pub use queues::{TunInterface, TunQueues};
 pub use sockets::{
     BindError, IKE_PORT, IkeSender, ListenConfig, NAT_T_PORT, Sockets, WorkerSockets,
 };
 
 /// An IKE message from the network. On the NAT traversal port, it still has its non-ESP marker.
 #[derive(Debug)]
-pub struct Datagram {
+pub struct IkeDatagram {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub payload: Vec<u8>,
@@ -61,8 +61,8 @@ pub struct Datagram {
 /// Where a worker reports. Both queues are bounded. An IKE message that finds its queue full is
 /// dropped, as the network might have done; an event waits.
 #[derive(Debug, Clone)]
-pub struct Reports {
-    pub ike: mpsc::Sender<Datagram>,
+pub struct WorkerReports {
+    pub ike: mpsc::Sender<IkeDatagram>,
     pub events: mpsc::Sender<Event>,
 }
 
@@ -98,12 +98,12 @@ pub struct WorkerConfig {
     /// The CPU to which the worker is bound.
     pub cpu: Option<usize>,
     pub clock: Clock,
-    pub tun: Queues,
+    pub tun: TunQueues,
     /// TUN devices besides the common one.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<TunInterface>,
     pub sockets: WorkerSockets,
     pub database: Arc<Database>,
-    pub reports: Reports,
+    pub reports: WorkerReports,
     /// How many flows of each IP version the flow cache holds.
     pub flows: usize,
     pub processing: Processing,
@@ -123,7 +123,7 @@ struct Control {
     stop: AtomicBool,
     wake: EventFd,
     /// New queues for interfaces whose TUN device was replaced.
-    tuns: Mutex<Vec<(u32, Queues)>>,
+    tuns: Mutex<Vec<(u32, TunQueues)>>,
     /// A TUN device is gone.
     lost: AtomicBool,
 }
@@ -134,7 +134,7 @@ pub struct Worker {
     pub io: Arc<IoCounters>,
     pub outbound: Arc<WalkCounters>,
     pub inbound: Arc<WalkCounters>,
-    pub load: Arc<Load>,
+    pub load: Arc<WorkerLoad>,
     /// State of the engines, in the order of [`WorkerConfig::engines`].
     pub engines: Vec<EngineHealth>,
     /// The handle of the FPGA core, if this worker has one.
@@ -152,7 +152,7 @@ impl Worker {
             lost: AtomicBool::new(false),
         });
         let name = format!("worker-{}", config.index);
-        let mut run = run::Run::new(config, Arc::clone(&control))?;
+        let mut run = run::WorkerLoop::new(config, Arc::clone(&control))?;
         let (io, [outbound, inbound]) = run.counters();
         let (load, engines) = (run.load(), run.engines());
         let core = run.core_handle();
@@ -182,7 +182,7 @@ impl Worker {
     }
 
     /// From now on the worker uses these queues for the interface.
-    pub fn replace_tun(&self, interface: u32, tun: Queues) {
+    pub fn replace_tun(&self, interface: u32, tun: TunQueues) {
         let mut tuns = self
             .control
             .tuns

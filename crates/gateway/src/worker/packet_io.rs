@@ -12,7 +12,7 @@ use crate::io::udp::{Outgoing, SendReport};
 
 /// A choice among the queues of a TUN device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum TunQueue {
     /// The worker's own queue.
     Own,
     /// The queue by which packets of the reverse flow shall arrive.
@@ -21,7 +21,7 @@ pub(super) enum Queue {
 
 /// A socket to send through, by its index among the sockets of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum SendSocket {
     NatT(usize),
     Esp(usize),
     Ah(usize),
@@ -29,7 +29,7 @@ pub(super) enum Door {
 
 /// The kind of socket that received a datagram, with the address to which it is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entrance {
+pub(super) enum ReceiveSocket {
     Ike(SocketAddr),
     NatT(SocketAddr),
     Esp {
@@ -42,13 +42,13 @@ pub(super) enum Entrance {
 /// The surroundings of a data plane. A port is a TUN device, by its index in the data plane's list.
 pub(super) trait PacketIo {
     /// Writes a packet or super-segment, after its virtio header.
-    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()>;
+    fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()>;
 
     /// Returns the socket by which packets of the path leave, or `None` if there is none.
-    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door>;
+    fn send_socket(&self, path: &Path, protocol: Protocol) -> Option<SendSocket>;
 
     /// Sends items in order. The report says how many packets left.
-    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport;
+    fn send(&mut self, send_socket: SendSocket, items: &[Outgoing<'_>]) -> SendReport;
 
     /// Sends a whole IP packet without protection.
     fn bypass(&mut self, packet: &[u8]) -> io::Result<()>;

@@ -16,10 +16,10 @@ use esplanade_ipsec::tunnel::DfPolicy;
 use esplanade_ipsec::wire::checksum;
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
 
-use super::Datagram;
+use super::IkeDatagram;
 use super::counters::IoCounters;
-use super::packet_io::{Door, Entrance, PacketIo, Queue};
-use super::plane::{DataPlane, EngineSource, PlaneConfig, Port, Processing};
+use super::packet_io::{PacketIo, ReceiveSocket, SendSocket, TunQueue};
+use super::plane::{DataPlane, EngineSource, PlaneConfig, Processing, TunPort};
 use crate::io::slots;
 use crate::io::udp::{Outgoing, ReceivedDatagram, SendReport};
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
@@ -36,14 +36,14 @@ const OUTER: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0,
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub port: usize,
-    pub queue: Queue,
+    pub queue: TunQueue,
     pub packet: Vec<u8>,
 }
 
 /// What was sent, as in [`Outgoing`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
-    pub door: Door,
+pub struct SentItem {
+    pub send_socket: SendSocket,
     pub remote: SocketAddr,
     pub tos: u8,
     pub df: bool,
@@ -51,7 +51,7 @@ pub struct Sent {
     pub segment: usize,
 }
 
-impl Sent {
+impl SentItem {
     /// Returns the payload as the datagrams that arrive.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let len = match self.segment {
@@ -63,12 +63,12 @@ impl Sent {
 }
 
 #[derive(Debug, Default)]
-pub struct Lists {
+pub struct RecordedIo {
     now_ns: u64,
     /// Length of a pause in nanoseconds.
     pub pause_ns: u64,
     pub written: Vec<Written>,
-    pub sent: Vec<Sent>,
+    pub sent: Vec<SentItem>,
     pub bypassed: Vec<Vec<u8>>,
     /// Number of engines that wake the worker: sealing, opening.
     pub watched: [usize; 2],
@@ -76,8 +76,8 @@ pub struct Lists {
     pub is_shut: bool,
 }
 
-impl PacketIo for Lists {
-    fn write(&mut self, port: usize, queue: Queue, slices: &[IoSlice<'_>]) -> io::Result<()> {
+impl PacketIo for RecordedIo {
+    fn write(&mut self, port: usize, queue: TunQueue, slices: &[IoSlice<'_>]) -> io::Result<()> {
         assert_eq!(slices[0].len(), HEADER_LEN);
         let packet = slices[1..].iter().flat_map(|slice| slice.to_vec());
         self.written.push(Written {
@@ -88,18 +88,18 @@ impl PacketIo for Lists {
         Ok(())
     }
 
-    fn door(&self, path: &Path, protocol: Protocol) -> Option<Door> {
+    fn send_socket(&self, path: &Path, protocol: Protocol) -> Option<SendSocket> {
         assert_eq!(protocol, Protocol::Esp);
-        let door = match path.udp_encap {
-            true => Door::NatT(0),
-            false => Door::Esp(0),
+        let send_socket = match path.udp_encap {
+            true => SendSocket::NatT(0),
+            false => SendSocket::Esp(0),
         };
-        (!self.is_shut).then_some(door)
+        (!self.is_shut).then_some(send_socket)
     }
 
-    fn send(&mut self, door: Door, items: &[Outgoing<'_>]) -> SendReport {
-        let sent = items.iter().map(|item| Sent {
-            door,
+    fn send(&mut self, send_socket: SendSocket, items: &[Outgoing<'_>]) -> SendReport {
+        let sent = items.iter().map(|item| SentItem {
+            send_socket,
             remote: item.remote,
             tos: item.tos,
             df: item.df,
@@ -131,20 +131,20 @@ impl PacketIo for Lists {
     fn unwatch(&mut self, _: BorrowedFd<'_>) {}
 }
 
-pub struct Site {
-    pub plane: DataPlane<Lists>,
+pub struct PairSite {
+    pub plane: DataPlane<RecordedIo>,
     pub database: Arc<Database>,
     pub outbound: Arc<OutboundSa>,
     pub inbound: Arc<InboundSa>,
     pub paths: Arc<PathMtus>,
     pub counters: Arc<IoCounters>,
-    pub ike: Vec<Datagram>,
+    pub ike: Vec<IkeDatagram>,
     index: usize,
     udp_encap: bool,
 }
 
 /// What differs between tests.
-pub struct Options {
+pub struct PairOptions {
     pub transform: Transform,
     pub udp_encap: bool,
     pub df: DfPolicy,
@@ -153,7 +153,7 @@ pub struct Options {
     pub workers: usize,
 }
 
-impl Default for Options {
+impl Default for PairOptions {
     fn default() -> Self {
         Self {
             transform: Transform::ESP[0],
@@ -167,7 +167,7 @@ impl Default for Options {
 }
 
 /// Makes two sites with one SA in each direction. The time is one second.
-pub fn pair(options: Options) -> [Site; 2] {
+pub fn pair(options: PairOptions) -> [PairSite; 2] {
     let port = if options.udp_encap { 4500 } else { 0 };
     let databases = [0, 1].map(|_| Arc::new(Database::new()));
     let spis = databases
@@ -209,8 +209,8 @@ pub fn pair(options: Options) -> [Site; 2] {
         database.publish_spd(spd(index, policy));
         let (paths, counters) = (Arc::<PathMtus>::default(), Arc::<IoCounters>::default());
         let config = PlaneConfig {
-            ports: vec![Port::new(0, true, options.processing.mss_clamp), {
-                Port::new(OTHER, true, None)
+            ports: vec![TunPort::new(0, true, options.processing.mss_clamp), {
+                TunPort::new(OTHER, true, None)
             }],
             database: Arc::clone(&database),
             paths: Arc::clone(&paths),
@@ -223,8 +223,8 @@ pub fn pair(options: Options) -> [Site; 2] {
             counters: Arc::clone(&counters),
             now_ns: 0,
         };
-        let mut site = Site {
-            plane: DataPlane::new(Lists::default(), config).unwrap(),
+        let mut site = PairSite {
+            plane: DataPlane::new(RecordedIo::default(), config).unwrap(),
             database,
             outbound,
             inbound,
@@ -263,7 +263,7 @@ fn spd(index: usize, policy: Arc<Policy>) -> Spd {
     ])
 }
 
-impl Site {
+impl PairSite {
     /// Sets the time in milliseconds.
     pub fn at(&mut self, now_ms: u64) {
         // The clock counts milliseconds from 1.
@@ -292,18 +292,18 @@ impl Site {
     }
 
     /// Returns the kind of socket on which ESP arrives.
-    pub fn entrance(&self) -> Entrance {
+    pub fn receive_socket(&self) -> ReceiveSocket {
         match self.udp_encap {
-            true => Entrance::NatT(SocketAddr::new(OUTER[self.index].into(), 4500)),
-            false => Entrance::Esp { with_header: false },
+            true => ReceiveSocket::NatT(SocketAddr::new(OUTER[self.index].into(), 4500)),
+            false => ReceiveSocket::Esp { with_header: false },
         }
     }
 
     /// Receives datagrams from the other site in one burst.
     pub fn receive<D: AsRef<[u8]>>(&mut self, datagrams: &[D]) {
-        let (entrance, received) = (self.entrance(), self.write_down(datagrams));
+        let (receive_socket, received) = (self.receive_socket(), self.write_down(datagrams));
         let Self { plane, ike, .. } = self;
-        plane.handle_outer(entrance, &received, |datagram| ike.push(datagram));
+        plane.handle_outer(receive_socket, &received, |datagram| ike.push(datagram));
     }
 
     /// Writes datagrams into the data plane's receive buffer.

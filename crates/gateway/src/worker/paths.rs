@@ -7,7 +7,7 @@ use esplanade_ipsec::pmtu::{Claim, Disbelief, Evidence};
 
 use super::WorkerSockets;
 use super::counters::{IoCounters, add};
-use super::rate::Rate;
+use super::rate::RateLimiter;
 use crate::io::icmp::{IcmpBuffer, route_mtu};
 
 /// Most ICMP errors that are read at a time, so that a flood of them does not delay packets.
@@ -17,19 +17,25 @@ const ERRORS_PER_TURN: usize = 16;
 pub(super) struct PathErrors {
     message: IcmpBuffer,
     /// Limits the route look-ups, because each takes four system calls.
-    look_ups: Rate,
+    look_ups: RateLimiter,
 }
 
 impl PathErrors {
     pub fn new() -> Self {
         Self {
             message: IcmpBuffer::default(),
-            look_ups: Rate::new(20, 20),
+            look_ups: RateLimiter::new(20, 20),
         }
     }
 
     /// Reads the waiting ICMP errors of the socket `index`.
-    pub fn hear(&mut self, sockets: &WorkerSockets, index: usize, io: &IoCounters, now_ms: u64) {
+    pub fn receive_errors(
+        &mut self,
+        sockets: &WorkerSockets,
+        index: usize,
+        io: &IoCounters,
+        now_ms: u64,
+    ) {
         let Some(socket) = sockets.icmp.get(index) else {
             return;
         };

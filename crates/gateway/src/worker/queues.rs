@@ -12,12 +12,12 @@ use crate::io::tun::Tun;
 
 /// The queues of a TUN device, as one worker sees them.
 #[derive(Debug, Clone)]
-pub struct Queues {
+pub struct TunQueues {
     all: Arc<[Tun]>,
     own: usize,
 }
 
-impl Queues {
+impl TunQueues {
     /// Returns the queues for each worker, in the order of the workers.
     pub fn for_workers(queues: Vec<Tun>) -> impl Iterator<Item = Self> {
         let all: Arc<[Tun]> = queues.into();
@@ -43,10 +43,10 @@ impl Queues {
 
 /// A TUN device to which policies are bound.
 #[derive(Debug)]
-pub struct Interface {
+pub struct TunInterface {
     /// The interface that the SPD's entries name. It is not 0, which is the common device.
     pub id: u32,
-    pub tun: Queues,
+    pub tun: TunQueues,
     pub mtu: u16,
 }
 
@@ -56,7 +56,7 @@ const GOLDEN: u32 = 0x9e37_79b9;
 /// Hashes a packet's addresses, protocol and ports, equally in both directions. Fragments are
 /// hashed without ports, because only the first fragment has them.
 fn flow_hash(packet: &[u8]) -> u32 {
-    let Some(Ends {
+    let Some(FlowEnds {
         addresses: [source, destination],
         ports: [from, to],
         protocol,
@@ -84,7 +84,7 @@ fn mix(mut word: u64) -> u64 {
 }
 
 /// The fields that identify a flow.
-struct Ends {
+struct FlowEnds {
     /// Digests of source and destination address.
     addresses: [u64; 2],
     /// Source and destination port, or 0 if there are none.
@@ -92,7 +92,7 @@ struct Ends {
     protocol: u8,
 }
 
-fn ends(packet: &[u8]) -> Option<Ends> {
+fn ends(packet: &[u8]) -> Option<FlowEnds> {
     let ip = FixedHeader::of(packet)?;
     let addresses = ip.addresses(packet);
     let (source, destination) = addresses.split_at(addresses.len() / 2);
@@ -110,7 +110,7 @@ fn ends(packet: &[u8]) -> Option<Ends> {
         Some(&[a, b, c, d]) => [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])],
         None => [0; 2],
     };
-    Some(Ends {
+    Some(FlowEnds {
         addresses: [digest(source)?, digest(destination)?],
         ports,
         protocol,

@@ -9,8 +9,8 @@ use esplanade::io::netns::NetworkNamespace;
 use esplanade::io::tun::Tun;
 use esplanade::net::{Net, Prefix, Route, RouteTarget, TABLE_MAIN};
 use esplanade::worker::{
-    Clock, Datagram, EngineSource, ListenConfig, Processing, Queues, Reports, Sockets, Worker,
-    WorkerConfig,
+    Clock, EngineSource, IkeDatagram, ListenConfig, Processing, Sockets, TunQueues, Worker,
+    WorkerConfig, WorkerReports,
 };
 use esplanade_crypto::Transform;
 use esplanade_fpga::{Device, InLine};
@@ -78,7 +78,7 @@ pub struct Site {
     #[allow(dead_code, reason = "not every user of this module reads it")]
     pub events: mpsc::Receiver<Event>,
     #[allow(dead_code, reason = "not every user of this module reads it")]
-    pub ike: mpsc::Receiver<Datagram>,
+    pub ike: mpsc::Receiver<IkeDatagram>,
 }
 
 /// Runs `work` in a thread inside the namespace.
@@ -146,13 +146,13 @@ fn site(
         let database = Arc::new(Database::new());
         let (events_sender, events) = mpsc::channel(64);
         let (ike_sender, ike) = mpsc::channel(64);
-        let reports = Reports {
+        let reports = WorkerReports {
             ike: ike_sender,
             events: events_sender,
         };
         let clock = Clock::start();
         let mut workers = Vec::new();
-        let tuns = Queues::for_workers(tuns);
+        let tuns = TunQueues::for_workers(tuns);
         for (index, (tun, sockets)) in tuns.zip(sockets.workers).enumerate() {
             let config = WorkerConfig {
                 index,

@@ -28,14 +28,14 @@ pub struct DummySa {
 pub type DummySas = Arc<[DummySa]>;
 
 #[derive(Debug)]
-pub(super) struct Dummies {
+pub(super) struct DummyScheduler {
     published: watch::Receiver<DummySas>,
     sas: DummySas,
     /// When to examine which SA: times in milliseconds with indices into `sas`.
     looks: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
-impl Dummies {
+impl DummyScheduler {
     pub fn new(published: watch::Receiver<DummySas>) -> Self {
         let mut dummies = Self {
             published,
@@ -124,7 +124,7 @@ mod tests {
         Arc::new(OutboundSa::new(parameters).unwrap())
     }
 
-    fn spis(dummies: &mut Dummies, now_ms: u64) -> Vec<u32> {
+    fn spis(dummies: &mut DummyScheduler, now_ms: u64) -> Vec<u32> {
         dummies.follow(now_ms);
         let next = || dummies.next(now_ms);
         std::iter::from_fn(next)
@@ -144,7 +144,7 @@ mod tests {
             interval_ms,
         };
         let (publish, published) = watch::channel(DummySas::default());
-        let mut dummies = Dummies::new(published);
+        let mut dummies = DummyScheduler::new(published);
         assert_eq!(spis(&mut dummies, 1), NOTHING);
         assert_eq!(dummies.next_ms(), None);
         publish.send_replace([one(&often, 100), one(&seldom, 250)].into());
@@ -176,7 +176,7 @@ mod tests {
             interval_ms: 1000,
         };
         let (publish, published) = watch::channel(DummySas::default());
-        let mut dummies = Dummies::new(published);
+        let mut dummies = DummyScheduler::new(published);
         let mut sent = Vec::new();
         for step in 0..30 {
             // Another SA is rekeyed more often than a dummy is due. It is listed before or after
@@ -204,7 +204,7 @@ mod tests {
             interval_ms: 10,
         };
         let (publish, published) = watch::channel(DummySas::default());
-        let mut dummies = Dummies::new(published);
+        let mut dummies = DummyScheduler::new(published);
         dummies.follow(0);
         publish.send_replace(vec![one; LOOKS_MAX + 1].into());
         dummies.follow(0);

@@ -30,7 +30,7 @@ pub(super) enum Admitted {
 
 /// The facts that only a first fragment shows.
 #[derive(Clone, Debug)]
-struct First {
+struct FirstFragment {
     protocol: u8,
     ports: Option<(u16, u16)>,
     /// Offset at which the first fragment's data ends. Later fragments must not begin before it.
@@ -42,7 +42,7 @@ pub(super) struct Fragments {
     /// The interface from which all packets come.
     interface: u32,
     reassembler: Reassembler,
-    passing: Tracker<FragmentKey, First>,
+    passing: Tracker<FragmentKey, FirstFragment>,
 }
 
 impl Fragments {
@@ -128,7 +128,7 @@ impl Fragments {
         if !fragment.is_sound(packet) {
             return Some(Admitted::Refused);
         }
-        let first = First {
+        let first = FirstFragment {
             protocol: view.protocol,
             ports: view.ports,
             end: fragment.data.len(),

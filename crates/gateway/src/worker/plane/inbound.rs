@@ -13,14 +13,14 @@ use esplanade_ipsec::wire::{FixedHeader, IpView};
 use esplanade_ipsec::{DropReason, mss};
 
 use super::DataPlane;
-use super::port::Port;
-use super::ways::Opening;
+use super::pipelines::InboundPipeline;
+use super::port::TunPort;
 use crate::io::gro::Packets;
 use crate::io::udp::ReceivedDatagram;
 use crate::io::{ah, raw, slots};
-use crate::worker::Datagram;
+use crate::worker::IkeDatagram;
 use crate::worker::counters::{IoCounters, add};
-use crate::worker::packet_io::{Entrance, PacketIo, Queue};
+use crate::worker::packet_io::{PacketIo, ReceiveSocket, TunQueue};
 
 impl<I: PacketIo> DataPlane<I> {
     /// Returns the buffer for the next datagrams, and the I/O that fills it. Returns `None` while
@@ -36,20 +36,20 @@ impl<I: PacketIo> DataPlane<I> {
     /// Processes the datagrams that were written into [`Self::room`]. Passes IKE messages to `ike`.
     pub fn handle_outer(
         &mut self,
-        entrance: Entrance,
+        receive_socket: ReceiveSocket,
         received: &[ReceivedDatagram],
-        ike: impl FnMut(Datagram),
+        ike: impl FnMut(IkeDatagram),
     ) {
-        self.sort(entrance, received, ike);
+        self.sort(receive_socket, received, ike);
         self.open_sorted();
     }
 
     /// Finds the ESP and AH packets among the datagrams.
     pub fn sort(
         &mut self,
-        entrance: Entrance,
+        receive_socket: ReceiveSocket,
         received: &[ReceivedDatagram],
-        mut ike: impl FnMut(Datagram),
+        mut ike: impl FnMut(IkeDatagram),
     ) {
         self.found.clear();
         let Some(buffer) = self.open[0].walk.receive_buffer() else {
@@ -67,19 +67,19 @@ impl<I: PacketIo> DataPlane<I> {
                 add(&self.counters.runts, 1);
                 continue;
             }
-            let sorter = Sorter {
+            let sorter = DatagramSorter {
                 counters: &self.counters,
                 found: &mut self.found,
                 ike: &mut ike,
                 at: buffer.offset + meta.at,
             };
-            match (entrance, slot.get(..meta.len).unwrap_or_default()) {
-                (Entrance::Ike(bound), datagram) => sorter.ike(bound, meta, datagram),
-                (Entrance::NatT(bound), datagram) => sorter.nat_t(bound, meta, datagram),
-                (Entrance::Esp { with_header }, datagram) => {
+            match (receive_socket, slot.get(..meta.len).unwrap_or_default()) {
+                (ReceiveSocket::Ike(bound), datagram) => sorter.ike(bound, meta, datagram),
+                (ReceiveSocket::NatT(bound), datagram) => sorter.nat_t(bound, meta, datagram),
+                (ReceiveSocket::Esp { with_header }, datagram) => {
                     sorter.esp(with_header, meta, datagram)
                 }
-                (Entrance::Ah, _) => sorter.ah(meta, slot),
+                (ReceiveSocket::Ah, _) => sorter.ah(meta, slot),
             }
         }
         self.found.used = slots::used(received);
@@ -92,7 +92,7 @@ impl<I: PacketIo> DataPlane<I> {
         let Some(buffer) = walk.receive_buffer() else {
             return;
         };
-        let Found { facts, packets, .. } = &mut self.found;
+        let FoundPackets { facts, packets, .. } = &mut self.found;
         let (mut taken, mut len) = (0, 0);
         packets.retain(|place| {
             let start = (place.offset as usize).wrapping_sub(buffer.offset);
@@ -123,7 +123,7 @@ impl<I: PacketIo> DataPlane<I> {
     /// Delivers packets that a device in front opened. They go to the common port in order.
     pub fn deliver_plain(&mut self, packets: Vec<Vec<u8>>) {
         let all = 0..packets.len();
-        let mut packets = Plain(packets);
+        let mut packets = OwnedPackets(packets);
         let Some(port) = self.ports.first_mut() else {
             return;
         };
@@ -177,10 +177,10 @@ impl<I: PacketIo> DataPlane<I> {
                 self.drain_inbound();
                 self.opened.settle(placed);
             }
-            let way = usize::from(placed.engine).min(last);
+            let index = usize::from(placed.engine).min(last);
             let sad = self.database.sad();
             // The walk counts a drop.
-            let _ = self.open[way].walk.push_copy(sad, &packet, &facts);
+            let _ = self.open[index].walk.push_copy(sad, &packet, &facts);
         }
         self.open_and_deliver();
     }
@@ -217,12 +217,12 @@ impl<I: PacketIo> DataPlane<I> {
     fn write_out(&mut self, packets: &mut impl Packets) {
         let (mut writes, mut failed) = (0, 0);
         for (index, port) in self.ports.iter_mut().enumerate() {
-            let Port {
+            let TunPort {
                 coalescer,
                 unshared,
                 ..
             } = port;
-            for (coalescer, queue) in [(coalescer, Queue::OfFlow), (unshared, Queue::Own)] {
+            for (coalescer, queue) in [(coalescer, TunQueue::OfFlow), (unshared, TunQueue::Own)] {
                 coalescer.flush(packets, |slices, packets| {
                     writes += 1;
                     if let Err(error) = self.io.write(index, queue, slices) {
@@ -238,9 +238,9 @@ impl<I: PacketIo> DataPlane<I> {
 }
 
 /// Packets in separate vectors.
-struct Plain(Vec<Vec<u8>>);
+struct OwnedPackets(Vec<Vec<u8>>);
 
-impl Packets for Plain {
+impl Packets for OwnedPackets {
     fn packet(&self, index: usize) -> &[u8] {
         self.0.get(index).map_or(&[], Vec::as_slice)
     }
@@ -295,7 +295,7 @@ fn may_be_syn(packet: &[u8]) -> bool {
 /// The ESP and AH packets of one receive: their places in the arena, and the outer headers of each
 /// datagram.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundPackets {
     facts: Vec<OuterFacts>,
     packets: Vec<Place>,
     /// Packets of SAs that were just moved to another engine, with their outer headers.
@@ -304,7 +304,7 @@ pub(super) struct Found {
     used: usize,
 }
 
-impl Found {
+impl FoundPackets {
     fn clear(&mut self) {
         self.facts.clear();
         self.packets.clear();
@@ -318,7 +318,7 @@ impl Found {
         (bytes, base): (&[u8], usize),
         sad: &Sad,
         opened: &Settled,
-        others: &mut [Opening],
+        others: &mut [InboundPipeline],
     ) {
         let Self {
             facts,
@@ -371,21 +371,21 @@ impl Found {
 }
 
 /// Sorts one received datagram: IKE goes to its receiver, ESP and AH to the list of found packets.
-struct Sorter<'a, F> {
+struct DatagramSorter<'a, F> {
     counters: &'a IoCounters,
-    found: &'a mut Found,
+    found: &'a mut FoundPackets,
     ike: &'a mut F,
     /// Offset of the datagram in the arena.
     at: usize,
 }
 
-impl<F: FnMut(Datagram)> Sorter<'_, F> {
+impl<F: FnMut(IkeDatagram)> DatagramSorter<'_, F> {
     fn ike(self, bound: SocketAddr, meta: &ReceivedDatagram, datagram: &[u8]) {
         for payload in datagram.chunks(meta.segment.max(1)) {
             if payload == [0xff] {
                 add(&self.counters.keepalives, 1);
             } else {
-                tell(self.ike, bound, meta, payload);
+                pass_ike(self.ike, bound, meta, payload);
             }
         }
     }
@@ -396,7 +396,7 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
         for payload in datagram.chunks(meta.segment.max(1)) {
             match udp_encap::classify(payload) {
                 Classified::Esp => self.found.push(at, payload.len(), &facts),
-                Classified::Ike => tell(self.ike, bound, meta, payload),
+                Classified::Ike => pass_ike(self.ike, bound, meta, payload),
                 Classified::Keepalive => add(&self.counters.keepalives, 1),
                 Classified::Runt => add(&self.counters.runts, 1),
             }
@@ -429,13 +429,13 @@ impl<F: FnMut(Datagram)> Sorter<'_, F> {
     }
 }
 
-fn tell(
-    ike: &mut impl FnMut(Datagram),
+fn pass_ike(
+    ike: &mut impl FnMut(IkeDatagram),
     bound: SocketAddr,
     meta: &ReceivedDatagram,
     payload: &[u8],
 ) {
-    ike(Datagram {
+    ike(IkeDatagram {
         local: SocketAddr::new(meta.local.unwrap_or(bound.ip()), bound.port()),
         remote: meta.remote,
         payload: payload.to_vec(),

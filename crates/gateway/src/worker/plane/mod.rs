@@ -7,17 +7,17 @@
 
 mod auditor;
 mod dummies;
+mod engine_slot;
 mod engines;
 mod fragments;
 mod inbound;
-mod lane;
 mod outbound;
+mod pipelines;
 mod port;
 mod processing;
 mod replies;
 mod sending;
 mod turns;
-mod ways;
 
 use std::io;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ use super::counters::{IoCounters, add};
 use super::packet_io::PacketIo;
 use super::wakers::Paused;
 use auditor::Auditor;
-use dummies::Dummies;
-use inbound::Found;
-use lane::SUSPECT_MS;
-use replies::Replies;
-use ways::{Opening, Sealing, ways_in, ways_out};
+use dummies::DummyScheduler;
+use engine_slot::SUSPECT_MS;
+use inbound::FoundPackets;
+use pipelines::{InboundPipeline, OutboundPipeline, inbound_pipelines, outbound_pipelines};
+use replies::IcmpReplies;
 
 pub use dummies::{DummySa, DummySas};
-pub use lane::{EngineHealth, EngineSource, Health};
-pub(super) use outbound::{Given, Inner};
+pub use engine_slot::{EngineHealth, EngineSource, Health};
+pub(super) use outbound::{AcceleratorPacket, InnerPacket};
 pub(crate) use outbound::{is_of_sa, size_limit};
-pub(super) use port::Port;
+pub(super) use port::TunPort;
 pub use processing::Processing;
 
 /// Most packets of a batch that does not wait for more.
@@ -64,7 +64,7 @@ const SWEPT_MAX: usize = 1 << 14;
 /// What a data plane needs.
 pub(super) struct PlaneConfig {
     /// The ports, sorted by interface. The common port is the first.
-    pub ports: Vec<Port>,
+    pub ports: Vec<TunPort>,
     pub database: Arc<Database>,
     pub paths: Arc<PathMtus>,
     /// Most bytes that the datagrams of one receive take.
@@ -84,16 +84,16 @@ pub(super) struct DataPlane<I> {
     pub io: I,
     database: Arc<Database>,
     paths: Arc<PathMtus>,
-    ports: Vec<Port>,
+    ports: Vec<TunPort>,
     /// The outbound pipelines, one for each engine. The first has the flow cache and decides about
     /// every packet.
-    seal: Vec<Sealing>,
+    seal: Vec<OutboundPipeline>,
     /// The inbound pipelines, one for each engine. Datagrams are received for the first.
-    open: Vec<Opening>,
+    open: Vec<InboundPipeline>,
     engines: Vec<EngineHealth>,
     sealed: Settled,
     opened: Settled,
-    found: Found,
+    found: FoundPackets,
     shares: Vec<Share>,
     counters: Arc<IoCounters>,
     now_ns: u64,
@@ -102,20 +102,20 @@ pub(super) struct DataPlane<I> {
     /// The time of the last call of [`Self::finish`].
     finished_ms: u64,
     processing: Processing,
-    replies: Replies,
+    replies: IcmpReplies,
     auditor: Auditor,
-    dummies: Option<Dummies>,
+    dummies: Option<DummyScheduler>,
     /// Most bytes of a packet that the accelerator in front takes. `None` means that there is none,
     /// or that it failed.
     accelerator: Option<usize>,
-    given: Vec<Given>,
+    given: Vec<AcceleratorPacket>,
 }
 
 impl<I: PacketIo> DataPlane<I> {
     pub fn new(io: I, config: PlaneConfig) -> io::Result<Self> {
         let engines = vec![EngineHealth::default(); config.engines.len()];
-        let seal = ways_out(&config.engines, &engines, config.flows, config.workers)?;
-        let open = ways_in(&config.engines, &engines, config.receive_len)?;
+        let seal = outbound_pipelines(&config.engines, &engines, config.flows, config.workers)?;
+        let open = inbound_pipelines(&config.engines, &engines, config.receive_len)?;
         let mut plane = Self {
             io,
             database: config.database,
@@ -126,23 +126,29 @@ impl<I: PacketIo> DataPlane<I> {
             engines,
             sealed: Settled::default(),
             opened: Settled::default(),
-            found: Found::default(),
+            found: FoundPackets::default(),
             shares: Vec::new(),
             counters: config.counters,
             now_ns: config.now_ns,
             now_ms: Clock::ms(config.now_ns),
             finished_ms: Clock::ms(config.now_ns),
             processing: config.processing,
-            replies: Replies::new(),
+            replies: IcmpReplies::new(),
             auditor: Auditor::new(),
-            dummies: config.dummies.map(Dummies::new),
+            dummies: config.dummies.map(DummyScheduler::new),
             accelerator: None,
             given: Vec::new(),
         };
-        let out = plane.seal.iter().map(|way| (&way.lane, Direction::Seal));
-        let back = plane.open.iter().map(|way| (&way.lane, Direction::Open));
-        for (lane, direction) in out.chain(back) {
-            if let Some(fd) = lane.ready_fd() {
+        let out = plane
+            .seal
+            .iter()
+            .map(|pipeline| (&pipeline.slot, Direction::Seal));
+        let back = plane
+            .open
+            .iter()
+            .map(|pipeline| (&pipeline.slot, Direction::Open));
+        for (slot, direction) in out.chain(back) {
+            if let Some(fd) = slot.ready_fd() {
                 plane.io.watch(fd, direction)?;
             }
         }
@@ -165,11 +171,11 @@ impl<I: PacketIo> DataPlane<I> {
     pub fn handle_time(&mut self, now_ns: u64) {
         let now_ms = Clock::ms(now_ns);
         (self.now_ns, self.now_ms) = (now_ns, now_ms);
-        for way in &mut self.open {
-            way.walk.set_now_ms(now_ms);
+        for pipeline in &mut self.open {
+            pipeline.walk.set_now_ms(now_ms);
         }
-        for way in &mut self.seal {
-            way.walk.set_now_ms(now_ms);
+        for pipeline in &mut self.seal {
+            pipeline.walk.set_now_ms(now_ms);
         }
     }
 
@@ -183,21 +189,21 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Does what is due after a burst: for the engines, and because time has passed.
     pub fn finish(&mut self) {
-        self.look_after_engines();
+        self.check_engines();
         let audits = self.open.iter_mut();
-        for (event, packets) in audits.flat_map(|way| way.walk.drain_audits()) {
+        for (event, packets) in audits.flat_map(|pipeline| pipeline.walk.drain_audits()) {
             self.auditor.record(event, packets, self.now_ms);
         }
         let last_ms = std::mem::replace(&mut self.finished_ms, self.now_ms);
         if self.now_ms != last_ms {
-            self.keep_time();
-            self.let_go(self.now_ms.saturating_sub(last_ms));
+            self.expire();
+            self.drop_removed_sas(self.now_ms.saturating_sub(last_ms));
         }
     }
 
     /// Returns after how long [`Self::finish`] has something to do without new packets.
     pub fn timeout(&self) -> Duration {
-        if self.waits_for_nobody() {
+        if self.is_stalled() {
             return Duration::from_millis(1);
         }
         // Notice soon if a busy engine becomes late.
@@ -206,7 +212,7 @@ impl<I: PacketIo> DataPlane<I> {
         } else {
             IDLE_MS
         };
-        let dummy = self.dummies.as_ref().and_then(Dummies::next_ms);
+        let dummy = self.dummies.as_ref().and_then(DummyScheduler::next_ms);
         let wait = dummy.map_or(longest, |due| due.saturating_sub(self.now_ms));
         let wait = Duration::from_millis(wait.min(longest));
         let due = self.due_ns().map(|due| due.saturating_sub(self.now_ns));
@@ -216,23 +222,23 @@ impl<I: PacketIo> DataPlane<I> {
     /// Returns the events for the control thread.
     pub fn events(&mut self) -> impl Iterator<Item = Event> + '_ {
         let outbound = self.seal.iter_mut();
-        let outbound = outbound.flat_map(|way| way.walk.drain_events());
+        let outbound = outbound.flat_map(|pipeline| pipeline.walk.drain_events());
         let inbound = self.open.iter_mut();
-        outbound.chain(inbound.flat_map(|way| way.walk.drain_events()))
+        outbound.chain(inbound.flat_map(|pipeline| pipeline.walk.drain_events()))
     }
 
     /// Drops removed SAs, and so their keys, from the caches of this worker.
-    fn let_go(&mut self, passed_ms: u64) {
-        for way in &mut self.open {
-            way.walk.refresh(self.database.sad());
+    fn drop_removed_sas(&mut self, passed_ms: u64) {
+        for pipeline in &mut self.open {
+            pipeline.walk.refresh(self.database.sad());
         }
-        for way in &mut self.seal {
-            let sets = swept(way.walk.flow_sets(), passed_ms);
-            way.walk.sweep_flows(sets);
+        for pipeline in &mut self.seal {
+            let sets = swept(pipeline.walk.flow_sets(), passed_ms);
+            pipeline.walk.sweep_flows(sets);
         }
     }
 
-    fn keep_time(&mut self) {
+    fn expire(&mut self) {
         let waiting = self.ports.iter_mut();
         for port in waiting.filter(|port| port.fragments.is_waiting()) {
             let datagrams = port.fragments.expire(self.now_ms);

@@ -19,8 +19,8 @@ use esplanade_ipsec::{DropReason, mss, pmtu};
 
 use super::DataPlane;
 use super::fragments::Admitted;
+use super::pipelines::OutboundPipeline;
 use super::turns::WAIT_NS;
-use super::ways::Sealing;
 use crate::io::gso::GsoSegments;
 use crate::io::virtio::{HEADER_LEN, VnetHeader};
 use crate::worker::counters::add;
@@ -30,22 +30,22 @@ use crate::worker::packet_io::PacketIo;
 const DUMMIES_MAX: usize = 64;
 
 /// A complete packet or super-segment from the protected side.
-pub(in crate::worker) struct Inner<'a> {
+pub(in crate::worker) struct InnerPacket<'a> {
     port: usize,
     /// The segmentation and checksum that the sender left unfinished.
     header: VnetHeader,
-    packet: Bytes<'a>,
+    packet: PacketBytes<'a>,
     view: IpView,
 }
 
 /// The bytes of exactly one packet.
-enum Bytes<'a> {
+enum PacketBytes<'a> {
     Read(&'a mut [u8]),
     /// The bytes of a datagram that arrived in fragments.
     Whole(Vec<u8>),
 }
 
-impl Deref for Bytes<'_> {
+impl Deref for PacketBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -56,7 +56,7 @@ impl Deref for Bytes<'_> {
     }
 }
 
-impl DerefMut for Bytes<'_> {
+impl DerefMut for PacketBytes<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Read(bytes) => bytes,
@@ -65,7 +65,7 @@ impl DerefMut for Bytes<'_> {
     }
 }
 
-impl<'a> Inner<'a> {
+impl<'a> InnerPacket<'a> {
     /// Creates a packet that arrived at the port with nothing left unfinished.
     pub fn plain(port: usize, packet: &'a mut [u8]) -> Result<Self, Malformed> {
         let view = IpView::parse(packet)?;
@@ -73,7 +73,7 @@ impl<'a> Inner<'a> {
         Ok(Self {
             port,
             header: VnetHeader::default(),
-            packet: Bytes::Read(packet),
+            packet: PacketBytes::Read(packet),
             view,
         })
     }
@@ -86,7 +86,7 @@ impl<'a> Inner<'a> {
 /// A packet or piece for an SA that exists only in the accelerator in front. The walk has counted
 /// it.
 #[derive(Debug)]
-pub(in crate::worker) struct Given {
+pub(in crate::worker) struct AcceleratorPacket {
     sa: Arc<OutboundSa>,
     pub packet: Vec<u8>,
     /// The packet was not cut.
@@ -111,7 +111,12 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Checks one read from a port. Returns `None` if the packet was dropped, or waits for the rest
     /// of its datagram.
-    pub fn admit<'a>(&mut self, spd: &Spd, port: usize, read: &'a mut [u8]) -> Option<Inner<'a>> {
+    pub fn admit<'a>(
+        &mut self,
+        spd: &Spd,
+        port: usize,
+        read: &'a mut [u8],
+    ) -> Option<InnerPacket<'a>> {
         let Some((header, packet)) = read.split_first_chunk_mut::<HEADER_LEN>() else {
             self.seal[0].walk.drop_malformed(0);
             return None;
@@ -137,14 +142,14 @@ impl<I: PacketIo> DataPlane<I> {
             false => Admitted::AsItIs,
         };
         let (packet, view) = match admitted {
-            Admitted::AsItIs => (Bytes::Read(packet), view),
-            Admitted::Behind(view) => (Bytes::Read(packet), view),
+            Admitted::AsItIs => (PacketBytes::Read(packet), view),
+            Admitted::Behind(view) => (PacketBytes::Read(packet), view),
             Admitted::Held => return None,
             Admitted::Whole(whole) => match IpView::parse(&whole) {
                 Ok(mut view) => {
                     // Its sender permitted fragmentation, in IPv6 as well.
                     view.dont_fragment = false;
-                    (Bytes::Whole(whole), view)
+                    (PacketBytes::Whole(whole), view)
                 }
                 Err(_) => {
                     self.seal[0].walk.drop_malformed(whole.len());
@@ -157,7 +162,7 @@ impl<I: PacketIo> DataPlane<I> {
                 return None;
             }
         };
-        Some(Inner {
+        Some(InnerPacket {
             port,
             header,
             packet,
@@ -166,15 +171,15 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Does with a packet what the SPD decides.
-    pub fn decide(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
+    pub fn decide(&mut self, spd: &Spd, inner: &mut InnerPacket<'_>) {
         self.apply_policy(spd, inner);
-        if self.seal.iter().any(Sealing::has_enough) {
+        if self.seal.iter().any(OutboundPipeline::has_enough) {
             self.seal_and_send();
         }
     }
 
-    fn apply_policy(&mut self, spd: &Spd, inner: &mut Inner<'_>) {
-        let Inner {
+    fn apply_policy(&mut self, spd: &Spd, inner: &mut InnerPacket<'_>) {
+        let InnerPacket {
             port,
             header,
             packet,
@@ -236,12 +241,12 @@ impl<I: PacketIo> DataPlane<I> {
             return self.give(sa, segments, cut, false);
         }
         // The second try finds an empty batch.
-        let way = self.way_out(sa);
+        let index = self.outbound_index(sa);
         for _ in 0..2 {
-            if !self.take_turn(sa, way) {
+            if !self.take_turn(sa, index) {
                 break;
             }
-            let refused = match self.seal[way].walk.reserve(sa, view, cut) {
+            let refused = match self.seal[index].walk.reserve(sa, view, cut) {
                 Ok(mut slots) => {
                     let mut index = 0;
                     while let Some(slot) = slots.next_slot() {
@@ -273,7 +278,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
         let mut packet = vec![0; segments.len(0)];
         segments.write(0, &mut packet);
-        self.given.push(Given {
+        self.given.push(AcceleratorPacket {
             sa: Arc::clone(sa),
             packet,
             is_whole,
@@ -287,12 +292,12 @@ impl<I: PacketIo> DataPlane<I> {
     }
 
     /// Returns the packets that were kept for the accelerator since the last call.
-    pub fn take_given(&mut self) -> Vec<Given> {
+    pub fn take_given(&mut self) -> Vec<AcceleratorPacket> {
         std::mem::take(&mut self.given)
     }
 
     /// Counts as lost a packet that the accelerator did not take.
-    pub fn give_up(&mut self, given: &Given) {
+    pub fn give_up(&mut self, given: &AcceleratorPacket) {
         let one = Cut::one(given.packet.len());
         self.seal[0].walk.give_up(&given.sa, &one);
     }
@@ -321,14 +326,14 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Waits until the worker may take sequence numbers of the SA. While it waits, it holds none:
     /// all its packets are sent first.
-    fn take_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
-        self.seal[way].turns.begin(sa) || self.wait_for_turn(sa, way)
+    fn take_turn(&mut self, sa: &Arc<OutboundSa>, index: usize) -> bool {
+        self.seal[index].turns.begin(sa) || self.wait_for_turn(sa, index)
     }
 
-    fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, way: usize) -> bool {
+    fn wait_for_turn(&mut self, sa: &Arc<OutboundSa>, index: usize) -> bool {
         self.drain();
         self.pause();
-        let (io, turns) = (&mut self.io, &mut self.seal[way].turns);
+        let (io, turns) = (&mut self.io, &mut self.seal[index].turns);
         let begun_ns = self.now_ns;
         let is_ours = turns.wait(sa, || io.pause().saturating_sub(begun_ns) < WAIT_NS);
         // Read the clock again, so that the next batches do not look late.
@@ -399,8 +404,8 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Lowers the MSS of a packet for the accelerator to what fits the port, as for a packet that
     /// leaves by software.
-    pub fn clamp_inner(&self, inner: &mut Inner<'_>) {
-        let Inner {
+    pub fn clamp_inner(&self, inner: &mut InnerPacket<'_>) {
+        let InnerPacket {
             port,
             header,
             packet,
@@ -463,16 +468,16 @@ impl<I: PacketIo> DataPlane<I> {
         while let Some((sa, len)) = self.dummies.as_mut().and_then(|d| d.next(self.now_ms)) {
             let remote = sa.common.path().remote.ip();
             sa.set_path_mtu(self.paths.mtu(remote, self.now_ms));
-            let way = self.way_out(&sa);
-            if !self.take_turn(&sa, way) {
+            let index = self.outbound_index(&sa);
+            if !self.take_turn(&sa, index) {
                 continue;
             }
-            if self.seal[way].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
-                if !self.wait_for_turn(&sa, way) {
+            if self.seal[index].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
+                if !self.wait_for_turn(&sa, index) {
                     continue;
                 }
                 // A dummy that does not fit into an empty batch is not sent: nobody waits for it.
-                let _ = self.seal[way].walk.push_dummy(&sa, len);
+                let _ = self.seal[index].walk.push_dummy(&sa, len);
             }
             sent += 1;
             if sent == DUMMIES_MAX {

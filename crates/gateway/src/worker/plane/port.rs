@@ -4,7 +4,7 @@ use super::fragments::Fragments;
 use crate::io::gro::Coalescer;
 
 #[derive(Debug)]
-pub(in crate::worker) struct Port {
+pub(in crate::worker) struct TunPort {
     /// The interface that the SPD's entries name.
     pub(super) interface: u32,
     /// Collects packets for the queues of their flows.
@@ -18,7 +18,7 @@ pub(in crate::worker) struct Port {
     pub(super) mss_clamp: Option<u16>,
 }
 
-impl Port {
+impl TunPort {
     /// Creates a port. `udp` means that the device accepts UDP super-segments.
     pub fn new(interface: u32, udp: bool, mss_clamp: Option<u16>) -> Self {
         Self {

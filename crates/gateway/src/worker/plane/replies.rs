@@ -7,22 +7,22 @@ use esplanade_ipsec::wire::icmp::{self, Problem};
 
 use crate::io::virtio::VnetHeader;
 use crate::worker::counters::{IoCounters, add};
-use crate::worker::packet_io::{PacketIo, Queue};
-use crate::worker::rate::Rate;
+use crate::worker::packet_io::{PacketIo, TunQueue};
+use crate::worker::rate::RateLimiter;
 
 /// Most errors at once, and per second in the long run (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
 const BURST: u64 = 50;
 const PER_SECOND: u64 = 100;
 
 #[derive(Debug)]
-pub(super) struct Replies {
-    rate: Rate,
+pub(super) struct IcmpReplies {
+    rate: RateLimiter,
 }
 
-impl Replies {
+impl IcmpReplies {
     pub fn new() -> Self {
         Self {
-            rate: Rate::new(BURST, PER_SECOND),
+            rate: RateLimiter::new(BURST, PER_SECOND),
         }
     }
 
@@ -45,7 +45,7 @@ impl Replies {
         };
         let header = VnetHeader::default().encode();
         let slices = [IoSlice::new(&header), IoSlice::new(&message)];
-        match io.write(port, Queue::Own, &slices) {
+        match io.write(port, TunQueue::Own, &slices) {
             Ok(()) => add(&counters.icmp_sent, 1),
             Err(error) => tracing::trace!("cannot write an ICMP error to the TUN: {error}"),
         }

@@ -10,7 +10,7 @@ use esplanade_ipsec::wire::ah;
 use super::{DataPlane, JOBS_MAX};
 use crate::io::udp::{self, Outgoing, SEND_MAX};
 use crate::worker::counters::add;
-use crate::worker::packet_io::{Door, PacketIo};
+use crate::worker::packet_io::{PacketIo, SendSocket};
 
 /// Limits of a train: one train is one UDP GSO send.
 const TRAINS: TrainLimits = TrainLimits {
@@ -22,18 +22,18 @@ const TRAINS: TrainLimits = TrainLimits {
 const PATIENCE: u64 = 64;
 
 /// Items that collect for one `sendmmsg`.
-struct Sending<'a> {
+struct SendBatch<'a> {
     items: [Outgoing<'a>; SEND_MAX],
     queued: usize,
-    door: Option<Door>,
+    send_socket: Option<SendSocket>,
 }
 
-impl Default for Sending<'_> {
+impl Default for SendBatch<'_> {
     fn default() -> Self {
         Self {
             items: [Outgoing::NONE; SEND_MAX],
             queued: 0,
-            door: None,
+            send_socket: None,
         }
     }
 }
@@ -41,7 +41,7 @@ impl Default for Sending<'_> {
 impl<I: PacketIo> DataPlane<I> {
     /// Sends a batch, higher classes first. Most batches have one class and need no queue.
     pub(super) fn send(&mut self, sealed: &SealedBatch) {
-        let mut sending = Sending::default();
+        let mut sending = SendBatch::default();
         if sealed.is_of_one_class() {
             for train in sealed.trains(TRAINS) {
                 self.queue(&mut sending, &train);
@@ -62,32 +62,32 @@ impl<I: PacketIo> DataPlane<I> {
 
     /// Sends packets that were sealed outside the walks.
     pub fn send_trains<'a>(&mut self, trains: impl Iterator<Item = Train<'a>>) {
-        let mut sending = Sending::default();
+        let mut sending = SendBatch::default();
         for train in trains {
             self.queue(&mut sending, &train);
         }
         self.flush(&mut sending);
     }
 
-    fn queue<'a>(&mut self, sending: &mut Sending<'a>, train: &Train<'a>) {
+    fn queue<'a>(&mut self, sending: &mut SendBatch<'a>, train: &Train<'a>) {
         let protocol = match train.protocol {
             ah::PROTOCOL => Protocol::Ah,
             _ => Protocol::Esp,
         };
-        let Some(door) = self.io.door(&train.meta.path(), protocol) else {
+        let Some(send_socket) = self.io.send_socket(&train.meta.path(), protocol) else {
             add(&self.counters.send_errors, train.segments as u64);
             return;
         };
-        if sending.door != Some(door) {
+        if sending.send_socket != Some(send_socket) {
             self.flush(sending);
-            sending.door = Some(door);
+            sending.send_socket = Some(send_socket);
         }
         self.remember(train);
         let item = self.outgoing(train);
-        if matches!(door, Door::NatT(_)) {
+        if matches!(send_socket, SendSocket::NatT(_)) {
             return self.queue_item(sending, item);
         }
-        if let (Door::Ah(_), Some(payload)) = (door, train.frame) {
+        if let (SendSocket::Ah(_), Some(payload)) = (send_socket, train.frame) {
             return self.queue_item(sending, Outgoing { payload, ..item });
         }
         // Raw sockets have no segmentation.
@@ -102,7 +102,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    fn queue_item<'a>(&mut self, sending: &mut Sending<'a>, item: Outgoing<'a>) {
+    fn queue_item<'a>(&mut self, sending: &mut SendBatch<'a>, item: Outgoing<'a>) {
         if sending.queued == SEND_MAX {
             self.flush(sending);
         }
@@ -110,13 +110,13 @@ impl<I: PacketIo> DataPlane<I> {
         sending.queued += 1;
     }
 
-    fn flush(&mut self, sending: &mut Sending<'_>) {
+    fn flush(&mut self, sending: &mut SendBatch<'_>) {
         let items = &sending.items[..sending.queued];
         sending.queued = 0;
-        let Some(door) = sending.door else {
+        let Some(send_socket) = sending.send_socket else {
             return;
         };
-        let report = self.io.send(door, items);
+        let report = self.io.send(send_socket, items);
         add(&self.counters.sent, report.sent);
         add(&self.counters.send_too_big, report.too_big);
         add(&self.counters.send_errors, report.failed);

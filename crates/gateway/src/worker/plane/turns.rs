@@ -12,9 +12,9 @@ const HELD_MAX: usize = 32;
 pub const WAIT_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct SequenceTurns {
     /// The held SAs. `None` means that there is only one worker.
-    held: Option<Vec<Held>>,
+    held: Option<Vec<HeldSa>>,
     /// Number of the batch that is being filled.
     filling: u64,
     /// Number of the first batch that was not sent yet.
@@ -22,14 +22,14 @@ pub(super) struct Turns {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldSa {
     sa: Arc<OutboundSa>,
     hold: Hold,
     /// The last batch that contains numbers of the SA.
     batch: u64,
 }
 
-impl Turns {
+impl SequenceTurns {
     pub fn new(workers: usize) -> Self {
         Self {
             held: (workers > 1).then(Vec::new),
@@ -75,7 +75,7 @@ impl Turns {
 
     fn hold(&mut self, sa: &Arc<OutboundSa>, hold: Hold) {
         if let Some(held) = &mut self.held {
-            held.push(Held {
+            held.push(HeldSa {
                 sa: Arc::clone(sa),
                 hold,
                 batch: self.filling,
@@ -93,7 +93,7 @@ impl Turns {
         self.sent += 1;
         let (held, sent) = (&mut self.held, self.sent);
         for held in held.iter_mut() {
-            for Held { sa, hold, .. } in held.extract_if(.., |held| held.batch < sent) {
+            for HeldSa { sa, hold, .. } in held.extract_if(.., |held| held.batch < sent) {
                 sa.pace.end(hold);
             }
         }
@@ -102,13 +102,13 @@ impl Turns {
     /// Records that all packets were sent, or never will be.
     pub fn end(&mut self) {
         self.sent = self.filling;
-        for Held { sa, hold, .. } in self.held.iter_mut().flat_map(|held| held.drain(..)) {
+        for HeldSa { sa, hold, .. } in self.held.iter_mut().flat_map(|held| held.drain(..)) {
             sa.pace.end(hold);
         }
     }
 }
 
-impl Drop for Turns {
+impl Drop for SequenceTurns {
     fn drop(&mut self) {
         self.end();
     }

@@ -10,19 +10,19 @@ use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::spd::Spd;
 
 use super::PACKETS_MAX;
-use super::lane::{EngineHealth, EngineSource, Lane};
-use super::turns::Turns;
+use super::engine_slot::{EngineHealth, EngineSlot, EngineSource};
+use super::turns::SequenceTurns;
 
 /// Most packets that one receive brings.
 const RECEIVED_MAX: usize = PACKETS_MAX / 2;
 
 /// Measures how long packets have waited for more, so that their engine gets larger batches.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct BatchDelay {
     since_ns: Option<u64>,
 }
 
-impl Patience {
+impl BatchDelay {
     /// Tells whether the waiting packets waited long enough, or are enough for the engine.
     fn ends(&mut self, info: &EngineInfo, (jobs, bytes): (usize, usize), now_ns: u64) -> bool {
         if jobs == 0 {
@@ -51,7 +51,7 @@ impl Patience {
 
 /// Which batches an engine gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum BatchChoice {
     /// Batches that are due.
     Due,
     /// All batches.
@@ -59,59 +59,59 @@ pub(super) enum Which {
 }
 
 /// The outbound pipeline of one engine.
-pub(super) struct Sealing {
+pub(super) struct OutboundPipeline {
     pub walk: Outbound,
-    pub lane: Lane,
-    pub turns: Turns,
-    patience: Patience,
+    pub slot: EngineSlot,
+    pub turns: SequenceTurns,
+    delay: BatchDelay,
 }
 
 /// The inbound pipeline of one engine.
-pub(super) struct Opening {
+pub(super) struct InboundPipeline {
     pub walk: Inbound,
-    pub lane: Lane,
-    patience: Patience,
+    pub slot: EngineSlot,
+    delay: BatchDelay,
     /// Most bytes that one receive takes.
     receive_len: usize,
 }
 
-impl Sealing {
+impl OutboundPipeline {
     /// Gives the engine as many waiting packets as it takes.
-    pub fn submit(&mut self, which: Which, now_ns: u64) -> Result<(), RejectReason> {
+    pub fn submit(&mut self, which: BatchChoice, now_ns: u64) -> Result<(), RejectReason> {
         let waiting = (self.walk.waiting(), self.walk.waiting_bytes());
-        let is_due = self.patience.ends(self.lane.info(), waiting, now_ns);
-        if which == Which::Due && !is_due && self.walk.is_half_free() {
+        let is_due = self.delay.ends(self.slot.info(), waiting, now_ns);
+        if which == BatchChoice::Due && !is_due && self.walk.is_half_free() {
             return Ok(());
         }
         let inside = self.walk.in_engine();
-        let submitted = self.walk.submit(&mut *self.lane.engine);
+        let submitted = self.walk.submit(&mut *self.slot.engine);
         if self.walk.in_engine() > inside {
             self.turns.submitted();
-            self.patience.begin_anew();
+            self.delay.begin_anew();
         }
         submitted
     }
 
     /// Tells whether the waiting packets are enough for the engine.
     pub fn has_enough(&self) -> bool {
-        self.walk.waiting() >= self.lane.info().jobs
+        self.walk.waiting() >= self.slot.info().jobs
     }
 
     /// Returns when the waiting packets are due, in nanoseconds. Returns `None` if they are due
     /// already: then the engine signals when it has room.
     pub fn due_ns(&self, now_ns: u64) -> Option<u64> {
-        let ends_ns = self.patience.ends_ns(self.lane.info());
+        let ends_ns = self.delay.ends_ns(self.slot.info());
         ends_ns.filter(|ends_ns| *ends_ns > now_ns)
     }
 
     /// Tells whether the waiting packets have waited long enough.
     pub fn is_due(&self, now_ns: u64) -> bool {
-        let ends_ns = self.patience.ends_ns(self.lane.info());
+        let ends_ns = self.delay.ends_ns(self.slot.info());
         ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
     }
 
     pub fn poll(&mut self) -> Option<SealedBatch> {
-        self.walk.poll(&mut *self.lane.engine)
+        self.walk.poll(&mut *self.slot.engine)
     }
 
     /// Takes back a batch that was sent.
@@ -131,29 +131,34 @@ impl Sealing {
 
     /// Tells whether packets are due while the engine is empty. Then no event would wake the
     /// worker.
-    pub fn waits_for_nobody(&self, now_ns: u64) -> bool {
+    pub fn is_stalled(&self, now_ns: u64) -> bool {
         let waits = self.walk.waiting() > 0 && self.walk.in_engine() == 0;
         waits && self.due_ns(now_ns).is_none()
     }
 
     pub fn is_late(&mut self, now_ms: u64) -> bool {
-        self.lane.is_late(self.walk.in_engine(), now_ms)
+        self.slot.is_late(self.walk.in_engine(), now_ms)
     }
 }
 
-impl Opening {
+impl InboundPipeline {
     /// Gives the engine as many waiting packets as it takes.
-    pub fn submit(&mut self, sad: &Sad, which: Which, now_ns: u64) -> Result<(), RejectReason> {
+    pub fn submit(
+        &mut self,
+        sad: &Sad,
+        which: BatchChoice,
+        now_ns: u64,
+    ) -> Result<(), RejectReason> {
         self.walk.push_held(sad);
         let waiting = (self.walk.waiting(), self.walk.waiting_bytes());
-        let is_due = self.patience.ends(self.lane.info(), waiting, now_ns);
-        if which == Which::Due && !is_due && self.takes_datagrams() {
+        let is_due = self.delay.ends(self.slot.info(), waiting, now_ns);
+        if which == BatchChoice::Due && !is_due && self.takes_datagrams() {
             return Ok(());
         }
         let inside = self.walk.in_engine();
-        let submitted = self.walk.submit(&mut *self.lane.engine);
+        let submitted = self.walk.submit(&mut *self.slot.engine);
         if self.walk.in_engine() > inside {
-            self.patience.begin_anew();
+            self.delay.begin_anew();
         }
         submitted
     }
@@ -163,87 +168,87 @@ impl Opening {
         self.walk.has_free(self.receive_len, RECEIVED_MAX)
     }
 
-    /// Like [`Sealing::due_ns`].
+    /// Like [`OutboundPipeline::due_ns`].
     pub fn due_ns(&self, now_ns: u64) -> Option<u64> {
-        let ends_ns = self.patience.ends_ns(self.lane.info());
+        let ends_ns = self.delay.ends_ns(self.slot.info());
         ends_ns.filter(|ends_ns| *ends_ns > now_ns)
     }
 
-    /// Like [`Sealing::is_due`].
+    /// Like [`OutboundPipeline::is_due`].
     pub fn is_due(&self, now_ns: u64) -> bool {
-        let ends_ns = self.patience.ends_ns(self.lane.info());
+        let ends_ns = self.delay.ends_ns(self.slot.info());
         ends_ns.is_some_and(|ends_ns| ends_ns <= now_ns)
     }
 
     pub fn poll(&mut self, spd: &Spd) -> Option<OpenedBatch> {
-        self.walk.poll_against(&mut *self.lane.engine, spd)
+        self.walk.poll_against(&mut *self.slot.engine, spd)
     }
 
     pub fn is_empty(&self) -> bool {
         self.walk.waiting() + self.walk.in_engine() == 0
     }
 
-    /// Like [`Sealing::waits_for_nobody`].
-    pub fn waits_for_nobody(&self, now_ns: u64) -> bool {
+    /// Like [`OutboundPipeline::is_stalled`].
+    pub fn is_stalled(&self, now_ns: u64) -> bool {
         let waits = self.walk.waiting() > 0 && self.walk.in_engine() == 0;
         waits && self.due_ns(now_ns).is_none()
     }
 
     pub fn is_late(&mut self, now_ms: u64) -> bool {
-        self.lane.is_late(self.walk.in_engine(), now_ms)
+        self.slot.is_late(self.walk.in_engine(), now_ms)
     }
 }
 
 /// Makes one outbound pipeline for each engine. The first one has the flow cache.
-pub(super) fn ways_out(
+pub(super) fn outbound_pipelines(
     engines: &[EngineSource],
     health: &[EngineHealth],
     flows: usize,
     workers: usize,
-) -> io::Result<Vec<Sealing>> {
-    let mut ways: Vec<Sealing> = Vec::with_capacity(engines.len());
+) -> io::Result<Vec<OutboundPipeline>> {
+    let mut pipelines: Vec<OutboundPipeline> = Vec::with_capacity(engines.len());
     for (source, health) in engines.iter().zip(health) {
-        let lane = Lane::new(source.clone(), Direction::Seal, health.clone())?;
-        let limits = lane.limits(WalkLimits::default().buffer_len);
-        let walk = Outbound::new(limits).with_arenas_of(&*lane.engine);
-        let walk = match ways.first() {
+        let slot = EngineSlot::new(source.clone(), Direction::Seal, health.clone())?;
+        let limits = slot.limits(WalkLimits::default().buffer_len);
+        let walk = Outbound::new(limits).with_arenas_of(&*slot.engine);
+        let walk = match pipelines.first() {
             None => walk.with_flows(flows),
             // The other pipelines look up no flows.
             Some(first) => walk
                 .with_flows(0)
                 .with_counters(first.walk.counters().clone()),
         };
-        ways.push(Sealing {
+        pipelines.push(OutboundPipeline {
             walk,
-            lane,
-            turns: Turns::new(workers),
-            patience: Patience::default(),
+            slot,
+            turns: SequenceTurns::new(workers),
+            delay: BatchDelay::default(),
         });
     }
-    Ok(ways)
+    Ok(pipelines)
 }
 
 /// Makes one inbound pipeline for each engine. `receive_len` is the most bytes that one receive
 /// takes.
-pub(super) fn ways_in(
+pub(super) fn inbound_pipelines(
     engines: &[EngineSource],
     health: &[EngineHealth],
     receive_len: usize,
-) -> io::Result<Vec<Opening>> {
-    let mut ways: Vec<Opening> = Vec::with_capacity(engines.len());
+) -> io::Result<Vec<InboundPipeline>> {
+    let mut pipelines: Vec<InboundPipeline> = Vec::with_capacity(engines.len());
     for (source, health) in engines.iter().zip(health) {
-        let lane = Lane::new(source.clone(), Direction::Open, health.clone())?;
-        let walk = Inbound::new(lane.limits(receive_len)).with_arenas_of(&*lane.engine);
-        let walk = match ways.first() {
+        let slot = EngineSlot::new(source.clone(), Direction::Open, health.clone())?;
+        let walk = Inbound::new(slot.limits(receive_len)).with_arenas_of(&*slot.engine);
+        let walk = match pipelines.first() {
             None => walk,
             Some(first) => walk.with_counters(first.walk.counters().clone()),
         };
-        ways.push(Opening {
+        pipelines.push(InboundPipeline {
             walk,
-            lane,
-            patience: Patience::default(),
+            slot,
+            delay: BatchDelay::default(),
             receive_len,
         });
     }
-    Ok(ways)
+    Ok(pipelines)
 }

@@ -118,7 +118,7 @@ impl EngineHealth {
     }
 }
 
-pub(super) struct Lane {
+pub(super) struct EngineSlot {
     source: EngineSource,
     direction: Direction,
     pub engine: Box<dyn Engine>,
@@ -141,7 +141,7 @@ struct Attempt {
     begun_ms: u64,
 }
 
-impl Lane {
+impl EngineSlot {
     pub fn new(
         source: EngineSource,
         direction: Direction,
@@ -291,7 +291,7 @@ impl Lane {
     }
 }
 
-impl std::fmt::Display for Lane {
+impl std::fmt::Display for EngineSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let what = match self.direction {
             Direction::Seal => "seals",
