@@ -6,8 +6,27 @@ use esplanade_ipsec::sa::{DscpSet, Mode, OutboundSa, SaCommon, TfcPadding};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector};
 use esplanade_ipsec::tunnel::{DfPolicy, DscpPolicy, FlowLabelPolicy, OUTER_TTL};
 
-use crate::inline::Refused;
+use crate::core::CoreError;
 use crate::sa::{self, Udp};
+
+/// What the SA wants that the core cannot do, or why there is no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the FPGA core cannot do {0}")]
+    Unsupported(&'static str),
+    #[error("the FPGA core has no room for another SA")]
+    Full,
+    #[error(
+        "its selectors and those of the policies in front take more than the FPGA core's {0} policy entries"
+    )]
+    Policies(usize),
+    #[error("there is no randomness for IVs")]
+    NoRandomness,
+    #[error("sequence numbers of the SA were used before")]
+    Used,
+    #[error(transparent)]
+    Core(#[from] CoreError),
+}
 
 /// So far before the end of 32-bit sequence numbers the SA is renewed.
 const SEQUENCE_MARGIN: u64 = 1 << 20;

@@ -26,26 +26,9 @@ use crate::device::{BusError, Device};
 use crate::fit::{device_key, overlap, row_of};
 use crate::sa;
 
-mod tables;
+pub use crate::fit::Refused;
 
-/// What the SA wants that the core cannot do, or why there is no room for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("the FPGA core cannot do {0}")]
-    Unsupported(&'static str),
-    #[error("the FPGA core has no room for another SA")]
-    Full,
-    #[error(
-        "its selectors and those of the policies in front take more than the FPGA core's {0} policy entries"
-    )]
-    Policies(usize),
-    #[error("there is no randomness for IVs")]
-    NoRandomness,
-    #[error("sequence numbers of the SA were used before")]
-    Used,
-    #[error(transparent)]
-    Core(#[from] CoreError),
-}
+mod tables;
 
 /// Groups of inbound policies that the core can tell apart.
 const GROUPS: u16 = 1 << 10;

@@ -187,7 +187,7 @@ fn sealed(tunnel: &mut Tunnel, packet: &[u8], like: Option<&[u8]>) -> Option<Vec
         .submit(&mut tunnel.seal_engine)
         .expect("taken");
     let mut frames = Vec::new();
-    while let Some(batch) = tunnel.outbound.poll(&mut tunnel.seal_engine) {
+    while let Some(batch) = tunnel.outbound.poll(&mut tunnel.seal_engine, &tunnel.spd) {
         for train in batch.trains(ONE) {
             let mut frame = vec![0; train.meta.header_len()];
             frame.extend(train.esp);

@@ -27,6 +27,7 @@ impl<I: PacketIo> DataPlane<I> {
         if self.seal[index].walk.in_engine() == 0 {
             self.seal[index].slot.moved(now_ms);
         }
+        let spd = self.database.spd();
         // Submit even if no packet waits: this frees the space of packets whose layout failed.
         loop {
             let submitted = self.seal[index].submit(which, self.now_ns);
@@ -34,7 +35,7 @@ impl<I: PacketIo> DataPlane<I> {
                 continue;
             }
             let mut came = false;
-            while let Some(sealed) = self.seal[index].poll() {
+            while let Some(sealed) = self.seal[index].poll(&spd) {
                 came = true;
                 self.send(&sealed);
                 self.seal[index].recycle(sealed);
