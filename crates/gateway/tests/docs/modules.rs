@@ -80,11 +80,10 @@ pub fn exists(modules: &[Module], name: &str) -> bool {
         ends_with(&module.path, &parts)
             // Defined there, or re-exported from there.
             || (ends_with(&module.path, front) && (defines(&module.text, last) || re_exports(&module.text, last)))
-            // `Type::method`, with or without modules in front.
-            || front.split_last().is_some_and(|(of, front)| {
+            // `Type::method`: an `impl` may be in another module than the type.
+            || front.last().is_some_and(|of| {
                 of.starts_with(char::is_uppercase)
-                    && (front.is_empty() || ends_with(&module.path, front) || module.path.first() == front.first())
-                    && defines(&module.text, of)
+                    && (defines(&module.text, of) || module.text.contains(&format!("impl {of} ")))
                     && (defines(&module.text, last) || module.text.contains(&format!("pub {last}: ")))
             })
             // A crate's own name in front of an item that any of its modules has.
