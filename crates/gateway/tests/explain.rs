@@ -322,7 +322,7 @@ fn check_warns_about_policies_that_meet_no_packet_or_cross() {
     );
     let quiet = fixture().replace("policies.conf", "site-to-site.conf");
     let quiet = text(&esplanade(&["check", &quiet]).stderr);
-    // Whether the machine forwards packets is another matter.
+    // Ignore warnings about a machine that does not forward packets.
     let of_policies = quiet
         .replace("forward IPv4 packets", "")
         .replace("forward IPv6 packets", "");

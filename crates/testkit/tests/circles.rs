@@ -31,7 +31,10 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn module_of(file: &Path, src: &Path) -> Module {
-    let inner = file.strip_prefix(src).expect("below src").with_extension("");
+    let inner = file
+        .strip_prefix(src)
+        .expect("below src")
+        .with_extension("");
     let mut module: Module = inner
         .iter()
         .map(|part| part.to_string_lossy().into_owned())
@@ -48,7 +51,9 @@ fn product_code(text: &str) -> String {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let test_module = line == "#[cfg(test)]"
-            && lines.peek().is_some_and(|next| next.contains("mod tests {"));
+            && lines
+                .peek()
+                .is_some_and(|next| next.contains("mod tests {"));
         if test_module {
             break;
         }
@@ -99,7 +104,10 @@ fn expand(tree: &str, prefix: &[String], found: &mut Vec<Vec<String>>) {
             None => (part, None),
         };
         let head = head.split(" as ").next().unwrap_or_default();
-        let names = head.split("::").map(str::trim).filter(|name| !name.is_empty());
+        let names = head
+            .split("::")
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
         let path: Vec<String> = prefix
             .iter()
             .cloned()
@@ -161,7 +169,12 @@ fn resolve(path: &[String], from: &Module, modules: &BTreeMap<Module, String>) -
 fn graph(src: &Path) -> Graph {
     let mut files = Vec::new();
     walk(src, &mut files);
-    let read = |file: &PathBuf| (module_of(file, src), fs::read_to_string(file).expect("UTF-8"));
+    let read = |file: &PathBuf| {
+        (
+            module_of(file, src),
+            fs::read_to_string(file).expect("UTF-8"),
+        )
+    };
     let mut modules: BTreeMap<Module, String> = files.iter().map(read).collect();
     let of_tests: Vec<Module> = modules
         .iter()
@@ -200,13 +213,21 @@ fn reach(graph: &Graph, from: &Module) -> BTreeSet<Module> {
 
 /// The edges that are part of a circle, each with the names that it carries.
 fn circles(graph: &Graph) -> Vec<String> {
-    let reached: BTreeMap<_, _> = graph.keys().map(|from| (from, reach(graph, from))).collect();
+    let reached: BTreeMap<_, _> = graph
+        .keys()
+        .map(|from| (from, reach(graph, from)))
+        .collect();
     let mut found = Vec::new();
     for (from, targets) in graph {
         for (to, names) in targets {
             if reached.get(to).is_some_and(|back| back.contains(from)) {
                 let names: Vec<_> = names.iter().map(String::as_str).collect();
-                found.push(format!("{} -> {}: {}", from.join("::"), to.join("::"), names.join(", ")));
+                found.push(format!(
+                    "{} -> {}: {}",
+                    from.join("::"),
+                    to.join("::"),
+                    names.join(", ")
+                ));
             }
         }
     }
@@ -218,7 +239,11 @@ fn modules_form_no_circles() {
     let mut failures = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("crates") {
         let path = entry.expect("directory entry").path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let found = circles(&graph(&path.join("src")));
         failures.extend(found.into_iter().map(|edge| format!("{name}: {edge}")));
     }

@@ -39,9 +39,9 @@ static REACH: OnceLock<Vec<PathBuf>> = OnceLock::new();
 /// extension headers on raw sockets.
 const RUNNING: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// Capabilities at the start: those of [`RUNNING`], and more for the ports 500 and 4500, for files
-/// and the control socket in folders of other users, and for naming the program that holds a port.
-/// AF_XDP links need the last two for their program and their memory.
+/// Capabilities at the start: those of [`RUNNING`] and five more. They permit the ports 500 and 4500,
+/// files and the control socket in folders of other users, and naming the program that holds a
+/// port. AF_XDP links need the last two for their program and their memory.
 const STARTING: CapabilitySet = RUNNING
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::DAC_OVERRIDE)

@@ -4,9 +4,9 @@
 /// groups are not touched: those that the daemon watches, and SIGTERM, SIGINT and SIGQUIT, which
 /// always end the process.
 ///
-/// A write can raise some of these signals. Examples are SIGPIPE (Rust ignores it already), SIGXFSZ
-/// at a limit on file sizes, and SIGTTOU when the gateway runs in the background of a terminal.
-/// When they are ignored, the write fails or succeeds.
+/// A write can raise some of these signals. SIGPIPE is one, which Rust ignores already. SIGXFSZ
+/// comes at a limit on file sizes, and SIGTTOU when the gateway runs in the background of a
+/// terminal. When they are ignored, the write fails or succeeds.
 pub fn ignore_meaningless() {
     let named = [
         libc::SIGHUP,

@@ -27,7 +27,7 @@ pub(super) struct AcceleratorFront<A> {
     kept: Vec<(Vec<u8>, OuterFacts)>,
 }
 
-/// Whether a packet that the device returned goes into the device once more.
+/// Decides whether a packet that the device returned goes into the device once more.
 #[derive(Clone, Copy, Debug)]
 enum Retry {
     /// Yes, after the device's tables were updated.

@@ -27,7 +27,7 @@ pub struct ListenConfig {
     pub addresses: Vec<IpAddr>,
     pub ike_port: u16,
     pub nat_t_port: u16,
-    /// Also use ESP without UDP. This needs CAP_NET_RAW in the network namespace.
+    /// Use ESP without UDP too. This needs CAP_NET_RAW in the network namespace.
     pub raw_esp: bool,
     /// Firewall mark of everything sent. It belongs with the rule of [`crate::net::Routing`].
     pub mark: Option<u32>,
