@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::config::{AddressMatch, Child, Config, Connection, Identity, Selector};
-use crate::event::ChildSaId;
-use crate::sa::{IkeSa, PeerKey};
+use crate::id::ChildSaId;
+use crate::peer::PeerKey;
 use crate::ts;
 use crate::wire::TrafficSelector;
 
@@ -87,28 +87,31 @@ impl Ends {
 }
 
 impl Claim {
-    /// What a child SA of `sa` with these selectors would have.
-    pub(crate) fn new(sa: &IkeSa, config: &Arc<Child>, ends: Ends) -> Option<Self> {
-        let state = sa.established()?;
-        let connection = &sa.connection;
+    /// The claim of a child SA with these selectors, for a peer at the second of `hosts`.
+    pub(crate) fn new(
+        connection: &Arc<Connection>,
+        config: &Arc<Child>,
+        peer: &PeerKey,
+        (local, remote): (IpAddr, IpAddr),
+        ends: Ends,
+    ) -> Self {
         // One whose selectors come from a packet was made of this.
         let known = |child: &&Arc<Child>| child.name == config.name;
         let child = connection.children.iter().find(known).unwrap_or(config);
-        let (local, remote) = sa.hosts;
-        let entry = connection.entry_of(&state.remote_id);
+        let entry = connection.entry_of(peer.remote());
         let policy = Ends {
             local: ts::resolve(&child.local_ts, local),
             remote: ts::resolve(&child.remote_ts, remote),
         };
-        Some(Self {
-            owner: Owner::Peer(state.peer.clone()),
+        Self {
+            owner: Owner::Peer(peer.clone()),
             bound: connection.names_one_peer()
                 || entry.is_some_and(|entry| entry.id.precision() == 2),
             policy,
             ends,
             connection: connection.clone(),
             config: config.clone(),
-        })
+        }
     }
 
     pub(crate) fn owner(&self) -> &Identity {

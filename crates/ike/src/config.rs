@@ -15,6 +15,7 @@ use crate::ts;
 use crate::wire::TrafficSelector;
 
 pub use crate::auth::{Authorities, Certificate, Credential, Identity};
+pub use crate::ts::{Selector, SelectorAddresses};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
 #[derive(Clone, Debug)]
@@ -427,51 +428,6 @@ impl Default for Lifetime {
             rand_packets: 0,
         }
     }
-}
-
-/// A traffic selector as configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Selector {
-    pub addresses: SelectorAddresses,
-    /// Zero: any.
-    pub protocol: u8,
-    /// From and to, both included. `(0, 65535)`: any.
-    pub ports: (u16, u16),
-}
-
-impl Selector {
-    /// The outer address of that side, any protocol and port.
-    pub const DYNAMIC: Self = Self {
-        addresses: SelectorAddresses::Dynamic,
-        protocol: 0,
-        ports: (0, u16::MAX),
-    };
-
-    pub const fn range(from: IpAddr, to: IpAddr) -> Self {
-        Self {
-            addresses: SelectorAddresses::Range(from, to),
-            protocol: 0,
-            ports: (0, u16::MAX),
-        }
-    }
-}
-
-impl From<TrafficSelector> for Selector {
-    fn from(ts: TrafficSelector) -> Self {
-        Self {
-            addresses: SelectorAddresses::Range(ts.start, ts.end),
-            protocol: ts.protocol,
-            ports: (ts.start_port, ts.end_port),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SelectorAddresses {
-    /// The outer address of that side.
-    Dynamic,
-    /// From and to, both included, of one IP version.
-    Range(IpAddr, IpAddr),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::{constant_time, hmac};
 
-use crate::endpoint::Random;
+use crate::host::Random;
 
 const SECRET_LIFETIME: Duration = Duration::from_secs(60);
 const TAG_LEN: usize = 32;
@@ -107,7 +107,7 @@ impl Cookies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::SystemRandom;
+    use crate::host::SystemRandom;
 
     #[test]
     fn a_cookie_is_good_for_its_sender_and_two_secrets() {

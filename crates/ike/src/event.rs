@@ -9,29 +9,11 @@ use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
 use crate::config::{Action, Identity, Mode};
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
-/// Names one IKE SA for the life of the endpoint; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IkeSaId(pub u64);
-
-/// Names one child SA for the life of the endpoint; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChildSaId(pub u64);
-
-impl fmt::Display for IkeSaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-impl fmt::Display for ChildSaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
+pub use crate::id::{ChildSaId, IkeSaId};
 
 /// One UDP payload to send.
 #[derive(Clone, PartialEq, Eq)]

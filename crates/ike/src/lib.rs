@@ -7,10 +7,16 @@ pub mod config;
 mod cookie;
 pub mod endpoint;
 pub mod event;
+mod host;
+mod id;
 mod nat;
 mod negotiate;
+mod peer;
 mod rate;
+mod refusal;
+mod report_limit;
 mod sa;
+mod source_network;
 pub mod status;
 pub mod suite;
 pub mod text;
@@ -19,10 +25,12 @@ mod window;
 pub mod wire;
 
 pub use config::Config;
-pub use endpoint::{CommandError, Endpoint, EspSpiAllocator, Random, Routes, SystemRandom};
+pub use endpoint::{CommandError, Endpoint};
 pub use event::{
     ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event,
     IkeSaId, IkeSaUp, KeyLog, Transmit,
 };
-pub use status::{Counters, IkeSaStatus, Refusal};
+pub use host::{EspSpiAllocator, Random, Routes, SystemRandom};
+pub use refusal::Refusal;
+pub use status::{Counters, IkeSaStatus};
 pub use wire::TrafficSelector;

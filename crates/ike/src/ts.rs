@@ -2,11 +2,55 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::config::{Selector, SelectorAddresses};
 use crate::wire::{TRAFFIC_SELECTORS_MAX as SELECTORS_MAX, TrafficSelector};
 
 /// Pairs of a local and a remote selector that one child SA may have: each becomes an entry of the SPD.
 const PAIRS_MAX: usize = 1024;
+
+/// A traffic selector as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selector {
+    pub addresses: SelectorAddresses,
+    /// Zero: any.
+    pub protocol: u8,
+    /// From and to, both included. `(0, 65535)`: any.
+    pub ports: (u16, u16),
+}
+
+impl Selector {
+    /// The outer address of that side, any protocol and port.
+    pub const DYNAMIC: Self = Self {
+        addresses: SelectorAddresses::Dynamic,
+        protocol: 0,
+        ports: (0, u16::MAX),
+    };
+
+    pub const fn range(from: IpAddr, to: IpAddr) -> Self {
+        Self {
+            addresses: SelectorAddresses::Range(from, to),
+            protocol: 0,
+            ports: (0, u16::MAX),
+        }
+    }
+}
+
+impl From<TrafficSelector> for Selector {
+    fn from(ts: TrafficSelector) -> Self {
+        Self {
+            addresses: SelectorAddresses::Range(ts.start, ts.end),
+            protocol: ts.protocol,
+            ports: (ts.start_port, ts.end_port),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectorAddresses {
+    /// The outer address of that side.
+    Dynamic,
+    /// From and to, both included, of one IP version.
+    Range(IpAddr, IpAddr),
+}
 
 /// The configured selectors with `dynamic` replaced by the outer address of that side.
 pub(crate) fn resolve(selectors: &[Selector], outer: IpAddr) -> Vec<TrafficSelector> {

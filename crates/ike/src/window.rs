@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest;
 
 use crate::config::Retransmission;
-use crate::endpoint::Random;
+use crate::host::Random;
 use crate::rate::{Due, Rate};
 
 /// The longest pause between two retransmissions.

@@ -1,7 +1,5 @@
 //! Certificates: loading, the trusted authorities, the peer's path and its identity.
 
-use std::net::IpAddr;
-
 use aws_lc_rs::{digest, signature};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
@@ -12,11 +10,14 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{BasicConstraints, KeyUsage, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::error::{CredentialError, PeerAuthError};
+use super::identity::Identity;
+use super::name::Name;
+use super::octets::ip_address;
 use super::oid;
 use super::path::Anchors;
 use super::scheme::{KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
-use super::{CredentialError, Identity, Name, PeerAuthError};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
 /// Certificates of a peer that are looked at. Windows sends roots and cross-signed ones too.
@@ -180,16 +181,9 @@ fn alternative_name(name: &GeneralName) -> Option<Identity> {
         GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),
         GeneralName::Rfc822Name(address) => Some(Identity::Email(address.to_string())),
         GeneralName::DirectoryName(name) => Name::from_rdns(name).map(Identity::Dn),
-        GeneralName::IpAddress(octets) => address(octets.as_bytes()).map(Identity::Ip),
+        GeneralName::IpAddress(octets) => ip_address(octets.as_bytes()).map(Identity::Ip),
         _ => None,
     }
-}
-
-/// The iPAddress of a subjectAltName.
-pub(super) fn address(octets: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
-    let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
-    v4.or(v6).ok()
 }
 
 /// The certification authorities that a connection trusts.

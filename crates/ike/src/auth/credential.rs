@@ -8,8 +8,8 @@ use esplanade_crypto::rsa_sha1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::CredentialError;
 use super::certificate::Certificate;
+use super::error::CredentialError;
 use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
 

@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::Name;
-use super::name::CanonicalName;
+use super::name::{CanonicalName, Name};
+use super::octets::hexadecimal;
 use crate::wire::{Id, IdType};
 
 /// Who a party says it is. In a configuration it may be a pattern: [`Identity::Any`], a
@@ -236,18 +236,6 @@ fn plain(text: &str) -> Result<String, &'static str> {
         return Err("only printable ASCII without spaces is allowed");
     }
     Ok(text.to_owned())
-}
-
-pub(super) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = digits
-        .chars()
-        .filter(|c| *c != ':')
-        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
-        .collect::<Option<_>>()?;
-    let (pairs, []) = digits.as_chunks::<2>() else {
-        return None;
-    };
-    (!pairs.is_empty()).then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
 impl std::fmt::Display for Identity {

@@ -8,7 +8,7 @@ use x509_cert::der::asn1::{
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
-use super::identity::hexadecimal;
+use super::octets::hexadecimal;
 use super::oid;
 use super::sets::{ELEMENTS_MAX, sets_are_small};
 

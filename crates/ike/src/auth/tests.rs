@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::*;
-use crate::wire::{Auth, Cert, CertEncoding, Id};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm, Id, IdType};
 
 macro_rules! file {
     ($name:literal) => {

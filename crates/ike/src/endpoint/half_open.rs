@@ -3,12 +3,13 @@
 //! Peers that are configured by address have places of their own. Everybody else shares the others, network by network.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::config::{AddressMatch, Config, Limits};
 use crate::event::IkeSaId;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
+use crate::source_network::{SourceNetwork, prefix_lens};
 
 /// Age from which on a half-open SA has to give its place to another when there is none left. A peer whose message was
 /// lost has repeated it by then.
@@ -16,46 +17,6 @@ const YIELD_AGE: Duration = Duration::from_secs(5);
 /// A source may be refused in IKE_AUTH this much oftener than it may be half-open, within the time that the refusals are
 /// remembered: guesses of a key stay slow, and neighbours of a peer with a wrong one are not kept out.
 const REFUSALS_PER_PLACE: usize = 10;
-
-/// Addresses with a common prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Network {
-    address: IpAddr,
-    prefix_len: u8,
-}
-
-impl Network {
-    fn of(address: IpAddr, prefix_len: u8) -> Self {
-        let address = match address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len));
-                Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len));
-                Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
-            }
-        };
-        Self {
-            address,
-            prefix_len,
-        }
-    }
-
-    /// Who is one source: an IPv6 host has a whole /64 to send from.
-    pub(super) fn of_source(address: IpAddr) -> Self {
-        Self::of(address, prefix_lens(address)[0])
-    }
-}
-
-/// Prefixes of networks that one site can have to itself, from long to short. Customers of an IPv6 provider get a /64, a
-/// /56 or a /48.
-fn prefix_lens(address: IpAddr) -> &'static [u8] {
-    match address {
-        IpAddr::V4(_) => &[32, 24],
-        IpAddr::V6(_) => &[64, 56, 48],
-    }
-}
 
 /// What a newcomer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +41,15 @@ enum Grain {
 #[derive(Default)]
 struct Room {
     occupants: BTreeMap<IkeSaId, (IpAddr, Instant)>,
-    by_network: HashMap<Network, BTreeSet<IkeSaId>>,
+    by_network: HashMap<SourceNetwork, BTreeSet<IkeSaId>>,
     /// The largest networks, by how many places they have.
-    weights: BTreeSet<(usize, Network)>,
+    weights: BTreeSet<(usize, SourceNetwork)>,
     grain: Grain,
 }
 
 impl Room {
     /// From small to large.
-    fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = Network> + use<> {
+    fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = SourceNetwork> + use<> {
         let networks = prefix_lens(address);
         let prefix_lens: &[u8] = match (self.grain, address) {
             (Grain::Networks, _) => networks,
@@ -96,15 +57,15 @@ impl Room {
             (Grain::Addresses, IpAddr::V4(_)) => &[32],
             (Grain::Addresses, IpAddr::V6(_)) => &[128],
         };
-        let of = move |prefix_len: &u8| Network::of(address, *prefix_len);
+        let of = move |prefix_len: &u8| SourceNetwork::of(address, *prefix_len);
         prefix_lens.iter().map(of)
     }
 
-    fn widest(&self, address: IpAddr) -> Option<Network> {
+    fn widest(&self, address: IpAddr) -> Option<SourceNetwork> {
         self.networks(address).next_back()
     }
 
-    fn share(&self, network: Network, limits: &Limits) -> usize {
+    fn share(&self, network: SourceNetwork, limits: &Limits) -> usize {
         let source = limits.half_open_per_source_max;
         let widest = limits.half_open_per_network_max.max(source);
         match (network.address, network.prefix_len) {
@@ -116,7 +77,7 @@ impl Room {
         }
     }
 
-    fn taken(&self, network: &Network) -> usize {
+    fn taken(&self, network: &SourceNetwork) -> usize {
         self.by_network.get(network).map_or(0, BTreeSet::len)
     }
 
@@ -250,7 +211,7 @@ impl HalfOpen {
 
     /// For a sender that has proved its address, or need not do so.
     pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> Place {
-        let refused = self.refused.taken(&Network::of_source(source));
+        let refused = self.refused.taken(&SourceNetwork::of_source(source));
         let most = limits
             .half_open_per_source_max
             .saturating_mul(REFUSALS_PER_PLACE);

@@ -9,72 +9,25 @@ mod pacing;
 mod receive;
 mod snapshot;
 mod table;
-mod tell;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-
-use esplanade_crypto::iana::Group;
 
 use crate::claims::Claims;
 use crate::config::{AddressMatch, Child, Config, Connection};
 use crate::cookie::Cookies;
 use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
+use crate::host::{EspSpiAllocator, Random, Routes};
+use crate::report_limit::ReportLimit;
 use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
 use crate::status::{Counters, IkeSaStatus};
-use crate::suite::{DhError, EphemeralKey, KeyPair};
 use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
 use pacing::Pacing;
 use table::Table;
-pub(crate) use tell::Tell;
-
-/// Hands out the SPIs that inbound ESP SAs are found by.
-pub trait EspSpiAllocator: Send {
-    /// A SPI that no live SA has, above 255. None: no more SAs.
-    fn allocate(&mut self) -> Option<u32>;
-    /// Gives back a SPI that was never installed. The SPI of an installed SA is the data plane's to free, after
-    /// [`crate::Event::ChildSaDeleted`] and its linger.
-    fn release(&mut self, spi: u32);
-}
-
-/// Finds the way to a peer.
-pub trait Routes: Send {
-    /// The address that packets to `remote` leave from: `local`, where it is given. None: there is no route, or `local` is
-    /// none of our addresses at this moment.
-    fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
-}
-
-/// Source of SPIs, nonces, jitter and ephemeral keys.
-pub trait Random: Send {
-    fn fill(&mut self, bytes: &mut [u8]);
-
-    /// From 0 to 1.
-    fn fraction(&mut self) -> f64 {
-        let mut bytes = [0; 4];
-        self.fill(&mut bytes);
-        f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
-    }
-
-    /// A key pair of the cryptographic library. A source that repeats itself, or has its keys elsewhere, says so here.
-    fn ephemeral_key(&mut self, group: Group) -> Result<Box<dyn EphemeralKey>, DhError> {
-        Ok(Box::new(KeyPair::generate(group)?))
-    }
-}
-
-/// The random generator of the cryptographic library.
-#[derive(Debug, Default)]
-pub struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        // The generator fails only where the system has no entropy source, which is fatal.
-        aws_lc_rs::rand::fill(bytes).unwrap_or_else(|_| std::process::abort());
-    }
-}
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +72,7 @@ pub struct Endpoint {
     pacing: Pacing,
     cookies: Cookies,
     answers: Answers,
-    tell: Tell,
+    report_limit: ReportLimit,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
     counters: Counters,
@@ -150,7 +103,7 @@ impl Endpoint {
         Self {
             by_name: index(&config),
             answers: Answers::default(),
-            tell: Tell::default(),
+            report_limit: ReportLimit::default(),
             config,
             spis,
             routes,
@@ -380,7 +333,7 @@ impl Endpoint {
             last_id: &mut self.last_id,
             by_spi: self.table.by_spi(),
             peers: self.table.peers(),
-            tell: &mut self.tell,
+            report_limit: &mut self.report_limit,
             claims: &mut self.claims,
             effects: &mut self.effects,
         };

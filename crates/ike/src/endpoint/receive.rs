@@ -8,8 +8,8 @@ use super::Endpoint;
 use super::half_open::Place;
 use crate::config::Connection;
 use crate::event::IkeSaId;
+use crate::refusal::Refusal;
 use crate::sa::{Caller, InitRequest, Received, Told, candidates, init_refused, respond_init};
-use crate::status::Refusal;
 use crate::suite::Role;
 use crate::wire::{
     DecodeError, ExchangeType, HEADER_LEN, Header, MAJOR_VERSION, Message, Notify, NotifyType,

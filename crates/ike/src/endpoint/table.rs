@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::half_open::{HalfOpen, Stage};
 use crate::config::Connection;
 use crate::event::{ChildSaId, Event, IkeSaId};
-use crate::sa::{IkeSa, PeerKey, Phase};
+use crate::peer::PeerKey;
+use crate::sa::{IkeSa, Phase};
 
 /// No timer fires sooner than this after the call that armed it.
 const TIMER_MIN: Duration = Duration::from_millis(1);

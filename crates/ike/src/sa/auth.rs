@@ -9,12 +9,12 @@ use super::established::Task;
 use super::init::{InitAnswered, InitDone};
 use super::refused::auth_refused;
 use super::{
-    Channel, Context, Effect, Established, IkeSa, PeerKey, Phase, Received, Wanted, credentials,
-    notify,
+    Channel, Context, Effect, Established, IkeSa, Phase, Received, Wanted, credentials, notify,
 };
 use crate::config::{Connection, Identity, RemoteMethod, Unique};
 use crate::event::{ChildFailure, DownReason, Event, IkeSaUp};
-use crate::status::Refusal;
+use crate::peer::PeerKey;
+use crate::refusal::Refusal;
 use crate::suite::{Keys, Nonces, Role};
 use crate::wire::{Auth, Cert, ExchangeType, Id, Message, NotifyType, Payload, PayloadType};
 

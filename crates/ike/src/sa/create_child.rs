@@ -12,7 +12,7 @@ use crate::claims::Ends;
 use crate::config::{Child, Mode};
 use crate::event::{ChildFailure, ChildSaId, DownReason, Held};
 use crate::negotiate;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::suite::{EphemeralKey, Keys, Nonces, Secret};
 use crate::ts;
 use crate::wire::{

@@ -7,12 +7,12 @@ use super::create_child::PendingChild;
 use super::informational::fatal_notify;
 use super::rekey_ike::PendingRekey;
 use super::{
-    Channel, ChildSa, ChildState, Context, Effect, IkeSa, PeerKey, Phase, Wanted, deadline,
-    delete_ike,
+    Channel, ChildSa, ChildState, Context, Effect, IkeSa, Phase, Wanted, deadline, delete_ike,
 };
 use crate::config::{Connection, Identity};
 use crate::event::{ChildFailure, ChildSaId, DownReason, Event};
-use crate::status::Refusal;
+use crate::peer::PeerKey;
+use crate::refusal::Refusal;
 use crate::window::Window;
 use crate::wire::{ExchangeType, Message, ProtocolId};
 

@@ -4,7 +4,7 @@ use super::established::Exchange;
 use super::rekey_ike::Leave;
 use super::{ChildSa, ChildState, Context, Effect, IkeSa, Received, notify};
 use crate::event::{ChildSaId, DownReason};
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{Delete, ExchangeType, Message, NotifyType, Payload, ProtocolId};
 
 /// SPIs remembered while an answer is waited for.

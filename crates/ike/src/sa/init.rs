@@ -10,12 +10,12 @@ use super::create_child::{Refuse, ke_payload, wanted_group};
 use super::{Channel, Context, IkeSa, Phase, Received, Wanted, notify};
 use crate::auth::SIGNATURE_HASHES;
 use crate::config::{Connection, RemoteMethod};
-use crate::endpoint::Random;
 use crate::event::{Direction, DownReason, IkeSaId};
+use crate::host::Random;
 use crate::nat;
 use crate::nat::Nat;
 use crate::negotiate;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::suite::{EphemeralKey, Keys, Nonces, Role, Secret, check_public};
 use crate::window::{Incoming, Window};
 use crate::wire::{

@@ -14,7 +14,6 @@ mod credentials;
 mod established;
 mod informational;
 mod init;
-mod peer;
 mod refused;
 mod rekey_child;
 mod rekey_ike;
@@ -30,18 +29,20 @@ pub(crate) use choice::{Caller, candidates};
 pub(crate) use established::{Established, Queued, Task};
 pub(crate) use informational::delete_ike;
 pub(crate) use init::{Connecting, InitRequest, respond_init};
-pub(crate) use peer::PeerKey;
 pub(crate) use refused::{Told, init_refused};
 pub(crate) use rekey_ike::Leave;
 
 use crate::claims::Claims;
 use crate::config::{Config, Connection};
-use crate::endpoint::{EspSpiAllocator, Random, Tell};
 use crate::event::{
     ChildSaId, Direction, DownReason, Event, IkeSaId, KeyLog, MessageTrace, Transmit,
 };
+use crate::host::{EspSpiAllocator, Random};
 use crate::nat::Nat;
-use crate::status::{Counters, Refusal};
+use crate::peer::PeerKey;
+use crate::refusal::Refusal;
+use crate::report_limit::ReportLimit;
+use crate::status::Counters;
 use crate::suite::{Keys, OpenError, Opener, Role, Sealer};
 use crate::window::{Expiry, Incoming, Window};
 use crate::wire::{DecodeError, ExchangeType, Header, Message, Notify, NotifyType, Payload};
@@ -65,7 +66,7 @@ pub(crate) struct Context<'a> {
     pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
     /// Established IKE SAs by peer.
     pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
-    pub(crate) tell: &'a mut Tell,
+    pub(crate) report_limit: &'a mut ReportLimit,
     pub(crate) claims: &'a mut Claims,
     pub(crate) effects: &'a mut Vec<Effect>,
 }

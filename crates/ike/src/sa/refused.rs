@@ -7,7 +7,7 @@ use super::{Caller, Context, IkeSa, Received, candidates};
 use crate::config::{Connection, Identity};
 use crate::event::{Event, Held, Refused};
 use crate::negotiate;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::text;
 use crate::wire::{Message, Payload, Proposal, ProtocolId};
 
@@ -22,8 +22,8 @@ impl Context<'_> {
         make: impl FnOnce(&Context<'_>) -> Told,
     ) {
         let told = match proven {
-            Some(host) => self.tell.proven(self.now, host),
-            None => self.tell.unproven(self.now, received.remote.ip()),
+            Some(host) => self.report_limit.proven(self.now, host),
+            None => self.report_limit.unproven(self.now, received.remote.ip()),
         };
         let Some(untold) = told else {
             return;

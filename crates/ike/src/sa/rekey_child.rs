@@ -7,7 +7,7 @@ use super::create_child::{PendingChild, Refuse, Rival};
 use super::established::{Exchange, Task};
 use super::{ChildSa, ChildState, Context, IkeSa, Received};
 use crate::event::{ChildSaId, DownReason};
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{Message, Notify, NotifyType, ProtocolId};
 
 impl IkeSa {

@@ -10,7 +10,7 @@ use super::established::Exchange;
 use super::{Channel, Context, Effect, Established, IkeSa, Phase, Received};
 use crate::event::{DownReason, Event, IkeSaId};
 use crate::negotiate;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::suite::{EphemeralKey, Keys, Nonces, Role};
 use crate::window::Window;
 use crate::wire::{ExchangeType, KeyExchange, Message, NotifyType, Payload, Proposal};

@@ -7,7 +7,7 @@ use super::{Context, Effect, IkeSa, Wanted};
 use crate::claims::{Claim, Ends};
 use crate::config::{Child, Mode};
 use crate::event::{ChildFailure, Held};
-use crate::status::Refusal;
+use crate::refusal::Refusal;
 use crate::ts;
 use crate::wire::{NotifyType, TrafficSelector};
 
@@ -107,7 +107,8 @@ impl IkeSa {
         config: &Arc<Child>,
         ends: Ends,
     ) -> Result<Claim, Refuse> {
-        let claim = Claim::new(self, config, ends).ok_or_else(Refuse::temporary)?;
+        let state = self.established().ok_or_else(Refuse::temporary)?;
+        let claim = Claim::new(&self.connection, config, &state.peer, self.hosts, ends);
         let Some(held) = self.rival(ctx, &claim) else {
             return Ok(claim);
         };
@@ -125,7 +126,8 @@ impl IkeSa {
         ends: Ends,
     ) -> Result<Claim, ChildFailure> {
         let gone = ChildFailure::PeerMisbehaved("the IKE SA is gone");
-        let claim = Claim::new(self, config, ends).ok_or(gone)?;
+        let state = self.established().ok_or(gone)?;
+        let claim = Claim::new(&self.connection, config, &state.peer, self.hosts, ends);
         if !claim.is_within_its_whole(self.hosts.1) {
             return Err(ChildFailure::NotItsTraffic);
         }

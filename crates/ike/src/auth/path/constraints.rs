@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
-use x509_cert::ext::pkix::name::GeneralName;
 
-use super::super::Name;
-use super::super::certificate::address;
 use super::parsed::Parsed;
+use super::presented::{ConstrainedName, Presented};
 
 /// What one authority permits and excludes.
 pub(super) struct Constraints {
@@ -15,38 +13,8 @@ pub(super) struct Constraints {
     excluded: Vec<Subtree>,
 }
 
-/// A name that a certificate has, or that a constraint is about. The two write addresses in different ways.
-#[derive(Clone)]
-pub(super) enum Kind<Address> {
-    Directory(Name),
-    Dns(String),
-    Email(String),
-    Uri(String),
-    Ip(Address),
-    Other,
-}
-
 /// With the octets of an address and its mask.
-type Subtree = Kind<Vec<u8>>;
-/// A name of a certificate that constraints apply to.
-pub(super) type Presented = Kind<IpAddr>;
-
-impl<Address> Kind<Address> {
-    /// None if it is malformed.
-    fn new(name: &GeneralName, address: impl FnOnce(&[u8]) -> Option<Address>) -> Option<Self> {
-        Some(match name {
-            GeneralName::DirectoryName(name) => Self::Directory(Name::from_rdns(name)?),
-            GeneralName::DnsName(name) => Self::Dns(name.as_str().to_ascii_lowercase()),
-            GeneralName::Rfc822Name(name) => Self::Email(name.to_string()),
-            GeneralName::UniformResourceIdentifier(name) => {
-                Self::Uri(name.as_str().to_ascii_lowercase())
-            }
-            GeneralName::IpAddress(octets) => Self::Ip(address(octets.as_bytes())?),
-            _ => Self::Other,
-        })
-    }
-}
-
+type Subtree = ConstrainedName<Vec<u8>>;
 impl Constraints {
     /// None if there is something in them that cannot be enforced.
     pub(super) fn of(authority: &Parsed) -> Option<Self> {
@@ -126,20 +94,6 @@ impl Subtree {
             _ => return None,
         })
     }
-}
-
-/// The subject with its emails, and the alternative names. None if one is malformed.
-pub(super) fn presented(
-    subject: &Name,
-    emails: impl Iterator<Item = String>,
-    alternative_names: &[GeneralName],
-) -> Option<Vec<Presented>> {
-    let subject = Some(subject).filter(|subject| !subject.is_empty());
-    let subject = subject.cloned().map(Presented::Directory).into_iter();
-    let own = subject.chain(emails.map(Presented::Email)).map(Some);
-    let others = alternative_names.iter();
-    own.chain(others.map(|name| Presented::new(name, address)))
-        .collect()
 }
 
 /// The domain itself and all below it; with a leading dot only those below.

@@ -8,6 +8,7 @@
 mod constraints;
 mod parsed;
 mod policy;
+mod presented;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +21,8 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use self::constraints::Constraints;
 use self::parsed::Parsed;
 use self::policy::Policies;
-use super::{PeerAuthError, oid};
+use super::error::PeerAuthError;
+use super::oid;
 
 /// Certificates between the peer's and the authority's; no sane path is longer.
 const INTERMEDIATES_MAX: usize = 8;

@@ -19,10 +19,10 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
-use super::super::name::{EMAIL, text};
+use super::super::name::{EMAIL, Name, text};
+use super::super::oid;
 use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::{Name, oid};
-use super::constraints::{Presented, presented};
+use super::presented::{Presented, presented};
 
 #[derive(Clone)]
 pub(super) struct Parsed {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::half_open::Network;
 use crate::rate::{Due, Rate};
+use crate::source_network::SourceNetwork;
 
 /// A refusal at once, and one each so many seconds, from one source.
 const SOURCE: Rate = Rate {
@@ -27,13 +27,13 @@ const PROVEN: Rate = Rate {
 #[derive(Debug, Default)]
 struct Told {
     /// Those whose turn it is not yet: bounded by how many are told in all.
-    sources: HashMap<Network, Due>,
+    sources: HashMap<SourceNetwork, Due>,
     in_all: Due,
 }
 
 impl Told {
     fn takes(&mut self, now: Instant, source: IpAddr, rate: Rate) -> bool {
-        let source = Network::of_source(source);
+        let source = SourceNetwork::of_source(source);
         let due = self.sources.get(&source).copied().flatten();
         if !SOURCE.allows(now, due) || !rate.allows(now, self.in_all) {
             return false;
@@ -48,13 +48,13 @@ impl Told {
 
 /// What is told in the name of a source that has shown nothing is not charged to the one that has.
 #[derive(Debug, Default)]
-pub(crate) struct Tell {
+pub(crate) struct ReportLimit {
     unproven: Told,
     proven: Told,
     untold: u64,
 }
 
-impl Tell {
+impl ReportLimit {
     /// Whether a refusal is told. Gives how many were not since the last that was.
     pub(crate) fn proven(&mut self, now: Instant, source: IpAddr) -> Option<u64> {
         let takes = self.proven.takes(now, source, PROVEN);
@@ -88,29 +88,29 @@ mod tests {
 
     #[test]
     fn one_source_is_told_a_few_times() {
-        let (mut tell, start) = (Tell::default(), Instant::now());
-        let told = |tell: &mut Tell, at| tell.proven(at, source(1));
+        let (mut limit, start) = (ReportLimit::default(), Instant::now());
+        let told = |limit: &mut ReportLimit, at| limit.proven(at, source(1));
         for _ in 0..3 {
-            assert_eq!(told(&mut tell, start), Some(0));
+            assert_eq!(told(&mut limit, start), Some(0));
         }
         for seconds in 0..30 {
-            assert_eq!(told(&mut tell, start + seconds * SECOND), None);
+            assert_eq!(told(&mut limit, start + seconds * SECOND), None);
         }
-        assert_eq!(told(&mut tell, start + 30 * SECOND), Some(30));
-        assert_eq!(told(&mut tell, start + 31 * SECOND), None);
-        assert_eq!(tell.proven(start + 31 * SECOND, source(2)), Some(1));
+        assert_eq!(told(&mut limit, start + 30 * SECOND), Some(30));
+        assert_eq!(told(&mut limit, start + 31 * SECOND), None);
+        assert_eq!(limit.proven(start + 31 * SECOND, source(2)), Some(1));
     }
 
     #[test]
     fn a_flood_of_false_sources_is_bounded_and_hides_no_peer() {
-        let (mut tell, start) = (Tell::default(), Instant::now());
+        let (mut limit, start) = (ReportLimit::default(), Instant::now());
         let mut told = 0;
         for number in 0..100_000 {
             let now = start + SECOND * number / 1000;
-            told += u32::from(tell.unproven(now, source(number)).is_some());
-            assert!(tell.unproven.sources.len() < 200);
+            told += u32::from(limit.unproven(now, source(number)).is_some());
+            assert!(limit.unproven.sources.len() < 200);
         }
         assert!((20..=26).contains(&told), "{told} in 100 s");
-        assert!(tell.proven(start + 100 * SECOND, source(7)).is_some());
+        assert!(limit.proven(start + 100 * SECOND, source(7)).is_some());
     }
 }
