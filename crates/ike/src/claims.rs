@@ -17,30 +17,30 @@ use crate::wire::TrafficSelector;
 pub(crate) struct Claim {
     pub(crate) connection: Arc<Connection>,
     pub(crate) config: Arc<Child>,
-    owner: Owner,
+    owner: ClaimOwner,
     /// The configuration names this peer, and its selectors, exactly.
     bound: bool,
     /// What the child could have at most, with any peer.
-    policy: Ends,
-    pub(crate) ends: Ends,
+    policy: SelectorPair,
+    pub(crate) selectors: SelectorPair,
 }
 
 /// Selectors of our side and of the peer's.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ends {
+pub(crate) struct SelectorPair {
     pub(crate) local: Vec<TrafficSelector>,
     pub(crate) remote: Vec<TrafficSelector>,
 }
 
 #[derive(Debug)]
-enum Owner {
+enum ClaimOwner {
     Peer(PeerKey),
     /// Whoever proves to be this one to the connection.
     Named(Identity),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Holder {
+enum ClaimHolder {
     Configured(usize),
     Sa(ChildSaId),
 }
@@ -48,22 +48,22 @@ enum Holder {
 /// Where to look for a claim: the smallest prefix around one of its remote ranges. Two ranges that overlap have
 /// prefixes of which one contains the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ClaimPrefix {
     spd: u32,
     v6: bool,
     first: u128,
     len: u32,
-    holder: Holder,
+    holder: ClaimHolder,
 }
 
 #[derive(Default)]
 pub(crate) struct Claims {
-    by_holder: HashMap<Holder, Claim>,
-    places: BTreeSet<Place>,
+    by_holder: HashMap<ClaimHolder, Claim>,
+    prefixes: BTreeSet<ClaimPrefix>,
     configured: usize,
 }
 
-impl Ends {
+impl SelectorPair {
     fn overlap(&self, other: &Self) -> bool {
         let common = |a: &[TrafficSelector], b: &[TrafficSelector]| -> Vec<u8> {
             let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
@@ -93,22 +93,22 @@ impl Claim {
         config: &Arc<Child>,
         peer: &PeerKey,
         (local, remote): (IpAddr, IpAddr),
-        ends: Ends,
+        selectors: SelectorPair,
     ) -> Self {
         // One whose selectors come from a packet was made of this.
         let known = |child: &&Arc<Child>| child.name == config.name;
         let child = connection.children.iter().find(known).unwrap_or(config);
         let entry = connection.entry_of(peer.remote());
-        let policy = Ends {
+        let policy = SelectorPair {
             local: ts::resolve(&child.local_ts, local),
             remote: ts::resolve(&child.remote_ts, remote),
         };
         Self {
-            owner: Owner::Peer(peer.clone()),
+            owner: ClaimOwner::Peer(peer.clone()),
             bound: connection.names_one_peer()
                 || entry.is_some_and(|entry| entry.id.precision() == 2),
             policy,
-            ends,
+            selectors,
             connection: connection.clone(),
             config: config.clone(),
         }
@@ -116,29 +116,29 @@ impl Claim {
 
     pub(crate) fn owner(&self) -> &Identity {
         match &self.owner {
-            Owner::Peer(peer) => peer.remote(),
-            Owner::Named(id) => id,
+            ClaimOwner::Peer(peer) => peer.remote(),
+            ClaimOwner::Named(id) => id,
         }
     }
 
     fn is_of_same_peer(&self, other: &Self) -> bool {
         match (&self.owner, &other.owner) {
-            (Owner::Peer(a), Owner::Peer(b)) => a.is_same_peer(b),
+            (ClaimOwner::Peer(a), ClaimOwner::Peer(b)) => a.is_same_peer(b),
             _ => self.connection.name == other.connection.name && self.owner() == other.owner(),
         }
     }
 
     /// Whether the peer, at `outer`, may have as much, as far as the configuration says what it may have.
-    pub(crate) fn is_within_its_whole(&self, outer: IpAddr) -> bool {
+    pub(crate) fn is_within_entry(&self, outer: IpAddr) -> bool {
         let Some(entry) = self.connection.entry_of(self.owner()) else {
             return true;
         };
         let own = ts::resolve(&entry.remote_ts, outer);
-        let whole = Ends {
+        let whole = SelectorPair {
             local: self.policy.local.clone(),
             remote: ts::narrow(&own, &self.policy.remote),
         };
-        whole.contain(&self.ends)
+        whole.contain(&self.selectors)
     }
 
     /// Whether it is an exception that the administrator makes from `other`: narrower policies come first. Within one
@@ -157,12 +157,15 @@ impl Claim {
     fn is_contested_by(&self, other: &Self) -> bool {
         let allowed = self.config.overlap && other.config.overlap;
         let settled = || self.is_exception_from(other) || other.is_exception_from(self);
-        !allowed && !self.is_of_same_peer(other) && self.ends.overlap(&other.ends) && !settled()
+        !allowed
+            && !self.is_of_same_peer(other)
+            && self.selectors.overlap(&other.selectors)
+            && !settled()
     }
 
-    fn places(&self, holder: Holder) -> impl Iterator<Item = Place> {
+    fn prefixes(&self, holder: ClaimHolder) -> impl Iterator<Item = ClaimPrefix> {
         let spd = self.config.spd;
-        let place = move |ts: &TrafficSelector| {
+        let prefix = move |ts: &TrafficSelector| {
             let (v6, first, last, bits) = match (ts.start, ts.end) {
                 (IpAddr::V4(first), IpAddr::V4(last)) => (
                     false,
@@ -177,7 +180,7 @@ impl Claim {
             };
             let len = (first ^ last).leading_zeros().min(bits);
             let first = first & mask(len);
-            Some(Place {
+            Some(ClaimPrefix {
                 spd,
                 v6,
                 first,
@@ -185,7 +188,7 @@ impl Claim {
                 holder,
             })
         };
-        self.ends.remote.iter().filter_map(place)
+        self.selectors.remote.iter().filter_map(prefix)
     }
 }
 
@@ -201,12 +204,12 @@ impl Claims {
     /// Takes what the configuration binds to peers.
     pub(crate) fn configure(&mut self, config: &Config) {
         for index in 0..std::mem::take(&mut self.configured) {
-            self.remove_holder(Holder::Configured(index));
+            self.remove_holder(ClaimHolder::Configured(index));
         }
         for connection in &config.connections {
             for child in &connection.children {
                 for claim in bound_by(connection, child) {
-                    let holder = Holder::Configured(self.configured);
+                    let holder = ClaimHolder::Configured(self.configured);
                     self.configured += 1;
                     self.insert(holder, claim);
                 }
@@ -215,70 +218,73 @@ impl Claims {
     }
 
     pub(crate) fn add(&mut self, child: ChildSaId, claim: Claim) {
-        self.insert(Holder::Sa(child), claim);
+        self.insert(ClaimHolder::Sa(child), claim);
     }
 
     pub(crate) fn remove(&mut self, child: ChildSaId) {
-        self.remove_holder(Holder::Sa(child));
+        self.remove_holder(ClaimHolder::Sa(child));
     }
 
-    fn insert(&mut self, holder: Holder, claim: Claim) {
-        self.places.extend(claim.places(holder));
+    fn insert(&mut self, holder: ClaimHolder, claim: Claim) {
+        self.prefixes.extend(claim.prefixes(holder));
         self.by_holder.insert(holder, claim);
     }
 
-    fn remove_holder(&mut self, holder: Holder) {
+    fn remove_holder(&mut self, holder: ClaimHolder) {
         if let Some(claim) = self.by_holder.remove(&holder) {
-            for place in claim.places(holder) {
-                self.places.remove(&place);
+            for prefix in claim.prefixes(holder) {
+                self.prefixes.remove(&prefix);
             }
         }
     }
 
     /// The claim that keeps `claim` from being made, and the child SA that has it, if it is one.
-    pub(crate) fn rival(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
+    pub(crate) fn conflict(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
         let mut holders = claim
-            .places(Holder::Configured(0))
-            .flat_map(|place| self.near(place));
+            .prefixes(ClaimHolder::Configured(0))
+            .flat_map(|prefix| self.near(prefix));
         holders.find_map(|holder| {
             let child = match holder {
                 // Both are the administrator's words.
-                Holder::Configured(_) if claim.bound => return None,
-                Holder::Configured(_) => None,
-                Holder::Sa(child) => Some(child),
+                ClaimHolder::Configured(_) if claim.bound => return None,
+                ClaimHolder::Configured(_) => None,
+                ClaimHolder::Sa(child) => Some(child),
             };
             let held = self.by_holder.get(&holder)?;
             held.is_contested_by(claim).then_some((held, child))
         })
     }
 
-    /// Those whose prefixes contain that of `place`, or lie in it.
-    fn near(&self, place: Place) -> impl Iterator<Item = Holder> {
-        let (least, most) = (Holder::Configured(0), Holder::Sa(ChildSaId(u64::MAX)));
-        let around = (0..=place.len).flat_map(move |len| {
-            let first = place.first & mask(len);
-            let at = |holder| Place {
+    /// Those whose prefixes contain that of `prefix`, or lie in it.
+    fn near(&self, prefix: ClaimPrefix) -> impl Iterator<Item = ClaimHolder> {
+        let (least, most) = (
+            ClaimHolder::Configured(0),
+            ClaimHolder::Sa(ChildSaId(u64::MAX)),
+        );
+        let around = (0..=prefix.len).flat_map(move |len| {
+            let first = prefix.first & mask(len);
+            let at = |holder| ClaimPrefix {
                 first,
                 len,
                 holder,
-                ..place
+                ..prefix
             };
-            self.places.range(at(least)..=at(most))
+            self.prefixes.range(at(least)..=at(most))
         });
-        let from = Place {
-            len: place.len + 1,
+        let from = ClaimPrefix {
+            len: prefix.len + 1,
             holder: least,
-            ..place
+            ..prefix
         };
-        let to = Place {
-            first: place.first | !mask(place.len),
+        let to = ClaimPrefix {
+            first: prefix.first | !mask(prefix.len),
             len: u32::MAX,
             holder: most,
-            ..place
+            ..prefix
         };
         around
-            .chain(self.places.range(from..=to))
-            .map(|place| place.holder)
+            .chain(self.prefixes.range(from..=to))
+            .map(|prefix| prefix.holder)
     }
 }
 
@@ -295,17 +301,17 @@ fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
     }
     let remote_host = host(&connection.remote_addrs);
     let whole = known(&child.remote_ts, remote_host);
-    let with = |remote: Vec<TrafficSelector>| Ends {
+    let with = |remote: Vec<TrafficSelector>| SelectorPair {
         local: local.clone(),
         remote,
     };
     let claim = |id: &Identity, remote: Vec<TrafficSelector>| Claim {
         connection: connection.clone(),
         config: child.clone(),
-        owner: Owner::Named(id.clone()),
+        owner: ClaimOwner::Named(id.clone()),
         bound: true,
         policy: with(whole.clone()),
-        ends: with(remote),
+        selectors: with(remote),
     };
     if connection.names_one_peer() {
         return vec![claim(&connection.remote.id, whole.clone())];

@@ -329,8 +329,8 @@ pub struct Child {
     pub esp_proposals: Vec<EspProposal>,
     pub mode: Mode,
     pub start_action: StartAction,
-    pub dpd_action: Action,
-    pub close_action: Action,
+    pub dpd_action: EndAction,
+    pub close_action: EndAction,
     pub lifetime: Lifetime,
     /// In packets; zero switches the anti-replay service off.
     pub replay_window: u32,
@@ -357,8 +357,8 @@ impl Default for Child {
             esp_proposals: Vec::new(),
             mode: Mode::Tunnel,
             start_action: StartAction::None,
-            dpd_action: Action::Clear,
-            close_action: Action::Clear,
+            dpd_action: EndAction::Clear,
+            close_action: EndAction::Clear,
             lifetime: Lifetime::default(),
             replay_window: 8192,
             peer_replay_window: 32,
@@ -450,7 +450,7 @@ pub enum StartAction {
 
 /// What happens to a child whose peer is dead (`dpd_action`) or has closed it (`close_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Action {
+pub enum EndAction {
     #[default]
     Clear,
     /// The data plane asks for the SA with the next packet.

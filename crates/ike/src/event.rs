@@ -8,11 +8,12 @@ use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
-use crate::config::{Action, Identity, Mode};
+use crate::config::{EndAction, Identity, Mode};
 use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
+pub use crate::failure::{ChildFailure, DownReason};
 pub use crate::id::{ChildSaId, IkeSaId};
 
 /// One UDP payload to send.
@@ -110,7 +111,7 @@ pub enum Event {
         reason: ChildFailure,
     },
     /// A peer was refused. Not every refusal is told: strangers can cause them.
-    Refused(Box<Refused>),
+    Refused(Box<RefusedPeer>),
     /// One message was sent or accepted: for a readable trace of the negotiation.
     Message(MessageTrace),
     KeyLog(KeyLog),
@@ -118,7 +119,7 @@ pub enum Event {
 
 /// Why a peer was refused. The texts are bounded and escaped, whatever the peer has sent.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct RefusedPeer {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// None before one is chosen.
@@ -131,20 +132,8 @@ pub struct Refused {
     pub why: String,
     pub offered: String,
     pub configured: String,
-    /// Refusals before this one that were not told.
-    pub untold: u64,
-}
-
-/// Traffic that a peer has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub peer: Identity,
-    pub connection: String,
-    pub child: String,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    /// None: by configuration.
-    pub sa: Option<ChildSaId>,
+    /// Refusals that the limits have kept from being reported, since the last report.
+    pub unreported: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -256,67 +245,7 @@ pub struct ChildSaDeleted {
     pub replaced: bool,
     pub reason: DownReason,
     /// `Trap`: keep the policy so that traffic can ask for a new SA. `Start`: the endpoint is about to.
-    pub then: Action,
-}
-
-/// Why an SA ended or did not come up.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DownReason {
-    #[error("terminated by the administrator")]
-    Terminated,
-    #[error("deleted by the peer")]
-    PeerDeleted,
-    #[error("the peer does not answer")]
-    Timeout,
-    #[error("the peer's answers cannot be used: {0}")]
-    UnusableAnswer(String),
-    #[error("there is no route to the peer, or no local address for it")]
-    NoRoute,
-    #[error("replaced by a rekey")]
-    Rekeyed,
-    #[error("no traffic for as long as `inactivity` allows")]
-    Inactive,
-    #[error("lifetime expired before it was rekeyed")]
-    Expired,
-    #[error("the peer has connected anew")]
-    Superseded,
-    #[error("the peer started afresh (INITIAL_CONTACT)")]
-    InitialContact,
-    #[error("the peer refuses: {0}")]
-    PeerRefused(String),
-    #[error("no proposal of ours was chosen")]
-    NoProposalChosen,
-    #[error("authentication failed: {0}")]
-    AuthenticationFailed(String),
-    #[error("protocol error of the peer: {0}")]
-    PeerMisbehaved(String),
-    #[error("configuration: {0}")]
-    Configuration(String),
-    #[error("out of resources: {0}")]
-    Resources(&'static str),
-}
-
-/// Why a child SA was not made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChildFailure {
-    #[error("no proposal in common (NO_PROPOSAL_CHOSEN)")]
-    NoProposalChosen,
-    #[error("traffic selectors do not meet (TS_UNACCEPTABLE)")]
-    TsUnacceptable,
-    #[error("transport mode: {0}")]
-    Transport(&'static str),
-    #[error("AH passes no NAT, nor UDP encapsulation")]
-    AhThroughNat,
-    #[error("the peer wants traffic of {} (connection {:?})", .0.peer, .0.connection)]
-    TrafficHeld(Box<Held>),
-    #[error("the peer wants more than `peers` gives it")]
-    NotItsTraffic,
-    #[error("the peer refuses: {0}")]
-    PeerRefused(String),
-    #[error("protocol error of the peer: {0}")]
-    PeerMisbehaved(&'static str),
-    #[error("out of resources: {0}")]
-    Resources(&'static str),
+    pub then: EndAction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

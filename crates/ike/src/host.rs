@@ -1,43 +1,62 @@
-//! What the embedder gives an [`crate::Endpoint`]: randomness, SPIs for inbound ESP SAs, and routes.
+//! What the embedder gives an [`crate::Endpoint`]: randomness, key exchanges, SPIs for inbound ESP SAs, and routes.
 //!
-//! The endpoint owns no socket, clock or table of the operating system. It reaches all of them through these traits.
+//! The endpoint owns no socket, no clock and no table of the operating system. It reaches all of them through these traits.
 
 use std::net::IpAddr;
 
-use esplanade_crypto::iana::Group;
+use crate::suite::{DiffieHellman, KeyExchange};
 
-use crate::suite::{DhError, EphemeralKey, KeyPair};
+/// Everything that an endpoint uses of its embedder.
+pub struct Host {
+    pub spis: Box<dyn EspSpiAllocator>,
+    pub routes: Box<dyn Routes>,
+    pub random: Box<dyn Random>,
+    pub key_exchange: Box<dyn KeyExchange>,
+}
 
-/// Hands out the SPIs that inbound ESP SAs are found by.
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// A host with the random generator and the key exchanges of the cryptographic library.
+    pub fn new(spis: Box<dyn EspSpiAllocator>, routes: Box<dyn Routes>) -> Self {
+        Self {
+            spis,
+            routes,
+            random: Box::new(SystemRandom),
+            key_exchange: Box::new(DiffieHellman),
+        }
+    }
+}
+
+/// Hands out the SPIs of inbound ESP and AH SAs.
 pub trait EspSpiAllocator: Send {
-    /// A SPI that no live SA has, above 255. None: no more SAs.
+    /// An SPI above 255 that no live SA has. None: no SPI is left.
     fn allocate(&mut self) -> Option<u32>;
-    /// Gives back a SPI that was never installed. The SPI of an installed SA is the data plane's to free, after
-    /// [`crate::Event::ChildSaDeleted`] and its linger.
+    /// Gives back an SPI that was never installed. The data plane frees the SPI of an installed SA itself, after the
+    /// `linger` of [`crate::Event::ChildSaDeleted`].
     fn release(&mut self, spi: u32);
 }
 
-/// Finds the way to a peer.
+/// Finds our source address towards a peer.
 pub trait Routes: Send {
-    /// The address that packets to `remote` leave from: `local`, where it is given. None: there is no route, or `local` is
-    /// none of our addresses at this moment.
+    /// The address that packets to `remote` leave from; it is `local` where that is given. None: there is no route, or
+    /// `local` is not an address of this host now.
     fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
 }
 
-/// Source of SPIs, nonces, jitter and ephemeral keys.
+/// Source of IKE SPIs, nonces, cookie secrets and jitter.
 pub trait Random: Send {
     fn fill(&mut self, bytes: &mut [u8]);
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     fn fraction(&mut self) -> f64 {
         let mut bytes = [0; 4];
         self.fill(&mut bytes);
         f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
-    }
-
-    /// A key pair of the cryptographic library. A source that repeats itself, or has its keys elsewhere, says so here.
-    fn ephemeral_key(&mut self, group: Group) -> Result<Box<dyn EphemeralKey>, DhError> {
-        Ok(Box::new(KeyPair::generate(group)?))
     }
 }
 
@@ -47,7 +66,7 @@ pub struct SystemRandom;
 
 impl Random for SystemRandom {
     fn fill(&mut self, bytes: &mut [u8]) {
-        // The generator fails only where the system has no entropy source, which is fatal.
+        // The generator fails only if the system has no entropy source. Nothing secure can follow.
         aws_lc_rs::rand::fill(bytes).unwrap_or_else(|_| std::process::abort());
     }
 }

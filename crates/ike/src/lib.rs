@@ -7,11 +7,14 @@ pub mod config;
 mod cookie;
 pub mod endpoint;
 pub mod event;
+mod exchange;
+pub mod failure;
 mod host;
 mod id;
 mod nat;
 mod negotiate;
 mod peer;
+mod protected;
 mod rate;
 mod refusal;
 mod report_limit;
@@ -20,17 +23,16 @@ mod source_network;
 pub mod status;
 pub mod suite;
 pub mod text;
+mod transport;
 mod ts;
-mod window;
 pub mod wire;
 
 pub use config::Config;
 pub use endpoint::{CommandError, Endpoint};
-pub use event::{
-    ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event,
-    IkeSaId, IkeSaUp, KeyLog, Transmit,
-};
-pub use host::{EspSpiAllocator, Random, Routes, SystemRandom};
+pub use event::{ChildSaDeleted, ChildSaInstalled, EspSuite, Event, IkeSaUp, KeyLog, Transmit};
+pub use failure::{ChildFailure, DownReason};
+pub use host::{EspSpiAllocator, Host, Random, Routes, SystemRandom};
+pub use id::{ChildSaId, IkeSaId};
 pub use refusal::Refusal;
-pub use status::{Counters, IkeSaStatus};
+pub use status::{IkeCounters, IkeSaStatus};
 pub use wire::TrafficSelector;

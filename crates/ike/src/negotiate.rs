@@ -19,7 +19,7 @@ const NONE: u16 = 0;
 pub(crate) struct ChosenIke {
     pub(crate) suite: Suite,
     /// What the answer carries, but for our SPI.
-    pub(crate) answer: Proposal,
+    pub(crate) proposal: Proposal,
     /// Of a rekey.
     pub(crate) peer_spi: Option<u64>,
 }
@@ -28,9 +28,9 @@ pub(crate) struct ChosenIke {
 #[derive(Debug)]
 pub(crate) struct ChosenEsp {
     pub(crate) suite: EspSuite,
-    pub(crate) group: Option<Group>,
+    pub(crate) key_exchange: Option<Group>,
     /// What the answer carries, but for our SPI.
-    pub(crate) answer: Proposal,
+    pub(crate) proposal: Proposal,
     pub(crate) peer_spi: u32,
 }
 
@@ -223,7 +223,7 @@ pub(crate) fn choose_ike(
             };
             return Some(ChosenIke {
                 suite,
-                answer,
+                proposal: answer,
                 peer_spi: theirs.spi_u64(),
             });
         }
@@ -251,7 +251,7 @@ pub(crate) fn accept_ike(offer: &[Proposal], answer: &[Proposal]) -> Option<Chos
     let suite = Suite::from_proposal(answer).ok()?;
     Some(ChosenIke {
         suite,
-        answer: answer.clone(),
+        proposal: answer.clone(),
         peer_spi: answer.spi_u64(),
     })
 }
@@ -387,7 +387,7 @@ pub(crate) fn accept_esp(offer: &[Proposal], answer: &[Proposal]) -> Option<Chos
     let sequence = offered
         .of_kind(TransformType::SEQUENCE_NUMBERS)
         .any(|t| t.id == number);
-    (sequence && wants_group == chosen.group.is_some()).then_some(chosen)
+    (sequence && wants_group == chosen.key_exchange.is_some()).then_some(chosen)
 }
 
 fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
@@ -428,8 +428,8 @@ fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
     };
     Some(ChosenEsp {
         suite,
-        group,
-        answer: answer.clone(),
+        key_exchange: group,
+        proposal: answer.clone(),
         peer_spi,
     })
 }
@@ -441,20 +441,20 @@ pub(crate) fn allows(own: &[IkeProposal], suite: &Suite) -> bool {
             .encryption
             .contains(&(suite.encryption, suite.key_bits))
             && proposal.prf.contains(&suite.prf)
-            && proposal.groups.contains(&suite.group)
+            && proposal.groups.contains(&suite.key_exchanges.first())
             && suite
                 .integrity
                 .is_none_or(|integrity| proposal.integrity.contains(&integrity))
     })
 }
 
-/// Whether we have proposed a group.
-pub(crate) fn offers_group(own: &[IkeProposal], group: Group) -> bool {
-    own.iter().any(|proposal| proposal.groups.contains(&group))
+/// Says whether we propose a key exchange method.
+pub(crate) fn offers_method(own: &[IkeProposal], method: Group) -> bool {
+    own.iter().any(|proposal| proposal.groups.contains(&method))
 }
 
-/// The group of our first KE payload.
-pub(crate) fn first_group(own: &[IkeProposal]) -> Option<Group> {
+/// The key exchange method of our first KE payload.
+pub(crate) fn first_method(own: &[IkeProposal]) -> Option<Group> {
     own.iter()
         .find_map(|proposal| proposal.groups.first().copied())
 }
@@ -501,11 +501,11 @@ mod tests {
         .unwrap();
         assert_eq!(chosen.suite.encryption, Encryption::AesGcm16);
         assert_eq!(
-            chosen.suite.group,
+            chosen.suite.key_exchanges.first(),
             Group::Curve25519,
             "although the KE payload is of another"
         );
-        let answer = [chosen.answer];
+        let answer = [chosen.proposal];
         assert_eq!(accept_ike(&offer, &answer).unwrap().suite, chosen.suite);
         let chosen = choose_ike(
             std::slice::from_ref(&cbc),
@@ -515,7 +515,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            chosen.suite.group,
+            chosen.suite.key_exchanges.first(),
             Group::Curve25519,
             "within a proposal the KE payload decides"
         );
@@ -550,7 +550,7 @@ mod tests {
         let offer = esp_offer(&pfs, 0x1000, true);
         let chosen = choose_esp(&pfs, &offer, Some(31), true).unwrap();
         assert_eq!(
-            (chosen.group, chosen.suite.sequence_numbers),
+            (chosen.key_exchange, chosen.suite.sequence_numbers),
             (Some(Group::Curve25519), Bits64)
         );
         assert!(
@@ -560,7 +560,7 @@ mod tests {
         assert!(choose_esp(&pfs, &esp_offer(&plain, 0x1000, true), None, true).is_none());
         let in_auth = choose_esp(&pfs, &esp_offer(&plain, 0x1000, false), None, false).unwrap();
         assert_eq!(
-            (in_auth.group, in_auth.suite.sequence_numbers),
+            (in_auth.key_exchange, in_auth.suite.sequence_numbers),
             (None, Bits32)
         );
         assert!(
@@ -575,10 +575,10 @@ mod tests {
             .transforms
             .push(Transform::new(TransformType::KEY_EXCHANGE, NONE));
         let chosen = choose_esp(&plain, &optional, None, true).unwrap();
-        assert_eq!(chosen.group, None);
+        assert_eq!(chosen.key_exchange, None);
         assert!(
             chosen
-                .answer
+                .proposal
                 .transforms
                 .contains(&Transform::new(TransformType::KEY_EXCHANGE, NONE))
         );
@@ -631,7 +631,7 @@ mod tests {
         assert_eq!(offered(&gcm)[0].transforms[0].key_bits, Some(128));
         for own in [&chacha, &gcm] {
             let chosen = choose_esp(own, &offered(own), None, false).unwrap();
-            assert_eq!(chosen.answer.transforms, offered(own)[0].transforms);
+            assert_eq!(chosen.proposal.transforms, offered(own)[0].transforms);
             // RFC 7296 section 3.3.6: another attribute makes another transform.
             let mut other = offered(own);
             let bits = &mut other[0].transforms[0].key_bits;

@@ -108,7 +108,7 @@ pub struct ConfiguredChild {
     /// When it is tried again.
     pub next_at: Option<Instant>,
     /// Why it is not up, as far as something has failed.
-    pub failure: Option<Failure>,
+    pub failure: Option<GoalFailure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,14 +139,14 @@ impl ConfiguredState {
 
 /// What has failed, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct GoalFailure {
     pub at: Instant,
     pub why: String,
 }
 
 /// Counts of the endpoint since its start.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct IkeCounters {
     refused: [u64; Refusal::ALL.len()],
     pub messages_received: u64,
     pub messages_sent: u64,
@@ -161,7 +161,7 @@ pub struct Counters {
     pub half_open_dropped: u64,
 }
 
-impl Default for Counters {
+impl Default for IkeCounters {
     fn default() -> Self {
         Self {
             refused: [0; Refusal::ALL.len()],
@@ -179,12 +179,12 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl IkeCounters {
     pub fn refused(&self, reason: Refusal) -> u64 {
         self.refused[reason as usize]
     }
 
-    pub(crate) fn refuse(&mut self, reason: Refusal) {
+    pub(crate) fn count(&mut self, reason: Refusal) {
         self.refused[reason as usize] += 1;
     }
 }

@@ -12,7 +12,7 @@ use common::*;
 use esplanade_crypto::iana::Integrity;
 use esplanade_ike::Config;
 use esplanade_ike::config::{
-    Action, Child, Connection, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
+    Child, Connection, EndAction, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
 };
 use esplanade_testkit::net::{Conditions, Rng};
 
@@ -76,9 +76,9 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
                     ..changed.lifetime
                 };
                 changed.dpd_action = if rng.chance(0.5) {
-                    Action::Start
+                    EndAction::Start
                 } else {
-                    Action::Clear
+                    EndAction::Clear
                 };
                 *child = changed.into();
             }

@@ -1,6 +1,6 @@
 //! Authentication: identities, certificates and signatures (RFC 7296 section 2.15, RFC 7427, RFC 4945).
 //!
-//! Pre-shared keys need only [`crate::suite::Keys::psk_auth`]. With certificates:
+//! Pre-shared keys need only [`crate::suite::IkeSaKeys::psk_auth`]. With certificates:
 //! - ours: [`Credential::new`] from a private key and its chain; [`Credential::certificates`] go into
 //!   CERT payloads, [`Credential::sign`] makes the AUTH payload for the hashes that the peer announced;
 //! - the peer's: [`Authorities::new`] from the trusted CA certificates ([`Authorities::certreq`] asks for
@@ -8,7 +8,7 @@
 //!   belong to the identity in the ID payload, and gives a [`VerifiedPeer`], whose
 //!   [`VerifiedPeer::check_auth`] checks the AUTH payload.
 //!
-//! The signed octets come from [`crate::suite::Keys::signed_octets`]. Announce [`SIGNATURE_HASHES`] in
+//! The signed octets come from [`crate::suite::IkeSaKeys::signed_octets`]. Announce [`SIGNATURE_HASHES`] in
 //! IKE_SA_INIT. Time is passed in.
 //!
 //! **Extended key usage.** RFC 4945 section 5.1.3.12 accepts a certificate without the extension, with

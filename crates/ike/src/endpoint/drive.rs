@@ -7,8 +7,10 @@ use std::time::Instant;
 use super::goals::Goals;
 use super::{CommandError, Endpoint, find_child};
 use crate::config::{AddressMatch, Child, Connection, Demand, StartAction};
-use crate::event::{ChildSaId, DownReason, Event, IkeSaId};
-use crate::sa::{Effect, IkeSa, Task, Wanted};
+use crate::event::Event;
+use crate::failure::{DownReason, Shortage};
+use crate::id::{ChildSaId, IkeSaId};
+use crate::sa::{ChildRequest, Effect, IkeSa, Task};
 
 impl Endpoint {
     /// From now on every child with `start_action = start` is to be up, but those that a command has closed. What is
@@ -21,7 +23,7 @@ impl Endpoint {
                 .filter(|child| child.start_action == StartAction::Start && !child.from_packet);
             for child in starts {
                 self.goals.want_always(&connection.name, &child.name);
-                if !self.is_there(&connection.name, &Wanted::from(child.clone())) {
+                if !self.is_there(&connection.name, &ChildRequest::from(child.clone())) {
                     self.goals.hurry(now, &connection.name, &child.name);
                 }
             }
@@ -56,7 +58,7 @@ impl Endpoint {
             }
         }
         let names: Vec<_> = wanted.iter().map(|child| child.name.clone()).collect();
-        let wanted = wanted.into_iter().map(Wanted::from).collect();
+        let wanted = wanted.into_iter().map(ChildRequest::from).collect();
         let result = self.establish(now, &connection, wanted);
         if let Err(error) = &result {
             self.held_up(now, &connection, &names, error);
@@ -85,7 +87,7 @@ impl Endpoint {
         if config.from_packet {
             config = Arc::new(config.populated(demand));
         }
-        let wanted = Wanted {
+        let wanted = ChildRequest {
             config,
             packet: Some(demand.packet),
         };
@@ -132,7 +134,7 @@ impl Endpoint {
             None => ids.iter().filter(|id| self.end_ike_sa(now, **id)).count(),
             Some(name) => {
                 for id in &ids {
-                    self.with(now, *id, |sa, ctx| sa.unwant(ctx, name));
+                    self.with(now, *id, |sa, ctx| sa.withdraw_child(ctx, name));
                 }
                 let children = self.children_named(&ids, name).into_iter();
                 children.filter(|id| self.end_child_sa(now, *id)).count()
@@ -157,10 +159,10 @@ impl Endpoint {
 
     pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
         let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
-        let connection = sa.connection.clone();
+        let connection = sa.common.connection.clone();
         let children = connection.children.iter().cloned();
         let of_goal = |child: &Arc<Child>| {
-            sa.is_with_whom_we_call() && sa.has_child(&Wanted::from(child.clone()))
+            sa.is_with_initiation_peer() && sa.has_child(&ChildRequest::from(child.clone()))
         };
         let here: Vec<_> = children.filter(of_goal).collect();
         if !self.end_ike_sa(now, ike_sa) {
@@ -180,8 +182,8 @@ impl Endpoint {
     ) -> Result<(), CommandError> {
         let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
         let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
-        let connection = sa.connection.clone();
-        let state = sa.established().filter(|_| sa.is_with_whom_we_call());
+        let connection = sa.common.connection.clone();
+        let state = sa.established().filter(|_| sa.is_with_initiation_peer());
         let ended = state.and_then(|state| state.child(child));
         let config = ended.map(|ended| ended.config.clone());
         if !self.end_child_sa(now, child) {
@@ -197,14 +199,14 @@ impl Endpoint {
     /// One SA of the child has been closed by command. If that was the only one, the child is.
     fn close_goal(&mut self, connection: &Connection, child: Arc<Child>) {
         let name = child.name.clone();
-        if !self.is_there(&connection.name, &Wanted::from(child)) {
+        if !self.is_there(&connection.name, &ChildRequest::from(child)) {
             self.goals.close(&connection.name, &name);
         }
     }
 
     /// The data plane cannot carry the SA.
     pub fn reject_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
-        let reason = DownReason::Resources("the data plane does not take it");
+        let reason = DownReason::Resources(Shortage::DataPlane);
         self.child_task(now, child, |id| Task::DeleteChild(id, reason))
     }
 
@@ -229,7 +231,7 @@ impl Endpoint {
                 .iter()
                 .filter(|child| children.contains(&child.name) && !child.from_packet)
                 .cloned()
-                .map(Wanted::from)
+                .map(ChildRequest::from)
                 .collect();
             if let Err(error) = self.establish(now, &connection, wanted) {
                 self.held_up(now, &connection, &children, &error);
@@ -245,7 +247,7 @@ impl Endpoint {
         children: &[String],
         error: &CommandError,
     ) {
-        let jitter = self.random.fraction();
+        let jitter = self.host.random.fraction();
         let name = &connection.name;
         for child in children {
             let of = (name.clone(), child.clone());
@@ -258,7 +260,7 @@ impl Endpoint {
             }
             CommandError::Limit(limit) => {
                 let news = self.goals.unsent(now, name, children, jitter);
-                (DownReason::Resources(limit), news)
+                (DownReason::Resources(*limit), news)
             }
             _ => {
                 self.goals.impossible(name, children);
@@ -281,7 +283,7 @@ impl Endpoint {
         connection: &Arc<Connection>,
         reason: DownReason,
     ) {
-        let jitter = self.random.fraction();
+        let jitter = self.host.random.fraction();
         let retry_in = match reason {
             DownReason::Terminated => None,
             _ => {
@@ -307,7 +309,7 @@ impl Endpoint {
     pub(super) fn look_for_missing(&mut self, now: Instant) {
         for (connection, child) in self.goals.take_ended() {
             if !self.is_child_there(&connection, &child) {
-                let jitter = self.random.fraction();
+                let jitter = self.host.random.fraction();
                 self.goals.missing(now, &connection, &child, jitter);
             }
         }
@@ -316,7 +318,7 @@ impl Endpoint {
                 continue;
             };
             if !self.is_child_there(&name, &child) {
-                let (jitter, tries) = (self.random.fraction(), connection.keyingtries);
+                let (jitter, tries) = (self.host.random.fraction(), connection.keyingtries);
                 self.goals.failed(now, &name, &[child], tries, jitter);
             }
         }
@@ -325,14 +327,14 @@ impl Endpoint {
     fn is_child_there(&self, connection: &str, child: &str) -> bool {
         let config = self.connection(connection);
         let config = config.and_then(|connection| find_child(&connection, child));
-        config.is_ok_and(|config| self.is_there(connection, &Wanted::from(config)))
+        config.is_ok_and(|config| self.is_there(connection, &ChildRequest::from(config)))
     }
 
     /// Whether the child is up or on its way, with the peer that it is wanted with.
-    fn is_there(&self, connection: &str, wanted: &Wanted) -> bool {
+    fn is_there(&self, connection: &str, wanted: &ChildRequest) -> bool {
         let ids = self.table.of_connection(connection);
         let mut sas = ids.iter().filter_map(|id| self.table.get(*id));
-        sas.any(|sa| sa.is_with_whom_we_call() && sa.has_child(wanted))
+        sas.any(|sa| sa.is_with_initiation_peer() && sa.has_child(wanted))
     }
 
     /// Establishes those children that are neither up nor on their way.
@@ -340,7 +342,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         connection: &Arc<Connection>,
-        mut wanted: Vec<Wanted>,
+        mut wanted: Vec<ChildRequest>,
     ) -> Result<(), CommandError> {
         wanted.retain(|child| !self.is_there(&connection.name, child));
         if wanted.is_empty() {
@@ -352,14 +354,14 @@ impl Endpoint {
             .map(|child| child.name.clone())
             .collect();
         let ids = self.table.of_connection(&connection.name);
-        let takes = |sa: &IkeSa| sa.is_with_whom_we_call() && sa.takes_children();
+        let takes = |sa: &IkeSa| sa.is_with_initiation_peer() && sa.takes_children();
         let usable = (ids.into_iter()).find(|id| self.table.get(*id).is_some_and(takes));
         if let Some(id) = usable {
             let queued = self.with(now, id, |sa, ctx| {
-                wanted.iter().all(|child| sa.want_child(ctx, child))
+                wanted.iter().all(|child| sa.request_child(ctx, child))
             });
             if queued != Some(true) {
-                return Err(CommandError::Limit("queued tasks"));
+                return Err(CommandError::Limit(Shortage::QueuedTasks));
             }
             for child in &lasting {
                 self.goals.want_once(&connection.name, child);
@@ -367,7 +369,7 @@ impl Endpoint {
             return Ok(());
         }
         if self.table.len() >= self.config.limits.ike_sas_max {
-            return Err(CommandError::Limit("IKE SAs"));
+            return Err(CommandError::Limit(Shortage::IkeSas));
         }
         let (local, remote) = self.addresses(connection)?;
         for child in &lasting {
@@ -401,8 +403,8 @@ impl Endpoint {
             let alike = |local: &&IpAddr| local.is_ipv4() == remote.is_ipv4();
             match locals.iter().any(|local| alike(&local)) {
                 true => (locals.iter().filter(alike))
-                    .find_map(|local| self.routes.source(remote, Some(*local))),
-                false => self.routes.source(remote, None),
+                    .find_map(|local| self.host.routes.source(remote, Some(*local))),
+                false => self.host.routes.source(remote, None),
             }
         };
         let port = connection.local_port.unwrap_or(self.config.ports.ike);

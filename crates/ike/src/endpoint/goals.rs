@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{Action, Connection, StartAction};
+use crate::config::{Connection, EndAction, StartAction};
 use crate::event::{ChildSaDeleted, DownReason, Event};
-use crate::status::Failure;
+use crate::status::GoalFailure;
 use crate::text;
 
 /// Pause before what has ended is established again; doubled for each time that it had not lasted.
@@ -51,7 +51,7 @@ struct Goal {
     up_since: Option<Instant>,
     next_at: Option<Instant>,
     /// Why it is not up, and since when that is known.
-    failure: Option<Failure>,
+    failure: Option<GoalFailure>,
 }
 
 impl Goal {
@@ -68,20 +68,20 @@ impl Goal {
     }
 }
 
-pub(super) type Name = (String, String);
+pub(super) type GoalName = (String, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Goals {
     /// By connection and child.
-    goals: BTreeMap<Name, Goal>,
-    timers: BTreeSet<(Instant, Name)>,
+    goals: BTreeMap<GoalName, Goal>,
+    timers: BTreeSet<(Instant, GoalName)>,
     /// What has ended since the last look.
-    ended: Vec<Name>,
+    ended: Vec<GoalName>,
     /// What the peer, or our own configuration, did not let come up since.
-    refused: Vec<Name>,
+    refused: Vec<GoalName>,
 }
 
-fn name(connection: &str, child: &str) -> Name {
+fn name(connection: &str, child: &str) -> GoalName {
     (connection.to_owned(), child.to_owned())
 }
 
@@ -136,13 +136,13 @@ impl Goals {
 
     /// Forgets what was wanted of the children of a connection, or of one of them.
     pub(super) fn forget(&mut self, connection: &str, child: Option<&str>) {
-        let of = |of: &Name| of.0 == connection && child.is_none_or(|child| of.1 == child);
+        let of = |of: &GoalName| of.0 == connection && child.is_none_or(|child| of.1 == child);
         self.retain(|name| !of(name));
     }
 
     /// What is not configured any more is not wanted either.
     pub(super) fn configure<'a>(&mut self, by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>) {
-        let find = |of: &Name| {
+        let find = |of: &GoalName| {
             let mut children = by_name(&of.0)?.children.iter();
             children.find(|child| child.name == of.1)
         };
@@ -158,7 +158,7 @@ impl Goals {
         rest.iter().for_each(|name| self.stop_timer(name));
     }
 
-    fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+    fn retain(&mut self, keep: impl Fn(&GoalName) -> bool) {
         self.goals.retain(|name, _| keep(name));
         self.timers.retain(|(_, name)| keep(name));
     }
@@ -211,7 +211,7 @@ impl Goals {
         }
         let name = name(&event.connection, &event.name);
         let by_command = event.reason == DownReason::Terminated;
-        if event.then == Action::Start || !by_command {
+        if event.then == EndAction::Start || !by_command {
             self.goals.entry(name.clone()).or_default();
         }
         if !by_command {
@@ -226,8 +226,8 @@ impl Goals {
             .is_none_or(|since| now.saturating_duration_since(since) >= LASTING);
         goal.relapses = if lasted { 0 } else { goal.relapses + 1 };
         match (event.then, &event.reason) {
-            (Action::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
-            (Action::Start, _) => goal.rests = false,
+            (EndAction::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
+            (EndAction::Start, _) => goal.rests = false,
             // The peer's administrator, or silence, has closed it in good order: `close_action` says what follows.
             (_, DownReason::PeerDeleted | DownReason::Inactive) => goal.give_up(),
             _ => {}
@@ -236,22 +236,22 @@ impl Goals {
     }
 
     /// A child was on its way and is not any more, because its IKE SA has ended.
-    pub(super) fn undone(&mut self, connection: &str, child: &str) {
+    pub(super) fn abandoned(&mut self, connection: &str, child: &str) {
         self.ended.push(name(connection, child));
     }
 
     /// Those that are pursued of what has ended. The caller says which are missing.
-    pub(super) fn take_ended(&mut self) -> Vec<Name> {
+    pub(super) fn take_ended(&mut self) -> Vec<GoalName> {
         let ended = std::mem::take(&mut self.ended);
         self.only_pursued(ended)
     }
 
-    pub(super) fn take_refused(&mut self) -> Vec<Name> {
+    pub(super) fn take_refused(&mut self) -> Vec<GoalName> {
         let refused = std::mem::take(&mut self.refused);
         self.only_pursued(refused)
     }
 
-    fn only_pursued(&self, mut names: Vec<Name>) -> Vec<Name> {
+    fn only_pursued(&self, mut names: Vec<GoalName>) -> Vec<GoalName> {
         names.retain(|name| self.goals.get(name).is_some_and(Goal::is_pursued));
         names
     }
@@ -339,10 +339,10 @@ impl Goals {
     }
 
     /// Remembers why the child is not up.
-    pub(super) fn explain(&mut self, now: Instant, name: &Name, why: &impl std::fmt::Display) {
+    pub(super) fn explain(&mut self, now: Instant, name: &GoalName, why: &impl std::fmt::Display) {
         if let Some(goal) = self.goals.get_mut(name) {
             let why = text::clean(&why.to_string());
-            goal.failure = Some(Failure { at: now, why });
+            goal.failure = Some(GoalFailure { at: now, why });
         }
     }
 
@@ -351,7 +351,7 @@ impl Goals {
         &self,
         connection: &str,
         child: &str,
-    ) -> (bool, Option<Instant>, Option<&Failure>) {
+    ) -> (bool, Option<Instant>, Option<&GoalFailure>) {
         let goal = self.goals.get(&name(connection, child));
         goal.map_or((false, None, None), |goal| {
             let closed = goal.wish == Wish::Down;
@@ -367,7 +367,7 @@ impl Goals {
         }
     }
 
-    fn arm(&mut self, name: Name, at: Instant) {
+    fn arm(&mut self, name: GoalName, at: Instant) {
         self.stop_timer(&name);
         if let Some(goal) = self.goals.get_mut(&name) {
             goal.next_at = Some(at);
@@ -375,7 +375,7 @@ impl Goals {
         }
     }
 
-    fn stop_timer(&mut self, name: &Name) {
+    fn stop_timer(&mut self, name: &GoalName) {
         let goal = self.goals.get_mut(name);
         if let Some(at) = goal.and_then(|goal| goal.next_at.take()) {
             self.timers.remove(&(at, name.clone()));
@@ -390,7 +390,7 @@ impl Goals {
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
         let (_, (connection, _)) = self.timers.first().filter(|(at, _)| *at <= now)?.clone();
         let of_connection = self.goals.range(name(&connection, "")..);
-        let due: Vec<Name> = of_connection
+        let due: Vec<GoalName> = of_connection
             .take_while(|(name, _)| name.0 == connection)
             .filter(|(_, goal)| goal.next_at.is_some_and(|at| at <= now))
             .map(|(name, _)| name.clone())

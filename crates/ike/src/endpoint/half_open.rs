@@ -20,7 +20,7 @@ const REFUSALS_PER_PLACE: usize = 10;
 
 /// What a newcomer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum HalfOpenPlace {
     Free,
     /// Only if this SA is dropped.
     Instead(IkeSaId),
@@ -91,7 +91,7 @@ impl Room {
                 .all(|network| half(self.taken(&network), self.share(network, limits)))
     }
 
-    fn place(&self, now: Instant, address: IpAddr, limits: &Limits) -> Place {
+    fn place(&self, now: Instant, address: IpAddr, limits: &Limits) -> HalfOpenPlace {
         let old = |id: &&IkeSaId| {
             self.occupants
                 .get(id)
@@ -102,27 +102,27 @@ impl Room {
                 // Who gives way in a small network frees a place in the larger ones.
                 let oldest = self.by_network.get(&network).and_then(BTreeSet::first);
                 return match oldest.filter(old) {
-                    Some(id) => Place::Instead(*id),
-                    None => Place::None(Refusal::HalfOpenPerSource),
+                    Some(id) => HalfOpenPlace::Instead(*id),
+                    None => HalfOpenPlace::None(Refusal::HalfOpenPerSource),
                 };
             }
         }
         if self.occupants.len() < limits.half_open_max {
-            return Place::Free;
+            return HalfOpenPlace::Free;
         }
         if let Some(id) = self.occupants.keys().next().filter(old) {
-            return Place::Instead(*id);
+            return HalfOpenPlace::Instead(*id);
         }
         // Everybody is young, so places come so fast that it is no honest crowd: the network with most of them loses one.
         let own = self.widest(address).map_or(0, |widest| self.taken(&widest));
         match self.weights.last() {
             Some((weight, widest)) if *weight > own + 1 => {
                 match self.by_network.get(widest).and_then(BTreeSet::first) {
-                    Some(id) => Place::Instead(*id),
-                    None => Place::None(Refusal::HalfOpenLimit),
+                    Some(id) => HalfOpenPlace::Instead(*id),
+                    None => HalfOpenPlace::None(Refusal::HalfOpenLimit),
                 }
             }
-            _ => Place::None(Refusal::HalfOpenLimit),
+            _ => HalfOpenPlace::None(Refusal::HalfOpenLimit),
         }
     }
 
@@ -163,7 +163,7 @@ impl Room {
 
 /// What nobody has authenticated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum HalfOpenStage {
     HalfOpen,
     Refused,
 }
@@ -172,7 +172,7 @@ pub(super) enum Stage {
 pub(super) struct HalfOpen {
     configured_addresses: HashSet<IpAddr>,
     configured: Room,
-    strangers: Room,
+    unconfigured: Room,
     /// Refused in IKE_AUTH: their last replies are kept.
     refused: Room,
 }
@@ -195,13 +195,13 @@ impl HalfOpen {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.configured.occupants.len() + self.strangers.occupants.len()
+        self.configured.occupants.len() + self.unconfigured.occupants.len()
     }
 
     fn room(&self, source: IpAddr) -> &Room {
         match self.configured_addresses.contains(&source) {
             true => &self.configured,
-            false => &self.strangers,
+            false => &self.unconfigured,
         }
     }
 
@@ -210,31 +210,37 @@ impl HalfOpen {
     }
 
     /// For a sender that has proved its address, or need not do so.
-    pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> Place {
+    pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> HalfOpenPlace {
         let refused = self.refused.taken(&SourceNetwork::of_source(source));
         let most = limits
             .half_open_per_source_max
             .saturating_mul(REFUSALS_PER_PLACE);
         if refused >= most.max(1) {
-            return Place::None(Refusal::RefusedPerSource);
+            return HalfOpenPlace::None(Refusal::RefusedPerSource);
         }
         self.room(source).place(now, source, limits)
     }
 
     /// Notes where an SA has got to; None: it is authenticated, or forgotten.
-    pub(super) fn note(&mut self, now: Instant, id: IkeSaId, source: IpAddr, stage: Option<Stage>) {
-        let _ = self.configured.leave(id) || self.strangers.leave(id) || self.refused.leave(id);
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        id: IkeSaId,
+        source: IpAddr,
+        stage: Option<HalfOpenStage>,
+    ) {
+        let _ = self.configured.leave(id) || self.unconfigured.leave(id) || self.refused.leave(id);
         match stage {
-            Some(Stage::HalfOpen) if self.configured_addresses.contains(&source) => {
+            Some(HalfOpenStage::HalfOpen) if self.configured_addresses.contains(&source) => {
                 self.configured.enter(now, id, source);
             }
-            Some(Stage::HalfOpen) => self.strangers.enter(now, id, source),
-            Some(Stage::Refused) => self.refused.enter(now, id, source),
+            Some(HalfOpenStage::HalfOpen) => self.unconfigured.enter(now, id, source),
+            Some(HalfOpenStage::Refused) => self.refused.enter(now, id, source),
             None => {}
         }
     }
 
-    /// A refused SA that is to be forgotten: the last replies to strangers do not pile up.
+    /// A refused SA that is to be forgotten: the last replies to unconfigured do not pile up.
     pub(super) fn superfluous(&self, limits: &Limits) -> Option<IkeSaId> {
         let refused = &self.refused.occupants;
         let oldest = refused.keys().next().copied();

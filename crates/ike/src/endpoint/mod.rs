@@ -16,18 +16,20 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::claims::Claims;
-use crate::config::{AddressMatch, Child, Config, Connection};
+use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
-use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
-use crate::host::{EspSpiAllocator, Random, Routes};
+use crate::event::{Event, Transmit};
+use crate::failure::{DownReason, Shortage};
+use crate::host::Host;
+use crate::id::{ChildSaId, IkeSaId};
 use crate::report_limit::ReportLimit;
-use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
-use crate::status::{Counters, IkeSaStatus};
+use crate::sa::{Context, Effect, IkeSa, Task};
+use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
 use pacing::Pacing;
-use table::Table;
+use table::IkeSaTable;
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +47,7 @@ pub enum CommandError {
     )]
     NoRoute(String),
     #[error("limit of {0} reached")]
-    Limit(&'static str),
+    Limit(Shortage),
     #[error("child {0:?} is closed by command until `up` opens it")]
     Closed(String),
     #[error("child {0:?} takes selectors from packets: only traffic can ask for it")]
@@ -61,12 +63,10 @@ pub struct Endpoint {
     config: Config,
     /// Indices into its connections.
     by_name: HashMap<String, usize>,
-    spis: Box<dyn EspSpiAllocator>,
-    routes: Box<dyn Routes>,
-    random: Box<dyn Random>,
+    host: Host,
     /// The wall clock at one moment.
     wall_clock: (Instant, SystemTime),
-    table: Table,
+    table: IkeSaTable,
     claims: Claims,
     goals: Goals,
     pacing: Pacing,
@@ -75,7 +75,7 @@ pub struct Endpoint {
     report_limit: ReportLimit,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
-    counters: Counters,
+    counters: IkeCounters,
     effects: Vec<Effect>,
     last_id: u64,
 }
@@ -89,15 +89,9 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub fn new(
-        config: Config,
-        spis: Box<dyn EspSpiAllocator>,
-        routes: Box<dyn Routes>,
-        mut random: Box<dyn Random>,
-        now: Instant,
-    ) -> Self {
-        let cookies = Cookies::new(now, &mut *random);
-        let table = Table::new(HalfOpen::new(&config));
+    pub fn new(config: Config, mut host: Host, now: Instant) -> Self {
+        let cookies = Cookies::new(now, &mut *host.random);
+        let table = IkeSaTable::new(HalfOpen::new(&config));
         let mut claims = Claims::default();
         claims.configure(&config);
         Self {
@@ -105,9 +99,7 @@ impl Endpoint {
             answers: Answers::default(),
             report_limit: ReportLimit::default(),
             config,
-            spis,
-            routes,
-            random,
+            host,
             wall_clock: (now, SystemTime::UNIX_EPOCH),
             table,
             claims,
@@ -116,7 +108,7 @@ impl Endpoint {
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),
-            counters: Counters::default(),
+            counters: IkeCounters::default(),
             effects: Vec::new(),
             last_id: 0,
         }
@@ -239,11 +231,7 @@ impl Endpoint {
     pub fn note_outbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
             self.with(now, id, |sa, ctx| {
-                sa.last_sent = ctx.now;
-                let state = sa.established_mut();
-                if let Some(child) = state.and_then(|state| state.child_mut(child)) {
-                    child.last_used = ctx.now;
-                }
+                sa.note_outbound_traffic(ctx, child);
             });
         }
     }
@@ -257,7 +245,7 @@ impl Endpoint {
         remote: SocketAddr,
     ) {
         if let Some(id) = self.table.ike_sa_of(child) {
-            self.with(now, id, |sa, ctx| sa.peer_at(ctx, local, remote));
+            self.with(now, id, |sa, ctx| sa.note_peer_address(ctx, local, remote));
         }
         self.settle(now);
     }
@@ -272,7 +260,7 @@ impl Endpoint {
         snapshot::ike_sa(self.table.get(self.table.ike_sa_of(child)?)?)
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &IkeCounters {
         &self.counters
     }
 
@@ -310,8 +298,7 @@ impl Endpoint {
     fn ike_task(&mut self, now: Instant, ike_sa: IkeSaId, task: Task) -> Result<(), CommandError> {
         let queued = self.with(now, ike_sa, |sa, ctx| {
             sa.established()?;
-            sa.queue(ctx, task);
-            sa.run_tasks(ctx);
+            sa.do_task(ctx, task);
             Some(())
         });
         self.settle(now);
@@ -325,8 +312,9 @@ impl Endpoint {
             now,
             wall_clock: wall_clock + now.saturating_duration_since(at),
             config: &self.config,
-            random: &mut *self.random,
-            spis: &mut *self.spis,
+            random: &mut *self.host.random,
+            key_exchange: &mut *self.host.key_exchange,
+            spis: &mut *self.host.spis,
             events: &mut self.events,
             transmits: &mut self.transmits,
             counters: &mut self.counters,
@@ -342,7 +330,8 @@ impl Endpoint {
 
     fn insert(&mut self, now: Instant, sa: Box<IkeSa>, init: Option<SocketAddr>) {
         let timeout = sa.next_timeout(&self.config);
-        self.pacing.note(sa.id, sa.remote.ip(), sa.connecting());
+        self.pacing
+            .note(sa.common.id, sa.common.remote.ip(), sa.connecting());
         self.table.insert(now, sa, init, timeout);
     }
 
@@ -360,14 +349,14 @@ impl Endpoint {
             let at = sa.next_timeout(ctx.config);
             (result, at)
         });
-        let of_goals = sa.is_with_whom_we_call();
+        let of_goals = sa.is_with_initiation_peer();
         for event in self.events.iter().skip(before) {
             self.table.follow(event);
             if of_goals {
                 self.goals.follow(now, event);
             }
         }
-        self.pacing.note(id, sa.remote.ip(), sa.connecting());
+        self.pacing.note(id, sa.common.remote.ip(), sa.connecting());
         self.table.put_back(now, sa, result.1);
         Some(result.0)
     }
@@ -386,107 +375,4 @@ fn find_child(connection: &Connection, name: &str) -> Result<Arc<Child>, Command
     child
         .cloned()
         .ok_or_else(|| CommandError::NoChild(connection.name.clone(), name.to_owned()))
-}
-
-impl IkeSa {
-    /// False if it has ended already.
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
-        match &mut self.phase {
-            Phase::Established(_) => {
-                // Our side is down now, however long the peer takes to answer.
-                self.end_children(ctx, &reason);
-                self.queue(ctx, Task::DeleteIke(reason));
-                self.run_tasks(ctx);
-            }
-            // The peer may be about to believe in it: it is deleted once it is up.
-            Phase::AuthSent(state) => state.doomed = Some(reason),
-            Phase::InitSent(_) | Phase::InitAnswered(_) => self.close(ctx, reason),
-            // The peer owes a delete. There is nothing to wait for any more.
-            Phase::Rekeyed { .. } if self.window.is_busy() => self.close(ctx, reason),
-            Phase::Rekeyed { .. } => self.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]),
-            Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => return false,
-        }
-        true
-    }
-
-    /// What is wanted of a connection is wanted with the peer at its remote addresses. Others that call us over the same
-    /// connection, as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
-    fn is_with_whom_we_call(&self) -> bool {
-        let addresses = self.connection.remote_addrs.iter();
-        let mut hosts = addresses.filter_map(AddressMatch::host).peekable();
-        self.connection.names_one_peer()
-            || hosts.peek().is_none()
-            || hosts.any(|host| host == self.hosts.1)
-    }
-
-    /// Whether the child is up or on its way here.
-    fn has_child(&self, wanted: &Wanted) -> bool {
-        match &self.phase {
-            Phase::InitSent(state) => state.wanted.iter().any(|other| wanted.is(&other.config)),
-            Phase::AuthSent(state) => state.wants(wanted) && state.doomed.is_none(),
-            Phase::Established(state) => !state.is_ending() && state.has_child(wanted),
-            _ => false,
-        }
-    }
-
-    /// Takes back what was to be established of a child.
-    fn unwant(&mut self, ctx: &mut Context<'_>, child: &str) {
-        let others = |wanted: &mut Vec<Wanted>| wanted.retain(|other| other.config.name != child);
-        match &mut self.phase {
-            Phase::InitSent(state) => {
-                others(&mut state.wanted);
-                if state.wanted.is_empty() {
-                    self.close(ctx, DownReason::Terminated);
-                }
-            }
-            Phase::AuthSent(state) => {
-                others(&mut state.wanted);
-                state.unwant(child);
-            }
-            Phase::Established(state) => state.unwant(child),
-            _ => {}
-        }
-    }
-
-    fn takes_children(&self) -> bool {
-        match &self.phase {
-            Phase::InitSent(_) => true,
-            Phase::AuthSent(state) => state.doomed.is_none(),
-            Phase::Established(state) => !self.parked && !state.is_ending(),
-            _ => false,
-        }
-    }
-
-    fn want_child(&mut self, ctx: &mut Context<'_>, child: &Wanted) -> bool {
-        let limit = ctx.config.limits.queued_tasks_max;
-        match &mut self.phase {
-            Phase::InitSent(state) if state.wanted.len() < limit => {
-                state.wanted.push(child.clone())
-            }
-            Phase::AuthSent(state) if state.wanted.len() < limit => {
-                state.wanted.push(child.clone())
-            }
-            Phase::Established(_) => {
-                let queued = self.queue(ctx, Task::CreateChild(child.clone()));
-                self.run_tasks(ctx);
-                return queued;
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
-        let Some(state) = self.established_mut() else {
-            return;
-        };
-        state.last_heard = ctx.now;
-        if let Some(child) = state
-            .child_mut(child)
-            .filter(|child| child.state != ChildState::Rekeyed)
-        {
-            child.last_used = ctx.now;
-            child.use_outbound(ctx);
-        }
-    }
 }

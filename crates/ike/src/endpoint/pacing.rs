@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::event::IkeSaId;
-use crate::sa::Connecting;
+use crate::sa::ConnectProgress;
 
 /// Below what responders usually take: strongSwan 5, Esplanade 20.
 const WINDOW_START: f64 = 4.0;
@@ -54,19 +54,19 @@ impl Peer {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
-    fn note(&mut self, id: IkeSaId, stage: Option<Connecting>) {
+    fn note(&mut self, id: IkeSaId, stage: Option<ConnectProgress>) {
         match stage {
-            Some(Connecting::Waiting) => drop(self.waiting.insert(id)),
-            Some(Connecting::Sent) => {
+            Some(ConnectProgress::Waiting) => drop(self.waiting.insert(id)),
+            Some(ConnectProgress::InitSent) => {
                 if self.waiting.remove(&id) {
                     self.under_way.insert(id, UnderWay::default());
                 }
             }
             // The peer is under load, and says so before it drops anything.
-            Some(Connecting::CookieSent) => self.threshold = self.threshold.min(self.window),
-            Some(Connecting::Answered) => self.answered(id),
-            Some(Connecting::Silent) => self.lost(id),
-            Some(Connecting::Refused) => drop(self.under_way.remove(&id)),
+            Some(ConnectProgress::CookieSent) => self.threshold = self.threshold.min(self.window),
+            Some(ConnectProgress::AuthSent) => self.answered(id),
+            Some(ConnectProgress::Silent) => self.lost(id),
+            Some(ConnectProgress::Refused) => drop(self.under_way.remove(&id)),
             None => {
                 self.waiting.remove(&id);
                 if self.under_way.remove(&id).is_some_and(|one| one.answered) {
@@ -115,14 +115,14 @@ impl Peer {
 #[derive(Default)]
 pub(super) struct Pacing {
     peers: HashMap<IpAddr, Peer>,
-    stages: HashMap<IkeSaId, (IpAddr, Connecting)>,
+    stages: HashMap<IkeSaId, (IpAddr, ConnectProgress)>,
     /// Peers for which there may be something to begin.
     changed: BTreeSet<IpAddr>,
 }
 
 impl Pacing {
     /// Notes how far an IKE SA towards `remote` has come; None: it does not wait for its peer any more.
-    pub(super) fn note(&mut self, id: IkeSaId, remote: IpAddr, stage: Option<Connecting>) {
+    pub(super) fn note(&mut self, id: IkeSaId, remote: IpAddr, stage: Option<ConnectProgress>) {
         let before = self.stages.get(&id).copied();
         if before.map(|(_, stage)| stage) == stage {
             return;
@@ -167,15 +167,15 @@ mod tests {
     fn begin(peer: &mut Peer, from: u64) -> u64 {
         let mut next = from;
         while peer.has_room() {
-            peer.note(IkeSaId(next), Some(Connecting::Waiting));
-            peer.note(IkeSaId(next), Some(Connecting::Sent));
+            peer.note(IkeSaId(next), Some(ConnectProgress::Waiting));
+            peer.note(IkeSaId(next), Some(ConnectProgress::InitSent));
             next += 1;
         }
         next
     }
 
     fn up(peer: &mut Peer, id: u64) {
-        peer.note(IkeSaId(id), Some(Connecting::Answered));
+        peer.note(IkeSaId(id), Some(ConnectProgress::AuthSent));
         peer.note(IkeSaId(id), None);
     }
 
@@ -201,7 +201,7 @@ mod tests {
     fn a_cookie_ends_the_doubling() {
         let mut peer = Peer::default();
         begin(&mut peer, 0);
-        peer.note(IkeSaId(0), Some(Connecting::CookieSent));
+        peer.note(IkeSaId(0), Some(ConnectProgress::CookieSent));
         (0..4).for_each(|id| up(&mut peer, id));
         assert!(peer.window < 5.0);
     }
@@ -213,7 +213,7 @@ mod tests {
         for _ in 0..10 {
             let silent: Vec<_> = peer.under_way.keys().copied().collect();
             for id in silent {
-                peer.note(id, Some(Connecting::Silent));
+                peer.note(id, Some(ConnectProgress::Silent));
             }
             let before = next;
             next = begin(&mut peer, next);
@@ -226,14 +226,14 @@ mod tests {
         let mut pacing = Pacing::default();
         let remote = "192.0.2.1".parse().unwrap();
         for id in 0..10 {
-            pacing.note(IkeSaId(id), remote, Some(Connecting::Waiting));
+            pacing.note(IkeSaId(id), remote, Some(ConnectProgress::Waiting));
         }
         while let Some(id) = pacing.next() {
-            pacing.note(id, remote, Some(Connecting::Sent));
+            pacing.note(id, remote, Some(ConnectProgress::InitSent));
             let stage = match id.0 {
-                0 => Connecting::Refused,
-                1 => Connecting::Silent,
-                _ => Connecting::Answered,
+                0 => ConnectProgress::Refused,
+                1 => ConnectProgress::Silent,
+                _ => ConnectProgress::AuthSent,
             };
             pacing.note(id, remote, Some(stage));
             pacing.note(id, remote, None);

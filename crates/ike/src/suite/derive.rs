@@ -85,7 +85,7 @@ pub struct Nonces<'a> {
 
 /// SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr of one IKE SA.
 #[derive(Debug)]
-pub struct Keys {
+pub struct IkeSaKeys {
     suite: Suite,
     pub(super) d: Secret,
     a: Directional,
@@ -108,7 +108,7 @@ impl Directional {
     }
 }
 
-impl Keys {
+impl IkeSaKeys {
     /// The keys after IKE_SA_INIT (section 2.14).
     pub fn derive(
         suite: Suite,
@@ -209,7 +209,7 @@ impl Keys {
         [message, peer_nonce, maced_id.expose()].concat()
     }
 
-    /// The AUTH value of a pre-shared key over [`Keys::signed_octets`] (section 2.15). Compare it as
+    /// The AUTH value of a pre-shared key over [`IkeSaKeys::signed_octets`] (section 2.15). Compare it as
     /// [`Secret`]s, which is constant in time.
     pub fn psk_auth(&self, psk: &Secret, signed_octets: &[u8]) -> Secret {
         let key = prf(self.suite.prf, psk.expose(), &[KEY_PAD]);

@@ -10,9 +10,9 @@ const CA_HASH_LEN: usize = 20;
 
 /// Key Exchange (section 3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyExchange {
-    pub group: u16,
-    pub public: Vec<u8>,
+pub struct KePayload {
+    pub method: u16,
+    pub data: Vec<u8>,
 }
 
 /// Identification (section 3.5).
@@ -162,17 +162,17 @@ pub struct Configuration {
     pub attributes: Vec<(u16, Vec<u8>)>,
 }
 
-pub(super) fn decode_ke(mut reader: Reader<'_>) -> Result<KeyExchange, DecodeError> {
-    let group = reader.u16()?;
+pub(super) fn decode_ke(mut reader: Reader<'_>) -> Result<KePayload, DecodeError> {
+    let method = reader.u16()?;
     let _reserved = reader.u16()?;
-    let public = reader.rest().to_vec();
-    Ok(KeyExchange { group, public })
+    let data = reader.rest().to_vec();
+    Ok(KePayload { method, data })
 }
 
-pub(super) fn encode_ke(ke: &KeyExchange, out: &mut Vec<u8>) {
-    out.extend_from_slice(&ke.group.to_be_bytes());
+pub(super) fn encode_ke(ke: &KePayload, out: &mut Vec<u8>) {
+    out.extend_from_slice(&ke.method.to_be_bytes());
     out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&ke.public);
+    out.extend_from_slice(&ke.data);
 }
 
 pub(super) fn decode_id(mut reader: Reader<'_>) -> Result<Id, DecodeError> {

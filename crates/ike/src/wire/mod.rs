@@ -22,7 +22,7 @@ mod sa;
 mod tests;
 mod ts;
 
-pub use body::{Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify};
+pub use body::{Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify};
 pub use codes::{
     AuthMethod, CertEncoding, ConfigurationType, ExchangeType, HashAlgorithm, IdType, NotifyType,
     PayloadType, ProtocolId, TransformType,

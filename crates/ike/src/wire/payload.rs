@@ -3,7 +3,7 @@
 use super::body;
 use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
 use super::{
-    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify, PayloadType,
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify, PayloadType,
     Proposal, TrafficSelector, sa, ts,
 };
 
@@ -26,7 +26,7 @@ pub(super) const ONCE: [PayloadType; 9] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     Sa(Vec<Proposal>),
-    Ke(KeyExchange),
+    Ke(KePayload),
     IdI(Id),
     IdR(Id),
     Cert(Cert),
