@@ -1,6 +1,7 @@
-//! Which peer has which traffic (RFC 4301 section 4.4.3.3): what the configuration binds to one peer, and what the
-//! child SAs of each have negotiated. A peer that chooses its selectors out of a range that it shares with others gets
-//! none of what is theirs.
+//! Which peer has which traffic (RFC 4301 §4.4.3.3): what the configuration binds to one peer, and what the child SAs
+//! of each peer have negotiated.
+//!
+//! A peer that chooses its selectors out of a range that it shares with others gets no traffic of theirs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,20 +13,20 @@ use crate::peer::PeerKey;
 use crate::ts;
 use crate::wire::TrafficSelector;
 
-/// Traffic of one owner.
+/// The traffic of one peer.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) connection: Arc<Connection>,
     pub(crate) config: Arc<Child>,
     owner: ClaimOwner,
-    /// The configuration names this peer, and its selectors, exactly.
+    /// The configuration names this peer and its selectors exactly.
     bound: bool,
-    /// What the child could have at most, with any peer.
+    /// The most that the child could have, with any peer.
     policy: SelectorPair,
     pub(crate) selectors: SelectorPair,
 }
 
-/// Selectors of our side and of the peer's.
+/// The selectors of our side and of the peer's side.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SelectorPair {
     pub(crate) local: Vec<TrafficSelector>,
@@ -35,7 +36,7 @@ pub(crate) struct SelectorPair {
 #[derive(Debug)]
 enum ClaimOwner {
     Peer(PeerKey),
-    /// Whoever proves to be this one to the connection.
+    /// The peer that proves this identity to the connection.
     Named(Identity),
 }
 
@@ -45,8 +46,8 @@ enum ClaimHolder {
     Sa(ChildSaId),
 }
 
-/// Where to look for a claim: the smallest prefix around one of its remote ranges. Two ranges that overlap have
-/// prefixes of which one contains the other.
+/// The key under which a claim is found: the smallest prefix around one of its remote ranges. If two ranges overlap,
+/// one of their prefixes contains the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ClaimPrefix {
     spd: u32,
@@ -72,7 +73,7 @@ impl SelectorPair {
         };
         let local = common(&self.local, &other.local);
         let remote = common(&self.remote, &other.remote);
-        // A packet has one protocol, at both ends.
+        // A packet has the same protocol at both ends.
         let meet = |a: &u8| remote.iter().any(|b| a == b || *a == 0 || *b == 0);
         local.iter().any(meet)
     }
@@ -87,7 +88,7 @@ impl SelectorPair {
 }
 
 impl Claim {
-    /// The claim of a child SA with these selectors, for a peer at the second of `hosts`.
+    /// The claim of a child SA with these selectors. The peer is at the second address of `hosts`.
     pub(crate) fn new(
         connection: &Arc<Connection>,
         config: &Arc<Child>,
@@ -95,7 +96,7 @@ impl Claim {
         (local, remote): (IpAddr, IpAddr),
         selectors: SelectorPair,
     ) -> Self {
-        // One whose selectors come from a packet was made of this.
+        // A child whose selectors come from a packet is a copy of a configured child with the same name.
         let known = |child: &&Arc<Child>| child.name == config.name;
         let child = connection.children.iter().find(known).unwrap_or(config);
         let entry = connection.entry_of(peer.remote());
@@ -128,7 +129,7 @@ impl Claim {
         }
     }
 
-    /// Whether the peer, at `outer`, may have as much, as far as the configuration says what it may have.
+    /// Says whether the peer, at the address `outer`, may have this much. Where `peers` has no entry for it, it may.
     pub(crate) fn is_within_entry(&self, outer: IpAddr) -> bool {
         let Some(entry) = self.connection.entry_of(self.owner()) else {
             return true;
@@ -141,8 +142,8 @@ impl Claim {
         whole.contain(&self.selectors)
     }
 
-    /// Whether it is an exception that the administrator makes from `other`: narrower policies come first. Within one
-    /// policy nothing has an order.
+    /// Says whether the claim is an exception that the administrator makes from `other`. Between policies the
+    /// narrower one comes first. Within one policy there is no order.
     fn is_exception_from(&self, other: &Self) -> bool {
         !self.is_of_same_child(other)
             && other.bound
@@ -192,7 +193,7 @@ impl Claim {
     }
 }
 
-/// The first `len` bits.
+/// A mask of the first `len` bits.
 fn mask(len: u32) -> u128 {
     match len {
         0 => 0,
@@ -201,7 +202,7 @@ fn mask(len: u32) -> u128 {
 }
 
 impl Claims {
-    /// Takes what the configuration binds to peers.
+    /// Claims what the configuration binds to peers.
     pub(crate) fn configure(&mut self, config: &Config) {
         for index in 0..std::mem::take(&mut self.configured) {
             self.remove_holder(ClaimHolder::Configured(index));
@@ -238,14 +239,14 @@ impl Claims {
         }
     }
 
-    /// The claim that keeps `claim` from being made, and the child SA that has it, if it is one.
+    /// The claim of another peer that overlaps `claim`, and the child SA that has it, if one does.
     pub(crate) fn conflict(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
         let mut holders = claim
             .prefixes(ClaimHolder::Configured(0))
             .flat_map(|prefix| self.near(prefix));
         holders.find_map(|holder| {
             let child = match holder {
-                // Both are the administrator's words.
+                // The administrator has configured both.
                 ClaimHolder::Configured(_) if claim.bound => return None,
                 ClaimHolder::Configured(_) => None,
                 ClaimHolder::Sa(child) => Some(child),
@@ -255,7 +256,7 @@ impl Claims {
         })
     }
 
-    /// Those whose prefixes contain that of `prefix`, or lie in it.
+    /// The claims whose prefixes contain `prefix`, or lie in it.
     fn near(&self, prefix: ClaimPrefix) -> impl Iterator<Item = ClaimHolder> {
         let (least, most) = (
             ClaimHolder::Configured(0),
@@ -288,7 +289,7 @@ impl Claims {
     }
 }
 
-/// What a child binds to single peers, as far as addresses are known before there is an SA.
+/// What a child binds to single peers, as far as the addresses are known before there is an SA.
 fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
     let host = |addresses: &[AddressMatch]| addresses.iter().find_map(AddressMatch::host);
     let known = |selectors: &[Selector], outer: Option<IpAddr>| match outer {

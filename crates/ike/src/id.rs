@@ -1,12 +1,12 @@
-//! Names of SAs. They are never reused, so an event about an SA that has ended names no other SA.
+//! Names of SAs. They are never used twice, so that an event about an ended SA never means another one.
 
 use std::fmt;
 
-/// Names one IKE SA for the life of the endpoint; never used twice.
+/// Names one IKE SA. The endpoint never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IkeSaId(pub u64);
 
-/// Names one child SA for the life of the endpoint; never used twice.
+/// Names one child SA. The endpoint never uses it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChildSaId(pub u64);
 

@@ -1,4 +1,12 @@
-//! IKEv2 (RFC 7296) as sans-IO state machines: no sockets, no clock.
+//! IKEv2 (RFC 7296) as sans-IO state machines: bytes and time in, datagrams and events out.
+//!
+//! The layers, each of which uses those below it:
+//!
+//! - [`endpoint`]: all IKE SAs of a gateway; datagrams, time and commands.
+//! - `exchange`: one file for each IKE exchange.
+//! - `sa`: the phases of an IKE SA as types, and its child SAs.
+//! - `protected`: sealed messages. `transport`: UDP payloads, message IDs and retransmission.
+//! - [`wire`]: messages and payloads. [`suite`] and [`auth`]: keys and identities. `host`: what the embedder gives.
 #![forbid(unsafe_code)]
 
 pub mod auth;

@@ -1,15 +1,15 @@
-//! Why the endpoint refuses a message. Every reason has one counter and one stable name.
+//! Why the endpoint refuses a message. Every reason has one counter, and one stable name for `status` and metrics.
 
 macro_rules! refusals {
     ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
-        /// Why a message was refused, wholly or in part. Each has one counter.
+        /// Why a message was refused, wholly or in part. Each reason has one counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Refusal { $($(#[$meta])* $variant,)* }
 
         impl Refusal {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Stable name for metrics and `status`.
+            /// The stable name for metrics and `status`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -18,59 +18,59 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// Not an IKE header, or lengths that do not add up.
+    /// There is no IKE header, or the lengths do not add up.
     Malformed = "malformed";
-    /// No non-ESP marker on the NAT-T port.
+    /// A message on the NAT-T port has no non-ESP marker (RFC 3948 §2.2).
     NoMarker = "no-marker";
-    /// A major version above 2 (RFC 7296 §2.5).
+    /// The major version is above 2 (RFC 7296 §2.5).
     Version = "version";
-    /// An exchange type that this endpoint does not speak.
+    /// The endpoint does not implement the exchange type.
     ExchangeType = "exchange-type";
-    /// No IKE SA with these SPIs (RFC 7296 §2.21.4).
+    /// No IKE SA has these SPIs (RFC 7296 §2.21.4).
     UnknownSpi = "unknown-spi";
-    /// Our own message came back.
+    /// A message of ours came back.
     Reflected = "reflected";
     /// The Encrypted payload failed its integrity check.
     Integrity = "integrity";
     /// The decrypted payloads could not be parsed.
     InvalidSyntax = "invalid-syntax";
     UnsupportedCriticalPayload = "unsupported-critical-payload";
-    /// A request outside the window (RFC 7296 §2.3).
+    /// The message ID of a request is outside the window (RFC 7296 §2.3).
     MessageId = "message-id";
-    /// A response that nobody waits for.
+    /// No request of ours waits for the response.
     UnexpectedResponse = "unexpected-response";
-    /// The exchange does not fit the state of the SA.
+    /// The exchange does not fit the phase of the SA.
     UnexpectedExchange = "unexpected-exchange";
-    /// An identical request that was answered again from the cache.
+    /// A copy of the last request was answered with the kept response.
     Retransmission = "retransmission";
-    /// A different message under a message ID that was already answered.
+    /// Another message has a message ID that was answered already.
     MessageIdReuse = "message-id-reuse";
-    /// An unauthenticated error notify in IKE_SA_INIT, noted and not acted upon at once.
+    /// An unauthenticated error notify came in IKE_SA_INIT. It is noted, and does not end the attempt at once.
     UnauthenticatedNotify = "unauthenticated-notify";
-    /// IKE_SA_INIT answered by a request for a cookie.
+    /// IKE_SA_INIT was answered with a request for a cookie.
     CookieRequired = "cookie-required";
     CookieInvalid = "cookie-invalid";
     HalfOpenLimit = "half-open-limit";
-    /// The source, or the network that it is in, has its share of the half-open SAs.
+    /// The source, or a network around it, has its share of the half-open SAs.
     HalfOpenPerSource = "half-open-per-source";
     /// Too many IKE SAs of the source were refused in IKE_AUTH.
     RefusedPerSource = "refused-per-source";
     IkeSaLimit = "ike-sa-limit";
-    /// No connection for this pair of addresses, or for these identities.
+    /// No connection is for this pair of addresses, or for these identities.
     NoConnection = "no-connection";
     NoProposalChosen = "no-proposal-chosen";
     InvalidKePayload = "invalid-ke-payload";
     AuthenticationFailed = "authentication-failed";
     TsUnacceptable = "ts-unacceptable";
-    /// Traffic selectors that another peer has.
+    /// Another peer has some of the traffic.
     TrafficHeld = "traffic-held";
-    /// A second IKE SA of the same peer (unique = keep).
+    /// The peer has an IKE SA already, with `unique = keep`.
     Duplicate = "duplicate";
     TemporaryFailure = "temporary-failure";
     ChildSaNotFound = "child-sa-not-found";
     ChildSaLimit = "child-sa-limit";
-    /// No ESP SPI was to be had.
+    /// No SPI is left for the inbound SA.
     SpiExhausted = "spi-exhausted";
-    /// An error notify or a repeated response of our own that a limit kept back.
+    /// A limit has kept back an error notify or a repeated response.
     RateLimited = "rate-limited";
 }

@@ -1,4 +1,5 @@
-//! Which refusals are told, of all that peers and strangers can cause: some of each source, some in all.
+//! Limits on reports of refusals. Anybody can cause refusals, so each source gets some reports, and all sources
+//! together get some.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,26 +8,26 @@ use std::time::{Duration, Instant};
 use crate::rate::{Due, Rate};
 use crate::source_network::SourceNetwork;
 
-/// A refusal at once, and one each so many seconds, from one source.
+/// Reports of one source.
 const SOURCE: Rate = Rate {
     every: Duration::from_secs(30),
     burst: 3,
 };
-/// In all, from sources that anybody can pretend to be.
+/// Reports of all sources that anybody can pretend to be.
 const UNPROVEN: Rate = Rate {
     every: Duration::from_secs(5),
     burst: 5,
 };
-/// In all, from sources that have shown that they receive what is sent to them.
+/// Reports of all sources that have shown that they receive at their address.
 const PROVEN: Rate = Rate {
     every: Duration::from_secs(1),
     burst: 10,
 };
 
-/// What was told of sources of one kind.
+/// The reports of one kind of sources.
 #[derive(Debug, Default)]
 struct Told {
-    /// Those whose turn it is not yet: bounded by how many are told in all.
+    /// Sources with recent reports. The limit on all reports bounds their number.
     sources: HashMap<SourceNetwork, Due>,
     in_all: Due,
 }
@@ -46,7 +47,8 @@ impl Told {
     }
 }
 
-/// What is told in the name of a source that has shown nothing is not charged to the one that has.
+/// The two limits of reports. What somebody causes in the name of an address does not use up the reports of its
+/// owner.
 #[derive(Debug, Default)]
 pub(crate) struct ReportLimit {
     unproven: Told,
@@ -55,7 +57,7 @@ pub(crate) struct ReportLimit {
 }
 
 impl ReportLimit {
-    /// Whether a refusal is told. Gives how many were not since the last that was.
+    /// Says whether a refusal is reported. Some: the number of refusals since the last report that were not.
     pub(crate) fn proven(&mut self, now: Instant, source: IpAddr) -> Option<u64> {
         let takes = self.proven.takes(now, source, PROVEN);
         self.count(takes)

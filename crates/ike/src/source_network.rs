@@ -1,4 +1,4 @@
-//! Networks that one site can have to itself: the unit in which limits per source are counted.
+//! Networks that one site can have to itself. Limits per source count by these.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -27,14 +27,14 @@ impl SourceNetwork {
         }
     }
 
-    /// Who is one source: an IPv6 host has a whole /64 to send from.
+    /// The network that counts as one source. An IPv6 host has a whole /64 to send from.
     pub(crate) fn of_source(address: IpAddr) -> Self {
         Self::of(address, prefix_lens(address)[0])
     }
 }
 
-/// Prefixes of networks that one site can have to itself, from long to short. Customers of an IPv6 provider get a /64, a
-/// /56 or a /48.
+/// Prefix lengths of the networks that one site can have to itself, from long to short. IPv6 providers give a
+/// customer a /64, a /56 or a /48.
 pub(crate) fn prefix_lens(address: IpAddr) -> &'static [u8] {
     match address {
         IpAddr::V4(_) => &[32, 24],

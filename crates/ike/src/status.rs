@@ -1,4 +1,4 @@
-//! Snapshots for `status` and the control socket, and the counters of what was refused.
+//! Snapshots of SAs and children for `status` and the control socket, and the counters of the endpoint.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::wire::TrafficSelector;
 #[derive(Clone, Debug)]
 pub struct IkeSaStatus {
     pub id: IkeSaId,
-    /// None for a half-open SA whose peer has not yet said who it is.
+    /// None: the SA is half-open, and its peer has not yet said who it is.
     pub connection: Option<String>,
     pub state: IkeSaState,
     pub initiator: bool,
@@ -25,12 +25,12 @@ pub struct IkeSaStatus {
     pub spi_r: u64,
     pub nat_local: bool,
     pub nat_remote: bool,
-    /// None before one is chosen.
+    /// None: no suite is chosen yet.
     pub suite: Option<Suite>,
     pub established: Option<Instant>,
     pub rekey_at: Option<Instant>,
     pub expires_at: Option<Instant>,
-    /// The exchange that waits for the peer.
+    /// The exchange of ours that waits for its response.
     pub task_active: Option<&'static str>,
     pub tasks_queued: Vec<&'static str>,
     pub children: Vec<ChildSaStatus>,
@@ -44,7 +44,7 @@ pub enum IkeSaState {
     Established,
     /// A rekey is under way.
     Rekeying,
-    /// Replaced by a rekey, not yet deleted.
+    /// A rekey has replaced the SA. It is not deleted yet.
     Rekeyed,
     Deleting,
 }
@@ -61,7 +61,7 @@ impl IkeSaState {
     }
 }
 
-/// One child SA at one moment. Byte and packet counts are the data plane's.
+/// One child SA at one moment. The data plane has its byte and packet counts.
 #[derive(Clone, Debug)]
 pub struct ChildSaStatus {
     pub id: ChildSaId,
@@ -83,7 +83,7 @@ pub struct ChildSaStatus {
 pub enum ChildSaState {
     Installed,
     Rekeying,
-    /// Replaced, not yet deleted.
+    /// Another SA has replaced this one. It is not deleted yet.
     Rekeyed,
     Deleting,
 }
@@ -105,23 +105,23 @@ pub struct ConfiguredChild {
     pub connection: String,
     pub child: String,
     pub state: ConfiguredState,
-    /// When it is tried again.
+    /// When the endpoint tries next to establish it.
     pub next_at: Option<Instant>,
-    /// Why it is not up, as far as something has failed.
+    /// Why it is not up, if an attempt has failed.
     pub failure: Option<GoalFailure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfiguredState {
-    /// It has a child SA.
+    /// The child has a child SA.
     Up,
     /// An exchange is under way.
     Connecting,
-    /// For its next attempt.
+    /// The child waits for its next attempt.
     Waiting,
-    /// By command.
+    /// A command has closed the child.
     Closed,
-    /// Nobody is about to establish it: the peer, traffic or a command may.
+    /// The endpoint is not about to establish the child. The peer, traffic or a command can have it established.
     Down,
 }
 
@@ -144,7 +144,7 @@ pub struct GoalFailure {
     pub why: String,
 }
 
-/// Counts of the endpoint since its start.
+/// What the endpoint has counted since its start.
 #[derive(Clone, Debug)]
 pub struct IkeCounters {
     refused: [u64; Refusal::ALL.len()],
@@ -157,7 +157,7 @@ pub struct IkeCounters {
     pub child_rekeys: u64,
     pub connect_failures: u64,
     pub peers_timed_out: u64,
-    /// Half-open SAs that gave their places to others.
+    /// Half-open SAs that were dropped to make room for others.
     pub half_open_dropped: u64,
 }
 

@@ -110,7 +110,7 @@ fn transport_mode_is_for_the_gateways_own_packets() {
     );
 }
 
-/// RFC 7296 section 1.3.1: who declines answers with a tunnel, and the initiator for which that will not do deletes it.
+/// RFC 7296 §1.3.1: who declines answers with a tunnel, and the initiator for which that will not do deletes it.
 #[test]
 fn a_declined_transport_mode_is_deleted_by_who_asked() {
     let mut pair = Pair::with(|a, b| {
@@ -321,7 +321,7 @@ fn ask_for(pair: &mut Pair, port: u16) {
     pair.run(SECOND);
 }
 
-/// RFC 7296 section 2.9.
+/// RFC 7296 §2.9.
 #[test]
 fn the_packet_that_asks_comes_first() {
     let mut pair = Pair::with(|_, _| {});
@@ -494,7 +494,7 @@ fn who_moves_gets_no_other_hosts_traffic() {
     }
 }
 
-/// SAs for the classes of traffic, as RFC 4301 section 4.1 has them: selectors cannot tell the responder which is which.
+/// SAs for the classes of traffic, as RFC 4301 §4.1 has them: selectors cannot tell the responder which is which.
 // RFC 4301 R3
 #[test]
 fn children_with_the_same_selectors_find_each_other() {
@@ -524,7 +524,7 @@ fn children_with_the_same_selectors_find_each_other() {
     pair.assert_clean_end();
 }
 
-/// RFC 7296 section 1.3.1. We take TFC padding ourselves.
+/// RFC 7296 §1.3.1. We take TFC padding ourselves.
 // RFC 4303 R63
 #[test]
 fn a_peer_may_refuse_tfc_padding() {
@@ -554,7 +554,7 @@ fn a_peer_may_refuse_tfc_padding() {
     assert_eq!(tfc, [true, false]);
 }
 
-/// RFC 7296 section 1.3.1: only where both ends ask for it, and again with each rekeying.
+/// RFC 7296 §1.3.1: only where both ends ask for it, and again with each rekeying.
 // RFC 4301 R52
 #[test]
 fn later_fragments_are_agreed_upon() {

@@ -1,4 +1,4 @@
-//! What can be wrong with our own credentials, and with the peer's.
+//! What can be wrong with our own credentials, and with the peer's proof of identity.
 
 use super::identity::Identity;
 use crate::wire::{AuthMethod, HashAlgorithm, IdType};
@@ -34,7 +34,7 @@ pub enum CredentialError {
     Signing,
 }
 
-/// The peer did not prove to be who it says it is.
+/// The peer has not proved that it is who it says it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerAuthError {
     #[error("no X.509 certificate received")]

@@ -1,4 +1,4 @@
-//! Commands, and what they and the configuration want: drives the children towards it, whatever happens to their SAs.
+//! Commands, and the loop that drives the children towards what commands and the configuration want.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::id::{ChildSaId, IkeSaId};
 use crate::sa::{ChildRequest, Effect, IkeSa, Task};
 
 impl Endpoint {
-    /// From now on every child with `start_action = start` is to be up, but those that a command has closed. What is
-    /// neither up nor on its way is tried at once.
+    /// From now on every child with `start_action = start` is to be up, except those that a command has closed. A
+    /// child that is neither up nor being established is tried at once.
     pub fn start(&mut self, now: Instant) {
         for connection in self.config.connections.clone() {
             let starts = connection
@@ -32,8 +32,8 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. What is up
-    /// or on its way is left alone.
+    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. Children
+    /// that are up or being established are left alone.
     pub fn initiate(
         &mut self,
         now: Instant,
@@ -67,8 +67,9 @@ impl Endpoint {
         result
     }
 
-    /// A packet has met a policy without an SA for it: [`Endpoint::initiate`] of one child, with the packet's
-    /// selectors in front of the configured ones, or in their place where the child says so.
+    /// A packet has met a policy without an SA. This is [`Endpoint::initiate`] of one child, with the packet's
+    /// selectors in front of the configured ones. A child with [`Child::from_packet`] has the packet's selectors
+    /// only.
     pub fn acquire(
         &mut self,
         now: Instant,
@@ -78,7 +79,7 @@ impl Endpoint {
     ) -> Result<(), CommandError> {
         let connection = self.connection(connection)?;
         let mut config = find_child(&connection, child)?;
-        // Traffic alone may ask for what has `start_action = trap`.
+        // Traffic opens a closed child only if it has `start_action = trap`.
         if config.start_action == StartAction::Start
             && self.goals.is_closed(&connection.name, child)
         {
@@ -96,9 +97,9 @@ impl Endpoint {
         result
     }
 
-    /// Deletes every IKE SA of the connection, or every SA of one of its children. They stay down until a command, the
-    /// peer or traffic of a policy with `start_action = trap` asks for them. Returns how many SAs it concerns, or attempts
-    /// where there is no SA.
+    /// Deletes every IKE SA of the connection, or every SA of one of its children. They stay down until a command or
+    /// the peer asks for them, or traffic with `start_action = trap`. Returns the number of SAs, or of attempts where
+    /// there is no SA.
     pub fn terminate(
         &mut self,
         now: Instant,
@@ -120,8 +121,8 @@ impl Endpoint {
         Ok(if concerned == 0 { attempts } else { concerned })
     }
 
-    /// Deletes what the configuration no longer says, or says otherwise: the IKE SAs of a connection, or the SAs of one of
-    /// its children. Nothing is remembered of what was wanted of them.
+    /// Deletes what the configuration no longer has, or has in another form: the IKE SAs of a connection, or the SAs
+    /// of one child. What was wanted of them is forgotten.
     pub fn withdraw(&mut self, now: Instant, connection: &str, child: Option<&str>) {
         self.goals.forget(connection, child);
         self.end(now, connection, child);
@@ -196,7 +197,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// One SA of the child has been closed by command. If that was the only one, the child is.
+    /// A command has closed one SA of the child. If that was the only one, the child is closed.
     fn close_goal(&mut self, connection: &Connection, child: Arc<Child>) {
         let name = child.name.clone();
         if !self.is_there(&connection.name, &ChildRequest::from(child)) {
@@ -204,13 +205,13 @@ impl Endpoint {
         }
     }
 
-    /// The data plane cannot carry the SA.
+    /// Deletes an SA that the data plane cannot carry.
     pub fn reject_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
         let reason = DownReason::Resources(Shortage::DataPlane);
         self.child_task(now, child, |id| Task::DeleteChild(id, reason))
     }
 
-    /// Sends a delete for every IKE SA, for a graceful stop. Returns how many.
+    /// Deletes every IKE SA, for a graceful stop. Returns their number.
     pub fn terminate_all(&mut self, now: Instant) -> usize {
         self.goals = Goals::default();
         let ids = self.table.ids();
@@ -219,7 +220,7 @@ impl Endpoint {
         ended
     }
 
-    /// Establishes what is due.
+    /// Establishes the children that are due.
     pub(super) fn pursue(&mut self, now: Instant) {
         while let Some((name, children)) = self.goals.take_due(now) {
             let Ok(connection) = self.connection(&name) else {
@@ -239,7 +240,7 @@ impl Endpoint {
         }
     }
 
-    /// Nothing could be sent. That may change without anybody telling us.
+    /// Nothing could be sent. The cause can go away without notice, so that it is tried again.
     fn held_up(
         &mut self,
         now: Instant,
@@ -276,7 +277,7 @@ impl Endpoint {
         }
     }
 
-    /// An attempt of ours to establish an IKE SA has failed.
+    /// Our attempt to establish an IKE SA has failed.
     pub(super) fn connect_failed(
         &mut self,
         now: Instant,
@@ -305,7 +306,7 @@ impl Endpoint {
         });
     }
 
-    /// Holds what is wanted of children that have ended, or were refused, against what is there.
+    /// Finds children that are wanted and have ended or were refused, and plans their next attempts.
     pub(super) fn look_for_missing(&mut self, now: Instant) {
         for (connection, child) in self.goals.take_ended() {
             if !self.is_child_there(&connection, &child) {
@@ -330,14 +331,14 @@ impl Endpoint {
         config.is_ok_and(|config| self.is_there(connection, &ChildRequest::from(config)))
     }
 
-    /// Whether the child is up or on its way, with the peer that it is wanted with.
+    /// Says whether the child is up or being established, with the peer that it is wanted with.
     fn is_there(&self, connection: &str, wanted: &ChildRequest) -> bool {
         let ids = self.table.of_connection(connection);
         let mut sas = ids.iter().filter_map(|id| self.table.get(*id));
         sas.any(|sa| sa.is_with_initiation_peer() && sa.has_child(wanted))
     }
 
-    /// Establishes those children that are neither up nor on their way.
+    /// Establishes those of the children that are neither up nor being established.
     fn establish(
         &mut self,
         now: Instant,
@@ -348,7 +349,7 @@ impl Endpoint {
         if wanted.is_empty() {
             return Ok(());
         }
-        // Traffic asks again for what takes its selectors from a packet.
+        // A child with the selectors of a packet is not remembered: traffic asks for it again.
         let lasting: Vec<_> = (wanted.iter().map(|child| &child.config))
             .filter(|child| !child.from_packet)
             .map(|child| child.name.clone())
@@ -388,7 +389,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Where the connection is initiated from and to: the first pair of addresses between which there is a way now.
+    /// Our address and the peer's when we initiate: the first pair between which there is a route now.
     fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
         let name = || connection.name.clone();
         let hosts = |set: &[AddressMatch]| -> Vec<IpAddr> {

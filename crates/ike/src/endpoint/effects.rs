@@ -1,4 +1,4 @@
-//! What one IKE SA means for the others.
+//! What one IKE SA asks for and what concerns others: replacement by a rekey, other SAs of the same peer, liveness.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use crate::failure::DownReason;
 use crate::id::{ChildSaId, IkeSaId};
 use crate::sa::{Effect, Retirement, Task};
 
-/// Two IKE SAs that were established within this time in both directions crossed each other.
+/// If two IKE SAs of opposite directions were established within this time, both peers have initiated at once.
 const CROSSING: Duration = Duration::from_secs(30);
-/// Silence after which the peer of an SA that is in another's way is asked whether it lives.
+/// Silence after which a peer is asked whether it is alive, when another peer asks for its traffic.
 const SILENCE: Duration = Duration::from_secs(10);
 
 impl Endpoint {
-    /// Carries out what the IKE SAs have asked for, and what follows from that.
+    /// Carries out the effects that the IKE SAs have asked for, and what follows from them.
     pub(super) fn settle(&mut self, now: Instant) {
         loop {
             while !self.effects.is_empty() {
@@ -80,7 +80,7 @@ impl Endpoint {
         });
     }
 
-    /// The children of `from` go to `to`, which takes its place.
+    /// `to` replaces `from` and takes over its children.
     fn adopt(&mut self, now: Instant, from: IkeSaId, to: IkeSaId, retirement: Retirement) {
         let Some(new) = self.table.get(to) else {
             return;
@@ -92,7 +92,7 @@ impl Endpoint {
         else {
             return;
         };
-        // However fast a peer rekeys, one replaced SA lingers.
+        // One replaced SA is kept at most, however fast a peer rekeys.
         if let Some(before) = before {
             self.with(now, before, |sa, _| sa.forget());
         }
@@ -107,7 +107,7 @@ impl Endpoint {
         self.with(now, to, |sa, ctx| sa.take_over(ctx, children, tasks));
     }
 
-    /// Looks for other IKE SAs of the same peer (RFC 7296 section 2.4 for INITIAL_CONTACT).
+    /// Looks for other IKE SAs of the same peer (RFC 7296 §2.4 for INITIAL_CONTACT).
     fn established(&mut self, now: Instant, id: IkeSaId, initial_contact: bool) {
         let Some(sa) = self.table.get(id) else { return };
         let (role, spi, unique) = (sa.common.role, sa.common.spi_i, sa.common.connection.unique);
@@ -121,11 +121,12 @@ impl Endpoint {
             let young = old
                 .established()
                 .is_some_and(|state| now < state.established + CROSSING);
-            // Both peers have initiated at once; neither has lost anything. Both see the same two SAs.
+            // Both peers have initiated at once, and neither has lost an SA. Both see the same two SAs.
             let crossing = old.common.role != role && young;
             let newer_stays = !crossing || spi < old.common.spi_i;
-            // The peer sends INITIAL_CONTACT after we have answered its IKE_SA_INIT. An SA that stood by then it would know;
-            // one that did not may have crossed with this one, and is no sign of a restart.
+            // The peer sends INITIAL_CONTACT after it has our response to IKE_SA_INIT. It knew SAs that were
+            // established before. An SA that was not can be one of a simultaneous initiation, and is no sign of a
+            // restart.
             let forgotten = old.established().is_some_and(|state| id.0 > state.last_id);
             if initial_contact && forgotten {
                 self.with(now, other, |sa, ctx| {

@@ -1,6 +1,6 @@
-//! Half-open IKE SAs, and whose turn it is when places are few (RFC 8019 sections 4.1 and 4.2).
+//! Half-open IKE SAs, and which of them go when there is no room (RFC 8019 §4.1 and §4.2).
 //!
-//! Peers that are configured by address have places of their own. Everybody else shares the others, network by network.
+//! Peers that are configured by address have room of their own. All others share the rest, network by network.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -11,44 +11,44 @@ use crate::event::IkeSaId;
 use crate::refusal::Refusal;
 use crate::source_network::{SourceNetwork, prefix_lens};
 
-/// Age from which on a half-open SA has to give its place to another when there is none left. A peer whose message was
-/// lost has repeated it by then.
+/// When there is no room, a half-open SA of this age gives way to a new one. A peer whose message was lost has
+/// retransmitted it by then.
 const YIELD_AGE: Duration = Duration::from_secs(5);
-/// A source may be refused in IKE_AUTH this much oftener than it may be half-open, within the time that the refusals are
-/// remembered: guesses of a key stay slow, and neighbours of a peer with a wrong one are not kept out.
+/// A source may be refused in IKE_AUTH this many times as often as it may be half-open, while the refusals are
+/// remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
 const REFUSALS_PER_PLACE: usize = 10;
 
-/// What a newcomer gets.
+/// What a new half-open SA gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HalfOpenPlace {
     Free,
-    /// Only if this SA is dropped.
+    /// There is room only if this SA is dropped.
     Instead(IkeSaId),
     None(Refusal),
 }
 
-/// Whose places are counted together.
+/// The networks whose SAs are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Grain {
-    /// Of a source, and of the networks around it.
+    /// The source, and the networks around it.
     #[default]
     Networks,
     Sources,
     Addresses,
 }
 
-/// Places for SAs of those whom nobody has authenticated. SAs are ordered by age, because their numbers count up.
+/// Room for SAs of peers that nobody has authenticated. SAs are ordered by age, because their numbers count up.
 #[derive(Default)]
 struct Room {
     occupants: BTreeMap<IkeSaId, (IpAddr, Instant)>,
     by_network: HashMap<SourceNetwork, BTreeSet<IkeSaId>>,
-    /// The largest networks, by how many places they have.
+    /// The largest networks, by the number of their SAs.
     weights: BTreeSet<(usize, SourceNetwork)>,
     grain: Grain,
 }
 
 impl Room {
-    /// From small to large.
+    /// The networks of an address, from small to large.
     fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = SourceNetwork> + use<> {
         let networks = prefix_lens(address);
         let prefix_lens: &[u8] = match (self.grain, address) {
@@ -69,7 +69,7 @@ impl Room {
         let source = limits.half_open_per_source_max;
         let widest = limits.half_open_per_network_max.max(source);
         match (network.address, network.prefix_len) {
-            // A peer that is configured by address may have many connections.
+            // A peer that is configured by address can have many connections.
             _ if self.grain == Grain::Addresses => widest,
             (IpAddr::V4(_), 24) | (IpAddr::V6(_), 48) => widest,
             (IpAddr::V6(_), 56) => widest.div_ceil(2).max(source),
@@ -81,8 +81,8 @@ impl Room {
         self.by_network.get(network).map_or(0, BTreeSet::len)
     }
 
-    /// Whether a sender that has not proved its address may have a place: half of every share, and of the room, is for
-    /// those that have.
+    /// Says whether a sender that has not proved its address may have room. Half of every share, and half of the
+    /// whole, is kept for senders that have.
     fn takes_unproven(&self, address: IpAddr, limits: &Limits) -> bool {
         let half = |taken: usize, share: usize| taken < share.div_ceil(2);
         half(self.occupants.len(), limits.half_open_max)
@@ -99,7 +99,7 @@ impl Room {
         };
         for network in self.networks(address) {
             if self.taken(&network) >= self.share(network, limits) {
-                // Who gives way in a small network frees a place in the larger ones.
+                // An SA that gives way in a small network makes room in the larger ones too.
                 let oldest = self.by_network.get(&network).and_then(BTreeSet::first);
                 return match oldest.filter(old) {
                     Some(id) => HalfOpenPlace::Instead(*id),
@@ -113,7 +113,8 @@ impl Room {
         if let Some(id) = self.occupants.keys().next().filter(old) {
             return HalfOpenPlace::Instead(*id);
         }
-        // Everybody is young, so places come so fast that it is no honest crowd: the network with most of them loses one.
+        // All SAs are young. They come faster than honest peers would send them, so that the network with most of
+        // them loses one.
         let own = self.widest(address).map_or(0, |widest| self.taken(&widest));
         match self.weights.last() {
             Some((weight, widest)) if *weight > own + 1 => {
@@ -161,7 +162,7 @@ impl Room {
     }
 }
 
-/// What nobody has authenticated yet.
+/// How far a peer has come that nobody has authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HalfOpenStage {
     HalfOpen,
@@ -173,7 +174,7 @@ pub(super) struct HalfOpen {
     configured_addresses: HashSet<IpAddr>,
     configured: Room,
     unconfigured: Room,
-    /// Refused in IKE_AUTH: their last replies are kept.
+    /// SAs that were refused in IKE_AUTH. Their last responses are kept.
     refused: Room,
 }
 
@@ -221,7 +222,7 @@ impl HalfOpen {
         self.room(source).place(now, source, limits)
     }
 
-    /// Notes where an SA has got to; None: it is authenticated, or forgotten.
+    /// Notes how far an SA has come. None: its peer is authenticated, or the SA is dropped.
     pub(super) fn note(
         &mut self,
         now: Instant,
@@ -240,7 +241,7 @@ impl HalfOpen {
         }
     }
 
-    /// A refused SA that is to be forgotten: the last replies to unconfigured do not pile up.
+    /// A refused SA that is to be dropped, so that kept responses do not pile up.
     pub(super) fn superfluous(&self, limits: &Limits) -> Option<IkeSaId> {
         let refused = &self.refused.occupants;
         let oldest = refused.keys().next().copied();

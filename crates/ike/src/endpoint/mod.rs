@@ -54,17 +54,17 @@ pub enum CommandError {
     NeedsPacket(String),
 }
 
-/// All IKE SAs of one gateway. Holds no socket and no clock.
+/// All IKE SAs of one gateway. It holds no socket and no clock.
 ///
-/// After every call that takes `now` (and only then) drain [`Endpoint::poll_event`], then
-/// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events first: an SA must be able to
-/// receive before the message that tells the peer to use it leaves.
+/// After every call that takes `now`, and only then, drain [`Endpoint::poll_event`], then
+/// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events come first: an SA must be
+/// able to receive before the message leaves that tells the peer to use it.
 pub struct Endpoint {
     config: Config,
-    /// Indices into its connections.
+    /// Indices into the connections of `config`.
     by_name: HashMap<String, usize>,
     host: Host,
-    /// The wall clock at one moment.
+    /// The wall clock's time at one moment.
     wall_clock: (Instant, SystemTime),
     table: IkeSaTable,
     claims: Claims,
@@ -114,14 +114,15 @@ impl Endpoint {
         }
     }
 
-    /// Wall-clock time, for the validity of certificates. Never set: 1970, where no certificate is valid.
+    /// Sets the wall-clock time, for the validity of certificates. Until then it is 1970, when no certificate is
+    /// valid.
     pub fn set_wall_clock(&mut self, now: Instant, wall_clock: SystemTime) {
         self.wall_clock = (now, wall_clock);
     }
 
-    /// Replaces the configuration. IKE SAs go on under the connection of their name, so that children can be added and
-    /// others taken away; call [`Endpoint::withdraw`] before for what must not go on. SAs of connections that are no longer
-    /// there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
+    /// Replaces the configuration. IKE SAs go on under the connection of the same name, so that children can be added
+    /// and removed. Call [`Endpoint::withdraw`] before, for what must not go on. SAs of removed connections stay
+    /// until they are terminated. Nothing is initiated: call [`Endpoint::start`].
     pub fn set_config(&mut self, config: Config) {
         self.by_name = index(&config);
         self.config = config;
@@ -133,7 +134,7 @@ impl Endpoint {
         self.table.half_open.configure(&self.config);
     }
 
-    /// Takes one UDP payload; `local.port()` tells whether it begins with the non-ESP marker.
+    /// Takes one UDP payload. On the NAT-T port, which `local.port()` tells, it begins with the non-ESP marker.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -169,12 +170,12 @@ impl Endpoint {
             .min()
     }
 
-    /// A hard limit was reached in the data plane.
+    /// The data plane has reached a hard limit.
     pub fn expire_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
         self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Expired))
     }
 
-    /// The answer to [`Event::ChildSaIdle`] where there was no traffic.
+    /// The answer to [`Event::ChildSaIdle`] if there was no traffic.
     pub fn close_idle_child_sa(
         &mut self,
         now: Instant,
@@ -183,7 +184,7 @@ impl Endpoint {
         self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Inactive))
     }
 
-    /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns how many.
+    /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns their number.
     pub fn rekey(
         &mut self,
         now: Instant,
@@ -213,13 +214,12 @@ impl Endpoint {
         self.ike_task(now, ike_sa, Task::RekeyIke)
     }
 
-    /// A soft limit in bytes, packets or sequence numbers was reached in the data plane, or the administrator asks.
+    /// The data plane has reached a soft limit in bytes, packets or sequence numbers, or the administrator asks.
     pub fn rekey_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
         self.child_task(now, child, Task::RekeyChild)
     }
 
-    /// Authenticated ESP traffic came in on `child`: its peer lives (RFC 7296 section 2.4), and has begun to use the
-    /// SA.
+    /// Authenticated ESP traffic came in on `child`. Its peer is alive (RFC 7296 §2.4), and has begun to use the SA.
     pub fn note_inbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
             self.with(now, id, |sa, ctx| sa.note_inbound_traffic(ctx, child));
@@ -227,7 +227,7 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// ESP went out on `child`: its NAT mapping needs no keepalive for a while.
+    /// ESP went out on `child`. Its NAT mapping needs no keepalive for a while.
     pub fn note_outbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
             self.with(now, id, |sa, ctx| {
@@ -236,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// Authenticated ESP traffic came from a new outer address (RFC 7296 section 2.23).
+    /// Authenticated ESP traffic came from a new outer address (RFC 7296 §2.23).
     pub fn note_peer_address(
         &mut self,
         now: Instant,
@@ -250,12 +250,13 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// Every IKE SA, oldest first.
+    /// The status of every IKE SA, oldest first. This clones each SA's status; see [`Endpoint::status_around`] for
+    /// one SA.
     pub fn status(&self) -> Vec<IkeSaStatus> {
         self.table.iter().filter_map(snapshot::ike_sa).collect()
     }
 
-    /// The IKE SA that a child SA is of.
+    /// The status of the IKE SA that has the child SA.
     pub fn status_around(&self, child: ChildSaId) -> Option<IkeSaStatus> {
         snapshot::ike_sa(self.table.get(self.table.ike_sa_of(child)?)?)
     }
@@ -264,7 +265,7 @@ impl Endpoint {
         &self.counters
     }
 
-    /// IKE SAs that the peer has begun and not yet authenticated.
+    /// IKE SAs that peers have begun and that are not authenticated yet.
     pub fn half_open(&self) -> usize {
         self.table.half_open.len()
     }
@@ -305,7 +306,7 @@ impl Endpoint {
         queued.flatten().ok_or(CommandError::NoSa)
     }
 
-    /// Lends out everything but the table's SAs.
+    /// Lends out everything but the SAs themselves.
     fn in_context<R>(&mut self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
         let (at, wall_clock) = self.wall_clock;
         let mut ctx = Context {
@@ -335,7 +336,7 @@ impl Endpoint {
         self.table.insert(now, sa, init, timeout);
     }
 
-    /// Works on one IKE SA and keeps the tables right.
+    /// Works on one IKE SA, and keeps the tables up to date.
     fn with<R>(
         &mut self,
         now: Instant,
@@ -363,7 +364,7 @@ impl Endpoint {
 }
 
 fn index(config: &Config) -> HashMap<String, usize> {
-    // The first of a name counts.
+    // If several connections have one name, the first one is used.
     let names = config.connections.iter().enumerate().rev();
     names
         .map(|(at, connection)| (connection.name.clone(), at))

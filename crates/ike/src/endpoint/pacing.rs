@@ -1,7 +1,8 @@
 //! How many IKE SAs are begun at once towards one address.
 //!
-//! A responder takes few half-open IKE SAs of one address and drops in silence what is more. Like TCP's segments (RFC
-//! 5681), those under way are held in a window: it grows with each that comes up and is halved when one gets no answer.
+//! A responder takes few half-open IKE SAs of one address, and drops more of them in silence. Those that we have
+//! begun are held in a window, as TCP's segments are (RFC 5681). It grows with each SA that is established, and is
+//! halved when one gets no response.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,21 +10,22 @@ use std::net::IpAddr;
 use crate::event::IkeSaId;
 use crate::sa::ConnectProgress;
 
-/// Below what responders usually take: strongSwan 5, Esplanade 20.
+/// Below the limits of common responders: strongSwan takes 5, Esplanade 20.
 const WINDOW_START: f64 = 4.0;
 const WINDOW_MIN: f64 = 2.0;
 const WINDOW_MAX: f64 = 256.0;
-/// An IKE SA is taken for lost when this many that were begun after it have been answered (RFC 5681 section 3.2).
+/// An IKE SA counts as lost when this many that were begun after it were answered (RFC 5681 §3.2).
 const OVERTAKEN: u32 = 3;
 
-/// One address, while something is on its way to it. IKE SAs are begun in the order of their numbers.
+/// One address towards which IKE SAs are being established. They are begun in the order of their numbers.
 struct Peer {
     window: f64,
-    /// Up to here the window grows by one with each IKE SA, from here on by one with each whole window.
+    /// Below the threshold the window grows by one with each IKE SA. Above it, it grows by one with each whole
+    /// window.
     threshold: f64,
     waiting: BTreeSet<IkeSaId>,
     under_way: BTreeMap<IkeSaId, UnderWay>,
-    /// The last one begun when the window was halved: losses up to it are of the same cause.
+    /// The last SA that was begun before the window was halved. Losses up to it have the same cause.
     halved_at: Option<IkeSaId>,
 }
 
@@ -62,7 +64,7 @@ impl Peer {
                     self.under_way.insert(id, UnderWay::default());
                 }
             }
-            // The peer is under load, and says so before it drops anything.
+            // The peer asks for cookies, so it is under load. It does so before it drops messages.
             Some(ConnectProgress::CookieSent) => self.threshold = self.threshold.min(self.window),
             Some(ConnectProgress::AuthSent) => self.answered(id),
             Some(ConnectProgress::Silent) => self.lost(id),
@@ -93,7 +95,7 @@ impl Peer {
         }
     }
 
-    /// It is sent again in its own time, and counts no more.
+    /// The SA is retransmitted as usual, and does not count any more.
     fn lost(&mut self, id: IkeSaId) {
         if self.under_way.remove(&id).is_none() || Some(id) <= self.halved_at {
             return;
@@ -116,12 +118,12 @@ impl Peer {
 pub(super) struct Pacing {
     peers: HashMap<IpAddr, Peer>,
     stages: HashMap<IkeSaId, (IpAddr, ConnectProgress)>,
-    /// Peers for which there may be something to begin.
+    /// Addresses towards which an SA can perhaps be begun.
     changed: BTreeSet<IpAddr>,
 }
 
 impl Pacing {
-    /// Notes how far an IKE SA towards `remote` has come; None: it does not wait for its peer any more.
+    /// Notes how far an IKE SA towards `remote` has come. None: it does not wait for its peer any more.
     pub(super) fn note(&mut self, id: IkeSaId, remote: IpAddr, stage: Option<ConnectProgress>) {
         let before = self.stages.get(&id).copied();
         if before.map(|(_, stage)| stage) == stage {
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(begin(&mut peer, 0), 4);
         (0..4).for_each(|id| up(&mut peer, id));
         assert_eq!(begin(&mut peer, 4), 12);
-        // The first is overtaken by three: one loss, however many others are lost with it.
+        // Three SAs have overtaken the first one. That counts as one loss, though several were lost.
         (6..9).for_each(|id| up(&mut peer, id));
         assert_eq!(peer.window.floor(), 5.0);
         assert_eq!(peer.under_way.len(), 3, "two count no more");

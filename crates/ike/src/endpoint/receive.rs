@@ -1,4 +1,4 @@
-//! From a datagram to its IKE SA, and what is answered without one (RFC 7296 sections 2.5, 2.6 and 2.21).
+//! From a datagram to its IKE SA, and what is answered without an SA (RFC 7296 §2.5, §2.6 and §2.21).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ const FLAG_RESPONSE: u8 = 0x20;
 /// What is known of the sender of an IKE_SA_INIT request.
 #[derive(Clone, Copy)]
 struct Admission {
-    /// Where it has shown a cookie.
+    /// The sender's address, if it has shown a cookie.
     proven: Option<IpAddr>,
-    /// Who makes room if a half-open SA comes of the request.
+    /// The SA that makes room if the request makes a half-open SA.
     instead: Option<IkeSaId>,
 }
 
@@ -81,7 +81,7 @@ impl Endpoint {
         let Some((head, _)) = datagram.split_first_chunk::<HEADER_LEN>() else {
             return;
         };
-        // Lower versions get no answer; RFC 7296 section 2.5 speaks of higher ones.
+        // Lower versions get no answer: RFC 7296 §2.5 asks for one to higher versions only.
         if version <= MAJOR_VERSION || head[19] & FLAG_RESPONSE != 0 {
             return;
         }
@@ -116,7 +116,7 @@ impl Endpoint {
         );
     }
 
-    /// Answers a request with an unprotected notify, within the limits (section 2.21).
+    /// Answers a request with an unprotected notify, within the limits (RFC 7296 §2.21).
     fn error_notify(
         &mut self,
         now: Instant,
@@ -173,13 +173,13 @@ impl Endpoint {
             } else {
                 sa.common.spi_i
             };
-            // The first answer tells the responder's SPI, or none with an error.
+            // The response to IKE_SA_INIT brings the responder's SPI. With an error it can be zero.
             sa.common.role == role
                 && (expected == peers
                     || (expected == 0 && header.exchange == ExchangeType::IKE_SA_INIT))
         });
         let Some(id) = found.map(|sa| sa.common.id) else {
-            // Sent by the role that is ours in the SA with this SPI: our own words.
+            // The sender has the role that is ours in the SA with this SPI: it is our own message.
             if self
                 .table
                 .by_own_spi(peers)
@@ -261,8 +261,8 @@ impl Endpoint {
         self.respond(now, received, admission, &candidates, &message, &theirs);
     }
 
-    /// Whether there is room for another half-open SA. Under load, and where no error could be told, the sender must show
-    /// a cookie (section 2.6): it is shorter than the request.
+    /// Says whether there is room for another half-open SA. Under load, and when no error notify could be sent, the
+    /// sender must show a cookie (RFC 7296 §2.6). The message with the cookie is shorter than the request.
     fn admit_init(
         &mut self,
         now: Instant,

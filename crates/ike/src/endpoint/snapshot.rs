@@ -1,4 +1,4 @@
-//! Status of one IKE SA.
+//! The status of IKE SAs and of configured children.
 
 use super::Endpoint;
 use crate::sa::{ChildRequest, ChildSa, ChildState, Established, IkeSa, Phase};
@@ -45,7 +45,7 @@ impl Endpoint {
     }
 }
 
-/// None for an SA of which only the last reply is left.
+/// None: only the last response of the SA is kept.
 pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
     let state = match &sa.phase {
         _ if sa.ending().is_some() => IkeSaState::Deleting,

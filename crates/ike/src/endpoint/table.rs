@@ -1,4 +1,4 @@
-//! The IKE SAs and the ways to find them.
+//! The table of IKE SAs, its indices, and the timers.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,27 +13,27 @@ use crate::event::{ChildSaId, Event, IkeSaId};
 use crate::peer::PeerKey;
 use crate::sa::{IkeSa, Phase};
 
-/// No timer fires sooner than this after the call that armed it.
+/// A timer fires this long after the call that armed it, or later.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 pub(super) struct IkeSaTable {
     entries: BTreeMap<IkeSaId, IkeSaEntry>,
-    /// By our own SPI.
+    /// SAs by our own SPI.
     by_spi: HashMap<u64, IkeSaId>,
-    /// Responder SAs by where IKE_SA_INIT came from and the initiator's SPI.
+    /// Responder SAs by the source of their IKE_SA_INIT request and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
     by_connection: HashMap<String, Vec<IkeSaId>>,
-    /// Established SAs.
+    /// Established SAs by peer.
     peers: HashMap<PeerKey, Vec<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
     pub(super) half_open: HalfOpen,
     timers: BTreeSet<(Instant, IkeSaId)>,
 }
 
-/// One SA and where the tables have it.
+/// One SA, and its keys in the indices.
 struct IkeSaEntry {
-    /// None while it is being worked on.
+    /// None: the SA is taken out, for work on it.
     sa: Option<Box<IkeSa>>,
     spi: u64,
     init: Option<(SocketAddr, u64)>,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// What is held for somebody whom nobody has authenticated.
+/// How far an SA's peer has come, while nobody has authenticated it.
 fn stage(sa: &IkeSa) -> Option<HalfOpenStage> {
     match &sa.phase {
         Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),
@@ -97,7 +97,7 @@ impl IkeSaTable {
         self.get(*self.by_init.get(&(remote, spi_i))?)
     }
 
-    /// IKE SAs that are not about to end go on under what is configured now.
+    /// IKE SAs that are not about to end go on under the new configuration.
     pub(super) fn reconfigure<'a>(
         &mut self,
         by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>,
@@ -147,7 +147,7 @@ impl IkeSaTable {
         self.by_child.insert(child, to);
     }
 
-    /// Keeps the children findable.
+    /// Follows child SAs, so that they can be found.
     pub(super) fn follow(&mut self, event: &Event) {
         match event {
             Event::ChildSaInstalled(installed) => {
@@ -160,7 +160,7 @@ impl IkeSaTable {
         }
     }
 
-    /// `init` is where an IKE_SA_INIT request came from.
+    /// `init` is the source of the IKE_SA_INIT request.
     pub(super) fn insert(
         &mut self,
         now: Instant,
@@ -196,7 +196,7 @@ impl IkeSaTable {
         self.entries.get_mut(&id)?.sa.take()
     }
 
-    /// Puts an SA back after work on it; a closed one is forgotten.
+    /// Puts an SA back after work on it. A closed one is dropped.
     pub(super) fn put_back(&mut self, now: Instant, sa: Box<IkeSa>, timeout: Option<Instant>) {
         let id = sa.common.id;
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -204,7 +204,8 @@ impl IkeSaTable {
         };
         let half_open = stage(&sa);
         if entry.half_open != half_open {
-            // Not where IKE_AUTH came from: behind a NAT that may be another address, and nobody has answered from there.
+            // The source of IKE_SA_INIT counts. IKE_AUTH can come from another address behind a NAT, and nobody has
+            // shown that it receives there.
             self.half_open.note(now, id, sa.common.hosts.1, half_open);
             entry.half_open = half_open;
         }

@@ -1,4 +1,4 @@
-//! Codec properties, and the rules of RFC 7296 section 3 one by one.
+//! Codec properties, and the rules of RFC 7296 §3 one by one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

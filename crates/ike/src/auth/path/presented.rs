@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use x509_cert::ext::pkix::name::GeneralName;
 
-use super::super::name::Name;
+use super::super::name::DistinguishedName;
 use super::super::octets::ip_address;
 
-/// A name that a certificate has, or that a constraint is about. The two write addresses in different ways.
+/// A name that a certificate has, or that a constraint is about. The two encode addresses in different ways.
 #[derive(Clone)]
 pub(super) enum ConstrainedName<Address> {
-    Directory(Name),
+    Directory(DistinguishedName),
     Dns(String),
     Email(String),
     Uri(String),
@@ -22,13 +22,15 @@ pub(super) enum ConstrainedName<Address> {
 pub(super) type Presented = ConstrainedName<IpAddr>;
 
 impl<Address> ConstrainedName<Address> {
-    /// None if it is malformed.
+    /// None: the name is malformed.
     pub(super) fn new(
         name: &GeneralName,
         address: impl FnOnce(&[u8]) -> Option<Address>,
     ) -> Option<Self> {
         Some(match name {
-            GeneralName::DirectoryName(name) => Self::Directory(Name::from_rdns(name)?),
+            GeneralName::DirectoryName(name) => {
+                Self::Directory(DistinguishedName::from_rdns(name)?)
+            }
             GeneralName::DnsName(name) => Self::Dns(name.as_str().to_ascii_lowercase()),
             GeneralName::Rfc822Name(name) => Self::Email(name.to_string()),
             GeneralName::UniformResourceIdentifier(name) => {
@@ -40,9 +42,9 @@ impl<Address> ConstrainedName<Address> {
     }
 }
 
-/// The subject with its emails, and the alternative names. None if one is malformed.
+/// The subject with its email addresses, and the alternative names. None: one of them is malformed.
 pub(super) fn presented(
-    subject: &Name,
+    subject: &DistinguishedName,
     emails: impl Iterator<Item = String>,
     alternative_names: &[GeneralName],
 ) -> Option<Vec<Presented>> {
