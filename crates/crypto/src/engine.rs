@@ -32,7 +32,7 @@ pub struct EngineInfo {
     pub jobs: usize,
     /// A batch whose packets take this many bytes of the arena need not wait for more.
     pub bytes: usize,
-    /// How long a smaller batch waits for more jobs. Zero: it is submitted when its packets have come.
+    /// The time that a smaller batch waits for more jobs. With zero it is submitted when its packets have come.
     pub wait: Duration,
 }
 

@@ -166,7 +166,7 @@ pub struct CoreEvent {
     pub row: u16,
 }
 
-/// How a packet left the core.
+/// The way in which a packet left the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// True if the core left the packet to software.

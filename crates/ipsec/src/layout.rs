@@ -1,5 +1,5 @@
-//! Where the fields lie in the packets of one SA. The layout is computed when the SA is installed, so that the packet
-//! path neither looks at algorithms nor divides.
+//! The places of the fields in the packets of one SA. The layout is computed when the SA is installed, so that the
+//! packet path neither looks at algorithms nor divides.
 
 use esplanade_crypto::{IvKind, Protocol, Transform};
 

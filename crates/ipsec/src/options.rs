@@ -15,7 +15,7 @@ pub enum SaDirection {
     Inbound,
 }
 
-/// What an SA does with the IP header of the packets that it protects.
+/// The treatment that an SA gives to the IP header of the packets that it protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// A new header goes in front of the whole packet (RFC 4303 §3.1.2).

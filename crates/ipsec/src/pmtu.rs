@@ -1,4 +1,4 @@
-//! LearnedMtu MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
+//! Path MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
 //! 8201, RFC 4301 §8.2).
 //!
 //! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or

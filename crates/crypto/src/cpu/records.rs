@@ -1,4 +1,4 @@
-//! Gathers records of general AEADs for the kernels of their keys. ESP packets are gathered by [`work`](super::work).
+//! Gathers records of general AEADs for the kernels of their keys. ESP packets are gathered by [`gathered`](super::gathered).
 
 use arrayvec::ArrayVec;
 
@@ -19,7 +19,7 @@ pub(crate) struct RecordWork<'a, K> {
     pub(crate) aad: &'a [u8],
     /// Start of the text to read.
     pub(crate) from: *const u8,
-    /// Where the result is written.
+    /// The place where the result is written.
     pub(crate) to: *mut u8,
     pub(crate) len: usize,
     /// The tag: set by sealing; when opening, the tag that came with the record.

@@ -15,7 +15,7 @@ const ACCESS_CYCLES_MAX: u32 = 100_000;
 /// After this many cycles without a beat the core has nothing left to do, or drops what it has. Hashing a long packet
 /// takes less.
 const QUIET_CYCLES: u32 = 1_500;
-/// How many such pauses may pass while packets are inside. Hashing all that its buffers hold takes less.
+/// The number of such pauses that may pass while packets are inside. Hashing all that its buffers hold takes less.
 const QUIET_MAX: u32 = 12;
 /// The most clock cycles of one call.
 const WORK_CYCLES_MAX: u32 = 200_000;

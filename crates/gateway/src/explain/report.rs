@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use esplanade_ipsec::spd::SpdEntry;
-use esplanade_ipsec::spd::explain::{Comparison, Explanation, SelectorField};
+use esplanade_ipsec::spd::explain::{Comparison, DifferingField, Explanation};
 use serde::Serialize;
 
 use super::packet::Packet;
@@ -340,7 +340,7 @@ impl Hop {
 /// The policies worth showing: the one that decides, those before it that came closest, and later ones that match too.
 fn near(comparisons: &[Comparison], matched: Option<usize>) -> Vec<usize> {
     let end = matched.unwrap_or(comparisons.len());
-    let mut before: Vec<(SelectorField, usize)> = comparisons
+    let mut before: Vec<(DifferingField, usize)> = comparisons
         .iter()
         .take(end)
         .enumerate()

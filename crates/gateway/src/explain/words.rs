@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector};
-use esplanade_ipsec::spd::explain::{Comparison, SelectorField};
+use esplanade_ipsec::spd::explain::{Comparison, DifferingField};
 use esplanade_ipsec::spd::{Action, SpdEntry};
 
 use super::packet::protocol_name;
@@ -28,8 +28,8 @@ pub fn why(entry: &SpdEntry, comparison: &Comparison, flow: &Flow, later: bool) 
     };
     let Some(selector) = selector else {
         return match field {
-            SelectorField::Interface => "is for another interface".into(),
-            SelectorField::Direction => "is for the other direction".into(),
+            DifferingField::Interface => "is for another interface".into(),
+            DifferingField::Direction => "is for the other direction".into(),
             _ => "has no selectors".into(),
         };
     };
@@ -42,30 +42,30 @@ pub fn why(entry: &SpdEntry, comparison: &Comparison, flow: &Flow, later: bool) 
         Some(port) => format!("port {port} is not {}", ports(range)),
     };
     match field {
-        SelectorField::Remote => format!(
+        DifferingField::Remote => format!(
             "remote address {} is not in {}",
             flow.remote,
             addresses(&selector.remote)
         ),
-        SelectorField::Local => format!(
+        DifferingField::Local => format!(
             "local address {} is not in {}",
             flow.local,
             addresses(&selector.local)
         ),
-        SelectorField::Protocol => format!(
+        DifferingField::Protocol => format!(
             "{} is not {}",
             protocol(flow.protocol),
             next_layer(selector)
         ),
-        SelectorField::RemotePort => format!(
+        DifferingField::RemotePort => format!(
             "remote {}",
             port(flow.ports.map(|p| p.1), &selector.remote_ports)
         ),
-        SelectorField::LocalPort => format!(
+        DifferingField::LocalPort => format!(
             "local {}",
             port(flow.ports.map(|p| p.0), &selector.local_ports)
         ),
-        SelectorField::Interface | SelectorField::Direction => String::new(),
+        DifferingField::Interface | DifferingField::Direction => String::new(),
     }
 }
 

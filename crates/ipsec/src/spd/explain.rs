@@ -6,7 +6,7 @@ use crate::selector::{Flow, Selector};
 
 /// The first field in which a packet and a selector differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SelectorField {
+pub enum DifferingField {
     Interface,
     Direction,
     /// The IP version or the address.
@@ -24,7 +24,7 @@ pub enum Comparison {
     Matches(usize),
     /// The entry does not match. The fields name the difference to the selector that came closest, and that
     /// selector's number. The number is none if no selector was compared.
-    Differs(SelectorField, Option<usize>),
+    Differs(DifferingField, Option<usize>),
 }
 
 /// The SPD's view of one packet.
@@ -65,16 +65,16 @@ impl Spd {
 impl SpdEntry {
     fn compare(&self, flow: &Flow, inbound: bool) -> Comparison {
         if self.interface != flow.interface {
-            return Comparison::Differs(SelectorField::Interface, None);
+            return Comparison::Differs(DifferingField::Interface, None);
         }
         let other_way = match inbound {
             true => PolicyDirection::Outbound,
             false => PolicyDirection::Inbound,
         };
         if self.direction == other_way {
-            return Comparison::Differs(SelectorField::Direction, None);
+            return Comparison::Differs(DifferingField::Direction, None);
         }
-        let mut closest = Comparison::Differs(SelectorField::Remote, None);
+        let mut closest = Comparison::Differs(DifferingField::Remote, None);
         for (index, selector) in self.selectors.as_slice().iter().enumerate() {
             let Some(field) = selector.difference(flow) else {
                 return Comparison::Matches(index);
@@ -93,23 +93,23 @@ impl SpdEntry {
 
 impl Selector {
     /// The first field in which the packet differs from this selector, or none if the selector matches.
-    fn difference(&self, flow: &Flow) -> Option<SelectorField> {
+    fn difference(&self, flow: &Flow) -> Option<DifferingField> {
         if !self.remote.contains(flow.remote) {
-            Some(SelectorField::Remote)
+            Some(DifferingField::Remote)
         } else if !self.local.contains(flow.local) {
-            Some(SelectorField::Local)
+            Some(DifferingField::Local)
         } else if !self.protocol.contains(flow.protocol) {
-            Some(SelectorField::Protocol)
+            Some(DifferingField::Protocol)
         } else if !self
             .remote_ports
             .contains(flow.ports.map(|(_, remote)| remote))
         {
-            Some(SelectorField::RemotePort)
+            Some(DifferingField::RemotePort)
         } else if !self
             .local_ports
             .contains(flow.ports.map(|(local, _)| local))
         {
-            Some(SelectorField::LocalPort)
+            Some(DifferingField::LocalPort)
         } else {
             None
         }

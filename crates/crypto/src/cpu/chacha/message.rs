@@ -22,7 +22,7 @@ pub(super) struct AeadMessage<'a> {
     /// The whole AAD. It is empty if the AAD fits `last_aad`.
     pub(super) aad: &'a [u8],
     pub(super) aad_len: usize,
-    /// Where the body is read and where it is written: the same bytes, or bytes that do not overlap.
+    /// The places where the body is read and written: the same bytes, or bytes that do not overlap.
     pub(super) src: *const u8,
     pub(super) dst: *mut u8,
     pub(super) len: usize,

@@ -56,7 +56,7 @@ fn key(tier: Tier, material: &[u8; 36]) -> Option<Box<ChaChaKey>> {
 }
 
 /// A message of the general form, with the library's result for it.
-struct Case {
+struct AeadCase {
     material: [u8; 36],
     nonce: [u8; 12],
     aad: Vec<u8>,
@@ -65,7 +65,7 @@ struct Case {
     tag: [u8; 16],
 }
 
-impl Case {
+impl AeadCase {
     fn new(random: &mut Random, len: usize, aad_len: usize) -> Self {
         let material: [u8; 36] = random.bytes();
         let iv: [u8; 8] = random.bytes();
@@ -92,7 +92,7 @@ impl Case {
 const GUARD: usize = 80;
 
 /// Seals and opens the cases in one call, in place and apart, and checks the bytes around the bodies.
-fn check(tier: Tier, cases: &[Case]) {
+fn check(tier: Tier, cases: &[AeadCase]) {
     let Some(keys) = cases
         .iter()
         .map(|case| key(tier, &case.material))
@@ -101,7 +101,7 @@ fn check(tier: Tier, cases: &[Case]) {
         return;
     };
     for (opening, apart) in [(false, false), (false, true), (true, false), (true, true)] {
-        let input = |case: &Case| {
+        let input = |case: &AeadCase| {
             if opening {
                 case.sealed.clone()
             } else {
@@ -111,7 +111,7 @@ fn check(tier: Tier, cases: &[Case]) {
         let guarded = |text: &[u8]| [&[0xa5; GUARD][..], text, &[0xa5; GUARD]].concat();
         let sources: Vec<Vec<u8>> = cases.iter().map(|case| guarded(&input(case))).collect();
         let mut targets: Vec<Vec<u8>> = if apart {
-            let blank = |case: &Case| guarded(&vec![0; case.plain.len()]);
+            let blank = |case: &AeadCase| guarded(&vec![0; case.plain.len()]);
             cases.iter().map(blank).collect()
         } else {
             sources.clone()
@@ -158,7 +158,7 @@ fn every_length_alone() {
     for tier in tiers() {
         for len in (0..700).chain([1023, 1024, 1025, 1446, 2047, 2049, 4097, 9000, 65_536]) {
             let aad_len = random.below(40);
-            check(tier, &[Case::new(&mut random, len, aad_len)]);
+            check(tier, &[AeadCase::new(&mut random, len, aad_len)]);
         }
     }
 }
@@ -167,14 +167,14 @@ fn every_length_alone() {
 fn every_length_of_aad() {
     let mut random = Random(2);
     for tier in tiers() {
-        let cases: Vec<Case> = (0..100)
-            .map(|aad_len| Case::new(&mut random, 80, aad_len))
+        let cases: Vec<AeadCase> = (0..100)
+            .map(|aad_len| AeadCase::new(&mut random, 80, aad_len))
             .collect();
         check(tier, &cases);
         for case in &cases {
             check(tier, std::slice::from_ref(case));
         }
-        check(tier, &[Case::new(&mut random, 1, 5000)]);
+        check(tier, &[AeadCase::new(&mut random, 1, 5000)]);
     }
 }
 
@@ -187,7 +187,7 @@ fn ragged_mixes() {
             // Lengths of the rounds: short ones, all sizes, all equal, one long one among short ones.
             let longest = [70, 300, 1500, 4000][round % 4];
             let alike = random.below(longest);
-            let cases: Vec<Case> = (0..count)
+            let cases: Vec<AeadCase> = (0..count)
                 .map(|at| {
                     let len = match round % 5 {
                         0 => alike,
@@ -196,7 +196,7 @@ fn ragged_mixes() {
                         _ => random.below(longest),
                     };
                     let aad_len = [8, 12][at % 2];
-                    Case::new(&mut random, len, aad_len)
+                    AeadCase::new(&mut random, len, aad_len)
                 })
                 .collect();
             check(tier, &cases);
@@ -210,10 +210,10 @@ fn every_count_of_messages() {
     let mut random = Random(4);
     for tier in tiers() {
         for count in (1..=36).chain([63, 64, 65, 127, MESSAGES]) {
-            let cases: Vec<Case> = (0..count)
+            let cases: Vec<AeadCase> = (0..count)
                 .map(|at| {
                     let len = [0, 16, 63, 64, 65, 128, 1024][at % 7] + at % 3;
-                    Case::new(&mut random, len, 12)
+                    AeadCase::new(&mut random, len, 12)
                 })
                 .collect();
             check(tier, &cases);
@@ -222,7 +222,7 @@ fn every_count_of_messages() {
 }
 
 /// One packet of a batch, before and after sealing by the library.
-struct Packet {
+struct TestPacket {
     key: Box<ChaChaKey>,
     layout: Layout,
     sequence: u64,
@@ -230,7 +230,7 @@ struct Packet {
     sealed: Vec<u8>,
 }
 
-impl Packet {
+impl TestPacket {
     fn new(tier: Tier, random: &mut Random, len: usize) -> Option<Self> {
         let (implicit, esn) = (random.below(2) == 0, random.below(2) == 0);
         let (transform, sequence) = (transform(implicit), random.next());
@@ -271,7 +271,7 @@ fn packets_of_both_transforms_and_all_flags() {
             let Some(packets) = (0..count)
                 .map(|_| {
                     let len = 4 * (1 + random.below(400));
-                    Packet::new(tier, &mut random, len)
+                    TestPacket::new(tier, &mut random, len)
                 })
                 .collect::<Option<Vec<_>>>()
             else {

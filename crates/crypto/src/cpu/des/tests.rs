@@ -13,13 +13,13 @@ fn tiers() -> impl Iterator<Item = Tier> {
     Tier::ALL.into_iter().filter(|tier| tier.available())
 }
 
-struct Case {
+struct DesCase {
     key: Vec<u8>,
     iv: [u8; 8],
     body: Vec<u8>,
 }
 
-impl Case {
+impl DesCase {
     fn random(random: &mut Rng, triple: bool, blocks: usize) -> Self {
         let mut bytes = |len| {
             let mut bytes = vec![0; len];
@@ -35,7 +35,7 @@ impl Case {
 }
 
 /// Returns what the kernel makes of the cases.
-fn by_kernel(tier: Tier, encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
+fn by_kernel(tier: Tier, encrypt: bool, cases: &[DesCase]) -> Vec<Vec<u8>> {
     let keys: Vec<DesCbcKey> = cases
         .iter()
         .filter_map(|case| DesCbcKey::new(&case.key))
@@ -73,8 +73,8 @@ fn by_kernel(tier: Tier, encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn by_library(encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
-    let one = |case: &Case| {
+fn by_library(encrypt: bool, cases: &[DesCase]) -> Vec<Vec<u8>> {
+    let one = |case: &DesCase| {
         let key = DesKey::new(&case.key).expect("a good length");
         let mut body = case.body.clone();
         match encrypt {
@@ -86,7 +86,7 @@ fn by_library(encrypt: bool, cases: &[Case]) -> Vec<Vec<u8>> {
     cases.iter().map(one).collect()
 }
 
-fn compare(tier: Tier, cases: &[Case]) {
+fn compare(tier: Tier, cases: &[DesCase]) {
     for encrypt in [true, false] {
         let (ours, theirs) = (by_kernel(tier, encrypt, cases), by_library(encrypt, cases));
         for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
@@ -105,7 +105,7 @@ fn lanes_of_one_length() {
     for tier in tiers() {
         for count in [1, 5, 6, 7, 8, 9, 63, 64, 65, 128, 255, 257, 511, 512, 513] {
             for (triple, blocks) in [(false, 1), (true, 2), (true, 9)] {
-                let case = |_| Case::random(&mut random, triple, blocks);
+                let case = |_| DesCase::random(&mut random, triple, blocks);
                 let cases: Vec<_> = (0..count).map(case).collect();
                 compare(tier, &cases);
             }
@@ -119,7 +119,7 @@ fn every_length_around_the_pieces() {
     for tier in tiers() {
         for triple in [false, true] {
             let cases: Vec<_> = (0..=33)
-                .map(|blocks| Case::random(&mut random, triple, blocks))
+                .map(|blocks| DesCase::random(&mut random, triple, blocks))
                 .collect();
             compare(tier, &cases);
             for case in cases {
@@ -140,7 +140,7 @@ fn ragged_mixes() {
                 .map(|_| {
                     let blocks = random.below(longest) as usize;
                     let triple = random.chance(0.7);
-                    Case::random(&mut random, triple, blocks)
+                    DesCase::random(&mut random, triple, blocks)
                 })
                 .collect();
             compare(tier, &cases);
@@ -156,7 +156,7 @@ fn published_vectors() {
             "primitives/nist-3des-cbc.json",
         ] {
             let file = primitives(name);
-            let case = |key: &[u8], iv: &[u8], body: &[u8]| Case {
+            let case = |key: &[u8], iv: &[u8], body: &[u8]| DesCase {
                 key: key.to_vec(),
                 iv: iv.try_into().expect("eight bytes"),
                 body: body.to_vec(),
@@ -176,7 +176,7 @@ fn published_vectors() {
 #[test]
 fn hostile_overlap_is_survived() {
     let mut random = Rng::new(4);
-    let cases = [Case::random(&mut random, true, 40)];
+    let cases = [DesCase::random(&mut random, true, 40)];
     let key = DesCbcKey::new(&cases[0].key).expect("a good length");
     for tier in tiers() {
         let mut body = cases[0].body.clone();

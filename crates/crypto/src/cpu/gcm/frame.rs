@@ -15,7 +15,7 @@ use crate::spec::ESP_HEADER_LEN as HEADER_LEN;
 pub(super) trait Frame {
     fn key(&self) -> &GcmKey;
 
-    /// Where the text is read and where the result is written.
+    /// The places where the text is read and the result is written.
     fn source(&self) -> *const u8;
     fn target(&self) -> *mut u8;
     fn text_len(&self) -> usize;

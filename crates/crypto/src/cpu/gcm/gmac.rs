@@ -46,7 +46,7 @@ impl Kernel for GmacKey {
 pub(super) struct HashedRow {
     /// The first eight bytes of the row as a big-endian number.
     pub(super) head: u64,
-    /// Where byte 0 of the row would be in memory. The bytes in memory start at `begin` + 8.
+    /// The address that byte 0 of the row would have. The bytes in memory start at `begin` + 8.
     pub(super) begin: *const u8,
     /// Length of the row in bytes, `head` included: more than 16.
     pub(super) len: usize,

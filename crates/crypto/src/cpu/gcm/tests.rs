@@ -37,7 +37,7 @@ fn noise(seed: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-struct Case {
+struct GcmCase {
     kernel: Arc<KeyContext>,
     library: Arc<KeyContext>,
     sequence: u64,
@@ -45,7 +45,7 @@ struct Case {
     sealed: Vec<u8>,
 }
 
-impl Case {
+impl GcmCase {
     fn new(tier: Tier, transform: Transform, esn: bool, text_len: usize, seed: u64) -> Self {
         let context = |tier| {
             let context = KeyContext::for_tier(tier, transform, esn, &material(transform, seed));
@@ -89,7 +89,7 @@ fn arena<'a>(packets: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Vec<usize>) {
 }
 
 fn work<'a, K: Kernel + FormOf>(
-    cases: &'a [Case],
+    cases: &'a [GcmCase],
     bytes: &mut [u8],
     starts: &[usize],
 ) -> Vec<Work<'a, K>> {
@@ -104,7 +104,7 @@ fn work<'a, K: Kernel + FormOf>(
 }
 
 /// Seals and opens one batch, and compares the results with the library's.
-fn check<K: Kernel + FormOf>(tier: Tier, cases: &[Case]) {
+fn check<K: Kernel + FormOf>(tier: Tier, cases: &[GcmCase]) {
     let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
     let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
     let mut bytes = plain.clone();
@@ -139,8 +139,10 @@ fn every_length_gives_what_the_library_gives() {
     for tier in tiers() {
         for (seed, transform) in transforms(tier).enumerate() {
             let lens = (4..=1200).step_by(4).chain([1448, 2048, 4100, 9000]);
-            let cases: Vec<Case> = lens
-                .map(|len| Case::new(tier, transform, len % 8 == 0, len, seed as u64 + len as u64))
+            let cases: Vec<GcmCase> = lens
+                .map(|len| {
+                    GcmCase::new(tier, transform, len % 8 == 0, len, seed as u64 + len as u64)
+                })
                 .collect();
             for batch in cases.chunks(PACKETS) {
                 check::<GcmKey>(tier, batch);
@@ -159,8 +161,8 @@ fn gmac_of_every_length_is_that_of_the_library() {
         for tier in tiers() {
             for esn in [false, true] {
                 let lens = (4..=1200).step_by(4).chain([1448, 9000]);
-                let cases: Vec<Case> = lens
-                    .map(|len| Case::new(tier, transform, esn, len, (seed + len) as u64))
+                let cases: Vec<GcmCase> = lens
+                    .map(|len| GcmCase::new(tier, transform, esn, len, (seed + len) as u64))
                     .collect();
                 for batch in cases.chunks(PACKETS) {
                     check::<gmac::GmacKey>(tier, batch);
@@ -181,7 +183,7 @@ fn mixed_batches_give_what_the_library_gives() {
                 (random.next().unwrap_or(0) << 8 | random.next().unwrap_or(0)) % below
             };
             let few = [20, 64, 100, 256, 508, 512, 576, 700, 1448];
-            let cases: Vec<Case> = (0..count)
+            let cases: Vec<GcmCase> = (0..count)
                 .map(|at| {
                     let transform = transforms[next(1 + count % 9).min(transforms.len() - 1)];
                     let len = match count % 3 {
@@ -189,7 +191,7 @@ fn mixed_batches_give_what_the_library_gives() {
                         1 => few[next(few.len())],
                         _ => 4 + 4 * next(200),
                     };
-                    Case::new(tier, transform, next(2) == 0, len, at as u64 + 1)
+                    GcmCase::new(tier, transform, next(2) == 0, len, at as u64 + 1)
                 })
                 .collect();
             check::<GcmKey>(tier, &cases);
@@ -206,10 +208,11 @@ fn packets_that_are_alike_give_what_the_library_gives() {
                 48, 52, 60, 64, 68, 76, 80, 84, 240, 244, 252, 256, 260, 272, 276,
             ] {
                 for esn in [false, true] {
-                    let first = Case::new(tier, transform, esn, len, 1);
-                    let other = Case::new(tier, transform, esn, len, 2);
+                    let first = GcmCase::new(tier, transform, esn, len, 1);
+                    let other = GcmCase::new(tier, transform, esn, len, 2);
                     let count = 8 + len / 4 % 13;
-                    let mut cases: Vec<Case> = (0..count as u64).map(|at| first.like(at)).collect();
+                    let mut cases: Vec<GcmCase> =
+                        (0..count as u64).map(|at| first.like(at)).collect();
                     check::<GcmKey>(tier, &cases);
                     cases.extend((0..9).map(|at| other.like(100 + at)));
                     cases.push(first.like(200));
@@ -227,7 +230,7 @@ fn long_packets_of_few_keys_give_what_the_library_gives() {
         for transform in transforms(tier) {
             for len in [576, 700, 764, 1024, 1448, 9000] {
                 let keys = [1, 1, 2, 1, 2, 2, 2, 1];
-                let cases = keys.map(|seed| Case::new(tier, transform, true, len, seed));
+                let cases = keys.map(|seed| GcmCase::new(tier, transform, true, len, seed));
                 let (plain, starts) = arena(cases.iter().map(|case| case.plain.as_slice()));
                 let (sealed, _) = arena(cases.iter().map(|case| case.sealed.as_slice()));
                 let mut bytes = plain.clone();
@@ -257,13 +260,13 @@ fn a_changed_bit_is_noticed_in_its_packet_only() {
                 .into_iter()
                 .enumerate()
             {
-                let first = Case::new(tier, transform, true, len, 1);
+                let first = GcmCase::new(tier, transform, true, len, 1);
                 // The packets are all alike, or each has a key of its own.
                 let next = |seed| match number % 2 {
                     0 => first.like(seed),
-                    _ => Case::new(tier, transform, true, len, seed),
+                    _ => GcmCase::new(tier, transform, true, len, seed),
                 };
-                let cases: Vec<Case> = (2..11).map(next).collect();
+                let cases: Vec<GcmCase> = (2..11).map(next).collect();
                 let (sealed, starts) = arena(cases.iter().map(|case| case.sealed.as_slice()));
                 for at in 0..cases[0].sealed.len() {
                     let mut bytes = sealed.clone();
@@ -289,7 +292,7 @@ fn a_changed_bit_is_noticed_in_its_packet_only() {
 fn a_forged_packet_leaves_no_payload() {
     for tier in tiers() {
         let transform = Transform::ESP[0];
-        let case = Case::new(tier, transform, false, 100, 3);
+        let case = GcmCase::new(tier, transform, false, 100, 3);
         assert!(case.kernel.has_kernel());
         let mut packet = case.sealed.clone();
         packet[20] ^= 1;

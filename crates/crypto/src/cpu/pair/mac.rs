@@ -55,7 +55,7 @@ pub(crate) trait HasMacKey {
     fn mac(&self) -> &MacKey;
 }
 
-/// What is done with the computed ICVs.
+/// The use of the computed ICVs.
 pub(crate) enum Icvs<'a> {
     /// The ICVs are written at the packets' ends.
     Write,

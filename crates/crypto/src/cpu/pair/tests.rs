@@ -30,7 +30,7 @@ impl Dice {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct PairCase {
     transform: Transform,
     /// Body length in units of the transform's alignment; at least one.
     units: usize,
@@ -38,7 +38,7 @@ struct Case {
     key: u8,
 }
 
-impl Case {
+impl PairCase {
     fn len(&self) -> usize {
         let transform = self.transform;
         8 + transform.iv_len() + transform.icv_len() + transform.block_align() * self.units
@@ -59,7 +59,7 @@ fn tiers() -> impl Iterator<Item = Tier> {
 
 fn transforms(tier: Tier) -> Vec<Transform> {
     let has_kernel = |&transform: &Transform| {
-        let case = Case {
+        let case = PairCase {
             transform,
             units: 1,
             esn: false,
@@ -75,7 +75,7 @@ fn transforms(tier: Tier) -> Vec<Transform> {
 }
 
 /// Lays out the packets with gaps between them, and makes their jobs.
-fn batch(tier: Tier, direction: Direction, cases: &[Case], seed: u64) -> Batch {
+fn batch(tier: Tier, direction: Direction, cases: &[PairCase], seed: u64) -> Batch {
     let mut dice = Dice(seed);
     let room = cases.iter().map(|case| case.len() + 64).sum::<usize>() + 64;
     let mut batch = Batch::new(direction, room, cases.len());
@@ -103,7 +103,7 @@ fn statuses(batch: &Batch) -> Vec<JobStatus> {
 
 /// Seals with the tier and with the library, then opens, some packets forged. Both must leave the same bytes
 /// everywhere.
-fn agree(tier: Tier, cases: &[Case], seed: u64) {
+fn agree(tier: Tier, cases: &[PairCase], seed: u64) {
     let make = |tier, direction| batch(tier, direction, cases, seed);
     let (mut ours, mut theirs) = (
         make(tier, Direction::Seal),
@@ -147,14 +147,14 @@ fn every_length_of_every_transform() {
     for tier in tiers() {
         for transform in transforms(tier) {
             let units = 1..=360 / transform.block_align();
-            let case = |units| Case {
+            let case = |units| PairCase {
                 transform,
                 units,
                 esn: units % 2 == 0,
                 key: units as u8,
             };
             agree(tier, &units.clone().map(case).collect::<Vec<_>>(), 3);
-            let other = |units| Case {
+            let other = |units| PairCase {
                 esn: units % 2 == 1,
                 ..case(units)
             };
@@ -171,7 +171,7 @@ fn one_packet_alone() {
                 let esn = units % 2 == 0;
                 agree(
                     tier,
-                    &[Case {
+                    &[PairCase {
                         transform,
                         units,
                         esn,
@@ -191,8 +191,8 @@ fn any_number_of_packets_of_any_lengths() {
         for transform in transforms(tier) {
             for count in [2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64, 128, 129, 300] {
                 let longest = [4, 40, 400][dice.below(3)];
-                let cases: Vec<Case> = (0..count)
-                    .map(|_| Case {
+                let cases: Vec<PairCase> = (0..count)
+                    .map(|_| PairCase {
                         transform,
                         units: 1 + dice.below(longest),
                         esn: dice.below(2) == 0,
@@ -211,8 +211,8 @@ fn any_mix_of_transforms() {
     for tier in tiers() {
         let transforms = transforms(tier);
         for count in [1, 5, 16, 40, 100, 256, 600] {
-            let cases: Vec<Case> = (0..count)
-                .map(|_| Case {
+            let cases: Vec<PairCase> = (0..count)
+                .map(|_| PairCase {
                     transform: transforms[dice.below(transforms.len())],
                     units: 1 + dice.below(100),
                     esn: dice.below(2) == 0,
@@ -248,7 +248,7 @@ fn two_packets_of_any_two_lengths() {
             for (at, &one) in units.iter().enumerate() {
                 let others = units.iter().skip(at % 5).step_by(5);
                 for (number, &other) in others.enumerate() {
-                    let case = |units, key| Case {
+                    let case = |units, key| PairCase {
                         transform,
                         units,
                         esn: number % 2 == 0,
@@ -267,13 +267,13 @@ fn one_refused_packet_among_good_ones() {
     const PACKETS: usize = 7;
     for tier in tiers() {
         for transform in stitched(tier) {
-            let case = |number: usize| Case {
+            let case = |number: usize| PairCase {
                 transform,
                 units: 40 + 3 * (number % 3),
                 esn: false,
                 key: number as u8 / 2,
             };
-            let cases: Vec<Case> = (0..PACKETS).map(case).collect();
+            let cases: Vec<PairCase> = (0..PACKETS).map(case).collect();
             let plain = batch(tier, Direction::Seal, &cases, 11);
             let mut sealed = batch(tier, Direction::Seal, &cases, 11);
             cpu::process(&mut sealed);
@@ -308,7 +308,7 @@ fn long_packets() {
     for tier in tiers() {
         for transform in transforms(tier) {
             let units = |len: usize| len / transform.block_align();
-            let case = |len| Case {
+            let case = |len| PairCase {
                 transform,
                 units: units(len),
                 esn: true,
@@ -327,7 +327,7 @@ fn long_packets() {
 fn every_flipped_bit_is_noticed() {
     for tier in tiers() {
         for transform in transforms(tier) {
-            let case = Case {
+            let case = PairCase {
                 transform,
                 units: 2,
                 esn: true,
@@ -365,7 +365,7 @@ fn the_high_half_of_the_sequence_number_counts_under_esn() {
     for tier in tiers() {
         for transform in transforms(tier) {
             for esn in [false, true] {
-                let case = Case {
+                let case = PairCase {
                     transform,
                     units: 3,
                     esn,

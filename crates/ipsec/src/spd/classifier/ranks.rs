@@ -11,8 +11,8 @@ pub(super) trait DimensionValue: Copy + Ord + std::fmt::Debug {
     fn next(self) -> Option<Self>;
 }
 
-/// A search structure over sorted distinct boundaries, the first of which is [`DimensionValue::MIN`]. Interval `i` goes from
-/// boundary `i` to the next.
+/// A search structure over sorted distinct boundaries, the first of which is [`DimensionValue::MIN`]. Interval `i`
+/// goes from boundary `i` to the next.
 pub(super) trait Ranks<V>: std::fmt::Debug {
     fn new(boundaries: &[V]) -> Self;
     /// The number of the interval that contains `value`.

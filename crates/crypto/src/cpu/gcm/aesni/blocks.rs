@@ -228,7 +228,7 @@ pub(super) struct Hashed<'a> {
     pub(super) key: &'a GcmKey,
     /// The first block XOR the hash of all blocks before it.
     pub(super) first: __m128i,
-    /// Where the second block is in memory.
+    /// The address of the second block.
     pub(super) others: *const u8,
     /// The last block, padded with zeros. It is used only in the last group, and only if that has more than one
     /// block.

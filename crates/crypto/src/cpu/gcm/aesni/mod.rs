@@ -158,7 +158,7 @@ impl<'a> BlockMessage<'a> {
     }
 }
 
-/// Where block 0 would be in the text that is read and in the result that is written.
+/// The addresses that block 0 would have in the text that is read and in the result that is written.
 #[derive(Clone, Copy)]
 struct Places {
     from: *const u8,

@@ -55,7 +55,8 @@ pub(super) use gmac::authenticate;
 
 /// A message whose block 0 is put into vectors (trick 1).
 pub(super) trait Front: Frame {
-    /// Which bytes of the first vector are read and written back. Bytes that are not text are written back unchanged.
+    /// The bytes of the first vector that are read and written back. Bytes that are not text are written back
+    /// unchanged.
     const MASK: u64 = ALL & !LANE_0;
 
     /// Returns the nonce in each lane.
@@ -112,7 +113,7 @@ impl Front for Esp<'_, false> {
 struct VectorMessage<'a, F> {
     frame: &'a F,
     key: &'a GcmKey,
-    /// Where block 0 is, or would be.
+    /// The address that block 0 has or would have.
     source: *const u8,
     target: *mut u8,
     text_len: usize,
