@@ -175,19 +175,19 @@ fn graph(src: &Path) -> Graph {
             fs::read_to_string(file).expect("UTF-8"),
         )
     };
-    let mut modules: BTreeMap<Module, String> = files.iter().map(read).collect();
+    let modules: BTreeMap<Module, String> = files.iter().map(read).collect();
     let of_tests: Vec<Module> = modules
         .iter()
         .flat_map(|(module, text)| test_modules(module, text))
         .collect();
-    modules.retain(|module, _| !of_tests.iter().any(|test| module.starts_with(test)));
+    let is_product = |module: &Module| !of_tests.iter().any(|test| module.starts_with(test));
     let mut graph = Graph::new();
-    for (module, text) in &modules {
+    for (module, text) in modules.iter().filter(|(module, _)| is_product(module)) {
         for path in paths(&product_code(text)) {
             let Some(target) = resolve(&path, module, &modules) else {
                 continue;
             };
-            if !target.starts_with(module) {
+            if is_product(&target) && !target.starts_with(module) {
                 let names = graph.entry(module.clone()).or_default();
                 let names = names.entry(target).or_default();
                 names.insert(path.last().cloned().unwrap_or_default());
