@@ -92,9 +92,9 @@ fn notify(kind: NotifyType, data: &[u8]) -> Payload {
 }
 
 fn key_exchange() -> Payload {
-    Payload::Ke(KeyExchange {
-        group: 31,
-        public: vec![9; 32],
+    Payload::Ke(KePayload {
+        method: 31,
+        data: vec![9; 32],
     })
 }
 

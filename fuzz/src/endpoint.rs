@@ -8,7 +8,7 @@ use esplanade_crypto::iana::Group;
 use esplanade_crypto::secret::Secret;
 use esplanade_ike::config::{Limits, Unique};
 use esplanade_ike::{ChildSaId, Config, Transmit};
-use esplanade_testkit::net::{Conditions, Network, Rng};
+use esplanade_testkit::net::{Conditions, Network};
 
 // The model of the data plane in there checks every event.
 #[path = "../../crates/ike/tests/common/mod.rs"]
@@ -81,8 +81,11 @@ impl Run {
         let (a, b) = configs(options);
         let start = Instant::now();
         let side = |name, address, config, seed| {
-            let random = Box::new(Repeatable(Rng::new(seed)));
-            Side::with_random(name, address, config, start, seed, random)
+            let numbers = Repeatable::new(seed);
+            Side::with_host(name, address, config, start, seed, |host| {
+                host.random = Box::new(numbers.clone());
+                host.key_exchange = Box::new(numbers);
+            })
         };
         let pair = Pair {
             start,

@@ -12,7 +12,9 @@ use std::sync::OnceLock;
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
 use esplanade_crypto::sk::SkKey;
-use esplanade_ike::suite::{Keys, Nonces, OpenError, Opener, Role, Secret, Suite};
+use esplanade_ike::suite::{
+    IkeSaKeys, KeyExchangeMethods, Nonces, OpenError, Opener, Role, Secret, Suite,
+};
 use esplanade_ike::wire::{
     ExchangeType, HEADER_LEN, Header, Message, Payload, PayloadType, decode_chain,
 };
@@ -91,7 +93,7 @@ const HEADER: Header = Header {
 };
 
 struct Session {
-    keys: Keys,
+    keys: IkeSaKeys,
     key: SkKey,
     opener: Opener,
 }
@@ -103,13 +105,13 @@ impl Session {
             key_bits,
             integrity,
             prf: Prf::HmacSha2_256,
-            group: Group::Curve25519,
+            key_exchanges: KeyExchangeMethods::one(Group::Curve25519),
         };
         let nonces = Nonces {
             initiator: &[3; 32],
             responder: &[4; 32],
         };
-        let keys = Keys::derive(suite, &Secret::from(vec![5; 32]), nonces, 1, 2);
+        let keys = IkeSaKeys::derive(suite, &Secret::from(vec![5; 32]), nonces, 1, 2);
         let key = SkKey::new(
             encryption,
             integrity,

@@ -19,7 +19,7 @@ use esplanade::config::{
 };
 use esplanade_crypto::Tier;
 use esplanade_ike::auth::Identity;
-use esplanade_ike::config::{Action, AddressMatch, LocalMethod, Selector, StartAction};
+use esplanade_ike::config::{AddressMatch, EndAction, LocalMethod, Selector, StartAction};
 use esplanade_ipsec::sa::TfcPadding;
 use esplanade_ipsec::tunnel::DscpPolicy;
 use proptest::prelude::*;
@@ -163,7 +163,7 @@ fn site_to_site_is_understood() {
     );
     let child = &connection.children[0];
     assert_eq!(child.start_action, StartAction::Trap);
-    assert_eq!(child.dpd_action, Action::Start);
+    assert_eq!(child.dpd_action, EndAction::Start);
     let net = |from: &str, to: &str| Selector::range(from.parse().unwrap(), to.parse().unwrap());
     assert_eq!(child.local_ts, [net("10.1.0.0", "10.1.255.255")]);
     assert_eq!(child.lifetime.rekey_bytes, 500_000_000);

@@ -1,69 +1,70 @@
-//! Which peer has which traffic (RFC 4301 section 4.4.3.3): what the configuration binds to one peer, and what the
-//! child SAs of each have negotiated. A peer that chooses its selectors out of a range that it shares with others gets
-//! none of what is theirs.
+//! Which peer has which traffic (RFC 4301 §4.4.3.3): what the configuration binds to one peer, and what the child SAs
+//! of each peer have negotiated.
+//!
+//! A peer that chooses its selectors out of a range that it shares with others gets no traffic of theirs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::config::{AddressMatch, Child, Config, Connection, Identity, Selector};
-use crate::event::ChildSaId;
-use crate::sa::{IkeSa, PeerKey};
+use crate::id::ChildSaId;
+use crate::peer::PeerKey;
 use crate::ts;
 use crate::wire::TrafficSelector;
 
-/// Traffic of one owner.
+/// The traffic of one peer.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) connection: Arc<Connection>,
     pub(crate) config: Arc<Child>,
-    owner: Owner,
-    /// The configuration names this peer, and its selectors, exactly.
+    owner: ClaimOwner,
+    /// The configuration names this peer and its selectors exactly.
     bound: bool,
-    /// What the child could have at most, with any peer.
-    policy: Ends,
-    pub(crate) ends: Ends,
+    /// The most that the child could have, with any peer.
+    policy: SelectorPair,
+    pub(crate) selectors: SelectorPair,
 }
 
-/// Selectors of our side and of the peer's.
+/// The selectors of our side and of the peer's side.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ends {
+pub(crate) struct SelectorPair {
     pub(crate) local: Vec<TrafficSelector>,
     pub(crate) remote: Vec<TrafficSelector>,
 }
 
 #[derive(Debug)]
-enum Owner {
+enum ClaimOwner {
     Peer(PeerKey),
-    /// Whoever proves to be this one to the connection.
+    /// The peer that proves this identity to the connection.
     Named(Identity),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Holder {
+enum ClaimHolder {
     Configured(usize),
     Sa(ChildSaId),
 }
 
-/// Where to look for a claim: the smallest prefix around one of its remote ranges. Two ranges that overlap have
-/// prefixes of which one contains the other.
+/// The key under which a claim is found: the smallest prefix around one of its remote ranges. If two ranges overlap,
+/// one of their prefixes contains the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ClaimPrefix {
     spd: u32,
     v6: bool,
     first: u128,
     len: u32,
-    holder: Holder,
+    holder: ClaimHolder,
 }
 
 #[derive(Default)]
 pub(crate) struct Claims {
-    by_holder: HashMap<Holder, Claim>,
-    places: BTreeSet<Place>,
+    by_holder: HashMap<ClaimHolder, Claim>,
+    prefixes: BTreeSet<ClaimPrefix>,
     configured: usize,
 }
 
-impl Ends {
+impl SelectorPair {
     fn overlap(&self, other: &Self) -> bool {
         let common = |a: &[TrafficSelector], b: &[TrafficSelector]| -> Vec<u8> {
             let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
@@ -72,7 +73,7 @@ impl Ends {
         };
         let local = common(&self.local, &other.local);
         let remote = common(&self.remote, &other.remote);
-        // A packet has one protocol, at both ends.
+        // A packet has the same protocol at both ends.
         let meet = |a: &u8| remote.iter().any(|b| a == b || *a == 0 || *b == 0);
         local.iter().any(meet)
     }
@@ -87,59 +88,62 @@ impl Ends {
 }
 
 impl Claim {
-    /// What a child SA of `sa` with these selectors would have.
-    pub(crate) fn new(sa: &IkeSa, config: &Arc<Child>, ends: Ends) -> Option<Self> {
-        let state = sa.established()?;
-        let connection = &sa.connection;
-        // One whose selectors come from a packet was made of this.
+    /// The claim of a child SA with these selectors. The peer is at the second address of `hosts`.
+    pub(crate) fn new(
+        connection: &Arc<Connection>,
+        config: &Arc<Child>,
+        peer: &PeerKey,
+        (local, remote): (IpAddr, IpAddr),
+        selectors: SelectorPair,
+    ) -> Self {
+        // A child whose selectors come from a packet is a copy of a configured child with the same name.
         let known = |child: &&Arc<Child>| child.name == config.name;
         let child = connection.children.iter().find(known).unwrap_or(config);
-        let (local, remote) = sa.hosts;
-        let entry = connection.entry_of(&state.remote_id);
-        let policy = Ends {
+        let entry = connection.entry_of(peer.remote());
+        let policy = SelectorPair {
             local: ts::resolve(&child.local_ts, local),
             remote: ts::resolve(&child.remote_ts, remote),
         };
-        Some(Self {
-            owner: Owner::Peer(state.peer.clone()),
+        Self {
+            owner: ClaimOwner::Peer(peer.clone()),
             bound: connection.names_one_peer()
                 || entry.is_some_and(|entry| entry.id.precision() == 2),
             policy,
-            ends,
+            selectors,
             connection: connection.clone(),
             config: config.clone(),
-        })
+        }
     }
 
     pub(crate) fn owner(&self) -> &Identity {
         match &self.owner {
-            Owner::Peer(peer) => peer.remote(),
-            Owner::Named(id) => id,
+            ClaimOwner::Peer(peer) => peer.remote(),
+            ClaimOwner::Named(id) => id,
         }
     }
 
     fn is_of_same_peer(&self, other: &Self) -> bool {
         match (&self.owner, &other.owner) {
-            (Owner::Peer(a), Owner::Peer(b)) => a.is_same_peer(b),
+            (ClaimOwner::Peer(a), ClaimOwner::Peer(b)) => a.is_same_peer(b),
             _ => self.connection.name == other.connection.name && self.owner() == other.owner(),
         }
     }
 
-    /// Whether the peer, at `outer`, may have as much, as far as the configuration says what it may have.
-    pub(crate) fn is_within_its_whole(&self, outer: IpAddr) -> bool {
+    /// Says whether the peer, at the address `outer`, may have this much. Where `peers` has no entry for it, it may.
+    pub(crate) fn is_within_entry(&self, outer: IpAddr) -> bool {
         let Some(entry) = self.connection.entry_of(self.owner()) else {
             return true;
         };
         let own = ts::resolve(&entry.remote_ts, outer);
-        let whole = Ends {
+        let whole = SelectorPair {
             local: self.policy.local.clone(),
             remote: ts::narrow(&own, &self.policy.remote),
         };
-        whole.contain(&self.ends)
+        whole.contain(&self.selectors)
     }
 
-    /// Whether it is an exception that the administrator makes from `other`: narrower policies come first. Within one
-    /// policy nothing has an order.
+    /// Says whether the claim is an exception that the administrator makes from `other`. Between policies the
+    /// narrower one comes first. Within one policy there is no order.
     fn is_exception_from(&self, other: &Self) -> bool {
         !self.is_of_same_child(other)
             && other.bound
@@ -154,12 +158,15 @@ impl Claim {
     fn is_contested_by(&self, other: &Self) -> bool {
         let allowed = self.config.overlap && other.config.overlap;
         let settled = || self.is_exception_from(other) || other.is_exception_from(self);
-        !allowed && !self.is_of_same_peer(other) && self.ends.overlap(&other.ends) && !settled()
+        !allowed
+            && !self.is_of_same_peer(other)
+            && self.selectors.overlap(&other.selectors)
+            && !settled()
     }
 
-    fn places(&self, holder: Holder) -> impl Iterator<Item = Place> {
+    fn prefixes(&self, holder: ClaimHolder) -> impl Iterator<Item = ClaimPrefix> {
         let spd = self.config.spd;
-        let place = move |ts: &TrafficSelector| {
+        let prefix = move |ts: &TrafficSelector| {
             let (v6, first, last, bits) = match (ts.start, ts.end) {
                 (IpAddr::V4(first), IpAddr::V4(last)) => (
                     false,
@@ -174,7 +181,7 @@ impl Claim {
             };
             let len = (first ^ last).leading_zeros().min(bits);
             let first = first & mask(len);
-            Some(Place {
+            Some(ClaimPrefix {
                 spd,
                 v6,
                 first,
@@ -182,11 +189,11 @@ impl Claim {
                 holder,
             })
         };
-        self.ends.remote.iter().filter_map(place)
+        self.selectors.remote.iter().filter_map(prefix)
     }
 }
 
-/// The first `len` bits.
+/// A mask of the first `len` bits.
 fn mask(len: u32) -> u128 {
     match len {
         0 => 0,
@@ -195,15 +202,15 @@ fn mask(len: u32) -> u128 {
 }
 
 impl Claims {
-    /// Takes what the configuration binds to peers.
+    /// Claims what the configuration binds to peers.
     pub(crate) fn configure(&mut self, config: &Config) {
         for index in 0..std::mem::take(&mut self.configured) {
-            self.remove_holder(Holder::Configured(index));
+            self.remove_holder(ClaimHolder::Configured(index));
         }
         for connection in &config.connections {
             for child in &connection.children {
                 for claim in bound_by(connection, child) {
-                    let holder = Holder::Configured(self.configured);
+                    let holder = ClaimHolder::Configured(self.configured);
                     self.configured += 1;
                     self.insert(holder, claim);
                 }
@@ -212,74 +219,77 @@ impl Claims {
     }
 
     pub(crate) fn add(&mut self, child: ChildSaId, claim: Claim) {
-        self.insert(Holder::Sa(child), claim);
+        self.insert(ClaimHolder::Sa(child), claim);
     }
 
     pub(crate) fn remove(&mut self, child: ChildSaId) {
-        self.remove_holder(Holder::Sa(child));
+        self.remove_holder(ClaimHolder::Sa(child));
     }
 
-    fn insert(&mut self, holder: Holder, claim: Claim) {
-        self.places.extend(claim.places(holder));
+    fn insert(&mut self, holder: ClaimHolder, claim: Claim) {
+        self.prefixes.extend(claim.prefixes(holder));
         self.by_holder.insert(holder, claim);
     }
 
-    fn remove_holder(&mut self, holder: Holder) {
+    fn remove_holder(&mut self, holder: ClaimHolder) {
         if let Some(claim) = self.by_holder.remove(&holder) {
-            for place in claim.places(holder) {
-                self.places.remove(&place);
+            for prefix in claim.prefixes(holder) {
+                self.prefixes.remove(&prefix);
             }
         }
     }
 
-    /// The claim that keeps `claim` from being made, and the child SA that has it, if it is one.
-    pub(crate) fn rival(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
+    /// The claim of another peer that overlaps `claim`, and the child SA that has it, if one does.
+    pub(crate) fn conflict(&self, claim: &Claim) -> Option<(&Claim, Option<ChildSaId>)> {
         let mut holders = claim
-            .places(Holder::Configured(0))
-            .flat_map(|place| self.near(place));
+            .prefixes(ClaimHolder::Configured(0))
+            .flat_map(|prefix| self.near(prefix));
         holders.find_map(|holder| {
             let child = match holder {
-                // Both are the administrator's words.
-                Holder::Configured(_) if claim.bound => return None,
-                Holder::Configured(_) => None,
-                Holder::Sa(child) => Some(child),
+                // The administrator has configured both.
+                ClaimHolder::Configured(_) if claim.bound => return None,
+                ClaimHolder::Configured(_) => None,
+                ClaimHolder::Sa(child) => Some(child),
             };
             let held = self.by_holder.get(&holder)?;
             held.is_contested_by(claim).then_some((held, child))
         })
     }
 
-    /// Those whose prefixes contain that of `place`, or lie in it.
-    fn near(&self, place: Place) -> impl Iterator<Item = Holder> {
-        let (least, most) = (Holder::Configured(0), Holder::Sa(ChildSaId(u64::MAX)));
-        let around = (0..=place.len).flat_map(move |len| {
-            let first = place.first & mask(len);
-            let at = |holder| Place {
+    /// The claims whose prefixes contain `prefix`, or lie in it.
+    fn near(&self, prefix: ClaimPrefix) -> impl Iterator<Item = ClaimHolder> {
+        let (least, most) = (
+            ClaimHolder::Configured(0),
+            ClaimHolder::Sa(ChildSaId(u64::MAX)),
+        );
+        let around = (0..=prefix.len).flat_map(move |len| {
+            let first = prefix.first & mask(len);
+            let at = |holder| ClaimPrefix {
                 first,
                 len,
                 holder,
-                ..place
+                ..prefix
             };
-            self.places.range(at(least)..=at(most))
+            self.prefixes.range(at(least)..=at(most))
         });
-        let from = Place {
-            len: place.len + 1,
+        let from = ClaimPrefix {
+            len: prefix.len + 1,
             holder: least,
-            ..place
+            ..prefix
         };
-        let to = Place {
-            first: place.first | !mask(place.len),
+        let to = ClaimPrefix {
+            first: prefix.first | !mask(prefix.len),
             len: u32::MAX,
             holder: most,
-            ..place
+            ..prefix
         };
         around
-            .chain(self.places.range(from..=to))
-            .map(|place| place.holder)
+            .chain(self.prefixes.range(from..=to))
+            .map(|prefix| prefix.holder)
     }
 }
 
-/// What a child binds to single peers, as far as addresses are known before there is an SA.
+/// What a child binds to single peers, as far as the addresses are known before there is an SA.
 fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
     let host = |addresses: &[AddressMatch]| addresses.iter().find_map(AddressMatch::host);
     let known = |selectors: &[Selector], outer: Option<IpAddr>| match outer {
@@ -292,17 +302,17 @@ fn bound_by(connection: &Arc<Connection>, child: &Arc<Child>) -> Vec<Claim> {
     }
     let remote_host = host(&connection.remote_addrs);
     let whole = known(&child.remote_ts, remote_host);
-    let with = |remote: Vec<TrafficSelector>| Ends {
+    let with = |remote: Vec<TrafficSelector>| SelectorPair {
         local: local.clone(),
         remote,
     };
     let claim = |id: &Identity, remote: Vec<TrafficSelector>| Claim {
         connection: connection.clone(),
         config: child.clone(),
-        owner: Owner::Named(id.clone()),
+        owner: ClaimOwner::Named(id.clone()),
         bound: true,
         policy: with(whole.clone()),
-        ends: with(remote),
+        selectors: with(remote),
     };
     if connection.names_one_peer() {
         return vec![claim(&connection.remote.id, whole.clone())];

@@ -1,7 +1,7 @@
-//! Connections, children, proposals and credentials as the state machines need them.
+//! The configuration of an endpoint: connections, children, proposals and credentials.
 //!
-//! Plain data, filled by the configuration loader. Every type has a `Default` or a
-//! constructor with the values that apply where the administrator says nothing.
+//! The types are plain data that the configuration loader fills. Each has a `Default`, or a constructor, with the
+//! values that apply where the administrator says nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,21 +15,22 @@ use crate::ts;
 use crate::wire::TrafficSelector;
 
 pub use crate::auth::{Authorities, Certificate, Credential, Identity};
+pub use crate::ts::{Selector, SelectorAddresses};
 
 /// Everything that an [`crate::Endpoint`] is configured with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// In the order of the configuration file, which decides where several name a peer equally well.
+    /// Connections in the order of the configuration file. Of those that name a peer equally well, the first is used.
     pub connections: Vec<Arc<Connection>>,
     /// Pre-shared keys.
     pub secrets: Vec<Secret>,
     pub ports: Ports,
     pub limits: Limits,
-    /// Idle time after which a keepalive holds a NAT mapping open (RFC 3948 section 4). Zero: none.
+    /// A keepalive holds a NAT mapping open after this idle time (RFC 3948 §4). Zero: there are no keepalives.
     pub nat_keepalive: Duration,
-    /// Emit [`crate::Event::KeyLog`]. Off unless the administrator asks for it.
+    /// Gives [`crate::Event::KeyLog`]. It is off unless the administrator asks for it.
     pub key_log: bool,
-    /// Emit [`crate::Event::Message`] for every message of an IKE SA.
+    /// Gives [`crate::Event::Message`] for every message of an IKE SA.
     pub trace_messages: bool,
 }
 
@@ -50,9 +51,9 @@ impl Default for Config {
 /// The local UDP ports of IKE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Messages here have no non-ESP marker.
+    /// The port for messages without the non-ESP marker.
     pub ike: u16,
-    /// Messages here have the four-byte non-ESP marker (RFC 3948 section 2.2).
+    /// The port for messages with the four-byte non-ESP marker (RFC 3948 §2.2).
     pub nat_t: u16,
 }
 
@@ -68,24 +69,26 @@ impl Default for Ports {
 /// Bounds on what peers can make the endpoint hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Half-open responder SAs from which on a cookie is asked for (RFC 7296 section 2.6).
+    /// The number of half-open responder SAs from which on cookies are required (RFC 7296 §2.6).
     pub cookie_threshold: usize,
-    /// Half-open responder SAs of all peers that no connection names by address, and once more of those that one does.
+    /// Half-open responder SAs of all peers that no connection names by address. Peers that one names have as many
+    /// again.
     pub half_open_max: usize,
-    /// Of one IPv4 address or one IPv6 /64.
+    /// Half-open responder SAs of one IPv4 address or one IPv6 /64.
     pub half_open_per_source_max: usize,
-    /// Of one IPv4 /24 or one IPv6 /48; a /56 may have half as many. Also of each address that a connection names.
+    /// Half-open responder SAs of one IPv4 /24, one IPv6 /48, or one address that a connection names. An IPv6 /56 may
+    /// have half as many.
     pub half_open_per_network_max: usize,
-    /// Time within which a responder SA must be authenticated.
+    /// Time within which the peer of a responder SA must be authenticated.
     pub half_open_timeout: Duration,
     pub ike_sas_max: usize,
-    /// IKE SAs that peers of one identity may initiate.
+    /// IKE SAs that all peers with one identity may initiate.
     pub ike_sas_per_peer_max: usize,
     pub children_per_sa_max: usize,
-    /// Tasks that wait for the exchange in progress beyond which no child is queued, per IKE SA.
+    /// Queued tasks of one IKE SA from which on no further child is queued.
     pub queued_tasks_max: usize,
-    /// Unprotected error notifies sent per second to senders that have not proved their address (RFC 7296 section
-    /// 2.21.4); a quarter of it to one source.
+    /// Unprotected error notifies that are sent per second to senders that have not proved their address (RFC 7296
+    /// §2.21.4). One source gets a quarter of them at most.
     pub error_notifies_per_second: u32,
 }
 
@@ -110,52 +113,54 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub name: String,
-    /// Own addresses; the first [`AddressMatch::Host`] that there is, is the source when initiating. Empty: any.
+    /// Our own addresses. When we initiate, the source is the first [`AddressMatch::Host`] that is an address of this
+    /// host. Empty: any address.
     pub local_addrs: Vec<AddressMatch>,
-    /// Addresses of the peer; the first [`AddressMatch::Host`] to which there is a way is the destination when
-    /// initiating. Empty: any.
+    /// Addresses of the peer. When we initiate, the destination is the first [`AddressMatch::Host`] to which there is
+    /// a route. Empty: any address.
     pub remote_addrs: Vec<AddressMatch>,
-    /// Own UDP port when initiating: [`Ports::ike`] or [`Ports::nat_t`]. None: [`Ports::ike`].
+    /// Our UDP port when we initiate: [`Ports::ike`] or [`Ports::nat_t`]. None: [`Ports::ike`].
     pub local_port: Option<u16>,
-    /// The port of the peer when initiating.
+    /// The peer's UDP port when we initiate.
     pub remote_port: u16,
     pub proposals: Vec<IkeProposal>,
-    /// Permits RSA signatures with SHA-1 (RFC 7296 section 3.8), for peers without RFC 7427.
+    /// Permits RSA signatures with SHA-1 (RFC 7296 §3.8), for peers without RFC 7427.
     pub legacy: bool,
-    /// UDP-encapsulate ESP even without a NAT, by faking NAT detection.
+    /// Encapsulates ESP in UDP even without a NAT, by sending a false NAT detection hash.
     pub encap: bool,
-    /// Soft lifetime of the IKE SA. Zero: never rekeyed.
+    /// Soft lifetime of the IKE SA, after which it is rekeyed. Zero: it is never rekeyed.
     pub rekey_time: Duration,
-    /// Hard lifetime of the IKE SA is the soft lifetime and this. Zero: a tenth of `rekey_time`.
+    /// The hard lifetime of the IKE SA is `rekey_time` and this. Zero: a tenth of `rekey_time`.
     pub over_time: Duration,
-    /// Up to this is subtracted at random from `rekey_time`.
+    /// A random part of this is subtracted from `rekey_time`.
     pub rand_time: Duration,
-    /// Silence of the peer after which its liveness is checked. Zero: never.
+    /// Silence of the peer after which we check whether it is alive. Zero: never.
     pub dpd_delay: Duration,
     pub unique: Unique,
-    /// Attempts to establish the IKE SA; zero: without end.
+    /// Attempts to establish the IKE SA. Zero: without end.
     pub keyingtries: u32,
     pub retransmission: Retransmission,
     pub local: LocalAuth,
     pub remote: RemoteAuth,
-    /// Selectors of single peers, where the connection is for many. The most exact entry counts, of equals the first.
+    /// Selectors of single peers, for a connection with many peers. The entry that names a peer most exactly counts;
+    /// of equal ones, the first.
     pub peers: Vec<PeerEntry>,
     pub children: Vec<Arc<Child>>,
 }
 
 impl Connection {
-    /// Whether it is for one identity only.
+    /// The connection is for one identity only.
     pub(crate) fn names_one_peer(&self) -> bool {
         self.remote.id.precision() == 2
     }
 
-    /// What is configured for this peer in particular.
+    /// The entry that is configured for this peer.
     pub(crate) fn entry_of(&self, peer: &Identity) -> Option<&PeerEntry> {
         let entries = self.peers.iter().filter(|entry| entry.id.accepts(peer));
         entries.rev().max_by_key(|entry| entry.id.precision())
     }
 
-    /// What a peer with this identity, at `outer`, may have of the child's remote selectors.
+    /// The child's remote selectors that a peer with this identity, at the address `outer`, may have.
     pub(crate) fn remote_ts(
         &self,
         child: &Child,
@@ -170,30 +175,30 @@ impl Connection {
     }
 }
 
-/// What peers with a certain identity may have (RFC 4301 section 4.4.3.3).
+/// The traffic that peers with a certain identity may have (RFC 4301 §4.4.3.3).
 #[derive(Clone, Debug)]
 pub struct PeerEntry {
-    /// May be a pattern.
+    /// An identity or a pattern.
     pub id: Identity,
-    /// Every child's remote selectors are narrowed to these. What an identity has here is for no other peer.
+    /// The remote selectors of every child are narrowed to these. No other peer gets what one identity has here.
     pub remote_ts: Vec<Selector>,
 }
 
-/// What happens when the same peer identity establishes a second IKE SA.
+/// What happens when a peer establishes a second IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Unique {
-    /// Keep both, and ignore INITIAL_CONTACT as well.
+    /// Both stay. INITIAL_CONTACT is ignored too.
     Never,
-    /// Keep both, but obey INITIAL_CONTACT.
+    /// Both stay, but INITIAL_CONTACT is obeyed.
     #[default]
     No,
-    /// Refuse the new one.
+    /// The new IKE SA is refused.
     Keep,
-    /// Delete the old one.
+    /// The old IKE SA is deleted.
     Replace,
 }
 
-/// Retransmission timing (RFC 7296 section 2.4): the n-th time-out is `timeout * base^n`.
+/// Retransmission timing (RFC 7296 §2.4). The n-th time-out is `timeout * base^n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retransmission {
     /// Retransmissions before the peer is given up.
@@ -215,7 +220,7 @@ impl Default for Retransmission {
 /// How we prove who we are.
 #[derive(Clone, Debug)]
 pub struct LocalAuth {
-    /// [`Identity::Any`]: the subject of the certificate, or the local address.
+    /// [`Identity::Any`] stands for the subject of the certificate, or for our address.
     pub id: Identity,
     pub method: LocalMethod,
 }
@@ -230,7 +235,7 @@ pub enum LocalMethod {
 /// What the peer must prove.
 #[derive(Clone, Debug)]
 pub struct RemoteAuth {
-    /// May be a pattern; see [`Identity::accepts`].
+    /// An identity or a pattern; see [`Identity::accepts`].
     pub id: Identity,
     pub method: RemoteMethod,
 }
@@ -238,21 +243,21 @@ pub struct RemoteAuth {
 #[derive(Clone, Debug)]
 pub enum RemoteMethod {
     Psk,
-    /// A certificate path to one of the authorities. The time of the check is the wall clock's; see
-    /// [`crate::Endpoint::set_wall_clock`].
+    /// The peer needs a certificate path to one of the authorities. [`crate::Endpoint::set_wall_clock`] gives the
+    /// time of the check.
     Certificate {
         authorities: Arc<Authorities>,
-        /// If not empty, the end entity's certificate must be one of these.
+        /// Unless this is empty, the peer's own certificate must be one of these.
         pinned: Vec<Certificate>,
     },
 }
 
-/// One pre-shared key and whom it belongs to.
+/// One pre-shared key, and whom it belongs to.
 #[derive(Clone, Debug)]
 pub struct Secret {
-    /// Identities that share the key. Empty: everybody.
+    /// The identities that share the key. Empty: everybody.
     pub owners: Vec<Identity>,
-    /// Shared by all copies of the configuration: it is in memory once.
+    /// All copies of the configuration share the key, so that memory holds it once.
     pub key: Arc<SecretBytes>,
 }
 
@@ -262,12 +267,12 @@ pub enum AddressMatch {
     /// `%any`.
     Any,
     Host(IpAddr),
-    /// From and to, both included, of one IP version. A subnet is a range.
+    /// The first and the last address, of one IP version. A subnet is a range.
     Range(IpAddr, IpAddr),
 }
 
 impl AddressMatch {
-    /// The address, where it is a single one.
+    /// The address, if this is a single one.
     pub fn host(&self) -> Option<IpAddr> {
         match *self {
             Self::Host(host) => Some(host),
@@ -286,27 +291,27 @@ impl AddressMatch {
     }
 }
 
-/// One IKE proposal: an algorithm of each list. The PRF list is never empty.
+/// One IKE proposal. The peer chooses one algorithm of each list. The PRF list is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IkeProposal {
-    /// Algorithm and key length in bits.
+    /// Algorithms with their key lengths in bits.
     pub encryption: Vec<(Encryption, u16)>,
-    /// Empty exactly if the encryption algorithms are AEADs.
+    /// The list is empty if, and only if, the encryption algorithms are AEADs.
     pub integrity: Vec<Integrity>,
     pub prf: Vec<Prf>,
     pub groups: Vec<Group>,
 }
 
-/// One proposal of a child SA: ESP, or AH if it has no encryption algorithm.
+/// One proposal of a child SA. It is for AH if it has no encryption algorithm, and for ESP otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EspProposal {
-    /// Algorithm and its Key Length attribute; 0 where there is none.
+    /// Algorithms with their key lengths in bits. 0 stands for an algorithm without a Key Length attribute.
     pub encryption: Vec<(Encryption, u16)>,
-    /// With ESP, empty exactly if the encryption algorithms are AEADs.
+    /// For ESP, the list is empty if, and only if, the encryption algorithms are AEADs.
     pub integrity: Vec<Integrity>,
-    /// Groups for a fresh key exchange in CREATE_CHILD_SA. Empty: none.
+    /// Methods for a key exchange of the child's own in CREATE_CHILD_SA. Empty: there is none.
     pub groups: Vec<Group>,
-    /// In order of preference.
+    /// The first one is preferred.
     pub sequence_numbers: Vec<SequenceNumbers>,
 }
 
@@ -328,22 +333,22 @@ pub struct Child {
     pub esp_proposals: Vec<EspProposal>,
     pub mode: Mode,
     pub start_action: StartAction,
-    pub dpd_action: Action,
-    pub close_action: Action,
+    pub dpd_action: EndAction,
+    pub close_action: EndAction,
     pub lifetime: Lifetime,
-    /// In packets; zero switches the anti-replay service off.
+    /// The size of the anti-replay window in packets. Zero: anti-replay is off.
     pub replay_window: u32,
-    /// The peer's, which is not negotiated.
+    /// The size of the peer's anti-replay window in packets. It is not negotiated.
     pub peer_replay_window: u32,
     /// Silence in both directions after which the child SA is closed. Zero: never.
     pub inactivity: Duration,
-    /// Every flow has an SA of its own: selectors come from the packet that asks for it (RFC 4301 section 4.4.1.2, PFP).
+    /// Every flow has an SA of its own, with selectors of the packet that asks for it (PFP, RFC 4301 §4.4.1.2).
     pub from_packet: bool,
-    /// Later fragments are sent and taken on an SA for certain ports, if the peer agrees (RFC 4301 section 7.3).
+    /// Non-first fragments are sent and accepted on an SA for certain ports, if the peer agrees (RFC 4301 §7.3).
     pub non_first_fragments: bool,
-    /// Which SPD its packets meet (RFC 4301 section 4.4.1): those of different ones never compete.
+    /// The SPD that the child's policies are in (RFC 4301 §4.4.1). Policies of different SPDs never compete.
     pub spd: u32,
-    /// Several peers may have the same traffic, if the child of each says so. The newest SA carries it.
+    /// Several peers may have the same traffic, if the child of each one says so. The newest SA carries the traffic.
     pub overlap: bool,
 }
 
@@ -356,8 +361,8 @@ impl Default for Child {
             esp_proposals: Vec::new(),
             mode: Mode::Tunnel,
             start_action: StartAction::None,
-            dpd_action: Action::Clear,
-            close_action: Action::Clear,
+            dpd_action: EndAction::Clear,
+            close_action: EndAction::Clear,
             lifetime: Lifetime::default(),
             replay_window: 8192,
             peer_replay_window: 32,
@@ -371,13 +376,13 @@ impl Default for Child {
 }
 
 impl Child {
-    /// AH covers the outer addresses, so that it passes no NAT (RFC 4302 section 1).
+    /// AH covers the outer addresses, so that it passes no NAT (RFC 4302 §1).
     pub(crate) fn uses_ah(&self) -> bool {
         let mut proposals = self.esp_proposals.iter();
         proposals.any(|proposal| proposal.protocol() == Protocol::Ah)
     }
 
-    /// This child with the selectors of one demand alone.
+    /// This child with the selectors of one demand only.
     pub(crate) fn populated(&self, demand: &Demand) -> Self {
         let (local, remote) = demand.selectors;
         Self {
@@ -388,17 +393,17 @@ impl Child {
     }
 }
 
-/// What a packet without an SA asks for. Local and remote ends.
+/// What a packet without an SA asks for. Each pair is a local and a remote selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Of the packet; each names one address.
+    /// The selectors of the packet. Each names one address.
     pub packet: (TrafficSelector, TrafficSelector),
-    /// Of the policy, with what [`Child::from_packet`] has it take from the packet.
+    /// The selectors of the policy, with the parts that [`Child::from_packet`] takes from the packet.
     pub selectors: (TrafficSelector, TrafficSelector),
 }
 
-/// Lifetimes of a child SA; zero is without limit. `rekey_*` are soft (a rekey is started),
-/// `life_*` are hard (the SA is deleted), up to `rand_*` is subtracted at random from the soft ones.
+/// Lifetimes of a child SA; zero is without limit. `rekey_*` are soft: the SA is rekeyed. `life_*` are hard: the SA
+/// is deleted. A random part of `rand_*` is subtracted from the soft ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     pub rekey_time: Duration,
@@ -413,7 +418,7 @@ pub struct Lifetime {
 }
 
 impl Default for Lifetime {
-    /// swanctl's defaults: rekey after one hour, expire a tenth later.
+    /// The defaults of swanctl: the SA is rekeyed after an hour, and expires a tenth later.
     fn default() -> Self {
         Self {
             rekey_time: Duration::from_secs(3600),
@@ -429,56 +434,11 @@ impl Default for Lifetime {
     }
 }
 
-/// A traffic selector as configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Selector {
-    pub addresses: SelectorAddresses,
-    /// Zero: any.
-    pub protocol: u8,
-    /// From and to, both included. `(0, 65535)`: any.
-    pub ports: (u16, u16),
-}
-
-impl Selector {
-    /// The outer address of that side, any protocol and port.
-    pub const DYNAMIC: Self = Self {
-        addresses: SelectorAddresses::Dynamic,
-        protocol: 0,
-        ports: (0, u16::MAX),
-    };
-
-    pub const fn range(from: IpAddr, to: IpAddr) -> Self {
-        Self {
-            addresses: SelectorAddresses::Range(from, to),
-            protocol: 0,
-            ports: (0, u16::MAX),
-        }
-    }
-}
-
-impl From<TrafficSelector> for Selector {
-    fn from(ts: TrafficSelector) -> Self {
-        Self {
-            addresses: SelectorAddresses::Range(ts.start, ts.end),
-            protocol: ts.protocol,
-            ports: (ts.start_port, ts.end_port),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SelectorAddresses {
-    /// The outer address of that side.
-    Dynamic,
-    /// From and to, both included, of one IP version.
-    Range(IpAddr, IpAddr),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
     #[default]
     Tunnel,
-    /// Host to host: the selectors are narrowed to the two gateways' own addresses.
+    /// Host to host. Selectors are narrowed to the addresses of the two gateways.
     Transport,
 }
 
@@ -494,11 +454,11 @@ pub enum StartAction {
 
 /// What happens to a child whose peer is dead (`dpd_action`) or has closed it (`close_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Action {
+pub enum EndAction {
     #[default]
     Clear,
     /// The data plane asks for the SA with the next packet.
     Trap,
-    /// Establish it again at once.
+    /// The endpoint establishes the SA again at once.
     Start,
 }

@@ -1,17 +1,17 @@
-//! Cookies: IKE_SA_INIT without state while under load (RFC 7296 section 2.6).
+//! Cookies: under load IKE_SA_INIT keeps no state until the sender has proved its address (RFC 7296 §2.6).
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::{constant_time, hmac};
 
-use crate::endpoint::Random;
+use crate::host::Random;
 
 const SECRET_LIFETIME: Duration = Duration::from_secs(60);
 const TAG_LEN: usize = 32;
 
-/// `<version> | HMAC(secret, Ni | IPi | SPIi)`, of a secret that is replaced every minute; the one before it is
-/// still honoured.
+/// A cookie is `<version> | HMAC(secret, Ni | IPi | SPIi)`. The secret is replaced every minute, and the one before
+/// it is still accepted.
 pub(crate) struct Cookies {
     version: u8,
     current: hmac::Key,
@@ -27,7 +27,7 @@ fn new_key(random: &mut dyn Random) -> hmac::Key {
 
 fn tag(key: &hmac::Key, nonce: &[u8], address: IpAddr, spi: u64) -> hmac::Tag {
     let mut context = hmac::Context::with_key(key);
-    // The fields of variable length are told apart by their lengths.
+    // The lengths tell the fields of variable length apart.
     context.update(&[
         u8::try_from(nonce.len()).unwrap_or(0),
         u8::from(address.is_ipv4()),
@@ -107,7 +107,7 @@ impl Cookies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::SystemRandom;
+    use crate::host::SystemRandom;
 
     #[test]
     fn a_cookie_is_good_for_its_sender_and_two_secrets() {

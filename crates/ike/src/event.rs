@@ -1,4 +1,4 @@
-//! What comes out of an [`crate::Endpoint`]: datagrams to send and events for the data plane.
+//! What comes out of an [`crate::Endpoint`]: datagrams to send, and events for the data plane and the administrator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,37 +8,20 @@ use esplanade_crypto::iana::{Encryption, Integrity, SequenceNumbers};
 use esplanade_crypto::secret::Secret;
 use esplanade_crypto::transform::Transform;
 
-use crate::config::{Action, Identity, Mode};
-use crate::status::Refusal;
+use crate::config::{EndAction, Identity, Mode};
+use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
-/// Names one IKE SA for the life of the endpoint; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IkeSaId(pub u64);
-
-/// Names one child SA for the life of the endpoint; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChildSaId(pub u64);
-
-impl fmt::Display for IkeSaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-impl fmt::Display for ChildSaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
+pub use crate::failure::{ChildFailure, DownReason};
+pub use crate::id::{ChildSaId, IkeSaId};
 
 /// One UDP payload to send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Transmit {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// With the non-ESP marker where the port asks for it.
+    /// The payload, with the non-ESP marker on the NAT-T port.
     pub payload: Vec<u8>,
 }
 
@@ -54,29 +37,29 @@ impl fmt::Debug for Transmit {
     }
 }
 
-/// What has happened. Events are complete and in order: acting on each one in turn keeps the data plane right.
+/// What has happened. Events are complete and in order: a data plane that acts on each one in turn is right.
 ///
-/// The life of one child SA is `ChildSaInstalled`, `ChildSaUseOutbound`, `ChildSaDeleted`, each exactly once, but
-/// that an SA can be deleted before its outbound half was used.
+/// One child SA gives `ChildSaInstalled`, `ChildSaUseOutbound` and `ChildSaDeleted` in this order, each once. An SA
+/// that is deleted before its outbound half was used gives no `ChildSaUseOutbound`.
 ///
-/// A rekey loses no packet when the data plane follows this order (RFC 7296 section 2.8):
-/// - The responder of the rekey gets `ChildSaInstalled` before its answer leaves: it can receive on the new SA,
-///   and still sends on the old one.
-/// - The initiator gets `ChildSaInstalled` and `ChildSaUseOutbound` with the answer.
+/// A rekey loses no packet when the data plane follows this order (RFC 7296 §2.8):
+/// - The responder of the rekey gets `ChildSaInstalled` before its response leaves. It can receive on the new SA, and
+///   still sends on the old one.
+/// - The initiator gets `ChildSaInstalled` and `ChildSaUseOutbound` with the response.
 /// - The responder gets `ChildSaUseOutbound` when the initiator deletes the old SA, or when the data plane reports
-///   traffic on the new one by [`crate::Endpoint::note_inbound_traffic`].
-/// - `ChildSaDeleted` of the old SA stops its outbound half at once; its inbound half stays for `linger`, for the
-///   packets in flight.
+///   traffic on the new SA by [`crate::Endpoint::note_inbound_traffic`].
+/// - `ChildSaDeleted` of the old SA stops its outbound half at once. The inbound half stays for `linger`, for packets
+///   in flight.
 #[derive(Clone, Debug)]
 pub enum Event {
     IkeSaUp(IkeSaUp),
-    /// `new` takes over the children and the name of `old`; `old` has no `IkeSaDown`.
+    /// `new` takes over the children and the name of `old`. There is no `IkeSaDown` for `old`.
     IkeSaRekeyed {
         old: IkeSaId,
         new: IkeSaId,
         connection: String,
     },
-    /// An IKE SA that was up has ended. Its children were deleted before.
+    /// An established IKE SA has ended. Its children were deleted before.
     IkeSaDown {
         ike_sa: IkeSaId,
         connection: String,
@@ -84,92 +67,80 @@ pub enum Event {
     },
     /// The SA can receive. It must not send before `ChildSaUseOutbound`.
     ChildSaInstalled(Box<ChildSaInstalled>),
-    /// The SA is the one to send with from now on.
+    /// From now on this SA sends.
     ChildSaUseOutbound {
         child: ChildSaId,
     },
     ChildSaDeleted(ChildSaDeleted),
-    /// No traffic was noted for as long as `inactivity` says. If the data plane has seen none either, it answers with
-    /// [`crate::Endpoint::close_idle_child_sa`]; otherwise it notes what it has seen, and is asked again later.
+    /// No traffic was noted for as long as `inactivity` says. A data plane that has seen none either answers with
+    /// [`crate::Endpoint::close_idle_child_sa`]. Otherwise it notes the traffic, and gets this event again later.
     ChildSaIdle {
         child: ChildSaId,
     },
-    /// The peer's address or port behind its NAT has changed (RFC 7296 section 2.23). All children of the IKE SA
-    /// send to the new place.
+    /// The peer's address or port behind its NAT has changed (RFC 7296 §2.23). All children of the IKE SA send to the
+    /// new one.
     PeerMoved {
         ike_sa: IkeSaId,
         children: Vec<ChildSaId>,
         local: SocketAddr,
         remote: SocketAddr,
     },
-    /// Nothing was sent to the peer for a while: send the one-octet keepalive (RFC 3948 section 4) from the IKE
-    /// socket unless ESP went that way within the interval.
+    /// Nothing was sent to the peer for a while. The embedder sends the one-octet keepalive (RFC 3948 §4) from the
+    /// IKE socket, unless ESP went the same way within the interval.
     NatKeepalive {
         local: SocketAddr,
         remote: SocketAddr,
     },
-    /// An attempt to establish an IKE SA as initiator has failed.
+    /// Our attempt to establish an IKE SA has failed.
     ConnectFailed {
         connection: String,
         reason: DownReason,
         retry_in: Option<Duration>,
     },
-    /// A child SA could not be established or rekeyed; the IKE SA stays.
+    /// A child SA could not be established or rekeyed. The IKE SA stays.
     ChildFailed {
         ike_sa: IkeSaId,
         connection: String,
         child: String,
         reason: ChildFailure,
     },
-    /// The IKE SA could not be rekeyed; it stays, and is tried again.
+    /// The IKE SA could not be rekeyed. It stays, and is rekeyed later.
     RekeyFailed {
         ike_sa: IkeSaId,
         connection: String,
         reason: ChildFailure,
     },
-    /// A peer was refused. Not every refusal is told: strangers can cause them.
-    Refused(Box<Refused>),
-    /// One message was sent or accepted: for a readable trace of the negotiation.
+    /// A peer was refused. Limits apply to this event, because anybody can cause it.
+    Refused(Box<RefusedPeer>),
+    /// One message was sent or accepted. These events make a readable trace of the negotiation.
     Message(MessageTrace),
     KeyLog(KeyLog),
 }
 
-/// Why a peer was refused. The texts are bounded and escaped, whatever the peer has sent.
+/// Who was refused, and why. The texts are bounded and escaped, whatever the peer has sent.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct RefusedPeer {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// None before one is chosen.
+    /// None: no connection was chosen yet.
     pub connection: Option<String>,
-    /// Whom the peer wants to talk to, if it says so, or who we are.
+    /// Whom the peer wants to talk to, if it says so. Otherwise who we are.
     pub local_id: Option<String>,
-    /// Who the peer says it is, proved or not.
+    /// Who the peer says it is. It may not have proved that.
     pub remote_id: Option<String>,
     pub refusal: Refusal,
     pub why: String,
     pub offered: String,
     pub configured: String,
-    /// Refusals before this one that were not told.
-    pub untold: u64,
-}
-
-/// Traffic that a peer has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub peer: Identity,
-    pub connection: String,
-    pub child: String,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    /// None: by configuration.
-    pub sa: Option<ChildSaId>,
+    /// Refusals since the last report that the limits have kept from being reported.
+    pub unreported: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct IkeSaUp {
     pub ike_sa: IkeSaId,
     pub connection: String,
-    /// Whether this end has initiated.
+    /// This end has initiated.
     pub initiator: bool,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -177,11 +148,11 @@ pub struct IkeSaUp {
     pub remote_id: Identity,
     pub nat_local: bool,
     pub nat_remote: bool,
-    /// Readable, for example `AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519`.
+    /// The algorithms as text, for example `AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519`.
     pub suite: String,
 }
 
-/// What ESP is done with.
+/// The algorithms of one pair of ESP or AH SAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspSuite {
     pub transform: Transform,
@@ -202,7 +173,7 @@ impl fmt::Display for EspSuite {
     }
 }
 
-/// All that the data plane needs for one pair of ESP SAs.
+/// All that the data plane needs for one pair of ESP or AH SAs.
 #[derive(Clone)]
 pub struct ChildSaInstalled {
     pub ike_sa: IkeSaId,
@@ -210,32 +181,32 @@ pub struct ChildSaInstalled {
     pub connection: String,
     /// The name of the child in the configuration, and of its policy.
     pub name: String,
-    /// Whether this end has initiated the exchange that made it.
+    /// This end has initiated the exchange that made the SA.
     pub initiator: bool,
     pub mode: Mode,
-    /// The peer takes TFC padding (RFC 7296 section 1.3.1).
+    /// The peer accepts TFC padding (RFC 7296 §1.3.1).
     pub tfc: bool,
-    /// Both ends take later fragments on an SA for certain ports (RFC 4301 section 7.3).
+    /// Both ends accept non-first fragments on an SA for certain ports (RFC 4301 §7.3).
     pub non_first_fragments: bool,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,
     pub spi_in: u32,
     pub spi_out: u32,
     pub esp: EspSuite,
-    /// Keys of the SA that receives, in the order of RFC 7296 section 2.17: cipher key (and salt), integrity key.
+    /// The keys of the inbound SA in the order of RFC 7296 §2.17: encryption key with salt, then integrity key.
     pub key_in: Secret,
     pub key_out: Secret,
-    /// The port counts only with `udp_encap`.
+    /// The ports matter only with `udp_encap`.
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub udp_encap: bool,
-    /// Randomised soft and fixed hard limits; zero: none. The data plane counts bytes and packets and calls
+    /// Soft limits have jitter, hard ones have none; zero is without limit. The data plane counts, and calls
     /// [`crate::Endpoint::rekey_child_sa`] or [`crate::Endpoint::expire_child_sa`].
     pub soft_bytes: u64,
     pub hard_bytes: u64,
     pub soft_packets: u64,
     pub hard_packets: u64,
-    /// The endpoint watches it; the data plane may let nothing pass after it.
+    /// The endpoint deletes the SA after this time. The data plane must not pass packets after it either.
     pub life_time: Duration,
     pub replay_window: u32,
     pub peer_replay_window: u32,
@@ -268,73 +239,13 @@ pub struct ChildSaDeleted {
     pub name: String,
     pub spi_in: u32,
     pub spi_out: u32,
-    /// How long the inbound half stays for packets in flight. The data plane frees `spi_in` after it.
+    /// How long the inbound half stays for packets in flight. The data plane frees `spi_in` afterwards.
     pub linger: Duration,
-    /// Another SA has its place.
+    /// Another SA has replaced this one.
     pub replaced: bool,
     pub reason: DownReason,
-    /// `Trap`: keep the policy so that traffic can ask for a new SA. `Start`: the endpoint is about to.
-    pub then: Action,
-}
-
-/// Why an SA ended or did not come up.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DownReason {
-    #[error("terminated by the administrator")]
-    Terminated,
-    #[error("deleted by the peer")]
-    PeerDeleted,
-    #[error("the peer does not answer")]
-    Timeout,
-    #[error("the peer's answers cannot be used: {0}")]
-    UnusableAnswer(String),
-    #[error("there is no route to the peer, or no local address for it")]
-    NoRoute,
-    #[error("replaced by a rekey")]
-    Rekeyed,
-    #[error("no traffic for as long as `inactivity` allows")]
-    Inactive,
-    #[error("lifetime expired before it was rekeyed")]
-    Expired,
-    #[error("the peer has connected anew")]
-    Superseded,
-    #[error("the peer started afresh (INITIAL_CONTACT)")]
-    InitialContact,
-    #[error("the peer refuses: {0}")]
-    PeerRefused(String),
-    #[error("no proposal of ours was chosen")]
-    NoProposalChosen,
-    #[error("authentication failed: {0}")]
-    AuthenticationFailed(String),
-    #[error("protocol error of the peer: {0}")]
-    PeerMisbehaved(String),
-    #[error("configuration: {0}")]
-    Configuration(String),
-    #[error("out of resources: {0}")]
-    Resources(&'static str),
-}
-
-/// Why a child SA was not made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChildFailure {
-    #[error("no proposal in common (NO_PROPOSAL_CHOSEN)")]
-    NoProposalChosen,
-    #[error("traffic selectors do not meet (TS_UNACCEPTABLE)")]
-    TsUnacceptable,
-    #[error("transport mode: {0}")]
-    Transport(&'static str),
-    #[error("AH passes no NAT, nor UDP encapsulation")]
-    AhThroughNat,
-    #[error("the peer wants traffic of {} (connection {:?})", .0.peer, .0.connection)]
-    TrafficHeld(Box<Held>),
-    #[error("the peer wants more than `peers` gives it")]
-    NotItsTraffic,
-    #[error("the peer refuses: {0}")]
-    PeerRefused(String),
-    #[error("protocol error of the peer: {0}")]
-    PeerMisbehaved(&'static str),
-    #[error("out of resources: {0}")]
-    Resources(&'static str),
+    /// `Trap`: the policy stays, so that traffic can ask for a new SA. `Start`: the endpoint establishes a new SA.
+    pub then: EndAction,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,7 +254,7 @@ pub enum Direction {
     Received,
 }
 
-/// One message of a negotiation; says what it carried, never a value that must stay secret.
+/// One message of a negotiation. It says what the message carried, and never a value that must stay secret.
 #[derive(Clone, Debug)]
 pub struct MessageTrace {
     pub ike_sa: IkeSaId,
@@ -354,12 +265,12 @@ pub struct MessageTrace {
     pub exchange: &'static str,
     pub response: bool,
     pub message_id: u32,
-    /// Names of payloads and notifies, for example `SA KE No N(NAT_DETECTION_SOURCE_IP)`.
+    /// The names of payloads and notifies, for example `SA KE No N(NAT_DETECTION_SOURCE_IP)`.
     pub payloads: String,
     pub len: usize,
 }
 
-/// One line for Wireshark's `ikev2_decryption_table`. Exists only with [`crate::config::Config::key_log`].
+/// The keys of one IKE SA. They are given only with [`crate::config::Config::key_log`].
 #[derive(Clone)]
 pub struct KeyLog {
     pub ike_sa: IkeSaId,
@@ -373,7 +284,8 @@ pub struct KeyLog {
 }
 
 impl KeyLog {
-    /// One line of the file `ikev2_decryption_table` in Wireshark's profile. None if it lacks an algorithm.
+    /// One line of the file `ikev2_decryption_table` in Wireshark's profile. None: Wireshark lacks an algorithm of
+    /// the SA.
     pub fn wireshark_line(&self) -> Option<Secret> {
         let hex = |secret: &Secret| {
             let mut text = zeroize::Zeroizing::new(String::with_capacity(2 * secret.len()));

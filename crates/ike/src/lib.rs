@@ -1,4 +1,12 @@
-//! IKEv2 (RFC 7296) as sans-IO state machines: no sockets, no clock.
+//! IKEv2 (RFC 7296) as sans-IO state machines: bytes and time in, datagrams and events out.
+//!
+//! The layers, each of which uses those below it:
+//!
+//! - [`endpoint`]: all IKE SAs of a gateway; datagrams, time and commands.
+//! - `exchange`: one file for each IKE exchange.
+//! - `sa`: the phases of an IKE SA as types, and its child SAs.
+//! - `protected`: sealed messages. `transport`: UDP payloads, message IDs and retransmission.
+//! - [`wire`]: messages and payloads. [`suite`] and [`auth`]: keys and identities. `host`: what the embedder gives.
 #![forbid(unsafe_code)]
 
 pub mod auth;
@@ -7,22 +15,32 @@ pub mod config;
 mod cookie;
 pub mod endpoint;
 pub mod event;
+mod exchange;
+pub mod failure;
+mod host;
+mod id;
 mod nat;
 mod negotiate;
+mod peer;
+mod protected;
 mod rate;
+mod refusal;
+mod report_limit;
 mod sa;
+mod source_network;
 pub mod status;
 pub mod suite;
 pub mod text;
+mod transport;
 mod ts;
-mod window;
 pub mod wire;
 
 pub use config::Config;
-pub use endpoint::{CommandError, Endpoint, EspSpiAllocator, Random, Routes, SystemRandom};
-pub use event::{
-    ChildFailure, ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event,
-    IkeSaId, IkeSaUp, KeyLog, Transmit,
-};
-pub use status::{Counters, IkeSaStatus, Refusal};
+pub use endpoint::{CommandError, Endpoint};
+pub use event::{ChildSaDeleted, ChildSaInstalled, EspSuite, Event, IkeSaUp, KeyLog, Transmit};
+pub use failure::{ChildFailure, DownReason};
+pub use host::{EspSpiAllocator, Host, Random, Routes, SystemRandom};
+pub use id::{ChildSaId, IkeSaId};
+pub use refusal::Refusal;
+pub use status::{IkeCounters, IkeSaStatus};
 pub use wire::TrafficSelector;

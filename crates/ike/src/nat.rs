@@ -1,4 +1,4 @@
-//! NAT detection and the change to the NAT-T port (RFC 7296 section 2.23).
+//! NAT detection, and the change to the NAT-T port (RFC 7296 §2.23).
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use crate::config::Ports;
 use crate::suite::nat_detection_hash;
 use crate::wire::{Notify, NotifyType, Payload};
 
-/// Where NATs are.
+/// Which ends are behind a NAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nat {
-    /// We are behind one.
+    /// This end is behind a NAT.
     pub(crate) local: bool,
-    /// The peer is behind one.
+    /// The peer is behind a NAT.
     pub(crate) remote: bool,
-    /// Our configuration asks for UDP encapsulation in any case.
+    /// The configuration asks for UDP encapsulation in any case.
     pub(crate) forced: bool,
 }
 
@@ -23,8 +23,8 @@ impl Nat {
     }
 }
 
-/// The two notifies of an IKE_SA_INIT message. With `forced` the source is a false one, so that the peer sees
-/// a NAT.
+/// The two NAT detection notifies of an IKE_SA_INIT message. With `forced` the source hash is false, so that the peer
+/// sees a NAT.
 pub(crate) fn notifies(
     spi_i: u64,
     spi_r: u64,
@@ -49,7 +49,7 @@ pub(crate) fn notifies(
     ]
 }
 
-/// What the peer's notifies tell. A peer that sends none has no NAT traversal.
+/// What the peer's notifies tell. A peer that sends none does not support NAT traversal.
 pub(crate) fn detect<'a>(
     notifies: impl Iterator<Item = &'a Notify>,
     spi_i: u64,
@@ -58,7 +58,7 @@ pub(crate) fn detect<'a>(
     remote: SocketAddr,
     forced: bool,
 ) -> Nat {
-    // Made once: a message has room for thousands of these notifies.
+    // Each hash is computed once: a message has room for thousands of these notifies.
     let of_remote = nat_detection_hash(spi_i, spi_r, remote);
     let of_local = nat_detection_hash(spi_i, spi_r, local);
     let (mut sources, mut source_matches) = (false, false);
@@ -84,7 +84,7 @@ pub(crate) fn detect<'a>(
     }
 }
 
-/// The addresses from IKE_AUTH on, when there is a NAT.
+/// Changes both ports to those for use behind a NAT, from IKE_AUTH on.
 pub(crate) fn float(local: &mut SocketAddr, remote: &mut SocketAddr, ports: &Ports) {
     if local.port() != ports.nat_t {
         local.set_port(ports.nat_t);

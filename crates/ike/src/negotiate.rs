@@ -1,7 +1,7 @@
-//! Proposal negotiation (RFC 7296 sections 2.7 and 3.3).
+//! Proposal negotiation (RFC 7296 §2.7 and §3.3).
 //!
-//! A responder follows its own order of preference. A proposal with a transform type that it does not know is
-//! passed over as a whole (section 3.3.6).
+//! A responder follows its own order of preference. It passes over a proposal that has a transform type which it does
+//! not know (§3.3.6).
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, SequenceNumbers};
 use esplanade_crypto::transform::{Protocol, Transform as EspTransform};
@@ -11,26 +11,26 @@ use crate::event::EspSuite;
 use crate::suite::Suite;
 use crate::wire::{Proposal, ProtocolId, Transform, TransformType};
 
-/// Transform ID of NONE for integrity and key exchange.
+/// The transform ID of NONE, for integrity and for key exchange.
 const NONE: u16 = 0;
 
-/// One IKE proposal chosen from an offer.
+/// An IKE proposal that was chosen from an offer.
 #[derive(Debug)]
 pub(crate) struct ChosenIke {
     pub(crate) suite: Suite,
-    /// What the answer carries, but for our SPI.
-    pub(crate) answer: Proposal,
-    /// Of a rekey.
+    /// The proposal of the response. Our SPI is still missing.
+    pub(crate) proposal: Proposal,
+    /// The peer's SPI for the new SA of a rekey.
     pub(crate) peer_spi: Option<u64>,
 }
 
-/// One ESP proposal chosen from an offer, or found in an answer.
+/// A proposal of a child SA that was chosen from an offer, or found in a response.
 #[derive(Debug)]
 pub(crate) struct ChosenEsp {
     pub(crate) suite: EspSuite,
-    pub(crate) group: Option<Group>,
-    /// What the answer carries, but for our SPI.
-    pub(crate) answer: Proposal,
+    pub(crate) key_exchange: Option<Group>,
+    /// The proposal of the response. Our SPI is still missing.
+    pub(crate) proposal: Proposal,
     pub(crate) peer_spi: u32,
 }
 
@@ -90,7 +90,7 @@ fn numbered(
     })
 }
 
-/// What we offer. `spi` is empty but for a rekey.
+/// Our IKE proposals. `spi` is empty except in a rekey.
 pub(crate) fn ike_offer(own: &[IkeProposal], spi: &[u8]) -> Vec<Proposal> {
     own.iter()
         .enumerate()
@@ -101,7 +101,7 @@ pub(crate) fn ike_offer(own: &[IkeProposal], spi: &[u8]) -> Vec<Proposal> {
         .collect()
 }
 
-/// What we offer for ESP. IKE_AUTH negotiates no group (section 1.2).
+/// Our proposals for a child SA. In IKE_AUTH there is no key exchange method in them (RFC 7296 §1.2).
 pub(crate) fn esp_offer(own: &[EspProposal], spi: u32, with_groups: bool) -> Vec<Proposal> {
     own.iter()
         .enumerate()
@@ -147,7 +147,7 @@ fn same(a: &Transform, b: &Transform) -> bool {
         && !b.unknown_attribute
 }
 
-/// Whether the offer has a type that we would have to choose from and cannot.
+/// Says whether the offer has a transform type that we cannot choose from.
 fn has_other_types(offered: &Proposal, known: &[TransformType]) -> bool {
     offered
         .transforms
@@ -155,7 +155,7 @@ fn has_other_types(offered: &Proposal, known: &[TransformType]) -> bool {
         .any(|transform| !known.contains(&transform.kind))
 }
 
-/// For the integrity of a chosen cipher: the transform, or none with an AEAD.
+/// The integrity transform that goes with a chosen cipher. `Some(None)`: an AEAD goes without one.
 fn pick_integrity(
     own: &[Transform],
     offered: &Proposal,
@@ -168,15 +168,15 @@ fn pick_integrity(
     let mut offered = offered.of_kind(TransformType::INTEGRITY).peekable();
     match offered.peek() {
         None => Some(None),
-        // NONE is the only integrity that goes with an AEAD (section 3.3.2).
+        // NONE is the only integrity that goes with an AEAD (RFC 7296 §3.3.2).
         Some(_) => offered
             .any(|t| t.id == NONE)
             .then(|| Some(Transform::new(TransformType::INTEGRITY, NONE))),
     }
 }
 
-/// Chooses from the peer's offer. `ke_group` is the group of the peer's KE payload: within a proposal it is
-/// taken if allowed, which saves a round trip.
+/// Chooses from the peer's offer. `ke_group` is the method of the peer's KE payload. It is preferred within a
+/// proposal, because that saves a round trip.
 pub(crate) fn choose_ike(
     own: &[IkeProposal],
     offered: &[Proposal],
@@ -223,7 +223,7 @@ pub(crate) fn choose_ike(
             };
             return Some(ChosenIke {
                 suite,
-                answer,
+                proposal: answer,
                 peer_spi: theirs.spi_u64(),
             });
         }
@@ -245,13 +245,13 @@ fn pick_group(own: &[Transform], offered: &Proposal, ke_group: Option<u16>) -> O
     pick(own, offered, TransformType::KEY_EXCHANGE)
 }
 
-/// Checks the answer to our offer: one of our proposals, one transform of each of its types.
+/// Checks the response to our offer. It must have one of our proposals, with one transform of each of its types.
 pub(crate) fn accept_ike(offer: &[Proposal], answer: &[Proposal]) -> Option<ChosenIke> {
     let (answer, _) = matching(offer, answer)?;
     let suite = Suite::from_proposal(answer).ok()?;
     Some(ChosenIke {
         suite,
-        answer: answer.clone(),
+        proposal: answer.clone(),
         peer_spi: answer.spi_u64(),
     })
 }
@@ -273,7 +273,7 @@ fn matching<'a>(
     chosen_of_offered.then_some((answer, offered))
 }
 
-/// Chooses from the peer's ESP offer. In IKE_AUTH groups are not looked at.
+/// Chooses from the peer's offer for a child SA. In IKE_AUTH key exchange methods are ignored.
 pub(crate) fn choose_esp(
     own: &[EspProposal],
     offered: &[Proposal],
@@ -327,7 +327,7 @@ pub(crate) fn choose_esp(
     None
 }
 
-/// Cipher and integrity of a child SA; AH has no cipher.
+/// The encryption and the integrity of a child SA. AH has no encryption.
 fn pick_algorithms(
     own: &[Transform],
     offered: &Proposal,
@@ -342,7 +342,7 @@ fn pick_algorithms(
     Some((Some(cipher), integrity))
 }
 
-/// None: no common choice. `Some(None)`: the peer names no sequence numbers, which stands for 32 bits.
+/// None: there is no common choice. `Some(None)`: the peer names no sequence numbers, which stands for 32 bits.
 fn pick_sequence(own: &[Transform], offered: &Proposal) -> Option<Option<Transform>> {
     if offered
         .of_kind(TransformType::SEQUENCE_NUMBERS)
@@ -357,7 +357,7 @@ fn pick_sequence(own: &[Transform], offered: &Proposal) -> Option<Option<Transfo
     pick(own, offered, TransformType::SEQUENCE_NUMBERS).map(Some)
 }
 
-/// None: no common choice. `Some(None)`: neither side wants a fresh key exchange.
+/// None: there is no common choice. `Some(None)`: neither end wants a key exchange.
 fn pick_child_group(
     own: &[Transform],
     offered: &Proposal,
@@ -374,7 +374,7 @@ fn pick_child_group(
     }
 }
 
-/// Checks the answer to our ESP offer.
+/// Checks the response to our offer for a child SA.
 pub(crate) fn accept_esp(offer: &[Proposal], answer: &[Proposal]) -> Option<ChosenEsp> {
     let (answer, offered) = matching(offer, answer)?;
     let wants_group = offered
@@ -382,12 +382,12 @@ pub(crate) fn accept_esp(offer: &[Proposal], answer: &[Proposal]) -> Option<Chos
         .next()
         .is_some();
     let chosen = esp_from(answer, answer.spi_u32().filter(|spi| *spi > 255)?)?;
-    // 32 bits may go without saying, if we offered them.
+    // The response may leave out sequence numbers of 32 bits, if we offered them.
     let number = chosen.suite.sequence_numbers.number();
     let sequence = offered
         .of_kind(TransformType::SEQUENCE_NUMBERS)
         .any(|t| t.id == number);
-    (sequence && wants_group == chosen.group.is_some()).then_some(chosen)
+    (sequence && wants_group == chosen.key_exchange.is_some()).then_some(chosen)
 }
 
 fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
@@ -428,33 +428,33 @@ fn esp_from(answer: &Proposal, peer_spi: u32) -> Option<ChosenEsp> {
     };
     Some(ChosenEsp {
         suite,
-        group,
-        answer: answer.clone(),
+        key_exchange: group,
+        proposal: answer.clone(),
         peer_spi,
     })
 }
 
-/// Whether a suite that was chosen before fits a connection as well.
+/// Says whether a suite that was chosen before fits a connection too.
 pub(crate) fn allows(own: &[IkeProposal], suite: &Suite) -> bool {
     own.iter().any(|proposal| {
         proposal
             .encryption
             .contains(&(suite.encryption, suite.key_bits))
             && proposal.prf.contains(&suite.prf)
-            && proposal.groups.contains(&suite.group)
+            && proposal.groups.contains(&suite.key_exchanges.first())
             && suite
                 .integrity
                 .is_none_or(|integrity| proposal.integrity.contains(&integrity))
     })
 }
 
-/// Whether we have proposed a group.
-pub(crate) fn offers_group(own: &[IkeProposal], group: Group) -> bool {
-    own.iter().any(|proposal| proposal.groups.contains(&group))
+/// Says whether we propose a key exchange method.
+pub(crate) fn offers_method(own: &[IkeProposal], method: Group) -> bool {
+    own.iter().any(|proposal| proposal.groups.contains(&method))
 }
 
-/// The group of our first KE payload.
-pub(crate) fn first_group(own: &[IkeProposal]) -> Option<Group> {
+/// The key exchange method of our first KE payload.
+pub(crate) fn first_method(own: &[IkeProposal]) -> Option<Group> {
     own.iter()
         .find_map(|proposal| proposal.groups.first().copied())
 }
@@ -501,11 +501,11 @@ mod tests {
         .unwrap();
         assert_eq!(chosen.suite.encryption, Encryption::AesGcm16);
         assert_eq!(
-            chosen.suite.group,
+            chosen.suite.key_exchanges.first(),
             Group::Curve25519,
             "although the KE payload is of another"
         );
-        let answer = [chosen.answer];
+        let answer = [chosen.proposal];
         assert_eq!(accept_ike(&offer, &answer).unwrap().suite, chosen.suite);
         let chosen = choose_ike(
             std::slice::from_ref(&cbc),
@@ -515,7 +515,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            chosen.suite.group,
+            chosen.suite.key_exchanges.first(),
             Group::Curve25519,
             "within a proposal the KE payload decides"
         );
@@ -550,7 +550,7 @@ mod tests {
         let offer = esp_offer(&pfs, 0x1000, true);
         let chosen = choose_esp(&pfs, &offer, Some(31), true).unwrap();
         assert_eq!(
-            (chosen.group, chosen.suite.sequence_numbers),
+            (chosen.key_exchange, chosen.suite.sequence_numbers),
             (Some(Group::Curve25519), Bits64)
         );
         assert!(
@@ -560,7 +560,7 @@ mod tests {
         assert!(choose_esp(&pfs, &esp_offer(&plain, 0x1000, true), None, true).is_none());
         let in_auth = choose_esp(&pfs, &esp_offer(&plain, 0x1000, false), None, false).unwrap();
         assert_eq!(
-            (in_auth.group, in_auth.suite.sequence_numbers),
+            (in_auth.key_exchange, in_auth.suite.sequence_numbers),
             (None, Bits32)
         );
         assert!(
@@ -575,10 +575,10 @@ mod tests {
             .transforms
             .push(Transform::new(TransformType::KEY_EXCHANGE, NONE));
         let chosen = choose_esp(&plain, &optional, None, true).unwrap();
-        assert_eq!(chosen.group, None);
+        assert_eq!(chosen.key_exchange, None);
         assert!(
             chosen
-                .answer
+                .proposal
                 .transforms
                 .contains(&Transform::new(TransformType::KEY_EXCHANGE, NONE))
         );
@@ -631,8 +631,8 @@ mod tests {
         assert_eq!(offered(&gcm)[0].transforms[0].key_bits, Some(128));
         for own in [&chacha, &gcm] {
             let chosen = choose_esp(own, &offered(own), None, false).unwrap();
-            assert_eq!(chosen.answer.transforms, offered(own)[0].transforms);
-            // RFC 7296 section 3.3.6: another attribute makes another transform.
+            assert_eq!(chosen.proposal.transforms, offered(own)[0].transforms);
+            // RFC 7296 §3.3.6: another attribute makes another transform.
             let mut other = offered(own);
             let bits = &mut other[0].transforms[0].key_bits;
             *bits = match bits {

@@ -1,15 +1,15 @@
-//! How often something may be done.
+//! Rate limits: how often something may be done.
 
 use std::time::{Duration, Instant};
 
-/// One each so much time, and some in a row after a pause.
+/// Permits one thing per `every`, and `burst` of them in a row after a pause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     pub(crate) every: Duration,
     pub(crate) burst: u32,
 }
 
-/// When the next one is due if all come at the rate.
+/// When the next thing is due if all come at the rate. None: nothing was done yet.
 pub(crate) type Due = Option<Instant>;
 
 impl Rate {

@@ -1,10 +1,11 @@
-//! Snapshots for `status` and the control socket, and the counters of what was refused.
+//! Snapshots of SAs and children for `status` and the control socket, and the counters of the endpoint.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::config::{Identity, Mode};
 use crate::event::{ChildSaId, EspSuite, IkeSaId};
+pub use crate::refusal::Refusal;
 use crate::suite::Suite;
 use crate::wire::TrafficSelector;
 
@@ -12,7 +13,7 @@ use crate::wire::TrafficSelector;
 #[derive(Clone, Debug)]
 pub struct IkeSaStatus {
     pub id: IkeSaId,
-    /// None for a half-open SA whose peer has not yet said who it is.
+    /// None: the SA is half-open, and its peer has not yet said who it is.
     pub connection: Option<String>,
     pub state: IkeSaState,
     pub initiator: bool,
@@ -24,12 +25,12 @@ pub struct IkeSaStatus {
     pub spi_r: u64,
     pub nat_local: bool,
     pub nat_remote: bool,
-    /// None before one is chosen.
+    /// None: no suite is chosen yet.
     pub suite: Option<Suite>,
     pub established: Option<Instant>,
     pub rekey_at: Option<Instant>,
     pub expires_at: Option<Instant>,
-    /// The exchange that waits for the peer.
+    /// The exchange of ours that waits for its response.
     pub task_active: Option<&'static str>,
     pub tasks_queued: Vec<&'static str>,
     pub children: Vec<ChildSaStatus>,
@@ -43,7 +44,7 @@ pub enum IkeSaState {
     Established,
     /// A rekey is under way.
     Rekeying,
-    /// Replaced by a rekey, not yet deleted.
+    /// A rekey has replaced the SA. It is not deleted yet.
     Rekeyed,
     Deleting,
 }
@@ -60,7 +61,7 @@ impl IkeSaState {
     }
 }
 
-/// One child SA at one moment. Byte and packet counts are the data plane's.
+/// One child SA at one moment. The data plane has its byte and packet counts.
 #[derive(Clone, Debug)]
 pub struct ChildSaStatus {
     pub id: ChildSaId,
@@ -82,7 +83,7 @@ pub struct ChildSaStatus {
 pub enum ChildSaState {
     Installed,
     Rekeying,
-    /// Replaced, not yet deleted.
+    /// Another SA has replaced this one. It is not deleted yet.
     Rekeyed,
     Deleting,
 }
@@ -104,23 +105,23 @@ pub struct ConfiguredChild {
     pub connection: String,
     pub child: String,
     pub state: ConfiguredState,
-    /// When it is tried again.
+    /// When the endpoint tries next to establish it.
     pub next_at: Option<Instant>,
-    /// Why it is not up, as far as something has failed.
-    pub failure: Option<Failure>,
+    /// Why it is not up, if an attempt has failed.
+    pub failure: Option<GoalFailure>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfiguredState {
-    /// It has a child SA.
+    /// The child has a child SA.
     Up,
     /// An exchange is under way.
     Connecting,
-    /// For its next attempt.
+    /// The child waits for its next attempt.
     Waiting,
-    /// By command.
+    /// A command has closed the child.
     Closed,
-    /// Nobody is about to establish it: the peer, traffic or a command may.
+    /// The endpoint is not about to establish the child. The peer, traffic or a command can have it established.
     Down,
 }
 
@@ -138,89 +139,14 @@ impl ConfiguredState {
 
 /// What has failed, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct GoalFailure {
     pub at: Instant,
     pub why: String,
 }
 
-macro_rules! refusals {
-    ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
-        /// Why a message was refused, wholly or in part. Each has one counter.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Refusal { $($(#[$meta])* $variant,)* }
-
-        impl Refusal {
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// Stable name for metrics and `status`.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-        }
-    };
-}
-
-refusals! {
-    /// Not an IKE header, or lengths that do not add up.
-    Malformed = "malformed";
-    /// No non-ESP marker on the NAT-T port.
-    NoMarker = "no_marker";
-    /// A major version above 2 (RFC 7296 section 2.5).
-    Version = "version";
-    /// An exchange type that this endpoint does not speak.
-    ExchangeType = "exchange_type";
-    /// No IKE SA with these SPIs (RFC 7296 section 2.21.4).
-    UnknownSpi = "unknown_spi";
-    /// Our own message came back.
-    Reflected = "reflected";
-    /// The Encrypted payload failed its integrity check.
-    Integrity = "integrity";
-    /// The decrypted payloads could not be parsed.
-    InvalidSyntax = "invalid_syntax";
-    UnsupportedCriticalPayload = "unsupported_critical_payload";
-    /// A request outside the window (RFC 7296 section 2.3).
-    MessageId = "message_id";
-    /// A response that nobody waits for.
-    UnexpectedResponse = "unexpected_response";
-    /// The exchange does not fit the state of the SA.
-    UnexpectedExchange = "unexpected_exchange";
-    /// An identical request that was answered again from the cache.
-    Retransmission = "retransmission";
-    /// A different message under a message ID that was already answered.
-    MessageIdReuse = "message_id_reuse";
-    /// An unauthenticated error notify in IKE_SA_INIT, noted and not acted upon at once.
-    UnauthenticatedNotify = "unauthenticated_notify";
-    /// IKE_SA_INIT answered by a request for a cookie.
-    CookieRequired = "cookie_required";
-    CookieInvalid = "cookie_invalid";
-    HalfOpenLimit = "half_open_limit";
-    /// The source, or the network that it is in, has its share of the half-open SAs.
-    HalfOpenPerSource = "half_open_per_source";
-    /// Too many IKE SAs of the source were refused in IKE_AUTH.
-    RefusedPerSource = "refused_per_source";
-    IkeSaLimit = "ike_sa_limit";
-    /// No connection for this pair of addresses, or for these identities.
-    NoConnection = "no_connection";
-    NoProposalChosen = "no_proposal_chosen";
-    InvalidKePayload = "invalid_ke_payload";
-    AuthenticationFailed = "authentication_failed";
-    TsUnacceptable = "ts_unacceptable";
-    /// Traffic selectors that another peer has.
-    TrafficHeld = "traffic_held";
-    /// A second IKE SA of the same peer (unique = keep).
-    Duplicate = "duplicate";
-    TemporaryFailure = "temporary_failure";
-    ChildSaNotFound = "child_sa_not_found";
-    ChildSaLimit = "child_sa_limit";
-    /// No ESP SPI was to be had.
-    SpiExhausted = "spi_exhausted";
-    /// An error notify or a repeated response of our own that a limit kept back.
-    RateLimited = "rate_limited";
-}
-
-/// Counts of the endpoint since its start.
+/// What the endpoint has counted since its start.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct IkeCounters {
     refused: [u64; Refusal::ALL.len()],
     pub messages_received: u64,
     pub messages_sent: u64,
@@ -231,11 +157,11 @@ pub struct Counters {
     pub child_rekeys: u64,
     pub connect_failures: u64,
     pub peers_timed_out: u64,
-    /// Half-open SAs that gave their places to others.
+    /// Half-open SAs that were dropped to make room for others.
     pub half_open_dropped: u64,
 }
 
-impl Default for Counters {
+impl Default for IkeCounters {
     fn default() -> Self {
         Self {
             refused: [0; Refusal::ALL.len()],
@@ -253,12 +179,12 @@ impl Default for Counters {
     }
 }
 
-impl Counters {
+impl IkeCounters {
     pub fn refused(&self, reason: Refusal) -> u64 {
         self.refused[reason as usize]
     }
 
-    pub(crate) fn refuse(&mut self, reason: Refusal) {
+    pub(crate) fn count(&mut self, reason: Refusal) {
         self.refused[reason as usize] += 1;
     }
 }

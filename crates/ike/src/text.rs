@@ -1,4 +1,5 @@
-//! What peers say and what is configured, as text for the administrator: bounded, and nothing that steers a terminal.
+//! What peers say and what is configured, as text for the administrator. The texts are bounded, and cannot steer a
+//! terminal.
 
 use std::net::IpAddr;
 
@@ -7,12 +8,12 @@ use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
 use crate::config::{AddressMatch, Connection, Selector, SelectorAddresses};
 use crate::wire::{Proposal, ProtocolId, TrafficSelector, Transform, TransformType};
 
-/// Characters of one text. Peers choose how much they send.
+/// Bytes of one text. Peers choose how much they send.
 const LEN_MAX: usize = 600;
-/// Members of one list.
+/// Members of one list. The rest is left out.
 const MEMBERS_MAX: usize = 16;
 
-/// For logs and terminals, whatever a peer or a file has put into a text.
+/// Makes a text fit for logs and terminals, whatever a peer or a file has put into it.
 pub fn clean(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -20,7 +21,7 @@ pub fn clean(text: &str) -> String {
             out.push('…');
             break;
         }
-        // Also what turns the direction of text or ends a line, and is no control character.
+        // Characters that turn the direction of text or end a line are escaped too. They are no control characters.
         let steers = c.is_control()
             || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         match steers {
@@ -40,7 +41,7 @@ fn list<T>(items: impl IntoIterator<Item = T>, name: impl Fn(T) -> String) -> St
     names.join(", ")
 }
 
-/// `AES_GCM_16-128|AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519, …`
+/// Proposals as text: `AES_GCM_16-128|AES_GCM_16-256/PRF_HMAC_SHA2_256/CURVE25519, …`
 pub(crate) fn proposals(proposals: &[Proposal]) -> String {
     const KINDS: [TransformType; 5] = [
         TransformType::ENCRYPTION,
@@ -86,7 +87,7 @@ fn transform(transform: &Transform) -> String {
     }
 }
 
-/// Both ends, ours first.
+/// Traffic selectors of both ends, ours first.
 pub(crate) fn ends(local: &[TrafficSelector], remote: &[TrafficSelector]) -> String {
     let side = |side: &[TrafficSelector]| match side {
         [] => "nothing".to_owned(),
@@ -115,7 +116,7 @@ fn ports(protocol: u8, ports: (u16, u16)) -> String {
     }
 }
 
-/// The children of a connection with what they are for.
+/// The children of a connection, with their selectors.
 pub(crate) fn children(connection: &Connection) -> String {
     let one = |ts: &Selector| {
         let addresses = match ts.addresses {

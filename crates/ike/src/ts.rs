@@ -1,14 +1,58 @@
-//! Traffic selectors: from configuration to proposal, and narrowing (RFC 7296 section 2.9).
+//! Traffic selectors: the configured form, and the set operations of narrowing (RFC 7296 §2.9).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::config::{Selector, SelectorAddresses};
 use crate::wire::{TRAFFIC_SELECTORS_MAX as SELECTORS_MAX, TrafficSelector};
 
-/// Pairs of a local and a remote selector that one child SA may have: each becomes an entry of the SPD.
+/// Pairs of a local and a remote selector that one child SA may have. Each pair becomes an entry of the SPD.
 const PAIRS_MAX: usize = 1024;
 
-/// The configured selectors with `dynamic` replaced by the outer address of that side.
+/// A traffic selector as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selector {
+    pub addresses: SelectorAddresses,
+    /// The IP protocol. Zero: any.
+    pub protocol: u8,
+    /// The first and the last port. `(0, 65535)`: any.
+    pub ports: (u16, u16),
+}
+
+impl Selector {
+    /// The outer address of its side, with any protocol and port.
+    pub const DYNAMIC: Self = Self {
+        addresses: SelectorAddresses::Dynamic,
+        protocol: 0,
+        ports: (0, u16::MAX),
+    };
+
+    pub const fn range(from: IpAddr, to: IpAddr) -> Self {
+        Self {
+            addresses: SelectorAddresses::Range(from, to),
+            protocol: 0,
+            ports: (0, u16::MAX),
+        }
+    }
+}
+
+impl From<TrafficSelector> for Selector {
+    fn from(ts: TrafficSelector) -> Self {
+        Self {
+            addresses: SelectorAddresses::Range(ts.start, ts.end),
+            protocol: ts.protocol,
+            ports: (ts.start_port, ts.end_port),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectorAddresses {
+    /// The outer address of its side.
+    Dynamic,
+    /// The first and the last address, of one IP version.
+    Range(IpAddr, IpAddr),
+}
+
+/// The configured selectors. The outer address of their side replaces `dynamic`.
 pub(crate) fn resolve(selectors: &[Selector], outer: IpAddr) -> Vec<TrafficSelector> {
     selectors
         .iter()
@@ -42,7 +86,7 @@ pub(crate) fn fixed(selectors: &[Selector]) -> Vec<TrafficSelector> {
         .collect()
 }
 
-/// Every packet.
+/// Selectors for every packet.
 pub(crate) fn everything() -> Vec<TrafficSelector> {
     vec![
         TrafficSelector::addresses(
@@ -56,12 +100,12 @@ pub(crate) fn everything() -> Vec<TrafficSelector> {
     ]
 }
 
-/// The part of the selectors that transport mode can carry: packets of the host at `outer` itself.
+/// The part of the selectors that transport mode can carry: packets of the host at `outer`.
 pub(crate) fn of_host(selectors: &[TrafficSelector], outer: IpAddr) -> Vec<TrafficSelector> {
     narrow(selectors, &[TrafficSelector::addresses(outer, outer)])
 }
 
-/// What two selectors have in common.
+/// The packets that both selectors select.
 pub(crate) fn intersect(a: &TrafficSelector, b: &TrafficSelector) -> Option<TrafficSelector> {
     if a.start.is_ipv4() != b.start.is_ipv4() {
         return None;
@@ -72,7 +116,8 @@ pub(crate) fn intersect(a: &TrafficSelector, b: &TrafficSelector) -> Option<Traf
         _ => return None,
     };
     let (start, end) = (a.start.max(b.start), a.end.min(b.end));
-    // OPAQUE (65535 to 0) stands for packets without visible ports: it meets itself and "any".
+    // OPAQUE (65535 to 0) stands for packets without visible ports. It has packets in common with itself and with
+    // "any".
     let (start_port, end_port) = match (a.is_opaque_port(), b.is_opaque_port()) {
         (true, true) => (u16::MAX, 0),
         (true, false) if is_any_port(b) => (u16::MAX, 0),
@@ -99,13 +144,13 @@ fn is_any_port(selector: &TrafficSelector) -> bool {
     (selector.start_port, selector.end_port) == (0, u16::MAX)
 }
 
-/// Whether all that `inner` selects is selected by `outer`.
+/// Says whether `outer` selects all that `inner` selects.
 pub(crate) fn contains(outer: &TrafficSelector, inner: &TrafficSelector) -> bool {
     intersect(outer, inner).is_some_and(|common| common == *inner)
 }
 
-/// The subset of `proposed` that `own` allows, in the order of the proposal, without selectors that another
-/// one already contains. Empty: TS_UNACCEPTABLE.
+/// The part of `proposed` that `own` allows, in the order of the proposal. A selector that another one contains is
+/// left out. An empty result means TS_UNACCEPTABLE.
 pub(crate) fn narrow(
     proposed: &[TrafficSelector],
     own: &[TrafficSelector],
@@ -128,7 +173,7 @@ pub(crate) fn narrow(
     narrowed
 }
 
-/// Narrows further (section 2.9) until the child SA has no more than [`PAIRS_MAX`] pairs. The first selectors stay.
+/// Narrows further until there are [`PAIRS_MAX`] pairs at most (RFC 7296 §2.9). The first selectors stay.
 pub(crate) fn bound_pairs(local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
     let (short, long) = if local.len() < remote.len() {
         (local, remote)
@@ -139,7 +184,7 @@ pub(crate) fn bound_pairs(local: &mut Vec<TrafficSelector>, remote: &mut Vec<Tra
     long.truncate(PAIRS_MAX / short.len().max(1));
 }
 
-/// Proposes `specific` before the selectors that contain it (section 2.9); nothing if none does.
+/// Puts `specific` in front of the selectors, if one of them contains it (RFC 7296 §2.9).
 pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficSelector) {
     if selectors.first() != Some(&specific) && selectors.iter().any(|own| contains(own, &specific))
     {
@@ -148,7 +193,7 @@ pub(crate) fn put_first(selectors: &mut Vec<TrafficSelector>, specific: TrafficS
     }
 }
 
-/// Whether a responder has only narrowed what was proposed, as it must.
+/// Says whether a responder has only narrowed what was proposed, as it must.
 pub(crate) fn is_narrowing(answer: &[TrafficSelector], proposed: &[TrafficSelector]) -> bool {
     !answer.is_empty()
         && answer
@@ -176,7 +221,7 @@ mod tests {
         let host = ts("10.1.2.3", "10.1.2.3");
         assert_eq!(narrow(&[any], &[net]), [net]);
         assert_eq!(narrow(&[net], &[any]), [net]);
-        // The triggering packet's selector comes first and is swallowed by the network's.
+        // The selector of the packet comes first. The selector of the network contains it.
         assert_eq!(narrow(&[host, net], &[any]), [net]);
         assert_eq!(narrow(&[tcp(any, 80)], &[net]), [tcp(net, 80)]);
         assert!(narrow(&[tcp(any, 80)], &[tcp(net, 443)]).is_empty());

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use common::*;
 use esplanade_ike::config::{Authorities, Certificate, Credential, LocalMethod, RemoteMethod};
+use esplanade_ike::failure::AuthFailure;
 use esplanade_ike::{DownReason, Event, Refusal};
 
 /// 2026-06-01.
@@ -99,7 +100,7 @@ fn a_stranger_is_refused_by_either_role() {
         matches!(
             e,
             Event::IkeSaDown {
-                reason: DownReason::AuthenticationFailed(_),
+                reason: DownReason::AuthenticationFailed(AuthFailure::RejectedByPeer),
                 ..
             }
         )

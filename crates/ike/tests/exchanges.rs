@@ -418,7 +418,7 @@ fn liveness_finds_a_dead_peer_and_comes_back() {
     let mut pair = Pair::with(|a, _| {
         a.dpd_delay = Duration::from_secs(30);
         let mut child = (*a.children[0]).clone();
-        child.dpd_action = esplanade_ike::config::Action::Start;
+        child.dpd_action = esplanade_ike::config::EndAction::Start;
         a.children = vec![child.into()];
         a.keyingtries = 0;
     });
@@ -485,7 +485,7 @@ fn start_and_close_actions() {
     let mut pair = Pair::with(|a, _| {
         let mut child = (*a.children[0]).clone();
         child.start_action = esplanade_ike::config::StartAction::Start;
-        child.close_action = esplanade_ike::config::Action::Start;
+        child.close_action = esplanade_ike::config::EndAction::Start;
         a.children = vec![child.into()];
     });
     pair.a.endpoint.start(pair.now);
@@ -599,7 +599,7 @@ fn lifetimes_are_kept_however_long_the_queue() {
     pair.assert_agreed(1, 1);
 }
 
-/// As an initiator with MOBIKE does (RFC 4555 section 3.3).
+/// As an initiator with MOBIKE does (RFC 4555 §3.3).
 #[test]
 fn the_initiator_may_float_its_port_without_a_nat() {
     let now = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What a message may hold by its fields is negotiated: a limit of ours would end the exchange (RFC 7296 section 2.21.1).
+//! What a message may hold by its fields is negotiated: a limit of ours would end the exchange (RFC 7296 §2.21.1).
 
 mod common;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::script::{Script, error_of};
 use common::*;
-use esplanade_ike::config::{Action, AddressMatch, Child, Connection, StartAction, Unique};
+use esplanade_ike::config::{AddressMatch, Child, Connection, EndAction, StartAction, Unique};
 use esplanade_ike::status::{ConfiguredState, IkeSaState};
 use esplanade_ike::wire::{Delete, ExchangeType, Id, IdType, Payload, ProtocolId};
 use esplanade_ike::{ChildFailure, CommandError, DownReason, Event, IkeSaId};
@@ -186,7 +186,7 @@ fn what_a_command_closes_stays_closed() {
         a.keyingtries = 0;
         a.dpd_delay = 10 * SECOND;
         change_children(a, |child| {
-            (child.dpd_action, child.close_action) = (Action::Start, Action::Start);
+            (child.dpd_action, child.close_action) = (EndAction::Start, EndAction::Start);
         });
     });
     start(&mut pair);
@@ -370,7 +370,7 @@ fn the_peer_may_close_what_starts_here() {
 fn what_does_not_last_is_tried_more_and_more_seldom() {
     let mut pair = starting(|a, _| {
         a.keyingtries = 0;
-        change_children(a, |child| child.close_action = Action::Start);
+        change_children(a, |child| child.close_action = EndAction::Start);
     });
     start(&mut pair);
     for _ in 0..3600 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use common::script::{SPI, Script, error_of};
 use common::*;
 use esplanade_ike::config::{AddressMatch, Child, Config, Connection, PeerEntry, Unique};
-use esplanade_ike::event::Refused;
+use esplanade_ike::event::RefusedPeer;
 use esplanade_ike::wire::{
     Delete, ExchangeType, Id, IdType, Message, Notify, NotifyType, Payload, ProtocolId,
     TrafficSelector,
@@ -232,7 +232,7 @@ impl Gateway {
     }
 
     /// What the administrator is told of the first refusal for another's traffic.
-    fn told(&self) -> &Refused {
+    fn told(&self) -> &RefusedPeer {
         let refused = |event: &&Event| matches!(event, Event::Refused(refused) if refused.refusal == Refusal::TrafficHeld);
         match self.side.events.iter().find(refused) {
             Some(Event::Refused(refused)) => refused,

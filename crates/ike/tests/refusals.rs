@@ -140,7 +140,7 @@ fn init_requests() -> Vec<(Refusal, Side)> {
             |_| {},
             |p| {
                 let Payload::Ke(ke) = &mut p[1] else { panic!() };
-                ke.group = Group::Ecp256.number();
+                ke.method = Group::Ecp256.number();
             },
         ),
     );

@@ -12,7 +12,7 @@ use common::*;
 use esplanade_crypto::iana::Integrity;
 use esplanade_ike::Config;
 use esplanade_ike::config::{
-    Action, Child, Connection, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
+    Child, Connection, EndAction, Lifetime, Mode, Retransmission, Selector, StartAction, Unique,
 };
 use esplanade_testkit::net::{Conditions, Rng};
 
@@ -76,9 +76,9 @@ fn configs(rng: &mut Rng) -> (Connection, Connection) {
                     ..changed.lifetime
                 };
                 changed.dpd_action = if rng.chance(0.5) {
-                    Action::Start
+                    EndAction::Start
                 } else {
-                    Action::Clear
+                    EndAction::Clear
                 };
                 *child = changed.into();
             }
@@ -109,7 +109,7 @@ fn operate(pair: &mut Pair, rng: &mut Rng, configs: &(Connection, Connection)) {
         5..=6 => drop(side.endpoint.rekey(now, "site", None)),
         7 => drop(side.endpoint.terminate(now, "site", what)),
         8 | 9 => {
-            // Both ends at once: the collisions of RFC 7296 sections 2.8 and 2.25.
+            // Both ends at once: the collisions of RFC 7296 §2.8 and §2.25.
             let other = [None, Some("net")][rng.below(2) as usize];
             drop(pair.a.endpoint.rekey(now, "site", what));
             drop(pair.b.endpoint.rekey(now, "site", other));

@@ -39,7 +39,7 @@ fn key(payloads: &mut [Payload], group: Group, public: Vec<u8>) {
     let Payload::Ke(ke) = &mut payloads[1] else {
         panic!()
     };
-    (ke.group, ke.public) = (group.number(), public);
+    (ke.method, ke.data) = (group.number(), public);
 }
 
 fn critical(number: u64) -> Vec<u8> {

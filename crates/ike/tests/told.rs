@@ -9,14 +9,14 @@ use common::script::Script;
 use common::*;
 use esplanade_crypto::iana::Encryption;
 use esplanade_ike::config::{AddressMatch, Connection, Identity};
-use esplanade_ike::event::Refused;
+use esplanade_ike::event::RefusedPeer;
 use esplanade_ike::wire::{ExchangeType, Id, IdType, Payload};
 use esplanade_ike::{Config, Event, Refusal};
 use esplanade_testkit::net::Conditions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn told(side: &Side) -> Vec<&Refused> {
+fn told(side: &Side) -> Vec<&RefusedPeer> {
     let mut told = Vec::new();
     for event in &side.events {
         if let Event::Refused(refused) = event {
@@ -27,7 +27,7 @@ fn told(side: &Side) -> Vec<&Refused> {
 }
 
 /// A connects to B, which refuses. Gives what B tells.
-fn refused_by_b(change: impl FnOnce(&mut Connection, &mut Config)) -> Refused {
+fn refused_by_b(change: impl FnOnce(&mut Connection, &mut Config)) -> RefusedPeer {
     let (mut a, b) = default_configs();
     let mut b = config(b);
     change(&mut a, &mut b);
@@ -40,7 +40,7 @@ fn refused_by_b(change: impl FnOnce(&mut Connection, &mut Config)) -> Refused {
     };
     assert_eq!(refused.remote.ip(), pair.a.address);
     assert_eq!(refused.local.ip(), pair.b.address);
-    assert_eq!(refused.untold, 0);
+    assert_eq!(refused.unreported, 0);
     assert!(
         told_nothing(&pair.a),
         "the initiator is refused, and refuses nobody"
@@ -264,7 +264,7 @@ fn a_flood_of_refusals_is_told_a_few_times() {
     }
     let told = told(&side);
     assert!((10..=16).contains(&told.len()), "{} in 50 s", told.len());
-    let untold: u64 = told.iter().map(|refused| refused.untold).sum();
+    let untold: u64 = told.iter().map(|refused| refused.unreported).sum();
     // The others were asked for a cookie first.
     assert!(untold > 800, "{untold} are told of as a number");
 }

@@ -1,48 +1,73 @@
 //! Stands for the key exchange, since its arithmetic costs more than all the rest, and for its random numbers, so that an
 //! input always does the same. Nothing here is secret.
 
+use std::sync::{Arc, Mutex};
+
 use esplanade_crypto::dh::public_len;
 use esplanade_crypto::iana::Group;
 use esplanade_ike::Random;
-use esplanade_ike::suite::{DhError, EphemeralKey, Secret, check_public};
+use esplanade_ike::suite::{
+    ActiveKeyExchange, DhError, KeyExchange, KeyExchangeAnswer, Secret, check_public,
+};
 use esplanade_testkit::net::Rng;
 
-pub struct Repeatable(pub Rng);
+/// Its copies share one sequence of numbers.
+#[derive(Clone)]
+pub struct Repeatable(Arc<Mutex<Rng>>);
+
+impl Repeatable {
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Rng::new(seed))))
+    }
+
+    fn ephemeral(&self, method: Group) -> Ephemeral {
+        let mut data = vec![0; public_len(method)];
+        self.0.lock().unwrap().fill(&mut data);
+        Ephemeral { method, data }
+    }
+}
 
 impl Random for Repeatable {
     fn fill(&mut self, bytes: &mut [u8]) {
-        self.0.fill(bytes);
+        self.0.lock().unwrap().fill(bytes);
+    }
+}
+
+impl KeyExchange for Repeatable {
+    fn start(&mut self, method: Group) -> Result<Box<dyn ActiveKeyExchange>, DhError> {
+        Ok(Box::new(self.ephemeral(method)))
     }
 
-    fn ephemeral_key(&mut self, group: Group) -> Result<Box<dyn EphemeralKey>, DhError> {
-        let mut public = vec![0; public_len(group)];
-        self.0.fill(&mut public);
-        Ok(Box::new(Ephemeral { group, public }))
+    fn answer(&mut self, method: Group, initiator: &[u8]) -> Result<KeyExchangeAnswer, DhError> {
+        let ours = self.ephemeral(method);
+        let shared = ours.complete(initiator)?;
+        let data = ours.data;
+        Ok(KeyExchangeAnswer { data, shared })
     }
 }
 
 #[derive(Debug)]
 struct Ephemeral {
-    group: Group,
-    public: Vec<u8>,
+    method: Group,
+    data: Vec<u8>,
 }
 
-impl EphemeralKey for Ephemeral {
-    fn group(&self) -> Group {
-        self.group
+impl ActiveKeyExchange for Ephemeral {
+    fn method(&self) -> Group {
+        self.method
     }
 
-    fn public(&self) -> &[u8] {
-        &self.public
+    fn data(&self) -> &[u8] {
+        &self.data
     }
 
     /// The exclusive or of both. Zeros are refused, as they are in every group.
-    fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
-        check_public(self.group, peer_public)?;
-        if peer_public.iter().all(|byte| *byte == 0) {
-            return Err(DhError::InvalidPublic(self.group));
+    fn complete(&self, responder: &[u8]) -> Result<Secret, DhError> {
+        check_public(self.method, responder)?;
+        if responder.iter().all(|byte| *byte == 0) {
+            return Err(DhError::InvalidPublic(self.method));
         }
-        let both = self.public.iter().zip(peer_public);
+        let both = self.data.iter().zip(responder);
         let shared: Vec<u8> = both.map(|(ours, theirs)| ours ^ theirs).collect();
         Ok(Secret::from(shared))
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use esplanade_ike::config::{
-    Action, Child, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
+    Child, EndAction, Lifetime, Mode, Selector, SelectorAddresses, StartAction,
 };
 use esplanade_ike::wire::TRAFFIC_SELECTORS_MAX;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
@@ -440,16 +440,16 @@ fn start_action(text: &str) -> ValueResult<StartActions> {
 }
 
 /// Parses an action. `hold` and `restart` are strongSwan's older names for `trap` and `start`.
-fn action(text: &str) -> ValueResult<Action> {
+fn action(text: &str) -> ValueResult<EndAction> {
     word(
         text,
         &[
-            ("none", Action::Clear),
-            ("clear", Action::Clear),
-            ("trap", Action::Trap),
-            ("start", Action::Start),
-            ("hold", Action::Trap),
-            ("restart", Action::Start),
+            ("none", EndAction::Clear),
+            ("clear", EndAction::Clear),
+            ("trap", EndAction::Trap),
+            ("start", EndAction::Start),
+            ("hold", EndAction::Trap),
+            ("restart", EndAction::Start),
         ],
     )
 }

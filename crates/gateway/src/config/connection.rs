@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use esplanade_ike::auth::{Authorities, Identity};
 use esplanade_ike::config::{
-    Action, AddressMatch, Connection, IkeProposal, LocalAuth, LocalMethod, Ports, RemoteAuth,
+    AddressMatch, Connection, EndAction, IkeProposal, LocalAuth, LocalMethod, Ports, RemoteAuth,
     RemoteMethod, StartAction, Unique,
 };
 
@@ -108,7 +108,7 @@ pub(super) fn connection(
     // A connection that must stay up is retried without limit.
     let restarts = children.iter().any(|child| {
         child.start_action == StartAction::Start
-            || [child.dpd_action, child.close_action].contains(&Action::Start)
+            || [child.dpd_action, child.close_action].contains(&EndAction::Start)
     });
     let peers = peers(node, &remote.id, context.diagnostics);
     warn_of_one_identity(node, &local, &remote, context.diagnostics);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esplanade_ike::config::{Action as Then, Demand, Mode as IkeMode};
+use esplanade_ike::config::{Demand, EndAction as Then, Mode as IkeMode};
 use esplanade_ike::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled};
 use esplanade_ike::wire;
 use esplanade_ipsec::database::Database;

@@ -625,7 +625,7 @@ fn log_up(up: &esplanade_ike::IkeSaUp) {
 }
 
 /// A peer that was refused. The endpoint tells a few of each source and in all: strangers can cause them.
-fn log_refused(refused: &esplanade_ike::event::Refused) {
+fn log_refused(refused: &esplanade_ike::event::RefusedPeer) {
     let id = |id: &Option<String>| id.clone().unwrap_or_else(|| "%any".to_owned());
     tracing::warn!(
         connection = refused.connection.as_deref().unwrap_or("none yet"),
@@ -636,7 +636,7 @@ fn log_refused(refused: &esplanade_ike::event::Refused) {
         reason = refused.refusal.name(),
         offered = refused.offered,
         configured = refused.configured,
-        untold = refused.untold,
+        untold = refused.unreported,
         "refused a peer: {}",
         refused.why
     );

@@ -56,7 +56,7 @@ pub fn ike_sa(sa: &IkeSaStatus, now: Instant) -> Message {
         }
         message
             .set("prf-alg", suite.prf.name())
-            .set("dh-group", suite.group.name());
+            .set("dh-group", suite.key_exchanges.first().name());
     }
     if let Some(established) = sa.established {
         message.set("established", since(now, established));
@@ -294,12 +294,12 @@ fn ports(protocol: u8, range: (u16, u16)) -> String {
     }
 }
 
-fn action(action: esplanade_ike::config::Action) -> &'static str {
-    use esplanade_ike::config::Action;
+fn action(action: esplanade_ike::config::EndAction) -> &'static str {
+    use esplanade_ike::config::EndAction;
     match action {
-        Action::Clear => "clear",
-        Action::Trap => "hold",
-        Action::Start => "restart",
+        EndAction::Clear => "clear",
+        EndAction::Trap => "hold",
+        EndAction::Start => "restart",
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use esplanade_ike::{Endpoint, SystemRandom};
+use esplanade_ike::{Endpoint, Host};
 use esplanade_ipsec::Database;
 use tokio::sync::mpsc;
 
@@ -93,9 +93,7 @@ impl Daemon {
         join.set_engines(plane.engines());
         let endpoint = Endpoint::new(
             loaded.ike.clone(),
-            plane.spi_allocator(),
-            plane.routes(),
-            Box::new(SystemRandom),
+            Host::new(plane.spi_allocator(), plane.routes()),
             started,
         );
         let (to_daemon, requests) = mpsc::channel(REQUESTS_WAITING_MAX);

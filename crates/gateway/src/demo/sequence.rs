@@ -195,7 +195,7 @@ fn name(payload: &Payload, header: &Header) -> Option<String> {
     Some(match payload {
         Payload::Sa(_) if stage.is_empty() => "SA".into(),
         Payload::Sa(_) => format!("SA{role}{stage}"),
-        Payload::Ke(ke) => format!("KE{role}({})", group(ke.group)),
+        Payload::Ke(ke) => format!("KE{role}({})", group(ke.method)),
         Payload::Nonce(_) => format!("N{role}"),
         Payload::IdI(id) => format!("IDi({})", identity(id.kind, &id.data)),
         Payload::IdR(id) => format!("IDr({})", identity(id.kind, &id.data)),
@@ -313,7 +313,7 @@ fn milliseconds(from: SystemTime, to: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use esplanade_ike::wire::{
-        AuthMethod, Encrypted, Id, KeyExchange, Notify, NotifyType, encode_chain,
+        AuthMethod, Encrypted, Id, KePayload, Notify, NotifyType, encode_chain,
     };
 
     use super::*;
@@ -352,9 +352,9 @@ mod tests {
             header: header(ExchangeType::IKE_SA_INIT, false, 0),
             payloads: vec![
                 Payload::Sa(vec![gcm_proposal()]),
-                Payload::Ke(KeyExchange {
-                    group: 31,
-                    public: vec![9; 32],
+                Payload::Ke(KePayload {
+                    method: 31,
+                    data: vec![9; 32],
                 }),
                 Payload::Nonce(vec![7; 32]),
                 Payload::Notify(Notify::new(

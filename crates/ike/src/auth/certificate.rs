@@ -1,6 +1,4 @@
-//! Certificates: loading, the trusted authorities, the peer's path and its identity.
-
-use std::net::IpAddr;
+//! X.509 certificates: loading them, the trusted authorities, and the check of the peer's path and identity.
 
 use aws_lc_rs::{digest, signature};
 use rustls_pki_types::pem::PemObject;
@@ -12,23 +10,26 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{BasicConstraints, KeyUsage, SubjectAltName};
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
+use super::error::{CredentialError, PeerAuthError};
+use super::identity::Identity;
+use super::name::DistinguishedName;
+use super::octets::ip_address;
 use super::oid;
 use super::path::Anchors;
 use super::scheme::{KeyType, Scheme};
 use super::sets::{TOO_LARGE, sets_are_small};
-use super::{CredentialError, Identity, Name, PeerAuthError};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, CertReq, IdType};
 
-/// Certificates of a peer that are looked at. Windows sends roots and cross-signed ones too.
+/// Certificates of a peer that are used. Windows sends roots and cross-signed certificates too.
 const CERTIFICATES_MAX: usize = 32;
 
-/// A parsed certificate; nothing is known about its trustworthiness.
+/// A parsed certificate. Nobody has checked whether it can be trusted.
 #[derive(Clone)]
 pub struct Certificate {
     der: CertificateDer<'static>,
-    subject: Name,
+    subject: DistinguishedName,
     alternative_names: Vec<Identity>,
-    /// The KeyUsage extension, if there is one, lets the key sign.
+    /// The key may sign: the KeyUsage extension allows it, or there is none.
     may_sign: bool,
     is_authority: bool,
     key: PublicKey,
@@ -37,9 +38,9 @@ pub struct Certificate {
 
 #[derive(Clone)]
 pub(super) struct PublicKey {
-    /// None for a kind of key that cannot sign here.
+    /// None: a key of this kind cannot sign here.
     pub(super) kind: Option<KeyType>,
-    /// What stands in the BIT STRING of SubjectPublicKeyInfo.
+    /// The content of the BIT STRING in SubjectPublicKeyInfo.
     pub(super) bytes: Vec<u8>,
     algorithm: ObjectIdentifier,
 }
@@ -49,7 +50,7 @@ impl Certificate {
         Self::parse(der).map_err(CredentialError::Certificate)
     }
 
-    /// All certificates of a file in PEM, or the one of a file in DER.
+    /// All certificates of a file in PEM, or the one certificate of a file in DER.
     pub fn from_file_content(content: &[u8]) -> Result<Vec<Self>, CredentialError> {
         if content.first() == Some(&0x30) {
             return Ok(vec![Self::from_der(content)?]);
@@ -72,7 +73,7 @@ impl Certificate {
         }
         let parsed = x509_cert::Certificate::from_der(der).map_err(text)?;
         let tbs = &parsed.tbs_certificate;
-        let subject = Name::from_rdns(&tbs.subject).ok_or("subject")?;
+        let subject = DistinguishedName::from_rdns(&tbs.subject).ok_or("subject")?;
         let mut names = (tbs.extensions.iter().flatten())
             .filter(|extension| extension.extn_id == SubjectAltName::OID);
         if !names.all(|names| sets_are_small(names.extn_value.as_bytes())) {
@@ -82,7 +83,7 @@ impl Certificate {
             Some((_, names)) => names.0.iter().filter_map(alternative_name).collect(),
             None => Vec::new(),
         };
-        // RFC 4945 section 5.1.3.2: either bit will do.
+        // Either bit is enough (RFC 4945 §5.1.3.2).
         let may_sign = match tbs.get::<KeyUsage>().map_err(text)? {
             Some((_, usage)) => usage.digital_signature() || usage.non_repudiation(),
             None => true,
@@ -110,18 +111,17 @@ impl Certificate {
         &self.der
     }
 
-    pub fn subject(&self) -> &Name {
+    pub fn subject(&self) -> &DistinguishedName {
         &self.subject
     }
 
-    /// SHA-1 of the SubjectPublicKeyInfo, as CERTREQ names an authority (RFC 7296 section 3.7).
+    /// SHA-1 of the SubjectPublicKeyInfo. CERTREQ names an authority by it (RFC 7296 §3.7).
     pub fn key_hash(&self) -> [u8; 20] {
         self.key_hash
     }
 
-    /// Whether the certificate names this identity: the subject for a distinguished name, a
-    /// subjectAltName of the same kind for the others (RFC 4945 section 3.1). No wildcards: a name in a
-    /// certificate stands for itself.
+    /// Says whether the certificate names this identity (RFC 4945 §3.1). The subject names a distinguished name, and
+    /// a subjectAltName of the same kind names any other. There are no wildcards.
     pub fn names(&self, identity: &Identity) -> bool {
         match identity {
             Identity::Dn(name) if *name == self.subject => true,
@@ -179,17 +179,10 @@ fn alternative_name(name: &GeneralName) -> Option<Identity> {
     match name {
         GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),
         GeneralName::Rfc822Name(address) => Some(Identity::Email(address.to_string())),
-        GeneralName::DirectoryName(name) => Name::from_rdns(name).map(Identity::Dn),
-        GeneralName::IpAddress(octets) => address(octets.as_bytes()).map(Identity::Ip),
+        GeneralName::DirectoryName(name) => DistinguishedName::from_rdns(name).map(Identity::Dn),
+        GeneralName::IpAddress(octets) => ip_address(octets.as_bytes()).map(Identity::Ip),
         _ => None,
     }
-}
-
-/// The iPAddress of a subjectAltName.
-pub(super) fn address(octets: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
-    let v6 = <[u8; 16]>::try_from(octets).map(IpAddr::from);
-    v4.or(v6).ok()
 }
 
 /// The certification authorities that a connection trusts.
@@ -213,7 +206,7 @@ impl Authorities {
         CertReq::x509(&self.key_hashes)
     }
 
-    /// Whether a CERTREQ payload of the peer names one of these authorities.
+    /// Says whether a CERTREQ payload of the peer names one of these authorities.
     pub fn is_requested_by(&self, request: &CertReq) -> bool {
         request.encoding == CertEncoding::X509_SIGNATURE
             && request
@@ -221,8 +214,8 @@ impl Authorities {
                 .any(|hash| self.key_hashes.iter().any(|ours| ours == hash))
     }
 
-    /// Checks the peer's certificates, the end entity's first (RFC 7296 section 3.6): a valid path to one of the
-    /// authorities at `now`, and that the end entity is `identity`.
+    /// Checks the peer's certificates, its own first (RFC 7296 §3.6). There must be a path to one of the authorities
+    /// that is valid at `now`, and the peer's own must name `identity`.
     pub fn verify(
         &self,
         payloads: &[&Cert],
@@ -276,8 +269,8 @@ impl VerifiedPeer {
         &self.certificate
     }
 
-    /// Checks the peer's AUTH payload over its signed octets: digital signatures (RFC 7427), ECDSA by RFC 4754,
-    /// and RSA by RFC 7296, with SHA-1 if `legacy` allows it.
+    /// Checks the peer's AUTH payload over its signed octets. It can be a digital signature (RFC 7427), ECDSA by RFC
+    /// 4754, or RSA by RFC 7296. RSA with SHA-1 needs `legacy`.
     pub fn check_auth(
         &self,
         auth: &Auth,
@@ -320,7 +313,7 @@ impl VerifiedPeer {
     }
 }
 
-/// The method names no hash: it is the one that verifies (RFC 7296 section 3.8).
+/// The method names no hash, so that each is tried (RFC 7296 §3.8).
 fn check_rsa(
     key: &[u8],
     value: &[u8],
@@ -346,7 +339,7 @@ fn check_rsa(
     }
 }
 
-/// One byte of length, the AlgorithmIdentifier, the signature (RFC 7427 section 3).
+/// Splits the value of AUTH (RFC 7427 §3): one byte of length, the AlgorithmIdentifier, the signature.
 fn split_digital_signature(data: &[u8]) -> Result<(Scheme, &[u8]), PeerAuthError> {
     let (&len, rest) = data.split_first().ok_or(PeerAuthError::SignatureSyntax)?;
     let (identifier, value) = rest

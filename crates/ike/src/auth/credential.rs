@@ -1,4 +1,4 @@
-//! Our private key with its certificates.
+//! Our private key, with its certificates, and the signatures that it makes.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
@@ -8,12 +8,12 @@ use esplanade_crypto::rsa_sha1::RsaSha1Key;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::CredentialError;
 use super::certificate::Certificate;
+use super::error::CredentialError;
 use super::scheme::{Hash, KeyType, Scheme};
 use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm};
 
-/// A private key and the certificate chain that belongs to it, end entity first.
+/// A private key and its certificate chain, our own certificate first.
 pub struct Credential {
     key: PrivateKey,
     chain: Vec<Certificate>,
@@ -36,8 +36,8 @@ enum PrivateKey {
 }
 
 impl Credential {
-    /// `key` is a file in PEM (PKCS#8, PKCS#1 or SEC 1) or PKCS#8 in DER. The first certificate must be
-    /// the key's.
+    /// `key` is a file in PEM (PKCS#8, PKCS#1 or SEC 1), or PKCS#8 in DER. The first certificate must be that of the
+    /// key.
     pub fn new(key: &[u8], chain: Vec<Certificate>) -> Result<Self, CredentialError> {
         let end_entity = chain.first().ok_or(CredentialError::NoCertificate)?;
         let public = end_entity.public_key();
@@ -64,7 +64,7 @@ impl Credential {
         &self.chain[0]
     }
 
-    /// The CERT payloads to send, ours first.
+    /// The CERT payloads to send, our own certificate first.
     pub fn certificates(&self) -> impl Iterator<Item = Cert> {
         self.chain.iter().map(|certificate| Cert {
             encoding: CertEncoding::X509_SIGNATURE,
@@ -72,9 +72,9 @@ impl Credential {
         })
     }
 
-    /// Signs for a peer that announced these hashes with SIGNATURE_HASH_ALGORITHMS. An empty list means that it
-    /// did not, and knows only one signature for a kind of key: ECDSA by RFC 4754, RSA with SHA-1 (RFC 7296
-    /// section 3.8), which is made if `legacy` allows it.
+    /// Signs for a peer that has announced these hashes with SIGNATURE_HASH_ALGORITHMS. Without any, the peer knows
+    /// one signature for each kind of key: ECDSA by RFC 4754, or RSA with SHA-1 (RFC 7296 §3.8), which needs
+    /// `legacy`.
     pub fn sign(
         &self,
         announced: &[HashAlgorithm],
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Credential {
 }
 
 impl PrivateKey {
-    /// None if the key is usable but not the certificate's.
+    /// None: the key is usable, but is not that of the certificate.
     fn load(
         kind: KeyType,
         der: &PrivateKeyDer<'_>,

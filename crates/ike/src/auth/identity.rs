@@ -1,32 +1,31 @@
-//! Identities, as configured and as the ID payload carries them (RFC 7296 section 3.5).
+//! Identities, as configured and as the ID payload carries them (RFC 7296 §3.5).
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::Name;
-use super::name::CanonicalName;
+use super::name::{CanonicalName, DistinguishedName};
+use super::octets::hexadecimal;
 use crate::wire::{Id, IdType};
 
-/// Who a party says it is. In a configuration it may be a pattern: [`Identity::Any`], a
-/// leading "*" in a name or address ("*.example.org", "*@example.org"), or "*" as a value in a
-/// distinguished name.
+/// Who a peer or this end says it is. In a configuration it can be a pattern: [`Identity::Any`], a leading "*" in a
+/// name or address ("*.example.org", "*@example.org"), or "*" as a value in a distinguished name.
 ///
 /// The spelling stays as it was written, for the ID payload and for people. Equality, hashing and
-/// [`Identity::accepts`] see the canonical form alone:
-/// - domain names in ASCII lower case (RFC 4343), without the dot of the root at the end;
-/// - email addresses in ASCII lower case. RFC 5321 section 2.4 leaves the case of the part before
-///   the @ to its host, but no mail system has two users who differ in nothing else;
-/// - distinguished names by RFC 5280 section 7.1, see [`Name`];
-/// - addresses and key IDs as they are.
+/// [`Identity::accepts`] see the canonical form only:
+/// - Domain names are in ASCII lower case (RFC 4343), without the dot of the root at the end.
+/// - Email addresses are in ASCII lower case. RFC 5321 §2.4 leaves the case of the part before the @ to its host, but
+///   no mail system has two users who differ in nothing else.
+/// - Distinguished names are compared by RFC 5280 §7.1, see [`DistinguishedName`].
+/// - Addresses and key IDs are as they are.
 #[derive(Clone, Debug)]
 pub enum Identity {
     Any,
     Ip(IpAddr),
     Fqdn(String),
     Email(String),
-    Dn(Name),
+    Dn(DistinguishedName),
     KeyId(Vec<u8>),
 }
 
@@ -104,8 +103,8 @@ impl Identity {
                 .map_err(|_| malformed()),
             IdType::FQDN => name().map(Self::Fqdn).ok_or_else(malformed),
             IdType::RFC822_ADDR => name().map(Self::Email).ok_or_else(malformed),
-            // RFC 4945 section 3.1.5: an empty name is nobody's.
-            IdType::DER_ASN1_DN => Name::from_der(&id.data)
+            // An empty name is not an identity (RFC 4945 §3.1.5).
+            IdType::DER_ASN1_DN => DistinguishedName::from_der(&id.data)
                 .filter(|name| !name.is_empty())
                 .map(Self::Dn)
                 .ok_or_else(malformed),
@@ -115,7 +114,7 @@ impl Identity {
         }
     }
 
-    /// The ID payload for this identity; None for [`Identity::Any`], which nobody can be.
+    /// The ID payload for this identity. None: [`Identity::Any`] is no identity.
     pub fn to_payload(&self) -> Option<Id> {
         Some(match self {
             Self::Any => return None,
@@ -128,7 +127,7 @@ impl Identity {
         })
     }
 
-    /// Whether `self`, as configured, allows the identity that a peer presents.
+    /// Says whether this identity, as configured, allows the one that a peer presents.
     pub fn accepts(&self, presented: &Self) -> bool {
         match (self.canonical(), presented.canonical()) {
             (_, Canonical::Any) => false,
@@ -140,7 +139,7 @@ impl Identity {
         }
     }
 
-    /// How exactly [`Identity::accepts`] matches: prefer the connection with the greatest value.
+    /// How exactly [`Identity::accepts`] matches. The connection with the greatest value is preferred.
     pub fn precision(&self) -> u8 {
         match self {
             Self::Any => 0,
@@ -153,7 +152,7 @@ impl Identity {
 
 fn text_matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('*') {
-        // At least one character stands for the star.
+        // The star stands for at least one character.
         Some(suffix) => name.len() > suffix.len() && name.ends_with(suffix),
         None => pattern == name,
     }
@@ -191,7 +190,7 @@ impl FromStr for Identity {
             return plain(name).map(Self::Fqdn).map_err(error);
         }
         if text.contains('=') {
-            return Name::parse(text)
+            return DistinguishedName::parse(text)
                 .map(Self::Dn)
                 .ok_or_else(|| error("not a distinguished name"));
         }
@@ -204,7 +203,7 @@ impl FromStr for Identity {
     }
 }
 
-/// `kind:value`; None if `kind` is no type, so that an IPv6 address is not taken for one.
+/// Reads `kind:value`. None: `kind` is no type. An IPv6 address is so not taken for a type.
 fn typed(kind: &str, value: &str) -> Option<Result<Identity, &'static str>> {
     Some(match kind {
         "ipv4" | "ipv6" => value
@@ -215,7 +214,7 @@ fn typed(kind: &str, value: &str) -> Option<Result<Identity, &'static str>> {
             .ok_or("not an address of that family"),
         "fqdn" | "dns" => plain(value).map(Identity::Fqdn),
         "email" | "rfc822" => plain(value).map(Identity::Email),
-        "dn" | "asn1dn" => Name::parse(value)
+        "dn" | "asn1dn" => DistinguishedName::parse(value)
             .map(Identity::Dn)
             .ok_or("not a distinguished name"),
         "keyid" => match value.strip_prefix("0x") {
@@ -236,18 +235,6 @@ fn plain(text: &str) -> Result<String, &'static str> {
         return Err("only printable ASCII without spaces is allowed");
     }
     Ok(text.to_owned())
-}
-
-pub(super) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = digits
-        .chars()
-        .filter(|c| *c != ':')
-        .map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()))
-        .collect::<Option<_>>()?;
-    let (pairs, []) = digits.as_chunks::<2>() else {
-        return None;
-    };
-    (!pairs.is_empty()).then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
 impl std::fmt::Display for Identity {
@@ -350,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Names as peers can send them.
+    /// Names that peers can send.
     #[test]
     fn every_name_is_printed_as_text_that_means_it() {
         let attribute = |kind: &[u8], tag: u8, value: &[u8]| {
@@ -410,10 +397,10 @@ mod tests {
 
     #[test]
     fn the_attributes_of_an_rdn_are_a_set() {
-        // SET OF sorts by encoding: the shorter value first, and its string type before that.
+        // SET OF sorts by encoding: a shorter value comes first, and its string type is compared before it.
         let name = |first: &[u8], second: &[u8]| {
             let set = [&[0x31, (first.len() + second.len()) as u8], first, second].concat();
-            Name::from_der(&[&[0x30, set.len() as u8], &set[..]].concat()).unwrap()
+            DistinguishedName::from_der(&[&[0x30, set.len() as u8], &set[..]].concat()).unwrap()
         };
         let cn: &[u8] = &[0x30, 8, 6, 3, 0x55, 4, 3, 0x0c, 1, b'a'];
         let ou: &[u8] = &[0x30, 8, 6, 3, 0x55, 4, 11, 0x0c, 1, b'b'];

@@ -1,25 +1,25 @@
-//! Authentication: identities, certificates and signatures (RFC 7296 section 2.15, RFC 7427, RFC 4945).
+//! Authentication: identities, certificates and signatures (RFC 7296 §2.15, RFC 7427, RFC 4945).
 //!
-//! Pre-shared keys need only [`crate::suite::Keys::psk_auth`]. With certificates:
-//! - ours: [`Credential::new`] from a private key and its chain; [`Credential::certificates`] go into
-//!   CERT payloads, [`Credential::sign`] makes the AUTH payload for the hashes that the peer announced;
-//! - the peer's: [`Authorities::new`] from the trusted CA certificates ([`Authorities::certreq`] asks for
-//!   certificates below them), [`Authorities::verify`] checks the CERT payloads and that they
-//!   belong to the identity in the ID payload, and gives a [`VerifiedPeer`], whose
-//!   [`VerifiedPeer::check_auth`] checks the AUTH payload.
+//! A pre-shared key needs only [`crate::suite::IkeSaKeys::psk_auth`]. With certificates:
+//! - Ours: [`Credential::new`] takes a private key and its chain. [`Credential::certificates`] go into CERT payloads.
+//!   [`Credential::sign`] makes the AUTH payload for the hashes that the peer has announced.
+//! - The peer's: [`Authorities::new`] takes the trusted CA certificates, and [`Authorities::certreq`] asks for
+//!   certificates below them. [`Authorities::verify`] checks the CERT payloads against the identity in the ID
+//!   payload. It gives a [`VerifiedPeer`], whose [`VerifiedPeer::check_auth`] checks the AUTH payload.
 //!
-//! The signed octets come from [`crate::suite::Keys::signed_octets`]. Announce [`SIGNATURE_HASHES`] in
-//! IKE_SA_INIT. Time is passed in.
+//! [`crate::suite::IkeSaKeys::signed_octets`] gives the signed octets. IKE_SA_INIT must announce
+//! [`SIGNATURE_HASHES`]. The caller gives the time.
 //!
-//! **Extended key usage.** RFC 4945 section 5.1.3.12 accepts a certificate without the extension, with
-//! anyExtendedKeyUsage or with id-kp-ipsecIKE, and refuses others; so do we, for every certificate of
-//! the path, and add the older iKEIntermediate that many IKE certificates carry. A certificate for
-//! web servers only (serverAuth) is thus no IKE certificate.
+//! **Extended key usage.** RFC 4945 §5.1.3.12 accepts a certificate without the extension, with anyExtendedKeyUsage
+//! or with id-kp-ipsecIKE, and refuses others. So do we, for every certificate of the path. We also accept the older
+//! iKEIntermediate, which many IKE certificates have. A certificate for web servers only (serverAuth) is refused.
 
 mod certificate;
 mod credential;
+mod error;
 mod identity;
 mod name;
+mod octets;
 mod oid;
 mod path;
 mod scheme;
@@ -29,79 +29,8 @@ mod tests;
 
 pub use certificate::{Authorities, Certificate, VerifiedPeer};
 pub use credential::Credential;
+pub use error::{CredentialError, PeerAuthError};
 pub use identity::{Identity, IdentityError};
-pub use name::Name;
+pub use name::DistinguishedName;
 pub use rustls_pki_types::UnixTime;
 pub use scheme::SIGNATURE_HASHES;
-
-use crate::wire::{AuthMethod, HashAlgorithm, IdType};
-
-/// Our own credentials cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CredentialError {
-    #[error("no certificate in the file")]
-    NoCertificate,
-    #[error("not a PEM file: {0}")]
-    Pem(String),
-    #[error("malformed certificate: {0}")]
-    Certificate(String),
-    #[error("no private key in the file (encrypted keys are not supported)")]
-    NoPrivateKey,
-    #[error("the private key cannot be used: {0}")]
-    PrivateKey(String),
-    #[error("the private key does not belong to certificate \"{subject}\"")]
-    Mismatch { subject: String },
-    #[error(
-        "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256, P-384 or P-521, Ed25519"
-    )]
-    KeyType(String),
-    #[error(
-        "the peer does not support any signature that our key can make (it announced {announced:?})"
-    )]
-    NoCommonHash { announced: Vec<HashAlgorithm> },
-    #[error(
-        "the peer announces no signature hashes (RFC 7427), and RSA without them means SHA-1, which needs `legacy = yes`"
-    )]
-    Sha1,
-    #[error("signing failed")]
-    Signing,
-}
-
-/// The peer did not prove to be who it says it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PeerAuthError {
-    #[error("no X.509 certificate received")]
-    NoCertificate,
-    #[error("malformed certificate: {0}")]
-    Malformed(String),
-    #[error("certificate \"{subject}\" expired at {not_after} (seconds since 1970)")]
-    Expired { subject: String, not_after: u64 },
-    #[error("certificate \"{subject}\" is not valid before {not_before} (seconds since 1970)")]
-    NotYetValid { subject: String, not_before: u64 },
-    #[error("no trusted authority issued the certificate")]
-    UnknownIssuer,
-    #[error("the certificate's extended key usage does not allow IKE")]
-    ExtendedKeyUsage,
-    #[error("the certificate's key usage does not allow signatures")]
-    KeyUsage,
-    #[error("the certificate is a certification authority's, not a peer's")]
-    Authority,
-    #[error("the certificate path is not valid: {0}")]
-    Path(String),
-    #[error("certificate \"{subject}\" is not for identity {identity}")]
-    IdentityMismatch { subject: String, identity: Identity },
-    #[error("identity type {0} cannot be proved with a certificate")]
-    IdentityType(IdType),
-    #[error("authentication method {0} is not supported")]
-    Method(AuthMethod),
-    #[error("malformed digital signature payload")]
-    SignatureSyntax,
-    #[error("signature algorithm {0} is not supported")]
-    SignatureAlgorithm(String),
-    #[error("the signature algorithm does not suit the {0} key of the certificate")]
-    KeyType(String),
-    #[error("the signature is made with SHA-1, which needs `legacy = yes`")]
-    Sha1,
-    #[error("the signature does not verify")]
-    BadSignature,
-}

@@ -1,5 +1,5 @@
-//! Distinguished names as swanctl.conf writes them: "C=CH, O=Example, CN=moon", in the order in which
-//! they are encoded (RFC 4514 prints them in reverse).
+//! Distinguished names as swanctl.conf writes them, for example "C=CH, O=Example, CN=moon". Attributes are in the
+//! order of the encoding, which is the reverse of RFC 4514.
 
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{
@@ -8,11 +8,11 @@ use x509_cert::der::asn1::{
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
-use super::identity::hexadecimal;
+use super::octets::hexadecimal;
 use super::oid;
 use super::sets::{ELEMENTS_MAX, sets_are_small};
 
-/// Keywords with their attribute types; the first keyword of a type is the one printed.
+/// Keywords with their attribute types. Of the keywords of one type, the first one is printed.
 const ATTRIBUTES: &[(&str, ObjectIdentifier)] = &[
     ("CN", ObjectIdentifier::new_unwrap("2.5.4.3")),
     ("S", ObjectIdentifier::new_unwrap("2.5.4.4")),
@@ -43,23 +43,23 @@ pub(super) const EMAIL: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840
 const DOMAIN_COMPONENT: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("0.9.2342.19200300.100.1.25");
 
-/// A distinguished name in DER, compared by RFC 5280 section 7.1: attribute values as text, without
-/// regard to case, string type and repeated spaces. Unicode is lowered and not normalised.
+/// A distinguished name in DER, compared by RFC 5280 §7.1: attribute values as text, without regard to case, string
+/// type and repeated spaces. Unicode is put in lower case, and not normalised.
 #[derive(Clone)]
-pub struct Name {
+pub struct DistinguishedName {
     der: Vec<u8>,
     rdns: RdnSequence,
     canonical: CanonicalName,
 }
 
-/// The form in which names are compared: attributes of one RDN, which are a set, are sorted.
+/// The form in which names are compared. The attributes of one RDN are a set, so that they are sorted.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct CanonicalName(Vec<Vec<(ObjectIdentifier, Value)>>);
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Value {
     Text(String),
-    /// The DER of a value that is no text.
+    /// The DER of a value that is not text.
     Other(Vec<u8>),
 }
 
@@ -79,7 +79,7 @@ impl CanonicalName {
         self.0.iter().flatten()
     }
 
-    /// As `==`, but an attribute of `self` whose value is "*" matches any value.
+    /// The same as `==`, but an attribute of `self` with the value "*" matches any value.
     pub(super) fn matches(&self, other: &Self) -> bool {
         let same_shape = self.0.iter().map(Vec::len).eq(other.0.iter().map(Vec::len));
         same_shape
@@ -102,9 +102,9 @@ impl Value {
     }
 }
 
-impl Name {
-    /// None also for what no text stands for: an RDN without attributes, which X.501 section 9.3 does not have, and
-    /// object identifiers too large to be read again. An RDN has 32 attributes at most.
+impl DistinguishedName {
+    /// None too for names that no text stands for: an RDN without attributes, which X.501 clause 9.3 does not allow,
+    /// and object identifiers that are too large to be read again. An RDN has 32 attributes at most.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         if !sets_are_small(der) {
             return None;
@@ -117,7 +117,7 @@ impl Name {
         has_text.then(|| Self::new(der.to_vec(), rdns))
     }
 
-    /// As certificates have it.
+    /// The name in DER, as in certificates.
     pub(super) fn from_rdns(rdns: &RdnSequence) -> Option<Self> {
         Self::from_der(&rdns.to_der().ok()?)
     }
@@ -143,14 +143,14 @@ impl Name {
         self.canonical.0.is_empty()
     }
 
-    /// Whether `base` is a beginning of this name: the subtree of a name constraint (RFC 5280 section 4.2.1.10).
+    /// Says whether this name begins with `base`, and so is in the subtree of a name constraint (RFC 5280 §4.2.1.10).
     pub(super) fn is_within(&self, base: &Self) -> bool {
         self.canonical.0.starts_with(&base.canonical.0)
     }
 
-    /// Parses "C=CH, O=Example, CN=moon" or "/C=CH/O=Example/CN=moon". A separator inside a value is
-    /// escaped with a backslash, or the value is put in double quotes. As in RFC 4514, "+" stands between the
-    /// attributes of one RDN, and "#" before a value in DER as hexadecimal digits; elsewhere both are text.
+    /// Parses "C=CH, O=Example, CN=moon" or "/C=CH/O=Example/CN=moon". A backslash escapes a separator inside a
+    /// value, or the value is in double quotes. As in RFC 4514, "+" is between the attributes of one RDN, and "#"
+    /// precedes a value in DER as hexadecimal digits. Elsewhere both are text.
     pub fn parse(text: &str) -> Option<Self> {
         let (separator, text) = match text.strip_prefix('/') {
             Some(rest) => ('/', rest),
@@ -163,26 +163,26 @@ impl Name {
         Some(Self::new(der, rdns))
     }
 
-    /// Whether an attribute's value is "*".
+    /// Says whether the value of an attribute is "*".
     pub fn has_wildcard(&self) -> bool {
         let mut attributes = self.canonical.attributes();
         attributes.any(|(_, value)| value.is_wildcard())
     }
 }
 
-impl PartialEq for Name {
+impl PartialEq for DistinguishedName {
     fn eq(&self, other: &Self) -> bool {
         self.canonical == other.canonical
     }
 }
 
-impl Eq for Name {}
+impl Eq for DistinguishedName {}
 
-impl std::fmt::Display for Name {
-    /// Prints what [`Name::parse`] reads back as an equal name.
+impl std::fmt::Display for DistinguishedName {
+    /// Prints what [`DistinguishedName::parse`] reads back as an equal name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, RelativeDistinguishedName(rdn)) in self.rdns.0.iter().enumerate() {
-            // Equal text under one type would be one attribute when it is read.
+            // Two attributes of one type with equal text would be one attribute when they are read.
             let mut types: Vec<_> = rdn.iter().map(|attribute| attribute.oid).collect();
             types.sort_unstable();
             let distinct = types.windows(2).all(|pair| pair[0] != pair[1]);
@@ -225,23 +225,23 @@ fn write_attribute(
     Ok(())
 }
 
-/// Whether the text is one line, and a value that is equal to the attribute's.
+/// Says whether the text is one line, and reads back as a value that is equal to the attribute's.
 fn reads_back(attribute: &AttributeTypeAndValue, text: &str) -> bool {
     let read = string(attribute.oid, text.trim());
     !text.chars().any(char::is_control)
         && read.is_some_and(|read| Value::new(&read) == Value::new(&attribute.value))
 }
 
-impl std::fmt::Debug for Name {
+impl std::fmt::Debug for DistinguishedName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Name({self})")
+        write!(f, "DistinguishedName({self})")
     }
 }
 
-/// A character, and whether it can be syntax: not within quotes, and not escaped.
+/// A character, and whether it can be syntax. Quoted and escaped characters cannot.
 type Token = (char, bool);
 
-/// Takes quotes and escapes away.
+/// Removes quotes and escapes.
 fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut quoted = false;
@@ -260,7 +260,7 @@ fn rdn(mut part: &[Token]) -> Option<RelativeDistinguishedName> {
     let mut set = SetOfVec::new();
     loop {
         let (oid, value) = attribute_type(part)?;
-        // "CN=a+b" is one attribute, as it always was here.
+        // "CN=a+b" is one attribute.
         let end = (0..value.len())
             .find(|&at| value[at] == ('+', true) && attribute_type(&value[at + 1..]).is_some());
         let own = &value[..end.unwrap_or(value.len())];
@@ -276,7 +276,7 @@ fn rdn(mut part: &[Token]) -> Option<RelativeDistinguishedName> {
     }
 }
 
-/// What stands before the first "=", and what follows.
+/// The parts before and after the first "=".
 fn attribute_type(tokens: &[Token]) -> Option<(ObjectIdentifier, &[Token])> {
     let end = |token: &Token| token.0 == '=' || *token == ('+', true);
     let end = tokens.iter().position(end)?;
@@ -322,7 +322,7 @@ pub(super) fn text(value: &Any) -> Option<String> {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => {
             String::from_utf8(value.value().to_vec()).ok()
         }
-        // Latin-1 is what T.61 means in practice.
+        // In practice T.61 means Latin-1.
         Tag::TeletexString => Some(value.value().iter().map(|&byte| char::from(byte)).collect()),
         Tag::BmpString => {
             let (units, []) = value.value().as_chunks::<2>() else {
@@ -351,21 +351,21 @@ fn folded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn name(value: &str) -> Name {
+    fn name(value: &str) -> DistinguishedName {
         let value = Any::from(Utf8StringRef::new(value).unwrap());
         let (oid, _) = attribute_type(&[('D', true), ('=', true)]).unwrap();
         let set = SetOfVec::try_from([AttributeTypeAndValue { oid, value }]).unwrap();
         let rdns = RdnSequence(vec![RelativeDistinguishedName(set)]);
-        Name::from_der(&rdns.to_der().unwrap()).unwrap()
+        DistinguishedName::from_der(&rdns.to_der().unwrap()).unwrap()
     }
 
-    /// As many as a message of IKE holds: it takes no time that grows with their square.
+    /// An IKE message holds this many. The time must not grow with their square.
     #[test]
     fn number_signs_behind_blanks_are_printed_once() {
         let (blanks, signs) = (" ".repeat(30_000), "#".repeat(30_000));
         let name = name(&format!("{blanks}{signs}"));
         let text = name.to_string();
         assert_eq!(text, format!("D={blanks}\\{signs}"));
-        assert_eq!(Name::parse(&text), Some(name));
+        assert_eq!(DistinguishedName::parse(&text), Some(name));
     }
 }

@@ -1,18 +1,18 @@
 //! Object identifiers as text.
 //!
-//! `const_oid` reads text with arithmetic that overflows, encodes arcs such as 128 wrongly, and panics when it prints arcs that
-//! its own decoder takes. So it only decodes here.
+//! `const_oid` reads text with arithmetic that overflows, encodes arcs such as 128 wrongly, and panics when it prints
+//! arcs that its own decoder accepts. So it is used for decoding only.
 
 use x509_cert::der::asn1::ObjectIdentifier;
 
-/// Arcs that there is any use for; the encoding holds fewer.
+/// More arcs than any identifier in use has. The encoding holds fewer.
 const ARCS_MAX: usize = 40;
 
-/// Reads `1.2.840.113549`. None also for an arc over 2^32 - 1, and for more than 39 bytes of encoding.
+/// Reads `1.2.840.113549`. None too for an arc above 2^32 - 1, and for more than 39 bytes of encoding.
 pub(super) fn parse(text: &str) -> Option<ObjectIdentifier> {
     let mut arcs = text.splitn(ARCS_MAX, '.').map(arc);
     let (first, second) = (arcs.next()??, arcs.next()??);
-    // ITU-T X.660 §6: three roots, and 40 arcs below the first two of them.
+    // ITU-T X.660 clause 6: there are three roots, and the first two have 40 arcs below them.
     if first > 2 || (first < 2 && second > 39) {
         return None;
     }
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Option<ObjectIdentifier> {
     ObjectIdentifier::from_bytes(&encoded).ok()
 }
 
-/// A number as people write it: without a sign and without leading zeros.
+/// A number without a sign and without leading zeros.
 fn arc(text: &str) -> Option<u64> {
     let plain =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -32,7 +32,7 @@ fn arc(text: &str) -> Option<u64> {
     Some(number.into())
 }
 
-/// In groups of seven bits, all but the last with the high bit set (X.690 §8.19.2).
+/// Seven bits in each byte; all bytes but the last have the high bit set (X.690 clause 8.19.2).
 fn push_arc(encoded: &mut Vec<u8>, arc: u64) {
     let groups = (u64::BITS - arc.leading_zeros()).div_ceil(7).max(1);
     for group in (0..groups).rev() {
@@ -78,7 +78,7 @@ mod tests {
             let oid = parse(text).unwrap();
             assert_eq!(dotted(&oid), text);
         }
-        // The library takes no root of two bytes, as X.690 §8.19.5 has one in its example.
+        // The library does not accept a root of two bytes, as in the example of X.690 clause 8.19.5.
         assert_eq!(parse("2.999.3"), None);
         assert_eq!(parse("1.3.128").unwrap().as_bytes(), [0x2b, 0x81, 0x00]);
     }

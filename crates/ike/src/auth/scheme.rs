@@ -1,10 +1,10 @@
-//! Signature schemes: the AlgorithmIdentifier of RFC 7427 and what aws-lc makes of it.
+//! Signature schemes: the AlgorithmIdentifier of RFC 7427, and the algorithms of aws-lc for it.
 
 use aws_lc_rs::signature::{self, VerificationAlgorithm};
 
 use crate::wire::HashAlgorithm;
 
-/// The hashes to announce with SIGNATURE_HASH_ALGORITHMS, best first. SHA-1 is refused (RFC 8247 section 4.2).
+/// The hashes that SIGNATURE_HASH_ALGORITHMS announces, best first. SHA-1 is not among them (RFC 8247 §4.2).
 pub const SIGNATURE_HASHES: &[HashAlgorithm] = &[
     HashAlgorithm::SHA2_256,
     HashAlgorithm::SHA2_384,
@@ -48,9 +48,8 @@ pub(super) enum Scheme {
     Ed25519,
 }
 
-/// AlgorithmIdentifier in DER (RFC 7427 appendix A, RFC 8420 appendix A). The first entry of a scheme is the
-/// one that we send; PSS comes with and without NULL as the hash's parameters, as RFC 4055
-/// section 2.1 asks to accept.
+/// AlgorithmIdentifiers in DER (RFC 7427 appendix A, RFC 8420 appendix A). We send the first entry of a scheme. PSS
+/// has entries with and without NULL as the hash's parameters, because RFC 4055 §2.1 asks to accept both.
 const IDENTIFIERS: &[(Scheme, &[u8])] = &[
     (
         Scheme::RsaPkcs1(Hash::Sha256),
@@ -85,7 +84,8 @@ const IDENTIFIERS: &[(Scheme, &[u8])] = &[
     (Scheme::Ed25519, b"\x30\x05\x06\x03\x2b\x65\x70"),
 ];
 
-/// id-RSASSA-PSS with SHA-2 number `hash` (2.16.840.1.101.3.4.2.x), MGF1 with the same and `salt` bytes of salt.
+/// id-RSASSA-PSS with SHA-2 number `hash` (2.16.840.1.101.3.4.2.x), MGF1 with the same hash, and `salt` bytes of
+/// salt.
 const fn pss_with_null(hash: u8, salt: u8) -> [u8; 67] {
     let mut der = *b"\x30\x41\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a\x30\x34\
         \xa0\x0f\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x00\x05\x00\
@@ -131,8 +131,8 @@ impl Scheme {
         entry.map_or(&[], |(_, der)| der)
     }
 
-    /// The scheme that a key of ours signs with, given the hashes that the peer announced. RSA signs
-    /// with PSS, as RFC 8247 section 4.2 requires.
+    /// The scheme that one of our keys signs with, for the hashes that the peer has announced. RSA signs with PSS
+    /// (RFC 8247 §4.2).
     pub(super) fn choose(key: KeyType, announced: &[HashAlgorithm]) -> Option<Self> {
         let candidates: &[(Self, HashAlgorithm)] = match key {
             KeyType::Rsa => &[
@@ -151,7 +151,7 @@ impl Scheme {
         Some(*scheme)
     }
 
-    /// How to verify with a key of this type; None if they do not go together.
+    /// How to verify with a key of this type. None: the scheme is not for it.
     pub(super) fn verification(self, key: KeyType) -> Option<&'static dyn VerificationAlgorithm> {
         Some(match (self, key) {
             (Self::RsaPkcs1(Hash::Sha256), KeyType::Rsa) => &signature::RSA_PKCS1_2048_8192_SHA256,

@@ -1,15 +1,15 @@
-//! A bound for what x509-cert decodes.
+//! A bound on the SETs that x509-cert decodes.
 
 use x509_cert::der::{AnyRef, Decode, Reader, SliceReader, Tag, Tagged};
 
-/// Attributes of one RDN. The names of certificates have one, seldom two.
+/// Attributes of one RDN. The names of certificates have one, and seldom two.
 pub(super) const ELEMENTS_MAX: usize = 32;
 
-/// What is wrong where one has more.
+/// The error text for a larger SET.
 pub(super) const TOO_LARGE: &str = "a set has too many elements";
 
-/// Whether no SET has more elements. The decoder sorts them in a time that grows with the square of their number, and a
-/// message of IKE holds thousands. What stops the look here stops the decoder too.
+/// Says whether no SET has more elements. The decoder sorts them in a time that grows with the square of their
+/// number, and an IKE message holds thousands. Malformed DER that stops this check stops the decoder too.
 pub(super) fn sets_are_small(der: &[u8]) -> bool {
     let mut contents = vec![(false, der)];
     while let Some((is_set, content)) = contents.pop() {

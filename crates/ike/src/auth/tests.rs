@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::*;
-use crate::wire::{Auth, Cert, CertEncoding, Id};
+use crate::wire::{Auth, AuthMethod, Cert, CertEncoding, HashAlgorithm, Id, IdType};
 
 macro_rules! file {
     ($name:literal) => {
@@ -557,7 +557,7 @@ fn patterns_accept_what_they_cover() {
     }
 }
 
-/// RFC 4945 section 5.1.3.2.
+/// RFC 4945 §5.1.3.2.
 #[test]
 fn a_key_that_may_not_sign_proves_nothing() {
     let authorities = Authorities::new(&[load(file!("usage-root.pem"))]).unwrap();
@@ -610,7 +610,7 @@ fn sets_are_small_wherever_names_are() {
     for (attributes, taken) in [(32, true), (33, false)] {
         let name = name(attributes);
         let der = name.to_der().unwrap();
-        assert_eq!(Name::from_der(&der).is_some(), taken);
+        assert_eq!(DistinguishedName::from_der(&der).is_some(), taken);
         let directory = || GeneralName::DirectoryName(name.clone());
         let subject = with(&|tbs| tbs.subject = name.clone());
         let issuer = with(&|tbs| tbs.issuer = name.clone());

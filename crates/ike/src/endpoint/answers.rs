@@ -1,15 +1,15 @@
-//! How many errors are told to senders that nobody has authenticated (RFC 7296 section 2.21): whoever forges its source
-//! address lets us answer somebody else.
+//! The limit on error notifies to senders that nobody has authenticated (RFC 7296 §2.21). A sender with a false
+//! source address has us answer somebody else.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::half_open::Network;
+use crate::source_network::SourceNetwork;
 
-/// Of what is answered in a second one source gets at most this part.
+/// One source gets at most this part of the notifies of a second.
 const PART_OF_A_SOURCE: u32 = 4;
-/// So many times more is answered to senders that have shown a cookie: the address is theirs.
+/// Senders that have shown a cookie own their address. They get this many times more notifies.
 const FOR_PROVEN: u32 = 50;
 
 #[derive(Default)]
@@ -18,12 +18,12 @@ pub(super) struct Answers {
     proven: Budget,
 }
 
-/// A bucket that is filled again every second.
+/// The notifies of the current second.
 #[derive(Default)]
 struct Budget {
     filled: Option<Instant>,
     spent: u32,
-    by_source: HashMap<Network, u32>,
+    by_source: HashMap<SourceNetwork, u32>,
 }
 
 impl Budget {
@@ -36,13 +36,13 @@ impl Budget {
         }
     }
 
-    fn has_left(&mut self, now: Instant, source: Network, per_second: u32) -> bool {
+    fn has_left(&mut self, now: Instant, source: SourceNetwork, per_second: u32) -> bool {
         self.refill(now);
         let own = self.by_source.get(&source).copied().unwrap_or(0);
         self.spent < per_second && own < per_second.div_ceil(PART_OF_A_SOURCE)
     }
 
-    fn take(&mut self, now: Instant, source: Network, per_second: u32) -> bool {
+    fn take(&mut self, now: Instant, source: SourceNetwork, per_second: u32) -> bool {
         let left = self.has_left(now, source, per_second);
         if left {
             self.spent += 1;
@@ -53,9 +53,9 @@ impl Budget {
 }
 
 impl Answers {
-    /// Whether a sender may be told an error although it has not proved its address.
+    /// Says whether a sender that has not proved its address may get an error notify.
     pub(super) fn has_left(&mut self, now: Instant, source: IpAddr, per_second: u32) -> bool {
-        let source = Network::of_source(source);
+        let source = SourceNetwork::of_source(source);
         self.unproven.has_left(now, source, per_second)
     }
 
@@ -66,7 +66,7 @@ impl Answers {
         proven: bool,
         per_second: u32,
     ) -> bool {
-        let source = Network::of_source(source);
+        let source = SourceNetwork::of_source(source);
         match proven {
             true => (self.proven).take(now, source, per_second.saturating_mul(FOR_PROVEN)),
             false => self.unproven.take(now, source, per_second),

@@ -1,4 +1,4 @@
-//! Commands, and what they and the configuration want: drives the children towards it, whatever happens to their SAs.
+//! Commands, and the loop that drives the children towards what commands and the configuration want.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,12 +7,14 @@ use std::time::Instant;
 use super::goals::Goals;
 use super::{CommandError, Endpoint, find_child};
 use crate::config::{AddressMatch, Child, Connection, Demand, StartAction};
-use crate::event::{ChildSaId, DownReason, Event, IkeSaId};
-use crate::sa::{Effect, IkeSa, Task, Wanted};
+use crate::event::Event;
+use crate::failure::{DownReason, Shortage};
+use crate::id::{ChildSaId, IkeSaId};
+use crate::sa::{ChildRequest, Effect, IkeSa, Task};
 
 impl Endpoint {
-    /// From now on every child with `start_action = start` is to be up, but those that a command has closed. What is
-    /// neither up nor on its way is tried at once.
+    /// From now on every child with `start_action = start` is to be up, except those that a command has closed. A
+    /// child that is neither up nor being established is tried at once.
     pub fn start(&mut self, now: Instant) {
         for connection in self.config.connections.clone() {
             let starts = connection
@@ -21,7 +23,7 @@ impl Endpoint {
                 .filter(|child| child.start_action == StartAction::Start && !child.from_packet);
             for child in starts {
                 self.goals.want_always(&connection.name, &child.name);
-                if !self.is_there(&connection.name, &Wanted::from(child.clone())) {
+                if !self.is_there(&connection.name, &ChildRequest::from(child.clone())) {
                     self.goals.hurry(now, &connection.name, &child.name);
                 }
             }
@@ -30,8 +32,8 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. What is up
-    /// or on its way is left alone.
+    /// Establishes `child`, or every child of the connection, over the connection's IKE SA or a new one. Children
+    /// that are up or being established are left alone.
     pub fn initiate(
         &mut self,
         now: Instant,
@@ -56,7 +58,7 @@ impl Endpoint {
             }
         }
         let names: Vec<_> = wanted.iter().map(|child| child.name.clone()).collect();
-        let wanted = wanted.into_iter().map(Wanted::from).collect();
+        let wanted = wanted.into_iter().map(ChildRequest::from).collect();
         let result = self.establish(now, &connection, wanted);
         if let Err(error) = &result {
             self.held_up(now, &connection, &names, error);
@@ -65,8 +67,9 @@ impl Endpoint {
         result
     }
 
-    /// A packet has met a policy without an SA for it: [`Endpoint::initiate`] of one child, with the packet's
-    /// selectors in front of the configured ones, or in their place where the child says so.
+    /// A packet has met a policy without an SA. This is [`Endpoint::initiate`] of one child, with the packet's
+    /// selectors in front of the configured ones. A child with [`Child::from_packet`] has the packet's selectors
+    /// only.
     pub fn acquire(
         &mut self,
         now: Instant,
@@ -76,7 +79,7 @@ impl Endpoint {
     ) -> Result<(), CommandError> {
         let connection = self.connection(connection)?;
         let mut config = find_child(&connection, child)?;
-        // Traffic alone may ask for what has `start_action = trap`.
+        // Traffic opens a closed child only if it has `start_action = trap`.
         if config.start_action == StartAction::Start
             && self.goals.is_closed(&connection.name, child)
         {
@@ -85,7 +88,7 @@ impl Endpoint {
         if config.from_packet {
             config = Arc::new(config.populated(demand));
         }
-        let wanted = Wanted {
+        let wanted = ChildRequest {
             config,
             packet: Some(demand.packet),
         };
@@ -94,9 +97,9 @@ impl Endpoint {
         result
     }
 
-    /// Deletes every IKE SA of the connection, or every SA of one of its children. They stay down until a command, the
-    /// peer or traffic of a policy with `start_action = trap` asks for them. Returns how many SAs it concerns, or attempts
-    /// where there is no SA.
+    /// Deletes every IKE SA of the connection, or every SA of one of its children. They stay down until a command or
+    /// the peer asks for them, or traffic with `start_action = trap`. Returns the number of SAs, or of attempts where
+    /// there is no SA.
     pub fn terminate(
         &mut self,
         now: Instant,
@@ -118,8 +121,8 @@ impl Endpoint {
         Ok(if concerned == 0 { attempts } else { concerned })
     }
 
-    /// Deletes what the configuration no longer says, or says otherwise: the IKE SAs of a connection, or the SAs of one of
-    /// its children. Nothing is remembered of what was wanted of them.
+    /// Deletes what the configuration no longer has, or has in another form: the IKE SAs of a connection, or the SAs
+    /// of one child. What was wanted of them is forgotten.
     pub fn withdraw(&mut self, now: Instant, connection: &str, child: Option<&str>) {
         self.goals.forget(connection, child);
         self.end(now, connection, child);
@@ -132,7 +135,7 @@ impl Endpoint {
             None => ids.iter().filter(|id| self.end_ike_sa(now, **id)).count(),
             Some(name) => {
                 for id in &ids {
-                    self.with(now, *id, |sa, ctx| sa.unwant(ctx, name));
+                    self.with(now, *id, |sa, ctx| sa.withdraw_child(ctx, name));
                 }
                 let children = self.children_named(&ids, name).into_iter();
                 children.filter(|id| self.end_child_sa(now, *id)).count()
@@ -157,10 +160,10 @@ impl Endpoint {
 
     pub fn terminate_ike_sa(&mut self, now: Instant, ike_sa: IkeSaId) -> Result<(), CommandError> {
         let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
-        let connection = sa.connection.clone();
+        let connection = sa.common.connection.clone();
         let children = connection.children.iter().cloned();
         let of_goal = |child: &Arc<Child>| {
-            sa.is_with_whom_we_call() && sa.has_child(&Wanted::from(child.clone()))
+            sa.is_with_initiation_peer() && sa.has_child(&ChildRequest::from(child.clone()))
         };
         let here: Vec<_> = children.filter(of_goal).collect();
         if !self.end_ike_sa(now, ike_sa) {
@@ -180,8 +183,8 @@ impl Endpoint {
     ) -> Result<(), CommandError> {
         let ike_sa = self.table.ike_sa_of(child).ok_or(CommandError::NoSa)?;
         let sa = self.table.get(ike_sa).ok_or(CommandError::NoSa)?;
-        let connection = sa.connection.clone();
-        let state = sa.established().filter(|_| sa.is_with_whom_we_call());
+        let connection = sa.common.connection.clone();
+        let state = sa.established().filter(|_| sa.is_with_initiation_peer());
         let ended = state.and_then(|state| state.child(child));
         let config = ended.map(|ended| ended.config.clone());
         if !self.end_child_sa(now, child) {
@@ -194,21 +197,21 @@ impl Endpoint {
         Ok(())
     }
 
-    /// One SA of the child has been closed by command. If that was the only one, the child is.
+    /// A command has closed one SA of the child. If that was the only one, the child is closed.
     fn close_goal(&mut self, connection: &Connection, child: Arc<Child>) {
         let name = child.name.clone();
-        if !self.is_there(&connection.name, &Wanted::from(child)) {
+        if !self.is_there(&connection.name, &ChildRequest::from(child)) {
             self.goals.close(&connection.name, &name);
         }
     }
 
-    /// The data plane cannot carry the SA.
+    /// Deletes an SA that the data plane cannot carry.
     pub fn reject_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
-        let reason = DownReason::Resources("the data plane does not take it");
+        let reason = DownReason::Resources(Shortage::DataPlane);
         self.child_task(now, child, |id| Task::DeleteChild(id, reason))
     }
 
-    /// Sends a delete for every IKE SA, for a graceful stop. Returns how many.
+    /// Deletes every IKE SA, for a graceful stop. Returns their number.
     pub fn terminate_all(&mut self, now: Instant) -> usize {
         self.goals = Goals::default();
         let ids = self.table.ids();
@@ -217,7 +220,7 @@ impl Endpoint {
         ended
     }
 
-    /// Establishes what is due.
+    /// Establishes the children that are due.
     pub(super) fn pursue(&mut self, now: Instant) {
         while let Some((name, children)) = self.goals.take_due(now) {
             let Ok(connection) = self.connection(&name) else {
@@ -229,7 +232,7 @@ impl Endpoint {
                 .iter()
                 .filter(|child| children.contains(&child.name) && !child.from_packet)
                 .cloned()
-                .map(Wanted::from)
+                .map(ChildRequest::from)
                 .collect();
             if let Err(error) = self.establish(now, &connection, wanted) {
                 self.held_up(now, &connection, &children, &error);
@@ -237,7 +240,7 @@ impl Endpoint {
         }
     }
 
-    /// Nothing could be sent. That may change without anybody telling us.
+    /// Nothing could be sent. The cause can go away without notice, so that it is tried again.
     fn held_up(
         &mut self,
         now: Instant,
@@ -245,7 +248,7 @@ impl Endpoint {
         children: &[String],
         error: &CommandError,
     ) {
-        let jitter = self.random.fraction();
+        let jitter = self.host.random.fraction();
         let name = &connection.name;
         for child in children {
             let of = (name.clone(), child.clone());
@@ -258,7 +261,7 @@ impl Endpoint {
             }
             CommandError::Limit(limit) => {
                 let news = self.goals.unsent(now, name, children, jitter);
-                (DownReason::Resources(limit), news)
+                (DownReason::Resources(*limit), news)
             }
             _ => {
                 self.goals.impossible(name, children);
@@ -274,14 +277,14 @@ impl Endpoint {
         }
     }
 
-    /// An attempt of ours to establish an IKE SA has failed.
+    /// Our attempt to establish an IKE SA has failed.
     pub(super) fn connect_failed(
         &mut self,
         now: Instant,
         connection: &Arc<Connection>,
         reason: DownReason,
     ) {
-        let jitter = self.random.fraction();
+        let jitter = self.host.random.fraction();
         let retry_in = match reason {
             DownReason::Terminated => None,
             _ => {
@@ -303,11 +306,11 @@ impl Endpoint {
         });
     }
 
-    /// Holds what is wanted of children that have ended, or were refused, against what is there.
+    /// Finds children that are wanted and have ended or were refused, and plans their next attempts.
     pub(super) fn look_for_missing(&mut self, now: Instant) {
         for (connection, child) in self.goals.take_ended() {
             if !self.is_child_there(&connection, &child) {
-                let jitter = self.random.fraction();
+                let jitter = self.host.random.fraction();
                 self.goals.missing(now, &connection, &child, jitter);
             }
         }
@@ -316,7 +319,7 @@ impl Endpoint {
                 continue;
             };
             if !self.is_child_there(&name, &child) {
-                let (jitter, tries) = (self.random.fraction(), connection.keyingtries);
+                let (jitter, tries) = (self.host.random.fraction(), connection.keyingtries);
                 self.goals.failed(now, &name, &[child], tries, jitter);
             }
         }
@@ -325,41 +328,41 @@ impl Endpoint {
     fn is_child_there(&self, connection: &str, child: &str) -> bool {
         let config = self.connection(connection);
         let config = config.and_then(|connection| find_child(&connection, child));
-        config.is_ok_and(|config| self.is_there(connection, &Wanted::from(config)))
+        config.is_ok_and(|config| self.is_there(connection, &ChildRequest::from(config)))
     }
 
-    /// Whether the child is up or on its way, with the peer that it is wanted with.
-    fn is_there(&self, connection: &str, wanted: &Wanted) -> bool {
+    /// Says whether the child is up or being established, with the peer that it is wanted with.
+    fn is_there(&self, connection: &str, wanted: &ChildRequest) -> bool {
         let ids = self.table.of_connection(connection);
         let mut sas = ids.iter().filter_map(|id| self.table.get(*id));
-        sas.any(|sa| sa.is_with_whom_we_call() && sa.has_child(wanted))
+        sas.any(|sa| sa.is_with_initiation_peer() && sa.has_child(wanted))
     }
 
-    /// Establishes those children that are neither up nor on their way.
+    /// Establishes those of the children that are neither up nor being established.
     fn establish(
         &mut self,
         now: Instant,
         connection: &Arc<Connection>,
-        mut wanted: Vec<Wanted>,
+        mut wanted: Vec<ChildRequest>,
     ) -> Result<(), CommandError> {
         wanted.retain(|child| !self.is_there(&connection.name, child));
         if wanted.is_empty() {
             return Ok(());
         }
-        // Traffic asks again for what takes its selectors from a packet.
+        // A child with the selectors of a packet is not remembered: traffic asks for it again.
         let lasting: Vec<_> = (wanted.iter().map(|child| &child.config))
             .filter(|child| !child.from_packet)
             .map(|child| child.name.clone())
             .collect();
         let ids = self.table.of_connection(&connection.name);
-        let takes = |sa: &IkeSa| sa.is_with_whom_we_call() && sa.takes_children();
+        let takes = |sa: &IkeSa| sa.is_with_initiation_peer() && sa.takes_children();
         let usable = (ids.into_iter()).find(|id| self.table.get(*id).is_some_and(takes));
         if let Some(id) = usable {
             let queued = self.with(now, id, |sa, ctx| {
-                wanted.iter().all(|child| sa.want_child(ctx, child))
+                wanted.iter().all(|child| sa.request_child(ctx, child))
             });
             if queued != Some(true) {
-                return Err(CommandError::Limit("queued tasks"));
+                return Err(CommandError::Limit(Shortage::QueuedTasks));
             }
             for child in &lasting {
                 self.goals.want_once(&connection.name, child);
@@ -367,7 +370,7 @@ impl Endpoint {
             return Ok(());
         }
         if self.table.len() >= self.config.limits.ike_sas_max {
-            return Err(CommandError::Limit("IKE SAs"));
+            return Err(CommandError::Limit(Shortage::IkeSas));
         }
         let (local, remote) = self.addresses(connection)?;
         for child in &lasting {
@@ -386,7 +389,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Where the connection is initiated from and to: the first pair of addresses between which there is a way now.
+    /// Our address and the peer's when we initiate: the first pair between which there is a route now.
     fn addresses(&self, connection: &Connection) -> Result<(SocketAddr, SocketAddr), CommandError> {
         let name = || connection.name.clone();
         let hosts = |set: &[AddressMatch]| -> Vec<IpAddr> {
@@ -401,8 +404,8 @@ impl Endpoint {
             let alike = |local: &&IpAddr| local.is_ipv4() == remote.is_ipv4();
             match locals.iter().any(|local| alike(&local)) {
                 true => (locals.iter().filter(alike))
-                    .find_map(|local| self.routes.source(remote, Some(*local))),
-                false => self.routes.source(remote, None),
+                    .find_map(|local| self.host.routes.source(remote, Some(*local))),
+                false => self.host.routes.source(remote, None),
             }
         };
         let port = connection.local_port.unwrap_or(self.config.ports.ike);

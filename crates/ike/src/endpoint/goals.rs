@@ -1,25 +1,25 @@
-//! What is wanted of every child, and when what is missing is tried again.
+//! What is wanted of every child, and when a missing child is tried again.
 //!
-//! Only what somebody wants has an entry: the configuration's children bound the table.
+//! Only a child of which something is wanted has an entry, so that the configuration bounds the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::{Action, Connection, StartAction};
+use crate::config::{Connection, EndAction, StartAction};
 use crate::event::{ChildSaDeleted, DownReason, Event};
-use crate::status::Failure;
+use crate::status::GoalFailure;
 use crate::text;
 
-/// Pause before what has ended is established again; doubled for each time that it had not lasted.
+/// Pause before a child that has ended is established again. It is doubled each time that the child ended soon.
 const AGAIN: Duration = Duration::from_millis(1500);
-/// Pause after an attempt that the peer has not let succeed; doubled for each.
+/// Pause after an attempt that the peer did not let succeed. It is doubled for each attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// The same where nothing could be sent at all: to look again costs nothing.
+/// Pause after an attempt for which nothing could be sent. Such an attempt costs nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(20);
-/// An SA that has lived for so long did not fail at once.
+/// An SA that has lived for this long did not end soon.
 const LASTING: Duration = Duration::from_secs(60);
 
 /// What the administrator wants of a child.
@@ -28,30 +28,30 @@ enum Wish {
     /// The peer and traffic decide.
     #[default]
     Open,
-    /// Up once: by command, by traffic, by `dpd_action` or `close_action`.
+    /// The child is to be up once: by command, by traffic, by `dpd_action` or `close_action`.
     Once,
-    /// Up at all times: `start_action = start`.
+    /// The child is to be up at all times: `start_action = start`.
     Always,
-    /// Closed by command: neither the configuration nor traffic opens it.
+    /// A command has closed the child. Neither the configuration nor traffic opens it.
     Down,
 }
 
-/// One child that somebody wants something of.
+/// A child of which something is wanted.
 #[derive(Debug, Default)]
 struct Goal {
     wish: Wish,
-    /// Not pursued, though wanted: the peer has closed it, or the attempts are used up.
+    /// The child is wanted, but not pursued: the peer has closed it, or the attempts are used up.
     rests: bool,
-    /// Attempts that the peer let fail, in a row.
+    /// Attempts in a row that the peer did not let succeed.
     failures: u32,
-    /// Attempts in a row for which there was no way to the peer.
+    /// Attempts in a row without a route to the peer.
     unsent: u32,
-    /// How often in a row it has ended soon after it was up.
+    /// How often in a row the child has ended soon after it was up.
     relapses: u32,
     up_since: Option<Instant>,
     next_at: Option<Instant>,
-    /// Why it is not up, and since when that is known.
-    failure: Option<Failure>,
+    /// Why the child is not up, and since when that is known.
+    failure: Option<GoalFailure>,
 }
 
 impl Goal {
@@ -68,32 +68,32 @@ impl Goal {
     }
 }
 
-pub(super) type Name = (String, String);
+pub(super) type GoalName = (String, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Goals {
-    /// By connection and child.
-    goals: BTreeMap<Name, Goal>,
-    timers: BTreeSet<(Instant, Name)>,
-    /// What has ended since the last look.
-    ended: Vec<Name>,
-    /// What the peer, or our own configuration, did not let come up since.
-    refused: Vec<Name>,
+    /// The goals by connection and child.
+    goals: BTreeMap<GoalName, Goal>,
+    timers: BTreeSet<(Instant, GoalName)>,
+    /// Children that have ended since the last look.
+    ended: Vec<GoalName>,
+    /// Children that the peer or our own configuration has refused since the last look.
+    refused: Vec<GoalName>,
 }
 
-fn name(connection: &str, child: &str) -> Name {
+fn name(connection: &str, child: &str) -> GoalName {
     (connection.to_owned(), child.to_owned())
 }
 
-/// `first`, doubled `times`, within `max`, and a quarter more or less: gateways that lost the same peer at once do not come
-/// back at once.
+/// `first`, doubled `times`, `max` at most, and a quarter more or less. Gateways that lost the same peer at once do
+/// not come back at once.
 fn pause(first: Duration, times: u32, max: Duration, jitter: f64) -> Duration {
     let doubled = first.saturating_mul(1 << times.min(16)).min(max);
     doubled.mul_f64(0.75 + jitter / 2.0)
 }
 
 impl Goals {
-    /// The child is being established because the administrator, traffic or the configuration wants it.
+    /// The child is being established, because the administrator, traffic or the configuration wants it.
     pub(super) fn want_once(&mut self, connection: &str, child: &str) {
         self.stop_timer(&name(connection, child));
         let goal = self.goals.entry(name(connection, child)).or_default();
@@ -112,7 +112,7 @@ impl Goals {
         }
     }
 
-    /// A command opens what a command has closed.
+    /// A command opens a child that a command has closed.
     pub(super) fn reopen(&mut self, connection: &str, child: &str) {
         let goal = self.goals.get_mut(&name(connection, child));
         if let Some(goal) = goal.filter(|goal| goal.wish == Wish::Down) {
@@ -120,7 +120,7 @@ impl Goals {
         }
     }
 
-    /// A command closes the child. False if nobody wanted it anyway.
+    /// A command closes the child. False: it was not wanted.
     pub(super) fn close(&mut self, connection: &str, child: &str) -> bool {
         self.stop_timer(&name(connection, child));
         let goal = self.goals.entry(name(connection, child)).or_default();
@@ -136,13 +136,13 @@ impl Goals {
 
     /// Forgets what was wanted of the children of a connection, or of one of them.
     pub(super) fn forget(&mut self, connection: &str, child: Option<&str>) {
-        let of = |of: &Name| of.0 == connection && child.is_none_or(|child| of.1 == child);
+        let of = |of: &GoalName| of.0 == connection && child.is_none_or(|child| of.1 == child);
         self.retain(|name| !of(name));
     }
 
-    /// What is not configured any more is not wanted either.
+    /// Forgets what was wanted of children that are not configured any more.
     pub(super) fn configure<'a>(&mut self, by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>) {
-        let find = |of: &Name| {
+        let find = |of: &GoalName| {
             let mut children = by_name(&of.0)?.children.iter();
             children.find(|child| child.name == of.1)
         };
@@ -158,7 +158,7 @@ impl Goals {
         rest.iter().for_each(|name| self.stop_timer(name));
     }
 
-    fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+    fn retain(&mut self, keep: impl Fn(&GoalName) -> bool) {
         self.goals.retain(|name, _| keep(name));
         self.timers.retain(|(_, name)| keep(name));
     }
@@ -211,7 +211,7 @@ impl Goals {
         }
         let name = name(&event.connection, &event.name);
         let by_command = event.reason == DownReason::Terminated;
-        if event.then == Action::Start || !by_command {
+        if event.then == EndAction::Start || !by_command {
             self.goals.entry(name.clone()).or_default();
         }
         if !by_command {
@@ -226,37 +226,38 @@ impl Goals {
             .is_none_or(|since| now.saturating_duration_since(since) >= LASTING);
         goal.relapses = if lasted { 0 } else { goal.relapses + 1 };
         match (event.then, &event.reason) {
-            (Action::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
-            (Action::Start, _) => goal.rests = false,
-            // The peer's administrator, or silence, has closed it in good order: `close_action` says what follows.
+            (EndAction::Start, _) if goal.wish == Wish::Open => goal.wish = Wish::Once,
+            (EndAction::Start, _) => goal.rests = false,
+            // The peer's administrator, or silence, has closed the child in good order. `close_action` says what
+            // follows.
             (_, DownReason::PeerDeleted | DownReason::Inactive) => goal.give_up(),
             _ => {}
         }
         self.ended.push(name);
     }
 
-    /// A child was on its way and is not any more, because its IKE SA has ended.
-    pub(super) fn undone(&mut self, connection: &str, child: &str) {
+    /// A child is not being established any more, because its IKE SA has ended.
+    pub(super) fn abandoned(&mut self, connection: &str, child: &str) {
         self.ended.push(name(connection, child));
     }
 
-    /// Those that are pursued of what has ended. The caller says which are missing.
-    pub(super) fn take_ended(&mut self) -> Vec<Name> {
+    /// The children that have ended and are pursued. The caller says which of them are missing.
+    pub(super) fn take_ended(&mut self) -> Vec<GoalName> {
         let ended = std::mem::take(&mut self.ended);
         self.only_pursued(ended)
     }
 
-    pub(super) fn take_refused(&mut self) -> Vec<Name> {
+    pub(super) fn take_refused(&mut self) -> Vec<GoalName> {
         let refused = std::mem::take(&mut self.refused);
         self.only_pursued(refused)
     }
 
-    fn only_pursued(&self, mut names: Vec<Name>) -> Vec<Name> {
+    fn only_pursued(&self, mut names: Vec<GoalName>) -> Vec<GoalName> {
         names.retain(|name| self.goals.get(name).is_some_and(Goal::is_pursued));
         names
     }
 
-    /// The child is missing: if it is wanted, it is established soon.
+    /// The child is missing. If it is pursued, it is established soon.
     pub(super) fn missing(&mut self, now: Instant, connection: &str, child: &str, jitter: f64) {
         let name = name(connection, child);
         let Some(goal) = self.goals.get(&name).filter(|goal| goal.is_pursued()) else {
@@ -268,8 +269,8 @@ impl Goals {
         }
     }
 
-    /// Attempts to establish these children have failed at the peer. Gives the pause before the next attempt, if there is
-    /// one; `keyingtries` of zero is without end.
+    /// Attempts to establish these children have failed at the peer. Returns the pause before the next attempt, if
+    /// there is one. `keyingtries` of zero stands for any number of attempts.
     pub(super) fn failed(
         &mut self,
         now: Instant,
@@ -304,7 +305,8 @@ impl Goals {
         Some(wait)
     }
 
-    /// There is no way to the peer at this moment, which is no attempt. Gives the pause before the next look, if it is news.
+    /// There is no route to the peer now, which does not count as an attempt. Returns the pause before the next look,
+    /// if this is the first time.
     pub(super) fn unsent(
         &mut self,
         now: Instant,
@@ -327,7 +329,7 @@ impl Goals {
         news
     }
 
-    /// What cannot be established under this configuration is not tried again.
+    /// A child that cannot be established under this configuration is not tried again.
     pub(super) fn impossible(&mut self, connection: &str, children: &[String]) {
         for child in children {
             let name = name(connection, child);
@@ -339,19 +341,19 @@ impl Goals {
     }
 
     /// Remembers why the child is not up.
-    pub(super) fn explain(&mut self, now: Instant, name: &Name, why: &impl std::fmt::Display) {
+    pub(super) fn explain(&mut self, now: Instant, name: &GoalName, why: &impl std::fmt::Display) {
         if let Some(goal) = self.goals.get_mut(name) {
             let why = text::clean(&why.to_string());
-            goal.failure = Some(Failure { at: now, why });
+            goal.failure = Some(GoalFailure { at: now, why });
         }
     }
 
-    /// Whether a command has closed the child, when it is tried again, and why it is not up.
+    /// Says whether a command has closed the child, when it is tried again, and why it is not up.
     pub(super) fn look(
         &self,
         connection: &str,
         child: &str,
-    ) -> (bool, Option<Instant>, Option<&Failure>) {
+    ) -> (bool, Option<Instant>, Option<&GoalFailure>) {
         let goal = self.goals.get(&name(connection, child));
         goal.map_or((false, None, None), |goal| {
             let closed = goal.wish == Wish::Down;
@@ -359,7 +361,7 @@ impl Goals {
         })
     }
 
-    /// What waits for its next attempt is tried at once.
+    /// A child that waits for its next attempt is tried at once.
     pub(super) fn hurry(&mut self, now: Instant, connection: &str, child: &str) {
         let name = name(connection, child);
         if self.goals.get(&name).is_some_and(Goal::is_pursued) {
@@ -367,7 +369,7 @@ impl Goals {
         }
     }
 
-    fn arm(&mut self, name: Name, at: Instant) {
+    fn arm(&mut self, name: GoalName, at: Instant) {
         self.stop_timer(&name);
         if let Some(goal) = self.goals.get_mut(&name) {
             goal.next_at = Some(at);
@@ -375,7 +377,7 @@ impl Goals {
         }
     }
 
-    fn stop_timer(&mut self, name: &Name) {
+    fn stop_timer(&mut self, name: &GoalName) {
         let goal = self.goals.get_mut(name);
         if let Some(at) = goal.and_then(|goal| goal.next_at.take()) {
             self.timers.remove(&(at, name.clone()));
@@ -386,11 +388,11 @@ impl Goals {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Takes a connection, and its children whose time has come.
+    /// Takes one connection, and those of its children that are due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(String, Vec<String>)> {
         let (_, (connection, _)) = self.timers.first().filter(|(at, _)| *at <= now)?.clone();
         let of_connection = self.goals.range(name(&connection, "")..);
-        let due: Vec<Name> = of_connection
+        let due: Vec<GoalName> = of_connection
             .take_while(|(name, _)| name.0 == connection)
             .filter(|(_, goal)| goal.next_at.is_some_and(|at| at <= now))
             .map(|(name, _)| name.clone())

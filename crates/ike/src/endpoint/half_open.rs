@@ -1,94 +1,55 @@
-//! Half-open IKE SAs, and whose turn it is when places are few (RFC 8019 sections 4.1 and 4.2).
+//! Half-open IKE SAs, and which of them go when there is no room (RFC 8019 §4.1 and §4.2).
 //!
-//! Peers that are configured by address have places of their own. Everybody else shares the others, network by network.
+//! Peers that are configured by address have room of their own. All others share the rest, network by network.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::config::{AddressMatch, Config, Limits};
 use crate::event::IkeSaId;
-use crate::status::Refusal;
+use crate::refusal::Refusal;
+use crate::source_network::{SourceNetwork, prefix_lens};
 
-/// Age from which on a half-open SA has to give its place to another when there is none left. A peer whose message was
-/// lost has repeated it by then.
+/// When there is no room, a half-open SA of this age gives way to a new one. A peer whose message was lost has
+/// retransmitted it by then.
 const YIELD_AGE: Duration = Duration::from_secs(5);
-/// A source may be refused in IKE_AUTH this much oftener than it may be half-open, within the time that the refusals are
-/// remembered: guesses of a key stay slow, and neighbours of a peer with a wrong one are not kept out.
+/// A source may be refused in IKE_AUTH this many times as often as it may be half-open, while the refusals are
+/// remembered. Guessing of keys stays slow, and neighbours of a peer with a wrong key are not kept out.
 const REFUSALS_PER_PLACE: usize = 10;
 
-/// Addresses with a common prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Network {
-    address: IpAddr,
-    prefix_len: u8,
-}
-
-impl Network {
-    fn of(address: IpAddr, prefix_len: u8) -> Self {
-        let address = match address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len));
-                Ipv4Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len));
-                Ipv6Addr::from_bits(address.to_bits() & mask.unwrap_or(0)).into()
-            }
-        };
-        Self {
-            address,
-            prefix_len,
-        }
-    }
-
-    /// Who is one source: an IPv6 host has a whole /64 to send from.
-    pub(super) fn of_source(address: IpAddr) -> Self {
-        Self::of(address, prefix_lens(address)[0])
-    }
-}
-
-/// Prefixes of networks that one site can have to itself, from long to short. Customers of an IPv6 provider get a /64, a
-/// /56 or a /48.
-fn prefix_lens(address: IpAddr) -> &'static [u8] {
-    match address {
-        IpAddr::V4(_) => &[32, 24],
-        IpAddr::V6(_) => &[64, 56, 48],
-    }
-}
-
-/// What a newcomer gets.
+/// What a new half-open SA gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum HalfOpenPlace {
     Free,
-    /// Only if this SA is dropped.
+    /// There is room only if this SA is dropped.
     Instead(IkeSaId),
     None(Refusal),
 }
 
-/// Whose places are counted together.
+/// The networks whose SAs are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Grain {
-    /// Of a source, and of the networks around it.
+    /// The source, and the networks around it.
     #[default]
     Networks,
     Sources,
     Addresses,
 }
 
-/// Places for SAs of those whom nobody has authenticated. SAs are ordered by age, because their numbers count up.
+/// Room for SAs of peers that nobody has authenticated. SAs are ordered by age, because their numbers count up.
 #[derive(Default)]
 struct Room {
     occupants: BTreeMap<IkeSaId, (IpAddr, Instant)>,
-    by_network: HashMap<Network, BTreeSet<IkeSaId>>,
-    /// The largest networks, by how many places they have.
-    weights: BTreeSet<(usize, Network)>,
+    by_network: HashMap<SourceNetwork, BTreeSet<IkeSaId>>,
+    /// The largest networks, by the number of their SAs.
+    weights: BTreeSet<(usize, SourceNetwork)>,
     grain: Grain,
 }
 
 impl Room {
-    /// From small to large.
-    fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = Network> + use<> {
+    /// The networks of an address, from small to large.
+    fn networks(&self, address: IpAddr) -> impl DoubleEndedIterator<Item = SourceNetwork> + use<> {
         let networks = prefix_lens(address);
         let prefix_lens: &[u8] = match (self.grain, address) {
             (Grain::Networks, _) => networks,
@@ -96,19 +57,19 @@ impl Room {
             (Grain::Addresses, IpAddr::V4(_)) => &[32],
             (Grain::Addresses, IpAddr::V6(_)) => &[128],
         };
-        let of = move |prefix_len: &u8| Network::of(address, *prefix_len);
+        let of = move |prefix_len: &u8| SourceNetwork::of(address, *prefix_len);
         prefix_lens.iter().map(of)
     }
 
-    fn widest(&self, address: IpAddr) -> Option<Network> {
+    fn widest(&self, address: IpAddr) -> Option<SourceNetwork> {
         self.networks(address).next_back()
     }
 
-    fn share(&self, network: Network, limits: &Limits) -> usize {
+    fn share(&self, network: SourceNetwork, limits: &Limits) -> usize {
         let source = limits.half_open_per_source_max;
         let widest = limits.half_open_per_network_max.max(source);
         match (network.address, network.prefix_len) {
-            // A peer that is configured by address may have many connections.
+            // A peer that is configured by address can have many connections.
             _ if self.grain == Grain::Addresses => widest,
             (IpAddr::V4(_), 24) | (IpAddr::V6(_), 48) => widest,
             (IpAddr::V6(_), 56) => widest.div_ceil(2).max(source),
@@ -116,12 +77,12 @@ impl Room {
         }
     }
 
-    fn taken(&self, network: &Network) -> usize {
+    fn taken(&self, network: &SourceNetwork) -> usize {
         self.by_network.get(network).map_or(0, BTreeSet::len)
     }
 
-    /// Whether a sender that has not proved its address may have a place: half of every share, and of the room, is for
-    /// those that have.
+    /// Says whether a sender that has not proved its address may have room. Half of every share, and half of the
+    /// whole, is kept for senders that have.
     fn takes_unproven(&self, address: IpAddr, limits: &Limits) -> bool {
         let half = |taken: usize, share: usize| taken < share.div_ceil(2);
         half(self.occupants.len(), limits.half_open_max)
@@ -130,7 +91,7 @@ impl Room {
                 .all(|network| half(self.taken(&network), self.share(network, limits)))
     }
 
-    fn place(&self, now: Instant, address: IpAddr, limits: &Limits) -> Place {
+    fn place(&self, now: Instant, address: IpAddr, limits: &Limits) -> HalfOpenPlace {
         let old = |id: &&IkeSaId| {
             self.occupants
                 .get(id)
@@ -138,30 +99,31 @@ impl Room {
         };
         for network in self.networks(address) {
             if self.taken(&network) >= self.share(network, limits) {
-                // Who gives way in a small network frees a place in the larger ones.
+                // An SA that gives way in a small network makes room in the larger ones too.
                 let oldest = self.by_network.get(&network).and_then(BTreeSet::first);
                 return match oldest.filter(old) {
-                    Some(id) => Place::Instead(*id),
-                    None => Place::None(Refusal::HalfOpenPerSource),
+                    Some(id) => HalfOpenPlace::Instead(*id),
+                    None => HalfOpenPlace::None(Refusal::HalfOpenPerSource),
                 };
             }
         }
         if self.occupants.len() < limits.half_open_max {
-            return Place::Free;
+            return HalfOpenPlace::Free;
         }
         if let Some(id) = self.occupants.keys().next().filter(old) {
-            return Place::Instead(*id);
+            return HalfOpenPlace::Instead(*id);
         }
-        // Everybody is young, so places come so fast that it is no honest crowd: the network with most of them loses one.
+        // All SAs are young. They come faster than honest peers would send them, so that the network with most of
+        // them loses one.
         let own = self.widest(address).map_or(0, |widest| self.taken(&widest));
         match self.weights.last() {
             Some((weight, widest)) if *weight > own + 1 => {
                 match self.by_network.get(widest).and_then(BTreeSet::first) {
-                    Some(id) => Place::Instead(*id),
-                    None => Place::None(Refusal::HalfOpenLimit),
+                    Some(id) => HalfOpenPlace::Instead(*id),
+                    None => HalfOpenPlace::None(Refusal::HalfOpenLimit),
                 }
             }
-            _ => Place::None(Refusal::HalfOpenLimit),
+            _ => HalfOpenPlace::None(Refusal::HalfOpenLimit),
         }
     }
 
@@ -200,9 +162,9 @@ impl Room {
     }
 }
 
-/// What nobody has authenticated yet.
+/// How far a peer has come that nobody has authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum HalfOpenStage {
     HalfOpen,
     Refused,
 }
@@ -211,8 +173,8 @@ pub(super) enum Stage {
 pub(super) struct HalfOpen {
     configured_addresses: HashSet<IpAddr>,
     configured: Room,
-    strangers: Room,
-    /// Refused in IKE_AUTH: their last replies are kept.
+    unconfigured: Room,
+    /// SAs that were refused in IKE_AUTH. Their last responses are kept.
     refused: Room,
 }
 
@@ -234,13 +196,13 @@ impl HalfOpen {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.configured.occupants.len() + self.strangers.occupants.len()
+        self.configured.occupants.len() + self.unconfigured.occupants.len()
     }
 
     fn room(&self, source: IpAddr) -> &Room {
         match self.configured_addresses.contains(&source) {
             true => &self.configured,
-            false => &self.strangers,
+            false => &self.unconfigured,
         }
     }
 
@@ -249,31 +211,37 @@ impl HalfOpen {
     }
 
     /// For a sender that has proved its address, or need not do so.
-    pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> Place {
-        let refused = self.refused.taken(&Network::of_source(source));
+    pub(super) fn place(&self, now: Instant, source: IpAddr, limits: &Limits) -> HalfOpenPlace {
+        let refused = self.refused.taken(&SourceNetwork::of_source(source));
         let most = limits
             .half_open_per_source_max
             .saturating_mul(REFUSALS_PER_PLACE);
         if refused >= most.max(1) {
-            return Place::None(Refusal::RefusedPerSource);
+            return HalfOpenPlace::None(Refusal::RefusedPerSource);
         }
         self.room(source).place(now, source, limits)
     }
 
-    /// Notes where an SA has got to; None: it is authenticated, or forgotten.
-    pub(super) fn note(&mut self, now: Instant, id: IkeSaId, source: IpAddr, stage: Option<Stage>) {
-        let _ = self.configured.leave(id) || self.strangers.leave(id) || self.refused.leave(id);
+    /// Notes how far an SA has come. None: its peer is authenticated, or the SA is dropped.
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        id: IkeSaId,
+        source: IpAddr,
+        stage: Option<HalfOpenStage>,
+    ) {
+        let _ = self.configured.leave(id) || self.unconfigured.leave(id) || self.refused.leave(id);
         match stage {
-            Some(Stage::HalfOpen) if self.configured_addresses.contains(&source) => {
+            Some(HalfOpenStage::HalfOpen) if self.configured_addresses.contains(&source) => {
                 self.configured.enter(now, id, source);
             }
-            Some(Stage::HalfOpen) => self.strangers.enter(now, id, source),
-            Some(Stage::Refused) => self.refused.enter(now, id, source),
+            Some(HalfOpenStage::HalfOpen) => self.unconfigured.enter(now, id, source),
+            Some(HalfOpenStage::Refused) => self.refused.enter(now, id, source),
             None => {}
         }
     }
 
-    /// A refused SA that is to be forgotten: the last replies to strangers do not pile up.
+    /// A refused SA that is to be dropped, so that kept responses do not pile up.
     pub(super) fn superfluous(&self, limits: &Limits) -> Option<IkeSaId> {
         let refused = &self.refused.occupants;
         let oldest = refused.keys().next().copied();

@@ -9,72 +9,27 @@ mod pacing;
 mod receive;
 mod snapshot;
 mod table;
-mod tell;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use esplanade_crypto::iana::Group;
-
 use crate::claims::Claims;
-use crate::config::{AddressMatch, Child, Config, Connection};
+use crate::config::{Child, Config, Connection};
 use crate::cookie::Cookies;
-use crate::event::{ChildSaId, DownReason, Event, IkeSaId, Transmit};
-use crate::sa::{ChildState, Context, Effect, IkeSa, Phase, Task, Wanted, delete_ike};
-use crate::status::{Counters, IkeSaStatus};
-use crate::suite::{DhError, EphemeralKey, KeyPair};
+use crate::event::{Event, Transmit};
+use crate::failure::{DownReason, Shortage};
+use crate::host::Host;
+use crate::id::{ChildSaId, IkeSaId};
+use crate::report_limit::ReportLimit;
+use crate::sa::{Context, Effect, IkeSa, Task};
+use crate::status::{IkeCounters, IkeSaStatus};
 use answers::Answers;
 use goals::Goals;
 use half_open::HalfOpen;
 use pacing::Pacing;
-use table::Table;
-pub(crate) use tell::Tell;
-
-/// Hands out the SPIs that inbound ESP SAs are found by.
-pub trait EspSpiAllocator: Send {
-    /// A SPI that no live SA has, above 255. None: no more SAs.
-    fn allocate(&mut self) -> Option<u32>;
-    /// Gives back a SPI that was never installed. The SPI of an installed SA is the data plane's to free, after
-    /// [`crate::Event::ChildSaDeleted`] and its linger.
-    fn release(&mut self, spi: u32);
-}
-
-/// Finds the way to a peer.
-pub trait Routes: Send {
-    /// The address that packets to `remote` leave from: `local`, where it is given. None: there is no route, or `local` is
-    /// none of our addresses at this moment.
-    fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
-}
-
-/// Source of SPIs, nonces, jitter and ephemeral keys.
-pub trait Random: Send {
-    fn fill(&mut self, bytes: &mut [u8]);
-
-    /// From 0 to 1.
-    fn fraction(&mut self) -> f64 {
-        let mut bytes = [0; 4];
-        self.fill(&mut bytes);
-        f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
-    }
-
-    /// A key pair of the cryptographic library. A source that repeats itself, or has its keys elsewhere, says so here.
-    fn ephemeral_key(&mut self, group: Group) -> Result<Box<dyn EphemeralKey>, DhError> {
-        Ok(Box::new(KeyPair::generate(group)?))
-    }
-}
-
-/// The random generator of the cryptographic library.
-#[derive(Debug, Default)]
-pub struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        // The generator fails only where the system has no entropy source, which is fatal.
-        aws_lc_rs::rand::fill(bytes).unwrap_or_else(|_| std::process::abort());
-    }
-}
+use table::IkeSaTable;
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,37 +47,35 @@ pub enum CommandError {
     )]
     NoRoute(String),
     #[error("limit of {0} reached")]
-    Limit(&'static str),
+    Limit(Shortage),
     #[error("child {0:?} is closed by command until `up` opens it")]
     Closed(String),
     #[error("child {0:?} takes selectors from packets: only traffic can ask for it")]
     NeedsPacket(String),
 }
 
-/// All IKE SAs of one gateway. Holds no socket and no clock.
+/// All IKE SAs of one gateway. It holds no socket and no clock.
 ///
-/// After every call that takes `now` (and only then) drain [`Endpoint::poll_event`], then
-/// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events first: an SA must be able to
-/// receive before the message that tells the peer to use it leaves.
+/// After every call that takes `now`, and only then, drain [`Endpoint::poll_event`], then
+/// [`Endpoint::poll_transmit`], then arm a timer for [`Endpoint::poll_timeout`]. Events come first: an SA must be
+/// able to receive before the message leaves that tells the peer to use it.
 pub struct Endpoint {
     config: Config,
-    /// Indices into its connections.
+    /// Indices into the connections of `config`.
     by_name: HashMap<String, usize>,
-    spis: Box<dyn EspSpiAllocator>,
-    routes: Box<dyn Routes>,
-    random: Box<dyn Random>,
-    /// The wall clock at one moment.
+    host: Host,
+    /// The wall clock's time at one moment.
     wall_clock: (Instant, SystemTime),
-    table: Table,
+    table: IkeSaTable,
     claims: Claims,
     goals: Goals,
     pacing: Pacing,
     cookies: Cookies,
     answers: Answers,
-    tell: Tell,
+    report_limit: ReportLimit,
     events: VecDeque<Event>,
     transmits: VecDeque<Transmit>,
-    counters: Counters,
+    counters: IkeCounters,
     effects: Vec<Effect>,
     last_id: u64,
 }
@@ -136,25 +89,17 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    pub fn new(
-        config: Config,
-        spis: Box<dyn EspSpiAllocator>,
-        routes: Box<dyn Routes>,
-        mut random: Box<dyn Random>,
-        now: Instant,
-    ) -> Self {
-        let cookies = Cookies::new(now, &mut *random);
-        let table = Table::new(HalfOpen::new(&config));
+    pub fn new(config: Config, mut host: Host, now: Instant) -> Self {
+        let cookies = Cookies::new(now, &mut *host.random);
+        let table = IkeSaTable::new(HalfOpen::new(&config));
         let mut claims = Claims::default();
         claims.configure(&config);
         Self {
             by_name: index(&config),
             answers: Answers::default(),
-            tell: Tell::default(),
+            report_limit: ReportLimit::default(),
             config,
-            spis,
-            routes,
-            random,
+            host,
             wall_clock: (now, SystemTime::UNIX_EPOCH),
             table,
             claims,
@@ -163,20 +108,21 @@ impl Endpoint {
             cookies,
             events: VecDeque::new(),
             transmits: VecDeque::new(),
-            counters: Counters::default(),
+            counters: IkeCounters::default(),
             effects: Vec::new(),
             last_id: 0,
         }
     }
 
-    /// Wall-clock time, for the validity of certificates. Never set: 1970, where no certificate is valid.
+    /// Sets the wall-clock time, for the validity of certificates. Until then it is 1970, when no certificate is
+    /// valid.
     pub fn set_wall_clock(&mut self, now: Instant, wall_clock: SystemTime) {
         self.wall_clock = (now, wall_clock);
     }
 
-    /// Replaces the configuration. IKE SAs go on under the connection of their name, so that children can be added and
-    /// others taken away; call [`Endpoint::withdraw`] before for what must not go on. SAs of connections that are no longer
-    /// there stay until they are terminated. Nothing is initiated: call [`Endpoint::start`].
+    /// Replaces the configuration. IKE SAs go on under the connection of the same name, so that children can be added
+    /// and removed. Call [`Endpoint::withdraw`] before, for what must not go on. SAs of removed connections stay
+    /// until they are terminated. Nothing is initiated: call [`Endpoint::start`].
     pub fn set_config(&mut self, config: Config) {
         self.by_name = index(&config);
         self.config = config;
@@ -188,7 +134,7 @@ impl Endpoint {
         self.table.half_open.configure(&self.config);
     }
 
-    /// Takes one UDP payload; `local.port()` tells whether it begins with the non-ESP marker.
+    /// Takes one UDP payload. On the NAT-T port, which `local.port()` tells, it begins with the non-ESP marker.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -224,12 +170,12 @@ impl Endpoint {
             .min()
     }
 
-    /// A hard limit was reached in the data plane.
+    /// The data plane has reached a hard limit.
     pub fn expire_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
         self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Expired))
     }
 
-    /// The answer to [`Event::ChildSaIdle`] where there was no traffic.
+    /// The answer to [`Event::ChildSaIdle`] if there was no traffic.
     pub fn close_idle_child_sa(
         &mut self,
         now: Instant,
@@ -238,7 +184,7 @@ impl Endpoint {
         self.child_task(now, child, |id| Task::DeleteChild(id, DownReason::Inactive))
     }
 
-    /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns how many.
+    /// Rekeys the IKE SAs of the connection, or the SAs of one of its children. Returns their number.
     pub fn rekey(
         &mut self,
         now: Instant,
@@ -268,13 +214,12 @@ impl Endpoint {
         self.ike_task(now, ike_sa, Task::RekeyIke)
     }
 
-    /// A soft limit in bytes, packets or sequence numbers was reached in the data plane, or the administrator asks.
+    /// The data plane has reached a soft limit in bytes, packets or sequence numbers, or the administrator asks.
     pub fn rekey_child_sa(&mut self, now: Instant, child: ChildSaId) -> Result<(), CommandError> {
         self.child_task(now, child, Task::RekeyChild)
     }
 
-    /// Authenticated ESP traffic came in on `child`: its peer lives (RFC 7296 section 2.4), and has begun to use the
-    /// SA.
+    /// Authenticated ESP traffic came in on `child`. Its peer is alive (RFC 7296 §2.4), and has begun to use the SA.
     pub fn note_inbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
             self.with(now, id, |sa, ctx| sa.note_inbound_traffic(ctx, child));
@@ -282,20 +227,16 @@ impl Endpoint {
         self.settle(now);
     }
 
-    /// ESP went out on `child`: its NAT mapping needs no keepalive for a while.
+    /// ESP went out on `child`. Its NAT mapping needs no keepalive for a while.
     pub fn note_outbound_traffic(&mut self, now: Instant, child: ChildSaId) {
         if let Some(id) = self.table.ike_sa_of(child) {
             self.with(now, id, |sa, ctx| {
-                sa.last_sent = ctx.now;
-                let state = sa.established_mut();
-                if let Some(child) = state.and_then(|state| state.child_mut(child)) {
-                    child.last_used = ctx.now;
-                }
+                sa.note_outbound_traffic(ctx, child);
             });
         }
     }
 
-    /// Authenticated ESP traffic came from a new outer address (RFC 7296 section 2.23).
+    /// Authenticated ESP traffic came from a new outer address (RFC 7296 §2.23).
     pub fn note_peer_address(
         &mut self,
         now: Instant,
@@ -304,26 +245,27 @@ impl Endpoint {
         remote: SocketAddr,
     ) {
         if let Some(id) = self.table.ike_sa_of(child) {
-            self.with(now, id, |sa, ctx| sa.peer_at(ctx, local, remote));
+            self.with(now, id, |sa, ctx| sa.note_peer_address(ctx, local, remote));
         }
         self.settle(now);
     }
 
-    /// Every IKE SA, oldest first.
+    /// The status of every IKE SA, oldest first. This clones each SA's status; see [`Endpoint::status_around`] for
+    /// one SA.
     pub fn status(&self) -> Vec<IkeSaStatus> {
         self.table.iter().filter_map(snapshot::ike_sa).collect()
     }
 
-    /// The IKE SA that a child SA is of.
+    /// The status of the IKE SA that has the child SA.
     pub fn status_around(&self, child: ChildSaId) -> Option<IkeSaStatus> {
         snapshot::ike_sa(self.table.get(self.table.ike_sa_of(child)?)?)
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &IkeCounters {
         &self.counters
     }
 
-    /// IKE SAs that the peer has begun and not yet authenticated.
+    /// IKE SAs that peers have begun and that are not authenticated yet.
     pub fn half_open(&self) -> usize {
         self.table.half_open.len()
     }
@@ -357,30 +299,30 @@ impl Endpoint {
     fn ike_task(&mut self, now: Instant, ike_sa: IkeSaId, task: Task) -> Result<(), CommandError> {
         let queued = self.with(now, ike_sa, |sa, ctx| {
             sa.established()?;
-            sa.queue(ctx, task);
-            sa.run_tasks(ctx);
+            sa.do_task(ctx, task);
             Some(())
         });
         self.settle(now);
         queued.flatten().ok_or(CommandError::NoSa)
     }
 
-    /// Lends out everything but the table's SAs.
+    /// Lends out everything but the SAs themselves.
     fn in_context<R>(&mut self, now: Instant, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
         let (at, wall_clock) = self.wall_clock;
         let mut ctx = Context {
             now,
             wall_clock: wall_clock + now.saturating_duration_since(at),
             config: &self.config,
-            random: &mut *self.random,
-            spis: &mut *self.spis,
+            random: &mut *self.host.random,
+            key_exchange: &mut *self.host.key_exchange,
+            spis: &mut *self.host.spis,
             events: &mut self.events,
             transmits: &mut self.transmits,
             counters: &mut self.counters,
             last_id: &mut self.last_id,
             by_spi: self.table.by_spi(),
             peers: self.table.peers(),
-            tell: &mut self.tell,
+            report_limit: &mut self.report_limit,
             claims: &mut self.claims,
             effects: &mut self.effects,
         };
@@ -389,11 +331,12 @@ impl Endpoint {
 
     fn insert(&mut self, now: Instant, sa: Box<IkeSa>, init: Option<SocketAddr>) {
         let timeout = sa.next_timeout(&self.config);
-        self.pacing.note(sa.id, sa.remote.ip(), sa.connecting());
+        self.pacing
+            .note(sa.common.id, sa.common.remote.ip(), sa.connecting());
         self.table.insert(now, sa, init, timeout);
     }
 
-    /// Works on one IKE SA and keeps the tables right.
+    /// Works on one IKE SA, and keeps the tables up to date.
     fn with<R>(
         &mut self,
         now: Instant,
@@ -407,21 +350,21 @@ impl Endpoint {
             let at = sa.next_timeout(ctx.config);
             (result, at)
         });
-        let of_goals = sa.is_with_whom_we_call();
+        let of_goals = sa.is_with_initiation_peer();
         for event in self.events.iter().skip(before) {
             self.table.follow(event);
             if of_goals {
                 self.goals.follow(now, event);
             }
         }
-        self.pacing.note(id, sa.remote.ip(), sa.connecting());
+        self.pacing.note(id, sa.common.remote.ip(), sa.connecting());
         self.table.put_back(now, sa, result.1);
         Some(result.0)
     }
 }
 
 fn index(config: &Config) -> HashMap<String, usize> {
-    // The first of a name counts.
+    // If several connections have one name, the first one is used.
     let names = config.connections.iter().enumerate().rev();
     names
         .map(|(at, connection)| (connection.name.clone(), at))
@@ -433,107 +376,4 @@ fn find_child(connection: &Connection, name: &str) -> Result<Arc<Child>, Command
     child
         .cloned()
         .ok_or_else(|| CommandError::NoChild(connection.name.clone(), name.to_owned()))
-}
-
-impl IkeSa {
-    /// False if it has ended already.
-    fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
-        match &mut self.phase {
-            Phase::Established(_) => {
-                // Our side is down now, however long the peer takes to answer.
-                self.end_children(ctx, &reason);
-                self.queue(ctx, Task::DeleteIke(reason));
-                self.run_tasks(ctx);
-            }
-            // The peer may be about to believe in it: it is deleted once it is up.
-            Phase::AuthSent(state) => state.doomed = Some(reason),
-            Phase::InitSent(_) | Phase::InitAnswered(_) => self.close(ctx, reason),
-            // The peer owes a delete. There is nothing to wait for any more.
-            Phase::Rekeyed { .. } if self.window.is_busy() => self.close(ctx, reason),
-            Phase::Rekeyed { .. } => self.close_with(ctx, DownReason::Rekeyed, &[delete_ike()]),
-            Phase::Closing { .. } | Phase::Gone { .. } | Phase::Closed => return false,
-        }
-        true
-    }
-
-    /// What is wanted of a connection is wanted with the peer at its remote addresses. Others that call us over the same
-    /// connection, as with `remote_addrs = 192.0.2.1, %any`, are not that peer.
-    fn is_with_whom_we_call(&self) -> bool {
-        let addresses = self.connection.remote_addrs.iter();
-        let mut hosts = addresses.filter_map(AddressMatch::host).peekable();
-        self.connection.names_one_peer()
-            || hosts.peek().is_none()
-            || hosts.any(|host| host == self.hosts.1)
-    }
-
-    /// Whether the child is up or on its way here.
-    fn has_child(&self, wanted: &Wanted) -> bool {
-        match &self.phase {
-            Phase::InitSent(state) => state.wanted.iter().any(|other| wanted.is(&other.config)),
-            Phase::AuthSent(state) => state.wants(wanted) && state.doomed.is_none(),
-            Phase::Established(state) => !state.is_ending() && state.has_child(wanted),
-            _ => false,
-        }
-    }
-
-    /// Takes back what was to be established of a child.
-    fn unwant(&mut self, ctx: &mut Context<'_>, child: &str) {
-        let others = |wanted: &mut Vec<Wanted>| wanted.retain(|other| other.config.name != child);
-        match &mut self.phase {
-            Phase::InitSent(state) => {
-                others(&mut state.wanted);
-                if state.wanted.is_empty() {
-                    self.close(ctx, DownReason::Terminated);
-                }
-            }
-            Phase::AuthSent(state) => {
-                others(&mut state.wanted);
-                state.unwant(child);
-            }
-            Phase::Established(state) => state.unwant(child),
-            _ => {}
-        }
-    }
-
-    fn takes_children(&self) -> bool {
-        match &self.phase {
-            Phase::InitSent(_) => true,
-            Phase::AuthSent(state) => state.doomed.is_none(),
-            Phase::Established(state) => !self.parked && !state.is_ending(),
-            _ => false,
-        }
-    }
-
-    fn want_child(&mut self, ctx: &mut Context<'_>, child: &Wanted) -> bool {
-        let limit = ctx.config.limits.queued_tasks_max;
-        match &mut self.phase {
-            Phase::InitSent(state) if state.wanted.len() < limit => {
-                state.wanted.push(child.clone())
-            }
-            Phase::AuthSent(state) if state.wanted.len() < limit => {
-                state.wanted.push(child.clone())
-            }
-            Phase::Established(_) => {
-                let queued = self.queue(ctx, Task::CreateChild(child.clone()));
-                self.run_tasks(ctx);
-                return queued;
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
-        let Some(state) = self.established_mut() else {
-            return;
-        };
-        state.last_heard = ctx.now;
-        if let Some(child) = state
-            .child_mut(child)
-            .filter(|child| child.state != ChildState::Rekeyed)
-        {
-            child.last_used = ctx.now;
-            child.use_outbound(ctx);
-        }
-    }
 }

@@ -1,29 +1,31 @@
 //! How many IKE SAs are begun at once towards one address.
 //!
-//! A responder takes few half-open IKE SAs of one address and drops in silence what is more. Like TCP's segments (RFC
-//! 5681), those under way are held in a window: it grows with each that comes up and is halved when one gets no answer.
+//! A responder takes few half-open IKE SAs of one address, and drops more of them in silence. Those that we have
+//! begun are held in a window, as TCP's segments are (RFC 5681). It grows with each SA that is established, and is
+//! halved when one gets no response.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::event::IkeSaId;
-use crate::sa::Connecting;
+use crate::sa::ConnectProgress;
 
-/// Below what responders usually take: strongSwan 5, Esplanade 20.
+/// Below the limits of common responders: strongSwan takes 5, Esplanade 20.
 const WINDOW_START: f64 = 4.0;
 const WINDOW_MIN: f64 = 2.0;
 const WINDOW_MAX: f64 = 256.0;
-/// An IKE SA is taken for lost when this many that were begun after it have been answered (RFC 5681 section 3.2).
+/// An IKE SA counts as lost when this many that were begun after it were answered (RFC 5681 §3.2).
 const OVERTAKEN: u32 = 3;
 
-/// One address, while something is on its way to it. IKE SAs are begun in the order of their numbers.
+/// One address towards which IKE SAs are being established. They are begun in the order of their numbers.
 struct Peer {
     window: f64,
-    /// Up to here the window grows by one with each IKE SA, from here on by one with each whole window.
+    /// Below the threshold the window grows by one with each IKE SA. Above it, it grows by one with each whole
+    /// window.
     threshold: f64,
     waiting: BTreeSet<IkeSaId>,
     under_way: BTreeMap<IkeSaId, UnderWay>,
-    /// The last one begun when the window was halved: losses up to it are of the same cause.
+    /// The last SA that was begun before the window was halved. Losses up to it have the same cause.
     halved_at: Option<IkeSaId>,
 }
 
@@ -54,19 +56,19 @@ impl Peer {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
-    fn note(&mut self, id: IkeSaId, stage: Option<Connecting>) {
+    fn note(&mut self, id: IkeSaId, stage: Option<ConnectProgress>) {
         match stage {
-            Some(Connecting::Waiting) => drop(self.waiting.insert(id)),
-            Some(Connecting::Sent) => {
+            Some(ConnectProgress::Waiting) => drop(self.waiting.insert(id)),
+            Some(ConnectProgress::InitSent) => {
                 if self.waiting.remove(&id) {
                     self.under_way.insert(id, UnderWay::default());
                 }
             }
-            // The peer is under load, and says so before it drops anything.
-            Some(Connecting::CookieSent) => self.threshold = self.threshold.min(self.window),
-            Some(Connecting::Answered) => self.answered(id),
-            Some(Connecting::Silent) => self.lost(id),
-            Some(Connecting::Refused) => drop(self.under_way.remove(&id)),
+            // The peer asks for cookies, so it is under load. It does so before it drops messages.
+            Some(ConnectProgress::CookieSent) => self.threshold = self.threshold.min(self.window),
+            Some(ConnectProgress::AuthSent) => self.answered(id),
+            Some(ConnectProgress::Silent) => self.lost(id),
+            Some(ConnectProgress::Refused) => drop(self.under_way.remove(&id)),
             None => {
                 self.waiting.remove(&id);
                 if self.under_way.remove(&id).is_some_and(|one| one.answered) {
@@ -93,7 +95,7 @@ impl Peer {
         }
     }
 
-    /// It is sent again in its own time, and counts no more.
+    /// The SA is retransmitted as usual, and does not count any more.
     fn lost(&mut self, id: IkeSaId) {
         if self.under_way.remove(&id).is_none() || Some(id) <= self.halved_at {
             return;
@@ -115,14 +117,14 @@ impl Peer {
 #[derive(Default)]
 pub(super) struct Pacing {
     peers: HashMap<IpAddr, Peer>,
-    stages: HashMap<IkeSaId, (IpAddr, Connecting)>,
-    /// Peers for which there may be something to begin.
+    stages: HashMap<IkeSaId, (IpAddr, ConnectProgress)>,
+    /// Addresses towards which an SA can perhaps be begun.
     changed: BTreeSet<IpAddr>,
 }
 
 impl Pacing {
-    /// Notes how far an IKE SA towards `remote` has come; None: it does not wait for its peer any more.
-    pub(super) fn note(&mut self, id: IkeSaId, remote: IpAddr, stage: Option<Connecting>) {
+    /// Notes how far an IKE SA towards `remote` has come. None: it does not wait for its peer any more.
+    pub(super) fn note(&mut self, id: IkeSaId, remote: IpAddr, stage: Option<ConnectProgress>) {
         let before = self.stages.get(&id).copied();
         if before.map(|(_, stage)| stage) == stage {
             return;
@@ -167,15 +169,15 @@ mod tests {
     fn begin(peer: &mut Peer, from: u64) -> u64 {
         let mut next = from;
         while peer.has_room() {
-            peer.note(IkeSaId(next), Some(Connecting::Waiting));
-            peer.note(IkeSaId(next), Some(Connecting::Sent));
+            peer.note(IkeSaId(next), Some(ConnectProgress::Waiting));
+            peer.note(IkeSaId(next), Some(ConnectProgress::InitSent));
             next += 1;
         }
         next
     }
 
     fn up(peer: &mut Peer, id: u64) {
-        peer.note(IkeSaId(id), Some(Connecting::Answered));
+        peer.note(IkeSaId(id), Some(ConnectProgress::AuthSent));
         peer.note(IkeSaId(id), None);
     }
 
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(begin(&mut peer, 0), 4);
         (0..4).for_each(|id| up(&mut peer, id));
         assert_eq!(begin(&mut peer, 4), 12);
-        // The first is overtaken by three: one loss, however many others are lost with it.
+        // Three SAs have overtaken the first one. That counts as one loss, though several were lost.
         (6..9).for_each(|id| up(&mut peer, id));
         assert_eq!(peer.window.floor(), 5.0);
         assert_eq!(peer.under_way.len(), 3, "two count no more");
@@ -201,7 +203,7 @@ mod tests {
     fn a_cookie_ends_the_doubling() {
         let mut peer = Peer::default();
         begin(&mut peer, 0);
-        peer.note(IkeSaId(0), Some(Connecting::CookieSent));
+        peer.note(IkeSaId(0), Some(ConnectProgress::CookieSent));
         (0..4).for_each(|id| up(&mut peer, id));
         assert!(peer.window < 5.0);
     }
@@ -213,7 +215,7 @@ mod tests {
         for _ in 0..10 {
             let silent: Vec<_> = peer.under_way.keys().copied().collect();
             for id in silent {
-                peer.note(id, Some(Connecting::Silent));
+                peer.note(id, Some(ConnectProgress::Silent));
             }
             let before = next;
             next = begin(&mut peer, next);
@@ -226,14 +228,14 @@ mod tests {
         let mut pacing = Pacing::default();
         let remote = "192.0.2.1".parse().unwrap();
         for id in 0..10 {
-            pacing.note(IkeSaId(id), remote, Some(Connecting::Waiting));
+            pacing.note(IkeSaId(id), remote, Some(ConnectProgress::Waiting));
         }
         while let Some(id) = pacing.next() {
-            pacing.note(id, remote, Some(Connecting::Sent));
+            pacing.note(id, remote, Some(ConnectProgress::InitSent));
             let stage = match id.0 {
-                0 => Connecting::Refused,
-                1 => Connecting::Silent,
-                _ => Connecting::Answered,
+                0 => ConnectProgress::Refused,
+                1 => ConnectProgress::Silent,
+                _ => ConnectProgress::AuthSent,
             };
             pacing.note(id, remote, Some(stage));
             pacing.note(id, remote, None);

@@ -1,31 +1,32 @@
-//! From a datagram to its IKE SA, and what is answered without one (RFC 7296 sections 2.5, 2.6 and 2.21).
+//! From a datagram to its IKE SA, and what is answered without an SA (RFC 7296 §2.5, §2.6 and §2.21).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Endpoint;
-use super::half_open::Place;
+use super::half_open::HalfOpenPlace;
 use crate::config::Connection;
-use crate::event::IkeSaId;
-use crate::sa::{Caller, InitRequest, Received, Told, candidates, init_refused, respond_init};
-use crate::status::Refusal;
+use crate::exchange::{
+    InitPayloads, PeerTraits, RefusalDetails, candidates, init_refusal, respond,
+};
+use crate::id::IkeSaId;
+use crate::refusal::Refusal;
 use crate::suite::Role;
+use crate::transport::{ReceivedMessage, ike_message};
 use crate::wire::{
     DecodeError, ExchangeType, HEADER_LEN, Header, MAJOR_VERSION, Message, Notify, NotifyType,
     Payload, Problem,
 };
 
-const NON_ESP_MARKER: [u8; 4] = [0; 4];
-const KEEPALIVE: [u8; 1] = [0xff];
 const FLAG_RESPONSE: u8 = 0x20;
 
 /// What is known of the sender of an IKE_SA_INIT request.
 #[derive(Clone, Copy)]
 struct Admission {
-    /// Where it has shown a cookie.
+    /// The sender's address, if it has shown a cookie.
     proven: Option<IpAddr>,
-    /// Who makes room if a half-open SA comes of the request.
+    /// The SA that makes room if the request makes a half-open SA.
     instead: Option<IkeSaId>,
 }
 
@@ -38,22 +39,17 @@ impl Endpoint {
         payload: &[u8],
     ) {
         self.counters.messages_received += 1;
-        let datagram = if local.port() == self.config.ports.nat_t {
-            if payload == KEEPALIVE {
-                return;
-            }
-            match payload.strip_prefix(&NON_ESP_MARKER) {
-                Some(datagram) => datagram,
-                None => return self.counters.refuse(Refusal::NoMarker),
-            }
-        } else {
-            payload
+        let nat_t = local.port() == self.config.ports.nat_t;
+        let datagram = match ike_message(payload, nat_t) {
+            Ok(Some(datagram)) => datagram,
+            Ok(None) => return,
+            Err(refusal) => return self.counters.count(refusal),
         };
         let header = match Header::decode(datagram) {
             Ok(header) => header,
-            Err(error) => return self.refuse_header(now, local, remote, datagram, &error),
+            Err(error) => return self.reject_header(now, local, remote, datagram, &error),
         };
-        let received = Received {
+        let received = ReceivedMessage {
             header,
             datagram,
             local,
@@ -65,11 +61,11 @@ impl Endpoint {
             | ExchangeType::IKE_AUTH
             | ExchangeType::CREATE_CHILD_SA
             | ExchangeType::INFORMATIONAL => self.receive_for_sa(now, &received),
-            _ => self.counters.refuse(Refusal::ExchangeType),
+            _ => self.counters.count(Refusal::ExchangeType),
         }
     }
 
-    fn refuse_header(
+    fn reject_header(
         &mut self,
         now: Instant,
         local: SocketAddr,
@@ -79,13 +75,13 @@ impl Endpoint {
     ) {
         tracing::trace!(%error, %remote, "no IKE header");
         let &Problem::MajorVersion(version) = &error.problem else {
-            return self.counters.refuse(Refusal::Malformed);
+            return self.counters.count(Refusal::Malformed);
         };
-        self.counters.refuse(Refusal::Version);
+        self.counters.count(Refusal::Version);
         let Some((head, _)) = datagram.split_first_chunk::<HEADER_LEN>() else {
             return;
         };
-        // Lower versions get no answer; RFC 7296 section 2.5 speaks of higher ones.
+        // Lower versions get no answer: RFC 7296 §2.5 asks for one to higher versions only.
         if version <= MAJOR_VERSION || head[19] & FLAG_RESPONSE != 0 {
             return;
         }
@@ -106,7 +102,7 @@ impl Endpoint {
                 .iter()
                 .fold(0, |id, byte| id << 8 | u32::from(*byte)),
         };
-        let received = Received {
+        let received = ReceivedMessage {
             header,
             datagram,
             local,
@@ -120,11 +116,11 @@ impl Endpoint {
         );
     }
 
-    /// Answers a request with an unprotected notify, within the limits (section 2.21).
+    /// Answers a request with an unprotected notify, within the limits (RFC 7296 §2.21).
     fn error_notify(
         &mut self,
         now: Instant,
-        received: &Received<'_>,
+        received: &ReceivedMessage<'_>,
         kind: NotifyType,
         data: Vec<u8>,
     ) {
@@ -132,17 +128,23 @@ impl Endpoint {
         self.error(now, received, error, false);
     }
 
-    fn error(&mut self, now: Instant, received: &Received<'_>, error: Payload, proven: bool) {
+    fn error(
+        &mut self,
+        now: Instant,
+        received: &ReceivedMessage<'_>,
+        error: Payload,
+        proven: bool,
+    ) {
         let per_second = self.config.limits.error_notifies_per_second;
         let source = received.remote.ip();
         if self.answers.take(now, source, proven, per_second) {
             self.unprotected(now, received, error);
         } else {
-            self.counters.refuse(Refusal::RateLimited);
+            self.counters.count(Refusal::RateLimited);
         }
     }
 
-    fn unprotected(&mut self, now: Instant, received: &Received<'_>, payload: Payload) {
+    fn unprotected(&mut self, now: Instant, received: &ReceivedMessage<'_>, payload: Payload) {
         let header = Header {
             from_initiator: !received.header.from_initiator,
             response: true,
@@ -158,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    fn receive_for_sa(&mut self, now: Instant, received: &Received<'_>) {
+    fn receive_for_sa(&mut self, now: Instant, received: &ReceivedMessage<'_>) {
         let header = &received.header;
         let (own, peers, role) = if header.from_initiator {
             (header.responder_spi, header.initiator_spi, Role::Responder)
@@ -167,25 +169,25 @@ impl Endpoint {
         };
         let found = self.table.by_own_spi(own).filter(|sa| {
             let expected = if role.is_initiator() {
-                sa.spi_r
+                sa.common.spi_r
             } else {
-                sa.spi_i
+                sa.common.spi_i
             };
-            // The first answer tells the responder's SPI, or none with an error.
-            sa.role == role
+            // The response to IKE_SA_INIT brings the responder's SPI. With an error it can be zero.
+            sa.common.role == role
                 && (expected == peers
                     || (expected == 0 && header.exchange == ExchangeType::IKE_SA_INIT))
         });
-        let Some(id) = found.map(|sa| sa.id) else {
-            // Sent by the role that is ours in the SA with this SPI: our own words.
+        let Some(id) = found.map(|sa| sa.common.id) else {
+            // The sender has the role that is ours in the SA with this SPI: it is our own message.
             if self
                 .table
                 .by_own_spi(peers)
-                .is_some_and(|sa| sa.role != role)
+                .is_some_and(|sa| sa.common.role != role)
             {
-                return self.counters.refuse(Refusal::Reflected);
+                return self.counters.count(Refusal::Reflected);
             }
-            self.counters.refuse(Refusal::UnknownSpi);
+            self.counters.count(Refusal::UnknownSpi);
             if !header.response {
                 self.error_notify(now, received, NotifyType::INVALID_IKE_SPI, Vec::new());
             }
@@ -194,22 +196,22 @@ impl Endpoint {
         self.with(now, id, |sa, ctx| sa.handle(ctx, received));
     }
 
-    fn receive_init(&mut self, now: Instant, received: &Received<'_>) {
+    fn receive_init(&mut self, now: Instant, received: &ReceivedMessage<'_>) {
         let header = &received.header;
         let fresh = header.responder_spi == 0 && header.from_initiator && header.message_id == 0;
         if !fresh || header.initiator_spi == 0 {
-            return self.counters.refuse(Refusal::Malformed);
+            return self.counters.count(Refusal::Malformed);
         }
         if self
             .table
             .by_own_spi(header.initiator_spi)
-            .is_some_and(|sa| sa.role.is_initiator())
+            .is_some_and(|sa| sa.common.role.is_initiator())
         {
-            return self.counters.refuse(Refusal::Reflected);
+            return self.counters.count(Refusal::Reflected);
         }
         if let Some(sa) = self.table.by_init(received.remote, header.initiator_spi) {
-            let id = sa.id;
-            self.with(now, id, |sa, ctx| sa.handle_init_again(ctx, received));
+            let id = sa.common.id;
+            self.with(now, id, |sa, ctx| sa.handle_repeated_init(ctx, received));
             return;
         }
         let message = match Message::decode(received.datagram) {
@@ -220,32 +222,32 @@ impl Endpoint {
                     NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD => Refusal::UnsupportedCriticalPayload,
                     _ => Refusal::InvalidSyntax,
                 };
-                self.counters.refuse(refusal);
+                self.counters.count(refusal);
                 self.in_context(now, |ctx| {
-                    ctx.tell_refused(received, None, refusal, |_| Told {
+                    ctx.report_refusal(received, None, refusal, |_| RefusalDetails {
                         why: error.to_string(),
-                        ..Told::default()
+                        ..RefusalDetails::default()
                     });
                 });
                 return self.error_notify(now, received, kind, data);
             }
         };
-        let Some(theirs) = InitRequest::find(&message) else {
-            self.counters.refuse(Refusal::InvalidSyntax);
+        let Some(theirs) = InitPayloads::find(&message) else {
+            self.counters.count(Refusal::InvalidSyntax);
             return self.error_notify(now, received, NotifyType::INVALID_SYNTAX, Vec::new());
         };
         let Some(admission) = self.admit_init(now, received, &message, &theirs) else {
             return;
         };
-        let candidates = candidates(&self.config.connections, Caller::of(received));
+        let candidates = candidates(&self.config.connections, PeerTraits::of(received));
         if candidates.is_empty() {
-            self.counters.refuse(Refusal::NoConnection);
+            self.counters.count(Refusal::NoConnection);
             self.in_context(now, |ctx| {
                 let why = "no connection is for these addresses";
                 let proven = admission.proven;
-                ctx.tell_refused(received, proven, Refusal::NoConnection, |ctx| {
+                ctx.report_refusal(received, proven, Refusal::NoConnection, |ctx| {
                     let known = ctx.config.connections.iter().map(AsRef::as_ref);
-                    init_refused(&message, why, known, false)
+                    init_refusal(&message, why, known, false)
                 });
             });
             let error = Notify::new(NotifyType::NO_PROPOSAL_CHOSEN, Vec::new());
@@ -259,26 +261,26 @@ impl Endpoint {
         self.respond(now, received, admission, &candidates, &message, &theirs);
     }
 
-    /// Whether there is room for another half-open SA. Under load, and where no error could be told, the sender must show
-    /// a cookie (section 2.6): it is shorter than the request.
+    /// Says whether there is room for another half-open SA. Under load, and when no error notify could be sent, the
+    /// sender must show a cookie (RFC 7296 §2.6). The message with the cookie is shorter than the request.
     fn admit_init(
         &mut self,
         now: Instant,
-        received: &Received<'_>,
+        received: &ReceivedMessage<'_>,
         message: &Message,
-        theirs: &InitRequest<'_>,
+        theirs: &InitPayloads<'_>,
     ) -> Option<Admission> {
         let limits = self.config.limits;
         let source = received.remote.ip();
         if self.table.len() >= limits.ike_sas_max {
-            self.counters.refuse(Refusal::IkeSaLimit);
+            self.counters.count(Refusal::IkeSaLimit);
             return None;
         }
         let instead = match self.table.half_open.place(now, source, &limits) {
-            Place::Free => None,
-            Place::Instead(other) => Some(other),
-            Place::None(refusal) => {
-                self.counters.refuse(refusal);
+            HalfOpenPlace::Free => None,
+            HalfOpenPlace::Instead(other) => Some(other),
+            HalfOpenPlace::None(refusal) => {
+                self.counters.count(refusal);
                 return None;
             }
         };
@@ -293,7 +295,7 @@ impl Endpoint {
         let cookie = message
             .notification(NotifyType::COOKIE)
             .map(|notify| notify.data.as_slice());
-        let random = &mut *self.random;
+        let random = &mut *self.host.random;
         let valid = cookie.map(|cookie| {
             self.cookies
                 .verify(now, random, cookie, theirs.nonce, source, spi)
@@ -302,14 +304,14 @@ impl Endpoint {
             let proven = Some(source);
             return Some(Admission { proven, instead });
         }
-        self.counters.refuse(if valid.is_none() {
+        self.counters.count(if valid.is_none() {
             Refusal::CookieRequired
         } else {
             Refusal::CookieInvalid
         });
         let cookie = self
             .cookies
-            .make(now, &mut *self.random, theirs.nonce, source, spi);
+            .make(now, &mut *self.host.random, theirs.nonce, source, spi);
         self.unprotected(
             now,
             received,
@@ -321,14 +323,14 @@ impl Endpoint {
     fn respond(
         &mut self,
         now: Instant,
-        received: &Received<'_>,
+        received: &ReceivedMessage<'_>,
         admission: Admission,
         candidates: &[Arc<Connection>],
         message: &Message,
-        theirs: &InitRequest<'_>,
+        theirs: &InitPayloads<'_>,
     ) {
         match self.in_context(now, |ctx| {
-            respond_init(ctx, candidates, received, message, theirs)
+            respond(ctx, candidates, received, message, theirs)
         }) {
             Ok(sa) => {
                 if let Some(other) = admission.instead {
@@ -337,14 +339,15 @@ impl Endpoint {
                 }
                 self.insert(now, Box::new(sa), Some(received.remote));
             }
-            Err((refusal, payload)) => {
-                self.counters.refuse(refusal);
+            Err(reply) => {
+                let refusal = reply.refusal;
+                let payload = reply.into_payload(&mut self.counters);
                 if refusal == Refusal::NoProposalChosen {
                     self.in_context(now, |ctx| {
                         let why = "its proposals and ours have nothing in common";
-                        ctx.tell_refused(received, admission.proven, refusal, |_| {
+                        ctx.report_refusal(received, admission.proven, refusal, |_| {
                             let known = candidates.iter().map(AsRef::as_ref);
-                            init_refused(message, why, known, true)
+                            init_refusal(message, why, known, true)
                         });
                     });
                 }

@@ -1,7 +1,7 @@
-//! Status of one IKE SA.
+//! The status of IKE SAs and of configured children.
 
 use super::Endpoint;
-use crate::sa::{ChildSa, ChildState, Established, IkeSa, Phase, Wanted};
+use crate::sa::{ChildRequest, ChildSa, ChildState, Established, IkeSa, Phase};
 use crate::status::{
     ChildSaState, ChildSaStatus, ConfiguredChild, ConfiguredState, IkeSaState, IkeSaStatus,
 };
@@ -15,10 +15,10 @@ impl Endpoint {
             let sas: Vec<_> = ids.iter().filter_map(|id| self.table.get(*id)).collect();
             for child in &connection.children {
                 let (closed, next_at, failure) = self.goals.look(&connection.name, &child.name);
-                let wanted = Wanted::from(child.clone());
+                let wanted = ChildRequest::from(child.clone());
                 let up = |state: &Established| state.is_up(&child.name);
                 let installed = |sa: &&IkeSa| sa.established().is_some_and(up);
-                let mut called = sas.iter().filter(|sa| sa.is_with_whom_we_call());
+                let mut called = sas.iter().filter(|sa| sa.is_with_initiation_peer());
                 let state = if called.clone().any(installed) {
                     ConfiguredState::Up
                 } else if called.any(|sa| sa.has_child(&wanted)) {
@@ -45,32 +45,34 @@ impl Endpoint {
     }
 }
 
-/// None for an SA of which only the last reply is left.
+/// None: only the last response of the SA is kept.
 pub(super) fn ike_sa(sa: &IkeSa) -> Option<IkeSaStatus> {
     let state = match &sa.phase {
         _ if sa.ending().is_some() => IkeSaState::Deleting,
-        Phase::InitSent(_) | Phase::InitAnswered(_) | Phase::AuthSent(_) => IkeSaState::Connecting,
-        Phase::Established(state) if state.is_rekeying_ike() || sa.parked => IkeSaState::Rekeying,
+        Phase::InitSent(_) | Phase::InitResponded(_) | Phase::AuthSent(_) => IkeSaState::Connecting,
+        Phase::Established(state) if state.is_rekeying_ike() || sa.common.suspended => {
+            IkeSaState::Rekeying
+        }
         Phase::Established(_) => IkeSaState::Established,
-        Phase::Rekeyed { .. } => IkeSaState::Rekeyed,
-        Phase::Closing { .. } => IkeSaState::Deleting,
-        Phase::Gone { .. } | Phase::Closed => return None,
+        Phase::Rekeyed(_) => IkeSaState::Rekeyed,
+        Phase::Closing(_) => IkeSaState::Deleting,
+        Phase::Gone(_) | Phase::Closed => return None,
     };
     let up = sa.established();
     Some(IkeSaStatus {
-        id: sa.id,
-        connection: (!sa.is_half_open()).then(|| sa.connection.name.clone()),
+        id: sa.common.id,
+        connection: (!sa.phase.is_half_open()).then(|| sa.common.connection.name.clone()),
         state,
-        initiator: sa.role.is_initiator(),
-        local: sa.local,
-        remote: sa.remote,
+        initiator: sa.common.role.is_initiator(),
+        local: sa.common.local,
+        remote: sa.common.remote,
         local_id: up.map(|state| state.local_id.clone()),
         remote_id: up.map(|state| state.remote_id.clone()),
-        spi_i: sa.spi_i,
-        spi_r: sa.spi_r,
-        nat_local: sa.nat.local,
-        nat_remote: sa.nat.remote,
-        suite: sa.phase.channel().map(|channel| channel.keys.suite()),
+        spi_i: sa.common.spi_i,
+        spi_r: sa.common.spi_r,
+        nat_local: sa.common.nat.local,
+        nat_remote: sa.common.nat.remote,
+        suite: sa.phase.channel().map(|channel| channel.keys().suite()),
         established: up.map(|state| state.established),
         rekey_at: up.and_then(|state| state.rekey_at),
         expires_at: up.and_then(|state| state.expires_at),
@@ -108,7 +110,7 @@ fn child(sa: &IkeSa, child: &ChildSa) -> ChildSaStatus {
         esp: child.esp,
         local_ts: child.local_ts.clone(),
         remote_ts: child.remote_ts.clone(),
-        udp_encap: sa.nat.udp_encap(),
+        udp_encap: sa.common.nat.udp_encap(),
         installed: child.installed,
         rekey_at: child.rekey_at,
         expires_at: child.expires_at,

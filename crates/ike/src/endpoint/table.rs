@@ -1,4 +1,4 @@
-//! The IKE SAs and the ways to find them.
+//! The table of IKE SAs, its indices, and the timers.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -7,36 +7,37 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::half_open::{HalfOpen, Stage};
+use super::half_open::{HalfOpen, HalfOpenStage};
 use crate::config::Connection;
 use crate::event::{ChildSaId, Event, IkeSaId};
-use crate::sa::{IkeSa, PeerKey, Phase};
+use crate::peer::PeerKey;
+use crate::sa::{IkeSa, Phase};
 
-/// No timer fires sooner than this after the call that armed it.
+/// A timer fires this long after the call that armed it, or later.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
-pub(super) struct Table {
-    slots: BTreeMap<IkeSaId, Slot>,
-    /// By our own SPI.
+pub(super) struct IkeSaTable {
+    entries: BTreeMap<IkeSaId, IkeSaEntry>,
+    /// SAs by our own SPI.
     by_spi: HashMap<u64, IkeSaId>,
-    /// Responder SAs by where IKE_SA_INIT came from and the initiator's SPI.
+    /// Responder SAs by the source of their IKE_SA_INIT request and the initiator's SPI.
     by_init: HashMap<(SocketAddr, u64), IkeSaId>,
     by_connection: HashMap<String, Vec<IkeSaId>>,
-    /// Established SAs.
+    /// Established SAs by peer.
     peers: HashMap<PeerKey, Vec<IkeSaId>>,
     by_child: HashMap<ChildSaId, IkeSaId>,
     pub(super) half_open: HalfOpen,
     timers: BTreeSet<(Instant, IkeSaId)>,
 }
 
-/// One SA and where the tables have it.
-struct Slot {
-    /// None while it is being worked on.
+/// One SA, and its keys in the indices.
+struct IkeSaEntry {
+    /// None: the SA is taken out, for work on it.
     sa: Option<Box<IkeSa>>,
     spi: u64,
     init: Option<(SocketAddr, u64)>,
-    half_open: Option<Stage>,
+    half_open: Option<HalfOpenStage>,
     connection: String,
     peer: Option<PeerKey>,
     timer: Option<Instant>,
@@ -55,16 +56,16 @@ where
     }
 }
 
-/// What is held for somebody whom nobody has authenticated.
-fn stage(sa: &IkeSa) -> Option<Stage> {
-    match sa.phase {
-        Phase::InitAnswered(_) => Some(Stage::HalfOpen),
-        Phase::Gone { stranger: true, .. } => Some(Stage::Refused),
+/// How far an SA's peer has come, while nobody has authenticated it.
+fn stage(sa: &IkeSa) -> Option<HalfOpenStage> {
+    match &sa.phase {
+        Phase::InitResponded(_) => Some(HalfOpenStage::HalfOpen),
+        Phase::Gone(gone) if gone.unauthenticated => Some(HalfOpenStage::Refused),
         _ => None,
     }
 }
 
-impl Table {
+impl IkeSaTable {
     pub(super) fn new(half_open: HalfOpen) -> Self {
         Self {
             half_open,
@@ -73,7 +74,7 @@ impl Table {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
     pub(super) fn by_spi(&self) -> &HashMap<u64, IkeSaId> {
@@ -85,7 +86,7 @@ impl Table {
     }
 
     pub(super) fn get(&self, id: IkeSaId) -> Option<&IkeSa> {
-        self.slots.get(&id)?.sa.as_deref()
+        self.entries.get(&id)?.sa.as_deref()
     }
 
     pub(super) fn by_own_spi(&self, spi: u64) -> Option<&IkeSa> {
@@ -96,28 +97,34 @@ impl Table {
         self.get(*self.by_init.get(&(remote, spi_i))?)
     }
 
-    /// IKE SAs that are not about to end go on under what is configured now.
+    /// IKE SAs that are not about to end go on under the new configuration.
     pub(super) fn reconfigure<'a>(
         &mut self,
         by_name: impl Fn(&str) -> Option<&'a Arc<Connection>>,
     ) {
-        for sa in self.slots.values_mut().filter_map(|slot| slot.sa.as_mut()) {
-            let lives = !matches!(sa.phase, Phase::Closing { .. } | Phase::Gone { .. });
-            if let Some(connection) = by_name(&sa.connection.name)
+        for sa in self
+            .entries
+            .values_mut()
+            .filter_map(|entry| entry.sa.as_mut())
+        {
+            let lives = !matches!(sa.phase, Phase::Closing(_) | Phase::Gone(_));
+            if let Some(connection) = by_name(&sa.common.connection.name)
                 && lives
                 && sa.ending().is_none()
             {
-                sa.connection = Arc::clone(connection);
+                sa.common.connection = Arc::clone(connection);
             }
         }
     }
 
     pub(super) fn ids(&self) -> Vec<IkeSaId> {
-        self.slots.keys().copied().collect()
+        self.entries.keys().copied().collect()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &IkeSa> {
-        self.slots.values().filter_map(|slot| slot.sa.as_deref())
+        self.entries
+            .values()
+            .filter_map(|entry| entry.sa.as_deref())
     }
 
     pub(super) fn of_connection(&self, name: &str) -> Vec<IkeSaId> {
@@ -129,7 +136,7 @@ impl Table {
     }
 
     pub(super) fn peer_of(&self, id: IkeSaId) -> Option<&PeerKey> {
-        self.slots.get(&id)?.peer.as_ref()
+        self.entries.get(&id)?.peer.as_ref()
     }
 
     pub(super) fn ike_sa_of(&self, child: ChildSaId) -> Option<IkeSaId> {
@@ -140,7 +147,7 @@ impl Table {
         self.by_child.insert(child, to);
     }
 
-    /// Keeps the children findable.
+    /// Follows child SAs, so that they can be found.
     pub(super) fn follow(&mut self, event: &Event) {
         match event {
             Event::ChildSaInstalled(installed) => {
@@ -153,7 +160,7 @@ impl Table {
         }
     }
 
-    /// `init` is where an IKE_SA_INIT request came from.
+    /// `init` is the source of the IKE_SA_INIT request.
     pub(super) fn insert(
         &mut self,
         now: Instant,
@@ -161,19 +168,19 @@ impl Table {
         init: Option<SocketAddr>,
         timeout: Option<Instant>,
     ) {
-        let id = sa.id;
-        let init = init.map(|remote| (remote, sa.spi_i));
+        let id = sa.common.id;
+        let init = init.map(|remote| (remote, sa.common.spi_i));
         if let Some(key) = init {
             self.by_init.insert(key, id);
         }
-        self.by_spi.insert(sa.own_spi(), id);
-        let connection = sa.connection.name.clone();
+        self.by_spi.insert(sa.common.own_spi(), id);
+        let connection = sa.common.connection.name.clone();
         self.by_connection
             .entry(connection.clone())
             .or_default()
             .push(id);
-        let slot = Slot {
-            spi: sa.own_spi(),
+        let entry = IkeSaEntry {
+            spi: sa.common.own_spi(),
             sa: None,
             init,
             half_open: None,
@@ -181,64 +188,65 @@ impl Table {
             peer: None,
             timer: None,
         };
-        self.slots.insert(id, slot);
+        self.entries.insert(id, entry);
         self.put_back(now, sa, timeout);
     }
 
     pub(super) fn take(&mut self, id: IkeSaId) -> Option<Box<IkeSa>> {
-        self.slots.get_mut(&id)?.sa.take()
+        self.entries.get_mut(&id)?.sa.take()
     }
 
-    /// Puts an SA back after work on it; a closed one is forgotten.
+    /// Puts an SA back after work on it. A closed one is dropped.
     pub(super) fn put_back(&mut self, now: Instant, sa: Box<IkeSa>, timeout: Option<Instant>) {
-        let id = sa.id;
-        let Some(slot) = self.slots.get_mut(&id) else {
+        let id = sa.common.id;
+        let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
         let half_open = stage(&sa);
-        if slot.half_open != half_open {
-            // Not where IKE_AUTH came from: behind a NAT that may be another address, and nobody has answered from there.
-            self.half_open.note(now, id, sa.hosts.1, half_open);
-            slot.half_open = half_open;
+        if entry.half_open != half_open {
+            // The source of IKE_SA_INIT counts. IKE_AUTH can come from another address behind a NAT, and nobody has
+            // shown that it receives there.
+            self.half_open.note(now, id, sa.common.hosts.1, half_open);
+            entry.half_open = half_open;
         }
         let peer = sa
             .established()
-            .filter(|_| !sa.parked)
+            .filter(|_| !sa.common.suspended)
             .map(|state| &state.peer);
-        if slot.peer.as_ref() != peer {
-            if let Some(key) = &slot.peer {
+        if entry.peer.as_ref() != peer {
+            if let Some(key) = &entry.peer {
                 unlist(&mut self.peers, key, id);
             }
             if let Some(key) = peer {
                 self.peers.entry(key.clone()).or_default().push(id);
             }
-            slot.peer = peer.cloned();
+            entry.peer = peer.cloned();
         }
-        if slot.connection != sa.connection.name {
-            unlist(&mut self.by_connection, slot.connection.as_str(), id);
-            slot.connection.clone_from(&sa.connection.name);
+        if entry.connection != sa.common.connection.name {
+            unlist(&mut self.by_connection, entry.connection.as_str(), id);
+            entry.connection.clone_from(&sa.common.connection.name);
             self.by_connection
-                .entry(slot.connection.clone())
+                .entry(entry.connection.clone())
                 .or_default()
                 .push(id);
         }
-        if let Some(timer) = slot.timer.take() {
+        if let Some(timer) = entry.timer.take() {
             self.timers.remove(&(timer, id));
         }
         if matches!(sa.phase, Phase::Closed) {
-            self.by_spi.remove(&slot.spi);
-            unlist(&mut self.by_connection, slot.connection.as_str(), id);
-            if let Some(key) = slot.init {
+            self.by_spi.remove(&entry.spi);
+            unlist(&mut self.by_connection, entry.connection.as_str(), id);
+            if let Some(key) = entry.init {
                 self.by_init.remove(&key);
             }
-            self.slots.remove(&id);
+            self.entries.remove(&id);
             return;
         }
         if let Some(at) = timeout.map(|at| at.max(now + TIMER_MIN)) {
-            slot.timer = Some(at);
+            entry.timer = Some(at);
             self.timers.insert((at, id));
         }
-        slot.sa = Some(sa);
+        entry.sa = Some(sa);
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {

@@ -1,4 +1,4 @@
-//! PRF, prf+ and the keys of an IKE SA and its children (RFC 7296 sections 2.13 to 2.18).
+//! PRF, prf+ and the keys of an IKE SA and its children (RFC 7296 §2.13 to §2.18).
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use esplanade_crypto::sk::{self, SkKey};
 use super::{Opener, Role, Sealer, Secret, Suite};
 use crate::wire::Id;
 
-/// Section 2.15.
+/// RFC 7296 §2.15.
 const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
 
 const fn algorithm(prf: Prf) -> hmac::Algorithm {
@@ -21,7 +21,7 @@ const fn algorithm(prf: Prf) -> hmac::Algorithm {
     }
 }
 
-/// Key and output length; an HMAC PRF prefers a key as long as its output (section 2.13).
+/// The length of the PRF's key and output. An HMAC PRF prefers a key that is as long as its output (RFC 7296 §2.13).
 const fn prf_len(prf: Prf) -> usize {
     match prf {
         Prf::HmacSha1 => 20,
@@ -31,7 +31,7 @@ const fn prf_len(prf: Prf) -> usize {
     }
 }
 
-/// `prf(key, data)`, the data given in parts.
+/// `prf(key, data)`. The data is given in parts.
 pub fn prf(prf: Prf, key: &[u8], data: &[&[u8]]) -> Secret {
     let key = hmac::Key::new(algorithm(prf), key);
     Secret::from(sign(&key, data).as_ref())
@@ -45,7 +45,7 @@ fn sign(key: &hmac::Key, data: &[&[u8]]) -> hmac::Tag {
     context.sign()
 }
 
-/// `prf+(key, seed)` of section 2.13; None if more than its 255 blocks are asked for.
+/// `prf+(key, seed)` (RFC 7296 §2.13). None: `len` is more than its 255 blocks.
 pub fn prf_plus(prf: Prf, key: &[u8], seed: &Secret, len: usize) -> Option<Secret> {
     let key = hmac::Key::new(algorithm(prf), key);
     let blocks = u8::try_from(len.div_ceil(prf_len(prf))).ok()?;
@@ -60,8 +60,8 @@ pub fn prf_plus(prf: Prf, key: &[u8], seed: &Secret, len: usize) -> Option<Secre
     Some(out)
 }
 
-/// The data of NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP (section 2.23): SHA-1, as the
-/// RFC fixes it; it authenticates nothing.
+/// The data of NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP (RFC 7296 §2.23). The RFC prescribes SHA-1,
+/// and the hash authenticates nothing.
 pub fn nat_detection_hash(initiator_spi: u64, responder_spi: u64, address: SocketAddr) -> [u8; 20] {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(&initiator_spi.to_be_bytes());
@@ -76,7 +76,7 @@ pub fn nat_detection_hash(initiator_spi: u64, responder_spi: u64, address: Socke
     hash
 }
 
-/// The nonces of an exchange; "initiator" is who began this exchange.
+/// The nonces of an exchange. The initiator is the end that began this exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Nonces<'a> {
     pub initiator: &'a [u8],
@@ -85,7 +85,7 @@ pub struct Nonces<'a> {
 
 /// SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr of one IKE SA.
 #[derive(Debug)]
-pub struct Keys {
+pub struct IkeSaKeys {
     suite: Suite,
     pub(super) d: Secret,
     a: Directional,
@@ -108,8 +108,8 @@ impl Directional {
     }
 }
 
-impl Keys {
-    /// The keys after IKE_SA_INIT (section 2.14).
+impl IkeSaKeys {
+    /// The keys after IKE_SA_INIT (RFC 7296 §2.14).
     pub fn derive(
         suite: Suite,
         shared: &Secret,
@@ -122,8 +122,8 @@ impl Keys {
         Self::expand(suite, &skeyseed, nonces, initiator_spi, responder_spi)
     }
 
-    /// The keys of the IKE SA that replaces this one (section 2.18). `suite` is the new one's;
-    /// SKEYSEED is made with the old one's PRF.
+    /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). `suite` is that of the new SA. The PRF of the
+    /// old SA makes SKEYSEED.
     pub fn rekey(
         &self,
         suite: Suite,
@@ -179,9 +179,9 @@ impl Keys {
         self.suite
     }
 
-    /// KEYMAT for a child SA (section 2.17), with g^ir of the exchange if it had a KE payload. The
-    /// first half is for traffic from the exchange's initiator to its responder. None if `len` is
-    /// more than prf+ can give.
+    /// KEYMAT for a child SA (RFC 7296 §2.17), with the shared secret of the exchange, if it had a KE payload. The
+    /// first half is for traffic from the exchange's initiator to its responder. None: `len` is more than prf+ can
+    /// give.
     pub fn child_keymat(
         &self,
         shared: Option<&Secret>,
@@ -189,15 +189,15 @@ impl Keys {
         len: usize,
     ) -> Option<Secret> {
         let shared = shared.map_or(&[][..], Secret::expose);
-        // The seed has the secret in it, so it is kept in zeroising memory.
+        // The seed contains the secret, so that it is kept in zeroising memory.
         let parts = [shared, nonces.initiator, nonces.responder];
         let mut seed = Secret::with_capacity(parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| seed.extend(part));
         prf_plus(self.suite.prf, self.d.expose(), &seed, len)
     }
 
-    /// What the party with this role signs (section 2.15): its first message, the other's nonce and
-    /// `prf(SK_p, RestOfIDPayload)`. `message` is the datagram as it was sent, without non-ESP marker.
+    /// What the end with this role signs (RFC 7296 §2.15): its first message, the other's nonce, and `prf(SK_p,
+    /// RestOfIDPayload)`. `message` is the datagram that was sent, without the non-ESP marker.
     pub fn signed_octets(
         &self,
         signer: Role,
@@ -209,19 +209,19 @@ impl Keys {
         [message, peer_nonce, maced_id.expose()].concat()
     }
 
-    /// The AUTH value of a pre-shared key over [`Keys::signed_octets`] (section 2.15). Compare it as
-    /// [`Secret`]s, which is constant in time.
+    /// The AUTH value of a pre-shared key over [`IkeSaKeys::signed_octets`] (RFC 7296 §2.15). Compare it as
+    /// [`Secret`]s, in constant time.
     pub fn psk_auth(&self, psk: &Secret, signed_octets: &[u8]) -> Secret {
         let key = prf(self.suite.prf, psk.expose(), &[KEY_PAD]);
         prf(self.suite.prf, key.expose(), &[signed_octets])
     }
 
-    /// Protects what we send; `role` is ours.
+    /// Protects what we send. `role` is ours.
     pub fn sealer(&self, role: Role) -> Sealer {
         Sealer::new(self.sk_key(role))
     }
 
-    /// Opens what the peer sends; `role` is ours.
+    /// Opens what the peer sends. `role` is ours.
     pub fn opener(&self, role: Role) -> Opener {
         Opener::new(self.sk_key(role.peer()))
     }
@@ -236,14 +236,13 @@ impl Keys {
         .expect("a suite's keys have the suite's lengths")
     }
 
-    /// SK_e of the messages that `from` sends, for an explicitly asked key export only. An AEAD's
-    /// salt is at the end.
+    /// SK_e of the messages that `from` sends, only for a key export that was asked for. The salt of an AEAD is at
+    /// the end.
     pub fn export_encryption(&self, from: Role) -> &Secret {
         self.e.of(from)
     }
 
-    /// SK_a of the messages that `from` sends, for an explicitly asked key export only; empty with
-    /// an AEAD.
+    /// SK_a of the messages that `from` sends, only for a key export that was asked for. It is empty with an AEAD.
     pub fn export_integrity(&self, from: Role) -> &Secret {
         self.a.of(from)
     }

@@ -1,4 +1,4 @@
-//! The Encrypted payload (RFC 7296 section 3.14; RFC 5282 for AES-GCM).
+//! The Encrypted payload (RFC 7296 §3.14, and RFC 5282 for AEADs).
 
 use esplanade_crypto::random;
 use esplanade_crypto::sk::SkKey;
@@ -22,8 +22,8 @@ pub enum SealError {
     Cipher,
 }
 
-/// Why a protected message is not used. Everything but [`OpenError::Inner`] can come from anybody
-/// and is dropped without an answer; `Inner` comes from the peer.
+/// Why a protected message is not used. Anybody can cause all errors but [`OpenError::Inner`], so that they get no
+/// answer. `Inner` comes from the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
@@ -32,7 +32,7 @@ pub enum OpenError {
     NotEncrypted,
     #[error("the message does not authenticate")]
     Forged,
-    /// Authentic but malformed inside: section 2.21 asks to answer a request.
+    /// The message is authentic, and its content is malformed. RFC 7296 §2.21 asks for an answer to a request.
     #[error("inside the Encrypted payload: {error}")]
     Inner { header: Header, error: DecodeError },
 }
@@ -41,8 +41,8 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Sealer {
     key: SkKey,
-    /// The next IV of an AEAD: a counter, so that none repeats (RFC 5282 section 3.1). The messages of
-    /// an IKE SA are counted with 32 bits, so it never comes near its end.
+    /// The next IV of an AEAD. It is a counter, so that no IV repeats (RFC 5282 §3.1). Message IDs have 32 bits, so
+    /// that it never comes near its end.
     next_iv: u64,
 }
 
@@ -51,8 +51,8 @@ impl Sealer {
         Self { key, next_iv: 1 }
     }
 
-    /// Makes a datagram of `header` and one Encrypted payload that contains `payloads`. Keep the
-    /// datagram for retransmission: sealing again gives other bytes.
+    /// Makes a datagram of `header` and one Encrypted payload that contains `payloads`. Keep the datagram for
+    /// retransmission: sealing again gives other bytes.
     pub fn seal(&mut self, header: &Header, payloads: &[Payload]) -> Result<Vec<u8>, SealError> {
         let mut content = Vec::new();
         let first = wire::encode_chain(payloads, &mut content)?;
@@ -65,7 +65,7 @@ impl Sealer {
         first: PayloadType,
         mut content: Vec<u8>,
     ) -> Result<Vec<u8>, SealError> {
-        // Padding, then its length in one byte (section 3.14).
+        // The padding, then its length in one byte (RFC 7296 §3.14).
         let block = self.key.block_len();
         let padding = (block - (content.len() + 1) % block) % block;
         content.resize(content.len() + padding, 0);
@@ -74,7 +74,7 @@ impl Sealer {
         let iv_len = self.key.iv_len();
         let icv_len = self.key.icv_len();
         let body = vec![0; iv_len + content.len() + icv_len];
-        // The lengths in both headers are covered by the ICV, so they are final from here on.
+        // The ICV covers the lengths in both headers, so that they are final from here on.
         let mut datagram = Message {
             header: *header,
             payloads: vec![Payload::Encrypted(Encrypted { first, body })],
@@ -116,8 +116,8 @@ impl Opener {
         Self { key }
     }
 
-    /// Opens a datagram; the message returned has the payloads from inside. Payloads before the
-    /// Encrypted payload are not returned: none is defined there.
+    /// Opens a datagram. The message has the payloads from inside the Encrypted payload. Payloads before it are
+    /// dropped: none is defined there.
     pub fn open(&self, datagram: &[u8]) -> Result<Message, OpenError> {
         let outer = Message::decode(datagram).map_err(OpenError::Outer)?;
         let Some(Payload::Encrypted(encrypted)) = outer.payloads.last() else {
@@ -143,7 +143,7 @@ impl Opener {
     }
 }
 
-/// Takes off the padding; its content is the sender's choice (section 3.14).
+/// Removes the padding. The sender chooses its content (RFC 7296 §3.14).
 fn unpad(padded: &[u8]) -> Result<&[u8], DecodeError> {
     let invalid = |problem| DecodeError {
         place: "padding",

@@ -1,54 +1,34 @@
-//! Negotiated IKE suites: key exchange, PRF, key derivation and the Encrypted payload.
+//! The suite of an IKE SA: its algorithms, key exchange, key derivation and the Encrypted payload.
 //!
-//! In the order of an IKE SA's life:
-//! 1. [`KeyPair::generate`] for the group of the first proposal; [`EphemeralKey::public`] goes into the KE payload.
-//! 2. [`Suite::from_proposal`] of the chosen proposal; [`EphemeralKey::agree`] with the peer's public value
-//!    (an error there means an invalid public value: INVALID_SYNTAX).
-//! 3. [`Keys::derive`] (section 2.14), or [`Keys::rekey`] from the old SA's keys (section 2.18).
-//! 4. [`Keys::sealer`] and [`Keys::opener`], each with the role that *we* have in this IKE SA (the original
-//!    initiator or responder of it): [`Sealer::seal`] makes a whole datagram, [`Opener::open`] checks and
-//!    opens one.
-//! 5. [`Keys::psk_auth`] or [`Keys::signed_octets`] for AUTH (section 2.15).
-//! 6. [`Keys::child_keymat`] for each child SA (section 2.17).
+//! These are used in the order of an IKE SA's life:
+//! 1. [`KeyExchange::start`] for the first method of our proposals. [`ActiveKeyExchange::data`] goes into the KE payload.
+//! 2. [`Suite::from_proposal`] of the chosen proposal, and [`ActiveKeyExchange::complete`] with the responder's data.
+//!    The responder calls [`KeyExchange::answer`] instead.
+//! 3. [`IkeSaKeys::derive`] (RFC 7296 §2.14), or [`IkeSaKeys::rekey`] from the keys of the replaced SA (§2.18).
+//! 4. [`IkeSaKeys::sealer`] and [`IkeSaKeys::opener`], each with *our* role in this IKE SA. [`Sealer::seal`] makes a whole
+//!    datagram, [`Opener::open`] checks and opens one.
+//! 5. [`IkeSaKeys::psk_auth`] or [`IkeSaKeys::signed_octets`] for AUTH (§2.15).
+//! 6. [`IkeSaKeys::child_keymat`] for each child SA (§2.17).
 
 mod derive;
 mod encrypted;
+mod key_exchange;
 #[cfg(test)]
 mod tests;
 
-pub use derive::{Keys, Nonces, nat_detection_hash, prf, prf_plus};
+pub use derive::{IkeSaKeys, Nonces, nat_detection_hash, prf, prf_plus};
 pub use encrypted::{OpenError, Opener, SealError, Sealer};
 pub use esplanade_crypto::dh::{DhError, KeyPair, check_public};
 pub use esplanade_crypto::secret::Secret;
+pub use key_exchange::{
+    ActiveKeyExchange, DiffieHellman, KeyExchange, KeyExchangeAnswer, KeyExchangeMethods,
+};
 
 use esplanade_crypto::iana::{Encryption, Group, Integrity, Prf};
 
 use crate::wire::{Proposal, ProtocolId, Transform, TransformType};
 
-/// Our half of a key exchange. A retried IKE_SA_INIT uses it again.
-pub trait EphemeralKey: Send + std::fmt::Debug {
-    fn group(&self) -> Group;
-    /// The content of the KE payload.
-    fn public(&self) -> &[u8];
-    /// The shared secret of RFC 7296 section 2.14. Refuses public values that are no elements of the group.
-    fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError>;
-}
-
-impl EphemeralKey for KeyPair {
-    fn group(&self) -> Group {
-        Self::group(self)
-    }
-
-    fn public(&self) -> &[u8] {
-        Self::public(self)
-    }
-
-    fn agree(&self, peer_public: &[u8]) -> Result<Secret, DhError> {
-        Self::agree(self, peer_public)
-    }
-}
-
-/// Our side of an IKE SA. After a rekey the initiator is the one that started the rekey (section 2.18).
+/// Our role in an IKE SA. After a rekey the initiator is the end that began the rekey (RFC 7296 §2.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     Initiator,
@@ -73,13 +53,13 @@ impl Role {
 pub struct Suite {
     pub encryption: Encryption,
     pub key_bits: u16,
-    /// None exactly if the encryption is an AEAD.
+    /// None if, and only if, the encryption is an AEAD.
     pub integrity: Option<Integrity>,
     pub prf: Prf,
-    pub group: Group,
+    pub key_exchanges: KeyExchangeMethods,
 }
 
-/// Why a proposal is no IKE suite.
+/// Why a proposal is not an IKE suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
     #[error("the proposal is for {0}, not for IKE")]
@@ -95,8 +75,8 @@ pub enum SuiteError {
 }
 
 impl Suite {
-    /// Reads a chosen proposal: one transform of each type that IKE needs. INTEGRITY NONE beside an
-    /// AEAD counts as absent (section 3.3.2).
+    /// Reads a chosen proposal, which has one transform of each type that IKE needs. INTEGRITY NONE beside an AEAD
+    /// counts as absent (RFC 7296 §3.3.2).
     pub fn from_proposal(proposal: &Proposal) -> Result<Self, SuiteError> {
         if proposal.protocol != ProtocolId::IKE {
             return Err(SuiteError::Protocol(proposal.protocol));
@@ -113,8 +93,9 @@ impl Suite {
         }
         let prf =
             only(proposal, TransformType::PRF)?.ok_or(SuiteError::NotOne(TransformType::PRF))?;
-        let group = only(proposal, TransformType::KEY_EXCHANGE)?
+        let method = only(proposal, TransformType::KEY_EXCHANGE)?
             .ok_or(SuiteError::NotOne(TransformType::KEY_EXCHANGE))?;
+        let method = Group::from_number(method.id).ok_or_else(|| unsupported(method))?;
         let integrity = only(proposal, TransformType::INTEGRITY)?
             .filter(|t| t.id != 0)
             .map(|t| {
@@ -131,21 +112,21 @@ impl Suite {
             key_bits,
             integrity,
             prf: Prf::from_number(prf.id).ok_or_else(|| unsupported(prf))?,
-            group: Group::from_number(group.id).ok_or_else(|| unsupported(group))?,
+            key_exchanges: KeyExchangeMethods::one(method),
         })
     }
 
-    /// The transforms that stand for this suite in a proposal.
+    /// The transforms of this suite, for a proposal.
     pub fn transforms(&self) -> Vec<Transform> {
         let mut transforms = vec![Transform::encryption(self.encryption, self.key_bits)];
         if let Some(integrity) = self.integrity {
             transforms.push(Transform::new(TransformType::INTEGRITY, integrity.number()));
         }
         transforms.push(Transform::new(TransformType::PRF, self.prf.number()));
-        transforms.push(Transform::new(
-            TransformType::KEY_EXCHANGE,
-            self.group.number(),
-        ));
+        let methods = self.key_exchanges.iter();
+        transforms.extend(
+            methods.map(|method| Transform::new(TransformType::KEY_EXCHANGE, method.number())),
+        );
         transforms
     }
 }
@@ -159,11 +140,11 @@ impl std::fmt::Display for Suite {
         if let Some(integrity) = self.integrity {
             write!(f, "/{integrity}")?;
         }
-        write!(f, "/{}/{}", self.prf, self.group)
+        write!(f, "/{}/{}", self.prf, self.key_exchanges)
     }
 }
 
-/// The transform of one type, None if absent, an error if there are several or it must not be chosen.
+/// The transform of one type. None: there is none. Fails if there are several, or if it has an unknown attribute.
 fn only(proposal: &Proposal, kind: TransformType) -> Result<Option<&Transform>, SuiteError> {
     let mut all = proposal.of_kind(kind);
     match (all.next(), all.next()) {

@@ -39,13 +39,13 @@ fn suite(case: &Value) -> Suite {
             .as_u64()
             .map(|n| Integrity::from_number(n.try_into().unwrap()).unwrap()),
         prf: Prf::from_number(number(&case["prf"])).unwrap(),
-        group: Group::Curve25519,
+        key_exchanges: KeyExchangeMethods::one(Group::Curve25519),
     }
 }
 
-fn keys(case: &Value) -> Keys {
+fn keys(case: &Value) -> IkeSaKeys {
     let (n_i, n_r) = (bytes(&case["n_i"]), bytes(&case["n_r"]));
-    Keys::derive(
+    IkeSaKeys::derive(
         suite(case),
         &Secret::from(bytes(&case["shared"])),
         Nonces {
@@ -101,7 +101,7 @@ fn key_derivation_known_answers() {
     }
 }
 
-fn check_keys(keys: &Keys, expected: &Value) {
+fn check_keys(keys: &IkeSaKeys, expected: &Value) {
     let (initiator, responder) = (Role::Initiator, Role::Responder);
     for (name, actual) in [
         ("d", &keys.d),

@@ -1,4 +1,4 @@
-//! The payloads that are a few fields and a run of bytes (RFC 7296 sections 3.4 to 3.12, 3.14, 3.15).
+//! Payloads that are a few fields and a run of bytes (RFC 7296 §3.4 to §3.12, §3.14 and §3.15).
 
 use super::reader::{self, DecodeError, EncodeError, Reader};
 use super::{
@@ -8,18 +8,18 @@ use super::{
 
 const CA_HASH_LEN: usize = 20;
 
-/// Key Exchange (section 3.4).
+/// Key Exchange (RFC 7296 §3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyExchange {
-    pub group: u16,
-    pub public: Vec<u8>,
+pub struct KePayload {
+    pub method: u16,
+    pub data: Vec<u8>,
 }
 
-/// Identification (section 3.5).
+/// Identification (RFC 7296 §3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Id {
     pub kind: IdType,
-    /// Kept because the AUTH payload signs it (section 2.15). Zero in what we send.
+    /// The reserved bytes, which the AUTH payload signs (RFC 7296 §2.15). They are zero in what we send.
     pub reserved: [u8; 3],
     pub data: Vec<u8>,
 }
@@ -33,7 +33,7 @@ impl Id {
         }
     }
 
-    /// `RestOfIDPayload` of section 2.15: the payload without its generic header.
+    /// `RestOfIDPayload` of RFC 7296 §2.15: the payload without its generic header.
     pub fn body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(4 + self.data.len());
         self.encode(&mut body);
@@ -47,14 +47,14 @@ impl Id {
     }
 }
 
-/// Certificate (section 3.6).
+/// Certificate (RFC 7296 §3.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cert {
     pub encoding: CertEncoding,
     pub data: Vec<u8>,
 }
 
-/// Certificate Request (section 3.7).
+/// Certificate Request (RFC 7296 §3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertReq {
     pub encoding: CertEncoding,
@@ -62,7 +62,7 @@ pub struct CertReq {
 }
 
 impl CertReq {
-    /// Asks for X.509 certificates below the authorities whose key hashes are given.
+    /// Asks for X.509 certificates below the authorities with these key hashes.
     pub fn x509(ca_key_hashes: &[[u8; CA_HASH_LEN]]) -> Self {
         Self {
             encoding: CertEncoding::X509_SIGNATURE,
@@ -70,13 +70,13 @@ impl CertReq {
         }
     }
 
-    /// The SHA-1 hashes of trusted CA keys; a short rest is ignored.
+    /// The SHA-1 hashes of trusted CA keys. An incomplete hash at the end is ignored.
     pub fn ca_key_hashes(&self) -> impl Iterator<Item = &[u8]> {
         self.data.chunks_exact(CA_HASH_LEN)
     }
 }
 
-/// Authentication (section 3.8).
+/// Authentication (RFC 7296 §3.8).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Auth {
     pub method: AuthMethod,
@@ -85,12 +85,12 @@ pub struct Auth {
 
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A shared-key value would let a reader of the log try passwords against it.
+        // With the value of a shared key, a reader of the log could try passwords.
         write!(f, "Auth({}, {} bytes)", self.method, self.data.len())
     }
 }
 
-/// Notify (section 3.10).
+/// Notify (RFC 7296 §3.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notify {
     pub protocol: ProtocolId,
@@ -100,7 +100,7 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// A notification about the IKE SA that carries it, or about none.
+    /// A notification that is about no child SA.
     pub fn new(kind: NotifyType, data: Vec<u8>) -> Self {
         Self {
             protocol: ProtocolId::NONE,
@@ -120,13 +120,13 @@ impl Notify {
         }
     }
 
-    /// SIGNATURE_HASH_ALGORITHMS (RFC 7427 section 4).
+    /// SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4).
     pub fn signature_hashes(algorithms: &[HashAlgorithm]) -> Self {
         let data = algorithms.iter().flat_map(|a| a.0.to_be_bytes()).collect();
         Self::new(NotifyType::SIGNATURE_HASH_ALGORITHMS, data)
     }
 
-    /// The data as a list of hash algorithms; a half entry at the end is ignored.
+    /// The data as a list of hash algorithms. Half an entry at the end is ignored.
     pub fn as_signature_hashes(&self) -> Vec<HashAlgorithm> {
         let entries = self.data.as_chunks::<2>().0.iter();
         entries
@@ -139,40 +139,40 @@ impl Notify {
     }
 }
 
-/// Delete (section 3.11). An IKE SA deletes itself with an empty list.
+/// Delete (RFC 7296 §3.11). A delete of the IKE SA has an empty list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
     pub protocol: ProtocolId,
     pub spis: Vec<u32>,
 }
 
-/// The Encrypted payload before it is opened (section 3.14).
+/// The Encrypted payload before it is opened (RFC 7296 §3.14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encrypted {
-    /// Type of the first payload inside.
+    /// The type of the first payload inside.
     pub first: PayloadType,
     /// IV, ciphertext and integrity check value.
     pub body: Vec<u8>,
 }
 
-/// Configuration (section 3.15); the attribute values are opaque.
+/// Configuration (RFC 7296 §3.15). The attribute values are opaque.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     pub kind: ConfigurationType,
     pub attributes: Vec<(u16, Vec<u8>)>,
 }
 
-pub(super) fn decode_ke(mut reader: Reader<'_>) -> Result<KeyExchange, DecodeError> {
-    let group = reader.u16()?;
+pub(super) fn decode_ke(mut reader: Reader<'_>) -> Result<KePayload, DecodeError> {
+    let method = reader.u16()?;
     let _reserved = reader.u16()?;
-    let public = reader.rest().to_vec();
-    Ok(KeyExchange { group, public })
+    let data = reader.rest().to_vec();
+    Ok(KePayload { method, data })
 }
 
-pub(super) fn encode_ke(ke: &KeyExchange, out: &mut Vec<u8>) {
-    out.extend_from_slice(&ke.group.to_be_bytes());
+pub(super) fn encode_ke(ke: &KePayload, out: &mut Vec<u8>) {
+    out.extend_from_slice(&ke.method.to_be_bytes());
     out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&ke.public);
+    out.extend_from_slice(&ke.data);
 }
 
 pub(super) fn decode_id(mut reader: Reader<'_>) -> Result<Id, DecodeError> {
@@ -304,7 +304,7 @@ pub(super) fn decode_configuration(mut reader: Reader<'_>) -> Result<Configurati
     let _reserved = reader.take(3)?;
     let mut attributes = Vec::new();
     while !reader.is_empty() {
-        // The top bit is reserved and ignored (section 3.15.1).
+        // The top bit is reserved and ignored (RFC 7296 §3.15.1).
         let attribute = reader.u16()? & 0x7fff;
         let length = reader.u16()?;
         attributes.push((attribute, reader.take(length.into())?.to_vec()));

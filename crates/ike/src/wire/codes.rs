@@ -1,5 +1,5 @@
-//! Code points of the IANA "IKEv2 Parameters" registry that the codec must carry even when
-//! Esplanade does not know them: each is its number, with names for the known ones.
+//! Code points of the IANA registry "IKEv2 Parameters". Each type is a number with names for the known values,
+//! because the codec must carry unknown ones too.
 
 macro_rules! code_points {
     ($(#[$meta:meta])* $name:ident($int:ty) { $($constant:ident = $number:literal;)* }) => {
@@ -10,7 +10,7 @@ macro_rules! code_points {
         impl $name {
             $(pub const $constant: Self = Self($number);)*
 
-            /// The name in the IANA registry, if known.
+            /// The name in the IANA registry, if the value is known.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some(stringify!($constant)),)*
@@ -46,7 +46,7 @@ code_points! {
 }
 
 code_points! {
-    /// The Next Payload values. `NONE` ends a chain.
+    /// Values of Next Payload. `NONE` ends a chain.
     PayloadType(u8) {
         NONE = 0;
         SA = 33;
@@ -70,8 +70,7 @@ code_points! {
 }
 
 code_points! {
-    /// Security protocol identifiers (RFC 7296 section 3.3.1). `NONE` stands in notifications
-    /// that are about no particular SA.
+    /// Security protocol identifiers (RFC 7296 §3.3.1). `NONE` is for notifications that are about no particular SA.
     ProtocolId(u8) {
         NONE = 0;
         IKE = 1;
@@ -128,7 +127,7 @@ code_points! {
 }
 
 code_points! {
-    /// Hash algorithms of RFC 7427 section 7 and RFC 8420.
+    /// Hash algorithms of RFC 7427 §7 and RFC 8420.
     HashAlgorithm(u16) {
         SHA1 = 1;
         SHA2_256 = 2;
@@ -139,7 +138,7 @@ code_points! {
 }
 
 code_points! {
-    /// Types below 16384 are errors, the others tell a status (RFC 7296 section 3.10.1).
+    /// Notify types. Those below 16384 are errors, the others are status (RFC 7296 §3.10.1).
     NotifyType(u16) {
         UNSUPPORTED_CRITICAL_PAYLOAD = 1;
         INVALID_IKE_SPI = 4;
@@ -199,7 +198,7 @@ impl NotifyType {
 }
 
 code_points! {
-    /// Configuration payload types (RFC 7296 section 3.15).
+    /// Configuration payload types (RFC 7296 §3.15).
     ConfigurationType(u8) {
         CFG_REQUEST = 1;
         CFG_REPLY = 2;

@@ -1,4 +1,4 @@
-//! The IKE header (RFC 7296 section 3.1).
+//! The IKE header (RFC 7296 §3.1).
 
 use super::reader::{DecodeError, Problem, Reader};
 use super::{ExchangeType, MESSAGE_LEN_MAX, PayloadType};
@@ -9,7 +9,7 @@ pub const MAJOR_VERSION: u8 = 2;
 const FLAG_INITIATOR: u8 = 0x08;
 const FLAG_RESPONSE: u8 = 0x20;
 
-/// The header without the fields that follow from the payloads (first payload type, length).
+/// The header without the first payload type and the length, which follow from the payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub initiator_spi: u64,
@@ -22,11 +22,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of a datagram and checks that its length field is the datagram's length;
-    /// enough to find the IKE SA before any payload is looked at.
+    /// Reads the header of a datagram, and checks that its length field is the datagram's length. That is enough to
+    /// find the IKE SA.
     ///
-    /// The flag that a sender may know a higher major version is ignored (section 2.5), and so
-    /// are the minor version and reserved flags.
+    /// The minor version and the reserved flags are ignored. So is the flag that the sender can speak a higher major
+    /// version (RFC 7296 §2.5).
     pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
         Self::decode_with_next(datagram).map(|(header, _)| header)
     }
@@ -66,7 +66,7 @@ impl Header {
         Ok((header, next))
     }
 
-    /// Appends the header; the length field is left zero for [`set_length`].
+    /// Appends the header. [`set_length`] fills in the length field.
     pub(crate) fn encode(&self, next: PayloadType, out: &mut Vec<u8>) {
         let mut flags = 0;
         if self.from_initiator {

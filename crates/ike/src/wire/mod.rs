@@ -1,16 +1,17 @@
-//! IKEv2 messages and payloads on the wire (RFC 7296 section 3).
+//! IKEv2 messages and payloads on the wire (RFC 7296 §3).
 //!
-//! - [`Header::decode`] reads just enough of a datagram to find its IKE SA.
-//! - [`Message::decode`] and [`Message::encode`] handle what is not encrypted (IKE_SA_INIT). A message
-//!   with an Encrypted payload decodes too, but is opened by [`crate::suite::Opener::open`], which
-//!   needs the datagram itself, and made by [`crate::suite::Sealer::seal`].
-//! - [`decode_chain`] and [`encode_chain`] handle payloads alone.
+//! - [`Header::decode`] reads the part of a datagram that is needed to find its IKE SA.
+//! - [`Message::decode`] and [`Message::encode`] are for messages that are not encrypted (IKE_SA_INIT). A message
+//!   with an Encrypted payload decodes too. [`crate::suite::Opener::open`] opens it, from the datagram itself.
+//!   [`crate::suite::Sealer::seal`] makes it.
+//! - [`decode_chain`] and [`encode_chain`] are for payloads alone.
 //!
-//! Bytes here exclude the non-ESP marker of UDP encapsulation. The fields of a message are the only limits of
-//! what is decoded: work and memory grow with the datagram's length and with nothing else. A [`DecodeError`]
-//! says what is wrong where and which notification answers it ([`DecodeError::notification`]). Payload order is
-//! kept and is not checked: section 2.5 asks to accept any order, and to ignore unknown payloads that are not critical.
-//! What no message has two of is refused when it comes twice.
+//! Bytes here are without the non-ESP marker of UDP encapsulation. The fields of a message are the only limits on
+//! what is decoded: work and memory grow with the length of the datagram only.
+//!
+//! A [`DecodeError`] says what is wrong and where. [`DecodeError::notification`] is the notification that answers it.
+//! Payloads may come in any order, and unknown payloads that are not critical are kept as such (RFC 7296 §2.5). A
+//! payload that may come once is refused when it comes twice.
 
 mod body;
 mod codes;
@@ -22,7 +23,7 @@ mod sa;
 mod tests;
 mod ts;
 
-pub use body::{Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify};
+pub use body::{Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify};
 pub use codes::{
     AuthMethod, CertEncoding, ConfigurationType, ExchangeType, HashAlgorithm, IdType, NotifyType,
     PayloadType, ProtocolId, TransformType,
@@ -33,13 +34,13 @@ pub use reader::{DecodeError, EncodeError, Problem};
 pub use sa::{Proposal, Transform};
 pub use ts::TrafficSelector;
 
-/// The largest IKE message: what a UDP datagram over IPv4 can carry.
+/// The largest IKE message: the most that a UDP datagram over IPv4 carries.
 pub const MESSAGE_LEN_MAX: usize = 65_507;
-/// Proposals are numbered from 1 in one byte (section 3.3.1). What follows the last number is ignored.
+/// Proposals are numbered from 1 in one byte (RFC 7296 §3.3.1). Proposals after the last number are ignored.
 pub const PROPOSALS_MAX: usize = 255;
-/// Traffic selectors are counted in one byte (section 3.13).
+/// Traffic selectors are counted in one byte (RFC 7296 §3.13).
 pub const TRAFFIC_SELECTORS_MAX: usize = 255;
-/// RFC 7296 section 3.9.
+/// RFC 7296 §3.9.
 pub const NONCE_LEN_MIN: usize = 16;
 pub const NONCE_LEN_MAX: usize = 256;
 

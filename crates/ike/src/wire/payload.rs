@@ -1,16 +1,17 @@
-//! The payload chain (RFC 7296 section 3.2).
+//! The payload chain (RFC 7296 §3.2).
 
 use super::body;
 use super::reader::{self, DecodeError, EncodeError, Problem, Reader};
 use super::{
-    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KeyExchange, Notify, PayloadType,
+    Auth, Cert, CertReq, Configuration, Delete, Encrypted, Id, KePayload, Notify, PayloadType,
     Proposal, TrafficSelector, sa, ts,
 };
 
 const GENERIC_HEADER_LEN: usize = 4;
 const CRITICAL: u8 = 0x80;
 
-/// No message of RFC 7296 has two of these (appendix C). Which of the two counts is nothing for either end to guess.
+/// Payloads that no message of RFC 7296 has twice (appendix C). If one comes twice, the two ends could use different
+/// ones.
 pub(super) const ONCE: [PayloadType; 9] = [
     PayloadType::SA,
     PayloadType::KE,
@@ -26,7 +27,7 @@ pub(super) const ONCE: [PayloadType; 9] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     Sa(Vec<Proposal>),
-    Ke(KeyExchange),
+    Ke(KePayload),
     IdI(Id),
     IdR(Id),
     Cert(Cert),
@@ -38,11 +39,11 @@ pub enum Payload {
     Vendor(Vec<u8>),
     TsI(Vec<TrafficSelector>),
     TsR(Vec<TrafficSelector>),
-    /// Always the last payload of a message.
+    /// The last payload of a message.
     Encrypted(Encrypted),
     Configuration(Configuration),
     Eap(Vec<u8>),
-    /// A payload that is not known and not critical: to be ignored (section 2.5).
+    /// A payload that is unknown and not critical. It is ignored (RFC 7296 §2.5).
     Unknown {
         kind: PayloadType,
         body: Vec<u8>,
@@ -74,7 +75,7 @@ impl Payload {
 
     fn decode(kind: PayloadType, critical: bool, reader: Reader<'_>) -> Result<Self, DecodeError> {
         let opaque = |mut reader: Reader<'_>| reader.rest().to_vec();
-        // The critical bit of a payload that is known is ignored (section 2.5).
+        // The critical bit of a known payload is ignored (RFC 7296 §2.5).
         Ok(match kind {
             PayloadType::SA => Self::Sa(sa::decode(reader)?),
             PayloadType::KE => Self::Ke(body::decode_ke(reader)?),
@@ -125,8 +126,8 @@ impl Payload {
     }
 }
 
-/// Decodes the payloads in `bytes`, of which the first has type `first`: the content of an
-/// Encrypted payload after it was opened.
+/// Decodes the payloads in `bytes`, which are the content of an opened Encrypted payload. The first one has type
+/// `first`.
 pub fn decode_chain(first: PayloadType, bytes: &[u8]) -> Result<Vec<Payload>, DecodeError> {
     let chain = decode_from(first, Reader::new(bytes, "payload chain"))?;
     if let Some(Payload::Encrypted(_)) = chain.last() {
@@ -151,9 +152,8 @@ pub(super) fn decode_from(
         let stated = reader.u16()?.into();
         let place = kind.name().unwrap_or("unknown payload");
         let mut body = reader.sub(stated, GENERIC_HEADER_LEN, place)?;
-        // An Encrypted payload is the last one; its Next Payload field tells what is inside
-        // (section 3.14). Fragments (SKF, RFC 7383) end a chain in the same way and would be
-        // taken here.
+        // An Encrypted payload is the last one. Its Next Payload field has the type of the first payload inside (RFC
+        // 7296 §3.14).
         if kind == PayloadType::SK {
             payloads.push(Payload::Encrypted(Encrypted {
                 first: next,
@@ -171,7 +171,7 @@ pub(super) fn decode_from(
     Ok(payloads)
 }
 
-/// Appends the payloads and returns the type of the first (`NONE` if there is none).
+/// Appends the payloads. Returns the type of the first one, or `NONE`.
 pub fn encode_chain(payloads: &[Payload], out: &mut Vec<u8>) -> Result<PayloadType, EncodeError> {
     for (index, payload) in payloads.iter().enumerate() {
         let next = payloads.get(index + 1).map(Payload::kind);

@@ -1,9 +1,9 @@
-//! Bounded reading and writing, and the errors that both give.
+//! Bounded reading and writing of fields, and the errors of both.
 
 use super::NotifyType;
 
-/// What is wrong with a received message. `offset` counts from the start of the slice that was
-/// given to the decoder (the datagram, or the decrypted content of an Encrypted payload).
+/// What is wrong with a received message. `offset` counts from the start of the slice that the decoder got: the
+/// datagram, or the decrypted content of an Encrypted payload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem} (at byte {offset})")]
 pub struct DecodeError {
@@ -33,8 +33,8 @@ pub enum Problem {
 }
 
 impl DecodeError {
-    /// The notification that answers this error (RFC 7296 sections 2.5, 2.21 and 3.10.1), with its
-    /// data. Whether one may be sent at all depends on the exchange and is the caller's decision.
+    /// The notification that answers this error, with its data (RFC 7296 §2.5, §2.21 and §3.10.1). The caller decides
+    /// whether it may be sent.
     pub fn notification(&self) -> (NotifyType, Vec<u8>) {
         match self.problem {
             Problem::UnsupportedCritical(payload) => {
@@ -49,7 +49,7 @@ impl DecodeError {
     }
 }
 
-/// A value of ours that its field on the wire cannot hold.
+/// One of our values does not fit its field on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct EncodeError {
@@ -57,7 +57,7 @@ pub struct EncodeError {
     pub problem: &'static str,
 }
 
-/// A cursor that knows its place, so that errors can say where.
+/// A cursor that knows its position, so that errors can name it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -143,8 +143,8 @@ impl<'a> Reader<'a> {
         rest
     }
 
-    /// A sub-structure of which `header` bytes have been read and whose length field, counting
-    /// those bytes too, says `stated`.
+    /// A sub-structure whose first `header` bytes have been read. Its length field counts those bytes too, and says
+    /// `stated`.
     pub(crate) fn sub(
         &mut self,
         stated: usize,
@@ -180,8 +180,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Runs `write` and puts the length of what it wrote, `before` bytes counted in, into the 16-bit
-/// field at `field`.
+/// Runs `write`, and puts the number of bytes that it wrote into the 16-bit field at `field`. `before` further bytes
+/// count too.
 pub(crate) fn with_length(
     out: &mut Vec<u8>,
     place: &'static str,
@@ -198,7 +198,7 @@ pub(crate) fn with_length(
     Ok(())
 }
 
-/// A count or length that must fit one byte.
+/// A count or a length that must fit one byte.
 pub(crate) fn byte(
     value: usize,
     place: &'static str,

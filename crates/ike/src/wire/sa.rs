@@ -1,4 +1,4 @@
-//! Security Association payload: proposals, transforms, attributes (RFC 7296 section 3.3).
+//! Security Association payload: proposals, transforms, attributes (RFC 7296 §3.3).
 
 use esplanade_crypto::iana::Encryption;
 
@@ -14,20 +14,20 @@ const ATTRIBUTE_SHORT: u16 = 0x8000;
 pub struct Proposal {
     pub number: u8,
     pub protocol: ProtocolId,
-    /// Empty in IKE_SA_INIT, 8 bytes to rekey an IKE SA, 4 for ESP and AH. Of another length in a proposal that
-    /// cannot be chosen.
+    /// The SPI: empty in IKE_SA_INIT, 8 bytes in the rekey of an IKE SA, 4 for ESP and AH. A proposal with another
+    /// length cannot be chosen.
     pub spi: Vec<u8>,
     pub transforms: Vec<Transform>,
 }
 
-/// One transform, in the order in which the sender prefers them within its type.
+/// One transform. Those of one type are in the sender's order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transform {
     pub kind: TransformType,
     pub id: u16,
     /// The Key Length attribute.
     pub key_bits: Option<u16>,
-    /// There was an attribute other than Key Length: the transform must not be chosen (section 3.3.6).
+    /// There was an attribute other than Key Length, so that the transform must not be chosen (RFC 7296 §3.3.6).
     pub unknown_attribute: bool,
 }
 
@@ -50,8 +50,7 @@ impl Transform {
         }
     }
 
-    /// Where the key has one length (`key_bits` is 0), there is no Key Length attribute
-    /// (section 3.3.5).
+    /// A cipher with keys of one length has no Key Length attribute (RFC 7296 §3.3.5). Its `key_bits` is 0.
     pub const fn encryption(cipher: Encryption, key_bits: u16) -> Self {
         match key_bits {
             0 => Self::new(TransformType::ENCRYPTION, cipher.number()),

@@ -1,4 +1,4 @@
-//! Codec properties, and the rules of RFC 7296 section 3 one by one.
+//! Codec properties, and the rules of RFC 7296 §3 one by one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -48,9 +48,9 @@ fn every_payload() -> Vec<Payload> {
     let id = Id::new(IdType::FQDN, b"moon.example.org".to_vec());
     vec![
         Payload::Sa(vec![proposal(), proposal()]),
-        Payload::Ke(KeyExchange {
-            group: 31,
-            public: vec![7; 32],
+        Payload::Ke(KePayload {
+            method: 31,
+            data: vec![7; 32],
         }),
         Payload::IdI(id.clone()),
         Payload::IdR(id),
@@ -165,8 +165,7 @@ fn payload() -> impl Strategy<Value = Payload> {
     let attributes = vec((0u16..0x8000, bytes()), 0..6);
     prop_oneof![
         proposals().prop_map(Payload::Sa),
-        (any::<u16>(), bytes())
-            .prop_map(|(group, public)| Payload::Ke(KeyExchange { group, public })),
+        (any::<u16>(), bytes()).prop_map(|(method, data)| Payload::Ke(KePayload { method, data })),
         id().prop_map(Payload::IdI),
         id().prop_map(Payload::IdR),
         (any::<u8>(), bytes()).prop_map(|(encoding, data)| Payload::Cert(Cert {

@@ -1,4 +1,4 @@
-//! Traffic Selector payloads (RFC 7296 section 3.13).
+//! Traffic Selector payloads (RFC 7296 §3.13).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,12 +7,12 @@ use super::reader::{self, DecodeError, EncodeError, Reader};
 const TS_IPV4_ADDR_RANGE: u8 = 7;
 const TS_IPV6_ADDR_RANGE: u8 = 8;
 
-/// One range of addresses and ports; both addresses are of the same family and in order.
+/// One range of addresses and ports. Both addresses have the same IP version, and are in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TrafficSelector {
-    /// 0 is any protocol.
+    /// The IP protocol. 0: any.
     pub protocol: u8,
-    /// For ICMP the type and code (section 3.13.1). 0 to 65535 is any; 65535 to 0 is OPAQUE.
+    /// The first port, or the ICMP type and code (RFC 7296 §3.13.1). 0 to 65535 is any port; 65535 to 0 is OPAQUE.
     pub start_port: u16,
     pub end_port: u16,
     pub start: IpAddr,
@@ -46,8 +46,8 @@ impl TrafficSelector {
     }
 }
 
-/// Selectors of a type other than the two address ranges are left out: they can never be granted,
-/// and a responder that narrows (section 2.9) drops them.
+/// Selectors of other types than the two address ranges are left out. They cannot be granted, and a responder that
+/// narrows drops them (RFC 7296 §2.9).
 pub(crate) fn decode(mut reader: Reader<'_>) -> Result<Vec<TrafficSelector>, DecodeError> {
     let count = usize::from(reader.u8()?);
     let _reserved = reader.take(3)?;

@@ -17,8 +17,8 @@ use esplanade_ike::config::{
 };
 use esplanade_ike::status::{ChildSaState, IkeSaState};
 use esplanade_ike::{
-    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, IkeSaId, IkeSaStatus,
-    Random, Refusal, Routes, Transmit,
+    ChildSaId, ChildSaInstalled, Config, Endpoint, EspSpiAllocator, Event, Host, IkeSaId,
+    IkeSaStatus, Random, Refusal, Routes, Transmit,
 };
 use esplanade_testkit::net::{Conditions, Datagram, Network, Rng};
 
@@ -239,32 +239,30 @@ pub struct Side {
 
 impl Side {
     pub fn new(name: &'static str, address: &str, config: Config, now: Instant, seed: u64) -> Self {
-        Self::with_random(name, address, config, now, seed, random(seed))
+        Self::with_host(name, address, config, now, seed, |host| {
+            host.random = random(seed);
+        })
     }
 
-    pub fn with_random(
+    pub fn with_host(
         name: &'static str,
         address: &str,
         config: Config,
         now: Instant,
         seed: u64,
-        random: Box<dyn Random>,
+        change: impl FnOnce(&mut Host),
     ) -> Self {
         let spis = SharedSpis::default();
         // Far apart, so that no SPI of one side is one of the other by chance.
         spis.0.lock().unwrap().next = (seed as u32) << 16;
         let own: IpAddr = address.parse().unwrap();
         let routes = SharedRoutes(Arc::new(Mutex::new(Some(own))));
+        let mut host = Host::new(Box::new(spis.clone()), Box::new(routes.clone()));
+        change(&mut host);
         Self {
             name,
             address: own,
-            endpoint: Endpoint::new(
-                config,
-                Box::new(spis.clone()),
-                Box::new(routes.clone()),
-                random,
-                now,
-            ),
+            endpoint: Endpoint::new(config, host, now),
             spis,
             routes,
             children: BTreeMap::new(),

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 
 use esplanade_crypto::iana::{Encryption, Group, Prf};
 use esplanade_crypto::secret::Secret;
-use esplanade_ike::suite::{KeyPair, Keys, Nonces, Opener, Role, Sealer, Suite};
+use esplanade_ike::suite::{
+    IkeSaKeys, KeyExchangeMethods, KeyPair, Nonces, Opener, Role, Sealer, Suite,
+};
 use esplanade_ike::wire::{
-    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KeyExchange, Message, Notify, NotifyType,
+    Auth, AuthMethod, ExchangeType, Header, Id, IdType, KePayload, Message, Notify, NotifyType,
     Payload, Proposal, ProtocolId, TrafficSelector, Transform, TransformType,
 };
 
@@ -31,7 +33,7 @@ pub struct Script {
 struct Session {
     sealer: Sealer,
     opener: Opener,
-    keys: Keys,
+    keys: IkeSaKeys,
     nonce_r: Vec<u8>,
 }
 
@@ -40,7 +42,7 @@ const SUITE: Suite = Suite {
     key_bits: 128,
     integrity: None,
     prf: Prf::HmacSha2_256,
-    group: Group::Curve25519,
+    key_exchanges: KeyExchangeMethods::one(Group::Curve25519),
 };
 
 impl Script {
@@ -79,9 +81,9 @@ impl Script {
                 spi: vec![],
                 transforms,
             }]),
-            Payload::Ke(KeyExchange {
-                group: 31,
-                public: self.key_pair.public().to_vec(),
+            Payload::Ke(KePayload {
+                method: 31,
+                data: self.key_pair.public().to_vec(),
             }),
             Payload::Nonce(self.nonce.clone()),
         ]
@@ -155,7 +157,7 @@ impl Script {
         let (mut public, mut nonce_r) = (None, None);
         for payload in &message.payloads {
             match payload {
-                Payload::Ke(ke) => public = Some(ke.public.clone()),
+                Payload::Ke(ke) => public = Some(ke.data.clone()),
                 Payload::Nonce(nonce) => nonce_r = Some(nonce.clone()),
                 _ => {}
             }
@@ -167,7 +169,7 @@ impl Script {
                 initiator: &self.nonce,
                 responder: &nonce_r,
             };
-            let keys = Keys::derive(SUITE, &shared, nonces, self.spi_i, self.spi_r);
+            let keys = IkeSaKeys::derive(SUITE, &shared, nonces, self.spi_i, self.spi_r);
             self.session = Some(Session {
                 sealer: keys.sealer(Role::Initiator),
                 opener: keys.opener(Role::Initiator),
@@ -265,7 +267,7 @@ impl Script {
         else {
             panic!("{answer:?}")
         };
-        let shared = self.key_pair.agree(&ke.public).unwrap();
+        let shared = self.key_pair.agree(&ke.data).unwrap();
         let nonces = Nonces {
             initiator: &self.nonce,
             responder: nonce,

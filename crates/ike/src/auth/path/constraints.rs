@@ -1,13 +1,11 @@
-//! Name constraints (RFC 5280 section 4.2.1.10).
+//! Name constraints (RFC 5280 §4.2.1.10).
 
 use std::net::IpAddr;
 
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
-use x509_cert::ext::pkix::name::GeneralName;
 
-use super::super::Name;
-use super::super::certificate::address;
 use super::parsed::Parsed;
+use super::presented::{ConstrainedName, Presented};
 
 /// What one authority permits and excludes.
 pub(super) struct Constraints {
@@ -15,40 +13,10 @@ pub(super) struct Constraints {
     excluded: Vec<Subtree>,
 }
 
-/// A name that a certificate has, or that a constraint is about. The two write addresses in different ways.
-#[derive(Clone)]
-pub(super) enum Kind<Address> {
-    Directory(Name),
-    Dns(String),
-    Email(String),
-    Uri(String),
-    Ip(Address),
-    Other,
-}
-
-/// With the octets of an address and its mask.
-type Subtree = Kind<Vec<u8>>;
-/// A name of a certificate that constraints apply to.
-pub(super) type Presented = Kind<IpAddr>;
-
-impl<Address> Kind<Address> {
-    /// None if it is malformed.
-    fn new(name: &GeneralName, address: impl FnOnce(&[u8]) -> Option<Address>) -> Option<Self> {
-        Some(match name {
-            GeneralName::DirectoryName(name) => Self::Directory(Name::from_rdns(name)?),
-            GeneralName::DnsName(name) => Self::Dns(name.as_str().to_ascii_lowercase()),
-            GeneralName::Rfc822Name(name) => Self::Email(name.to_string()),
-            GeneralName::UniformResourceIdentifier(name) => {
-                Self::Uri(name.as_str().to_ascii_lowercase())
-            }
-            GeneralName::IpAddress(octets) => Self::Ip(address(octets.as_bytes())?),
-            _ => Self::Other,
-        })
-    }
-}
-
+/// The subtree of a constraint, with the octets of an address and its mask.
+type Subtree = ConstrainedName<Vec<u8>>;
 impl Constraints {
-    /// None if there is something in them that cannot be enforced.
+    /// None: a constraint cannot be enforced.
     pub(super) fn of(authority: &Parsed) -> Option<Self> {
         let constraints = authority.extensions.name_constraints.as_ref();
         let read = |subtrees: Option<&Vec<GeneralSubtree>>| {
@@ -65,7 +33,7 @@ impl Constraints {
         self.permitted.is_empty() && self.excluded.is_empty()
     }
 
-    /// Section 6.1.3 (b) and (c). `budget` bounds the comparisons.
+    /// Checks the names of a certificate (RFC 5280 §6.1.3 (b) and (c)). `budget` bounds the comparisons.
     pub(super) fn allow(&self, certificate: &Parsed, budget: &mut usize) -> bool {
         let Some(names) = &certificate.names else {
             return false;
@@ -80,7 +48,7 @@ impl Constraints {
     }
 
     fn allow_name(&self, name: &Presented) -> bool {
-        // A name whose kind cannot be compared is refused by any constraint of that kind.
+        // A name that cannot be compared is refused by any constraint of its kind.
         let excluded = |subtree: &Subtree| {
             subtree
                 .contains(name)
@@ -102,7 +70,7 @@ impl Constraints {
     }
 }
 
-/// None if it cannot be enforced.
+/// None: the constraint cannot be enforced.
 fn subtree(subtree: &GeneralSubtree) -> Option<Subtree> {
     if subtree.minimum != 0 || subtree.maximum.is_some() {
         return None;
@@ -112,7 +80,7 @@ fn subtree(subtree: &GeneralSubtree) -> Option<Subtree> {
 }
 
 impl Subtree {
-    /// None: of another kind. Some(None): it cannot be told.
+    /// None: the name is of another kind. `Some(None)`: the two cannot be compared.
     fn contains(&self, name: &Presented) -> Option<Option<bool>> {
         Some(match (self, name) {
             (Self::Directory(base), Presented::Directory(name)) => Some(name.is_within(base)),
@@ -128,21 +96,7 @@ impl Subtree {
     }
 }
 
-/// The subject with its emails, and the alternative names. None if one is malformed.
-pub(super) fn presented(
-    subject: &Name,
-    emails: impl Iterator<Item = String>,
-    alternative_names: &[GeneralName],
-) -> Option<Vec<Presented>> {
-    let subject = Some(subject).filter(|subject| !subject.is_empty());
-    let subject = subject.cloned().map(Presented::Directory).into_iter();
-    let own = subject.chain(emails.map(Presented::Email)).map(Some);
-    let others = alternative_names.iter();
-    own.chain(others.map(|name| Presented::new(name, address)))
-        .collect()
-}
-
-/// The domain itself and all below it; with a leading dot only those below.
+/// Accepts the domain itself and all domains below it. A base with a leading dot accepts only those below.
 fn domain_within(name: &str, base: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     match name.strip_suffix(base) {
@@ -152,7 +106,7 @@ fn domain_within(name: &str, base: &str) -> bool {
     }
 }
 
-/// A host, or with a leading dot all hosts below that domain.
+/// Accepts one host. A base with a leading dot accepts all hosts below that domain.
 fn host_within(host: &str, base: &str) -> bool {
     match base.starts_with('.') {
         true => host.len() > base.len() && host.ends_with(base),
@@ -160,7 +114,7 @@ fn host_within(host: &str, base: &str) -> bool {
     }
 }
 
-/// The mailbox, all mailboxes of a host, or with a leading dot those of all hosts of a domain.
+/// Accepts one mailbox, or all mailboxes of a host. A base with a leading dot accepts those of all hosts of a domain.
 fn email_within(name: &str, base: &str) -> Option<bool> {
     let (local, host) = name.rsplit_once('@')?;
     let host = host.to_ascii_lowercase();
@@ -172,7 +126,7 @@ fn email_within(name: &str, base: &str) -> Option<bool> {
     })
 }
 
-/// None without a host name: constraints say nothing of addresses (section 4.2.1.10).
+/// The host of a URI. None: there is no host name. Constraints do not cover addresses (RFC 5280 §4.2.1.10).
 fn host_of_uri(uri: &str) -> Option<String> {
     let (_, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -190,7 +144,7 @@ fn ip_within(address: IpAddr, base: &[u8]) -> bool {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     };
-    // As long as two addresses of the same family.
+    // A constraint has two addresses of the same IP version.
     if base.len() != 2 * octets.len() {
         return false;
     }

@@ -1,13 +1,14 @@
-//! Certification paths (RFC 5280 section 6.1): from the peer's certificate to one of the trusted authorities.
+//! Certification paths (RFC 5280 §6.1): from the peer's certificate to one of the trusted authorities.
 //!
-//! rustls-webpki makes no use of a trusted authority's validity, path length and key usage, nor of an intermediate's key usage
-//! and policies, and cannot compare distinguished names with constraints. Signatures are checked with its algorithms.
+//! rustls-webpki ignores a trusted authority's validity, path length and key usage, and an intermediate's key usage
+//! and policies. It cannot compare distinguished names with constraints. So only its signature algorithms are used.
 //!
-//! An authority is held to its own certificate as an intermediate is. Revocation is not checked.
+//! A trusted authority's own certificate is checked as that of an intermediate is. Revocation is not checked.
 
 mod constraints;
 mod parsed;
 mod policy;
+mod presented;
 #[cfg(test)]
 mod tests;
 
@@ -20,22 +21,23 @@ use x509_cert::der::asn1::ObjectIdentifier;
 use self::constraints::Constraints;
 use self::parsed::Parsed;
 use self::policy::Policies;
-use super::{PeerAuthError, oid};
+use super::error::PeerAuthError;
+use super::oid;
 
-/// Certificates between the peer's and the authority's; no sane path is longer.
+/// Certificates between the peer's and the trusted authority's. No sane path is longer.
 const INTERMEDIATES_MAX: usize = 8;
-/// What one peer can make us compute.
+/// Bounds on the work that one peer can cause.
 const SIGNATURES_MAX: usize = 64;
 const NAME_COMPARISONS_MAX: usize = 100_000;
 
-/// Key purposes that allow IKE; see the documentation of [`super`].
+/// Key purposes that allow IKE. The documentation of [`super`] says why.
 const KEY_PURPOSES: [ObjectIdentifier; 3] = [
     ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.17"), // id-kp-ipsecIKE
     ObjectIdentifier::new_unwrap("2.5.29.37.0"),        // anyExtendedKeyUsage
     ObjectIdentifier::new_unwrap("1.3.6.1.5.5.8.2.2"),  // iKEIntermediate
 ];
 
-/// The authorities that are trusted.
+/// The trusted authorities.
 #[derive(Clone, Default)]
 pub(super) struct Anchors(Vec<Parsed>);
 
@@ -51,7 +53,7 @@ impl Anchors {
         self.0.len()
     }
 
-    /// Looks for a valid path. Intermediates that are malformed or not needed do not matter.
+    /// Looks for a valid path. Intermediates that are malformed or not needed are ignored.
     pub(super) fn verify(
         &self,
         end_entity: &[u8],
@@ -89,7 +91,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Whether a valid path begins with `path`, the end entity's certificate first.
+    /// Looks for a valid path that begins with `path`, which has the peer's own certificate first.
     fn extend(&mut self, path: &mut Vec<&'a Parsed>) -> bool {
         let Some(&last) = path.last() else {
             return false;
@@ -136,7 +138,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Section 6.1. The signatures within `path` have been checked.
+    /// Validates a path (RFC 5280 §6.1). The signatures within `path` were checked before.
     fn validate(&mut self, anchor: &Parsed, path: &[&Parsed]) -> Result<(), PeerAuthError> {
         let Some(first) = path.last() else {
             return Err(PeerAuthError::UnknownIssuer);
@@ -230,7 +232,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether the certificate may issue others (section 6.1.4, k and n). `old`: it may be of a version without extensions.
+/// Checks that the certificate may issue others (RFC 5280 §6.1.4 (k) and (n)). `old`: it may have a version without
+/// extensions.
 fn check_authority(authority: &Parsed, old: bool) -> Result<(), PeerAuthError> {
     let extensions = &authority.extensions;
     check_known(authority)?;
@@ -250,7 +253,7 @@ fn check_authority(authority: &Parsed, old: bool) -> Result<(), PeerAuthError> {
     }
 }
 
-/// Section 6.1.4 (o) and 6.1.5 (f).
+/// No unknown extension is critical (RFC 5280 §6.1.4 (o) and §6.1.5 (f)).
 fn check_known(certificate: &Parsed) -> Result<(), PeerAuthError> {
     match &certificate.extensions.unknown_critical {
         Some(id) => {
@@ -264,7 +267,7 @@ fn check_known(certificate: &Parsed) -> Result<(), PeerAuthError> {
     }
 }
 
-/// RFC 4945 section 5.1.3.12.
+/// The extended key usage allows IKE (RFC 4945 §5.1.3.12).
 fn check_purpose(certificate: &Parsed) -> Result<(), PeerAuthError> {
     match &certificate.extensions.purposes {
         Some(purposes)

@@ -1,4 +1,4 @@
-//! What path validation needs of a certificate.
+//! The parts of a certificate that path validation uses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use x509_cert::ext::pkix::{
 };
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
-use super::super::name::{EMAIL, text};
+use super::super::name::{DistinguishedName, EMAIL, text};
+use super::super::oid;
 use super::super::sets::{TOO_LARGE, sets_are_small};
-use super::super::{Name, oid};
-use super::constraints::{Presented, presented};
+use super::presented::{Presented, presented};
 
 #[derive(Clone)]
 pub(super) struct Parsed {
@@ -30,19 +30,19 @@ pub(super) struct Parsed {
     pub(super) signed: Vec<u8>,
     pub(super) algorithm: Vec<u8>,
     pub(super) signature: Vec<u8>,
-    pub(super) subject: Name,
-    pub(super) issuer: Name,
-    pub(super) key: Key,
+    pub(super) subject: DistinguishedName,
+    pub(super) issuer: DistinguishedName,
+    pub(super) key: SubjectKey,
     pub(super) not_before: Duration,
     pub(super) not_after: Duration,
     pub(super) version: Version,
     pub(super) extensions: Extensions,
-    /// What name constraints apply to; None if some of it is malformed.
+    /// The names that name constraints apply to. None: one of them is malformed.
     pub(super) names: Option<Vec<Presented>>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct SubjectKey {
     /// The AlgorithmIdentifier without its header.
     pub(super) algorithm: Vec<u8>,
     pub(super) bits: Vec<u8>,
@@ -60,12 +60,12 @@ pub(super) struct Extensions {
     pub(super) require_explicit_policy: Option<u32>,
     pub(super) inhibit_policy_mapping: Option<u32>,
     pub(super) inhibit_any_policy: Option<u32>,
-    /// The first critical one that is not processed.
+    /// The first critical extension that is not processed.
     pub(super) unknown_critical: Option<ObjectIdentifier>,
 }
 
 impl Parsed {
-    /// `Err` says what is malformed.
+    /// An error says what is malformed.
     pub(super) fn from_der(der: &[u8]) -> Result<Self, String> {
         let text = |error: x509_cert::der::Error| error.to_string();
         if !sets_are_small(der) {
@@ -77,7 +77,8 @@ impl Parsed {
         if inner != algorithm {
             return Err("it names two signature algorithms".to_owned());
         }
-        let name = |name| Name::from_rdns(name).ok_or_else(|| "malformed name".to_owned());
+        let name =
+            |name| DistinguishedName::from_rdns(name).ok_or_else(|| "malformed name".to_owned());
         let subject = name(&tbs.subject)?;
         let extensions = Extensions::new(tbs.version, tbs.extensions.as_deref().unwrap_or(&[]))?;
         let attributes = tbs.subject.0.iter().flat_map(|rdn| rdn.0.iter());
@@ -89,7 +90,7 @@ impl Parsed {
             names: presented(&subject, emails, &extensions.alternative_names),
             subject,
             issuer: name(&tbs.issuer)?,
-            key: Key::new(&tbs.subject_public_key_info).map_err(text)?,
+            key: SubjectKey::new(&tbs.subject_public_key_info).map_err(text)?,
             not_before: tbs.validity.not_before.to_unix_duration(),
             not_after: tbs.validity.not_after.to_unix_duration(),
             version: tbs.version,
@@ -97,13 +98,13 @@ impl Parsed {
         })
     }
 
-    /// An intermediate that names itself as its issuer, as when a CA changes its key (RFC 5280 section 6.1).
+    /// An intermediate names itself as its issuer, for example when a CA changes its key (RFC 5280 §6.1).
     pub(super) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
 }
 
-impl Key {
+impl SubjectKey {
     fn new(spki: &SubjectPublicKeyInfoOwned) -> x509_cert::der::Result<Self> {
         Ok(Self {
             algorithm: content(&spki.algorithm.to_der()?)?,
@@ -116,7 +117,7 @@ impl Key {
     }
 }
 
-/// The three parts of a certificate: the first two with their headers.
+/// The three parts of a certificate. The first two are with their headers.
 fn split(der: &[u8]) -> x509_cert::der::Result<(&[u8], &[u8], Vec<u8>)> {
     let outer = AnyRef::from_der(der)?;
     outer.tag().assert_eq(Tag::Sequence)?;
@@ -132,9 +133,9 @@ fn content(der: &[u8]) -> x509_cert::der::Result<Vec<u8>> {
     Ok(AnyRef::from_der(der)?.value().to_vec())
 }
 
-/// Of the subject field, where RFC 822 constraints apply too (RFC 5280 section 4.2.1.10).
+/// An email address in the subject, which RFC 822 constraints apply to too (RFC 5280 §4.2.1.10).
 fn email(attribute: &AttributeTypeAndValue) -> Option<String> {
-    // One that is no text is no mailbox that a constraint could permit.
+    // A value that is not text is no mailbox that a constraint could permit.
     (attribute.oid == EMAIL).then(|| text(&attribute.value).unwrap_or_default())
 }
 
@@ -147,7 +148,7 @@ impl Extensions {
         let mut seen = BTreeSet::new();
         for extension in list {
             let id = extension.extn_id;
-            // RFC 5280 section 4.2.
+            // An extension comes once (RFC 5280 §4.2).
             if !seen.insert(id) {
                 return Err(format!("it has extension {} twice", oid::dotted(&id)));
             }
@@ -161,7 +162,7 @@ impl Extensions {
         Ok(known)
     }
 
-    /// Whether the extension is one that is processed.
+    /// Says whether the extension is one that is processed.
     fn read(&mut self, extension: &Extension) -> x509_cert::der::Result<bool> {
         let value = extension.extn_value.as_bytes();
         match extension.extn_id {

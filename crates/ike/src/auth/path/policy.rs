@@ -1,7 +1,7 @@
-//! Certificate policies along a path (RFC 5280 section 6.1, with the sets of RFC 9618 in place of the tree).
+//! Certificate policies along a path (RFC 5280 §6.1, with the sets of RFC 9618 in place of the tree).
 //!
-//! Every policy is acceptable to us, so all that can fail is that an authority demands a policy (requireExplicitPolicy) and none
-//! is valid for the whole path. For that the set of policies that are valid so far is enough.
+//! Every policy is acceptable to us. The check fails only if an authority demands a policy (requireExplicitPolicy)
+//! and none is valid for the whole path. For that the set of policies that are valid so far is enough.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,11 @@ use super::parsed::Extensions;
 const ANY_POLICY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.32.0");
 
 pub(super) struct Policies {
-    /// As the next certificate must name them. With `any`, all others are valid too.
+    /// The policies that are valid so far, as the next certificate must name them. With `any`, all others are valid
+    /// too.
     valid: BTreeSet<ObjectIdentifier>,
     any: bool,
-    /// Certificates until which the three rules apply; zero: from now on.
+    /// The number of certificates until each of the three rules applies. Zero: it applies from now on.
     explicit: usize,
     no_any: usize,
     no_mapping: usize,
@@ -33,7 +34,7 @@ impl Policies {
         }
     }
 
-    /// Section 6.1.3 (d) to (f). False: an explicit policy is demanded, and none is valid.
+    /// Takes the next certificate (RFC 5280 §6.1.3 (d) to (f)). False: a policy is demanded, and none is valid.
     pub(super) fn certificate(
         &mut self,
         extensions: &Extensions,
@@ -69,7 +70,8 @@ impl Policies {
         self.explicit > 0 || self.any || !self.valid.is_empty()
     }
 
-    /// Section 6.1.4 (a), (b), (h) to (j), for an intermediate. False: it maps from or to anyPolicy.
+    /// Takes an intermediate's mappings and constraints (RFC 5280 §6.1.4 (a), (b) and (h) to (j)). False: it maps
+    /// from or to anyPolicy.
     pub(super) fn prepare(&mut self, extensions: &Extensions, self_issued: bool) -> bool {
         let mappings = &extensions.policy_mappings;
         let mut ends = mappings.iter().flat_map(|(from, to)| [from, to]);
@@ -104,7 +106,7 @@ impl Policies {
         self.valid.extend(known.difference(&from));
     }
 
-    /// Section 6.1.5 (a), (b) and (g), after the last certificate.
+    /// Ends after the last certificate (RFC 5280 §6.1.5 (a), (b) and (g)).
     pub(super) fn wrap_up(mut self, extensions: &Extensions) -> bool {
         self.explicit = self.explicit.saturating_sub(1);
         if extensions.require_explicit_policy == Some(0) {

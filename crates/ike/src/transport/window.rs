@@ -1,20 +1,18 @@
-//! Message IDs, the window of one, and retransmission (RFC 7296 sections 2.1 to 2.4).
+//! Message IDs, the window of one, and the response that is kept for a repeated request (RFC 7296 §2.1 to §2.3).
+//!
+//! Each end has one request outstanding at most. A request that comes again gets the same response again, unchanged.
 
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest;
 
+use super::retransmission::pause;
 use crate::config::Retransmission;
-use crate::endpoint::Random;
+use crate::failure::UnusableResponse;
+use crate::host::Random;
 use crate::rate::{Due, Rate};
 
-/// The longest pause between two retransmissions.
-const PAUSE_MAX: Duration = Duration::from_secs(3600);
-/// The part of a pause that chance may take away, so that what was lost at once is not sent again at once. The protocol
-/// leaves the timing to us (section 2.4).
-const JITTER: f64 = 0.2;
-
-/// How often a response is repeated. A peer that has lost it asks again after a while.
+/// How often a response is repeated. A peer that has lost it repeats its request after some seconds.
 const REPEATS: Rate = Rate {
     every: Duration::from_secs(1),
     burst: 4,
@@ -25,49 +23,50 @@ const REPEATS: Rate = Rate {
 pub(crate) struct Window {
     next_request: u32,
     expected_request: u32,
-    outstanding: Option<Outstanding>,
-    last_reply: Option<Reply>,
+    outstanding: Option<OutstandingRequest>,
+    last_response: Option<CachedResponse>,
 }
 
 /// Our request that waits for its response.
 #[derive(Debug)]
-struct Outstanding {
+struct OutstandingRequest {
     message_id: u32,
     datagram: Vec<u8>,
     retransmissions: u32,
     next_at: Instant,
-    /// Why the last answer to it was of no use. Anybody may have sent that one: the right one is waited for.
-    unusable: Option<String>,
+    /// Why the last response could not be used. Anybody may have sent it, so the right one is still awaited.
+    unusable: Option<UnusableResponse>,
 }
 
-/// Our last response, for a request that comes again.
+/// Our last response, kept for copies of its request.
 #[derive(Debug)]
-struct Reply {
+struct CachedResponse {
     message_id: u32,
+    /// SHA-256 of the request.
     request: [u8; 32],
     datagram: Vec<u8>,
     repeated: u32,
     next_repeat: Due,
 }
 
-/// What a request's message ID says about it.
+/// What the message ID of a received request says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Incoming {
-    /// The next one. It is accepted only once it is authenticated, by [`Window::answered`].
+pub(crate) enum RequestStatus {
+    /// It has the next message ID. [`Window::response_sent`] accepts it, after it was authenticated.
     New,
-    /// The very request that was answered last; see [`Window::repeat`].
-    Again,
-    /// Another request under an ID that was answered.
-    Reused,
-    Outside,
+    /// It is a copy of the last request; see [`Window::repeat_response`].
+    Repeated,
+    /// It differs from the last request and has the same message ID.
+    IdReused,
+    OutsideWindow,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Expiry<'a> {
     Nothing,
     Retransmit(&'a [u8]),
-    /// Nothing came, or nothing that could be used, and why not.
-    GiveUp(Option<String>),
+    /// The last retransmission got no response that could be used. Some: why the last response could not.
+    GiveUp(Option<UnusableResponse>),
 }
 
 fn fingerprint(request: &[u8]) -> [u8; 32] {
@@ -86,14 +85,14 @@ impl Window {
     }
 
     /// Remembers a request that is being sent; its ID was [`Window::next_request_id`].
-    pub(crate) fn sent(
+    pub(crate) fn request_sent(
         &mut self,
         now: Instant,
         datagram: Vec<u8>,
         timing: &Retransmission,
         random: &mut dyn Random,
     ) {
-        self.outstanding = Some(Outstanding {
+        self.outstanding = Some(OutstandingRequest {
             message_id: self.next_request,
             datagram,
             retransmissions: 0,
@@ -102,15 +101,16 @@ impl Window {
         });
     }
 
-    /// An answer to the outstanding request was of no use.
-    pub(crate) fn unusable(&mut self, why: impl Into<String>) {
+    /// Notes why a response to the outstanding request could not be used.
+    pub(crate) fn note_unusable(&mut self, why: UnusableResponse) {
         if let Some(outstanding) = &mut self.outstanding {
-            outstanding.unusable = Some(why.into());
+            outstanding.unusable = Some(why);
         }
     }
 
-    /// Sends IKE_SA_INIT in another form: the message ID stays zero (section 2.6).
-    pub(crate) fn restarted(
+    /// Remembers IKE_SA_INIT that is sent anew, with a cookie or another KE payload. Its message ID is zero again
+    /// (RFC 7296 §2.6).
+    pub(crate) fn init_sent(
         &mut self,
         now: Instant,
         datagram: Vec<u8>,
@@ -118,10 +118,10 @@ impl Window {
         random: &mut dyn Random,
     ) {
         self.next_request = 0;
-        self.sent(now, datagram, timing, random);
+        self.request_sent(now, datagram, timing, random);
     }
 
-    /// How often the outstanding request was sent again.
+    /// Retransmissions of the outstanding request.
     pub(crate) fn retransmissions(&self) -> u32 {
         self.outstanding
             .as_ref()
@@ -135,43 +135,44 @@ impl Window {
     }
 
     /// The response to the outstanding request was accepted.
-    pub(crate) fn completed(&mut self) {
+    pub(crate) fn response_accepted(&mut self) {
         self.outstanding = None;
-        // An SA is rekeyed or gone long before 2^32 exchanges (section 2.2).
+        // RFC 7296 §2.2: an SA must be rekeyed before its message IDs are used up.
         self.next_request = self.next_request.saturating_add(1);
     }
 
-    pub(crate) fn incoming(&self, message_id: u32, request: &[u8]) -> Incoming {
+    pub(crate) fn classify(&self, message_id: u32, request: &[u8]) -> RequestStatus {
         if message_id == self.expected_request {
-            return Incoming::New;
+            return RequestStatus::New;
         }
-        match &self.last_reply {
-            Some(reply) if reply.message_id == message_id => {
-                if reply.request == fingerprint(request) {
-                    Incoming::Again
+        match &self.last_response {
+            Some(response) if response.message_id == message_id => {
+                if response.request == fingerprint(request) {
+                    RequestStatus::Repeated
                 } else {
-                    Incoming::Reused
+                    RequestStatus::IdReused
                 }
             }
-            _ => Incoming::Outside,
+            _ => RequestStatus::OutsideWindow,
         }
     }
 
-    /// The last response, for a copy of its request: a few at once, then one a second, and `most` in all.
-    pub(crate) fn repeat(&mut self, now: Instant, most: u32) -> Option<&[u8]> {
-        let reply = self.last_reply.as_mut()?;
-        if reply.repeated >= most || !REPEATS.allows(now, reply.next_repeat) {
+    /// The last response, for a copy of its request. It is given a few times at once, then once a second, and `most` times
+    /// in all.
+    pub(crate) fn repeat_response(&mut self, now: Instant, most: u32) -> Option<&[u8]> {
+        let response = self.last_response.as_mut()?;
+        if response.repeated >= most || !REPEATS.allows(now, response.next_repeat) {
             return None;
         }
-        REPEATS.take(now, &mut reply.next_repeat);
-        reply.repeated += 1;
-        Some(&reply.datagram)
+        REPEATS.take(now, &mut response.next_repeat);
+        response.repeated += 1;
+        Some(&response.datagram)
     }
 
-    /// The expected request was accepted and answered.
-    pub(crate) fn answered(&mut self, request: &[u8], datagram: Vec<u8>) {
+    /// The expected request was accepted, and `datagram` is the response to it.
+    pub(crate) fn response_sent(&mut self, request: &[u8], datagram: Vec<u8>) {
         let message_id = self.expected_request;
-        self.last_reply = Some(Reply {
+        self.last_response = Some(CachedResponse {
             message_id,
             request: fingerprint(request),
             datagram,
@@ -208,18 +209,10 @@ impl Window {
         Expiry::Retransmit(&outstanding.datagram)
     }
 
-    /// Drops the outstanding request: nobody waits for its response any more.
+    /// Drops the outstanding request. Its response is not awaited any more.
     pub(crate) fn forget_request(&mut self) {
         self.outstanding = None;
     }
-}
-
-fn pause(timing: &Retransmission, retransmissions: u32, random: &mut dyn Random) -> Duration {
-    let exponent = i32::try_from(retransmissions).unwrap_or(i32::MAX);
-    let seconds = timing.timeout.as_secs_f64() * timing.base.max(1.0).powi(exponent);
-    Duration::try_from_secs_f64(seconds * (1.0 - JITTER * random.fraction()))
-        .unwrap_or(PAUSE_MAX)
-        .clamp(Duration::from_millis(10), PAUSE_MAX)
 }
 
 #[cfg(test)]
@@ -240,7 +233,7 @@ mod tests {
         let timing = Retransmission::default();
         let start = Instant::now();
         let mut window = Window::default();
-        window.sent(start, b"request".to_vec(), &timing, random);
+        window.request_sent(start, b"request".to_vec(), &timing, random);
         let mut at = Vec::new();
         loop {
             let next = window.next_timeout().unwrap();
@@ -273,16 +266,16 @@ mod tests {
     #[test]
     fn only_an_identical_request_is_answered_again() {
         let mut window = Window::default();
-        assert_eq!(window.incoming(0, b"a"), Incoming::New);
-        window.answered(b"a", b"reply".to_vec());
-        assert_eq!(window.incoming(0, b"a"), Incoming::Again);
-        assert_eq!(window.incoming(0, b"b"), Incoming::Reused);
-        assert_eq!(window.incoming(1, b"b"), Incoming::New);
-        assert_eq!(window.incoming(2, b"b"), Incoming::Outside);
-        window.answered(b"b", b"reply".to_vec());
+        assert_eq!(window.classify(0, b"a"), RequestStatus::New);
+        window.response_sent(b"a", b"reply".to_vec());
+        assert_eq!(window.classify(0, b"a"), RequestStatus::Repeated);
+        assert_eq!(window.classify(0, b"b"), RequestStatus::IdReused);
+        assert_eq!(window.classify(1, b"b"), RequestStatus::New);
+        assert_eq!(window.classify(2, b"b"), RequestStatus::OutsideWindow);
+        window.response_sent(b"b", b"reply".to_vec());
         assert_eq!(
-            window.incoming(0, b"a"),
-            Incoming::Outside,
+            window.classify(0, b"a"),
+            RequestStatus::OutsideWindow,
             "only one reply is kept"
         );
     }
@@ -291,11 +284,15 @@ mod tests {
     fn a_response_is_repeated_a_few_times_and_then_slowly() {
         let start = Instant::now();
         let mut window = Window::default();
-        assert_eq!(window.repeat(start, 10), None, "nothing was answered");
-        window.answered(b"a", b"reply".to_vec());
+        assert_eq!(
+            window.repeat_response(start, 10),
+            None,
+            "nothing was answered"
+        );
+        window.response_sent(b"a", b"reply".to_vec());
         let mut repeats = |second: u64, most| {
             let now = start + Duration::from_millis(1000 * second + 1);
-            let given = (0..100).filter(|_| window.repeat(now, most) == Some(b"reply"));
+            let given = (0..100).filter(|_| window.repeat_response(now, most) == Some(b"reply"));
             given.count()
         };
         assert_eq!(repeats(0, 10), 4);
@@ -304,26 +301,5 @@ mod tests {
         assert_eq!(repeats(100, 10), 3, "the last of ten");
         assert_eq!(repeats(200, 10), 0);
         assert_eq!(repeats(300, u32::MAX), 4);
-    }
-
-    #[test]
-    fn a_pause_is_bounded() {
-        let timing = Retransmission {
-            tries: 5000,
-            timeout: Duration::from_secs(4),
-            base: 1e300,
-        };
-        let random = &mut Constant(0);
-        assert_eq!(pause(&timing, 4000, random), PAUSE_MAX);
-        assert!(
-            pause(
-                &Retransmission {
-                    timeout: Duration::ZERO,
-                    ..timing
-                },
-                1,
-                random
-            ) > Duration::ZERO
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! Who an authenticated peer is, for everything that is kept or limited by peer.
+//! Who an authenticated peer is. Limits per peer, `unique` and claims of traffic count by this.
 
 use std::sync::Arc;
 
@@ -6,8 +6,7 @@ use aws_lc_rs::digest;
 
 use crate::config::{Connection, Identity, RemoteMethod};
 
-/// One peer. An identity that was proved in another way may be another peer's word for itself, so it does not speak
-/// for the SAs of this one.
+/// One peer. An identity that was proved in another way can belong to another peer, so that it is another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerKey(Arc<Parts>);
 
@@ -15,7 +14,7 @@ pub(crate) struct PeerKey(Arc<Parts>);
 struct Parts {
     local: Identity,
     remote: Identity,
-    /// Which peers the connection is for.
+    /// The peers that the connection is for.
     expected: Identity,
     proof: Proof,
 }
@@ -23,7 +22,8 @@ struct Parts {
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Proof {
     Psk,
-    /// Two authorities may know different peers by one name. The SHA-256 of what asks for their certificates.
+    /// The SHA-256 of the CERTREQ data that asks for the peer's certificate. Two authorities can know different peers
+    /// by one name.
     Certificate(Vec<u8>),
 }
 
@@ -49,7 +49,7 @@ impl PeerKey {
         &self.0.remote
     }
 
-    /// Whether both are one peer, by whatever name it knows us.
+    /// Says whether both are one peer, whatever our own identity towards it is.
     pub(crate) fn is_same_peer(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         (&a.remote, &a.expected, &a.proof) == (&b.remote, &b.expected, &b.proof)

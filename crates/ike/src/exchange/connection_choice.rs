@@ -1,51 +1,52 @@
-//! Which connection a peer means that asks for an IKE SA.
+//! Which connection a peer means that asks for an IKE SA. Connections are the peer authorization database of RFC 4301 §4.4.3.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Received, credentials};
+use super::authenticator;
 use crate::config::{AddressMatch, Connection, Identity};
 use crate::negotiate;
 use crate::suite::Suite;
+use crate::transport::ReceivedMessage;
 
 /// What is known of the peer.
 #[derive(Clone, Copy)]
-pub(crate) struct Caller<'a> {
+pub(crate) struct PeerTraits<'a> {
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
-    /// From IKE_AUTH on.
-    pub(crate) said: Option<Said<'a>>,
+    /// Known from IKE_AUTH on.
+    pub(crate) auth: Option<AuthTraits<'a>>,
 }
 
-impl Caller<'_> {
-    /// Whose message this is, before it has said who it is.
-    pub(crate) fn of(received: &Received<'_>) -> Self {
+impl PeerTraits<'_> {
+    /// The addresses of a message, before the peer has said who it is.
+    pub(crate) fn of(received: &ReceivedMessage<'_>) -> Self {
         Self {
             local: received.local.ip(),
             remote: received.remote.ip(),
-            said: None,
+            auth: None,
         }
     }
 }
 
-/// What it says in IKE_AUTH, over the keys of IKE_SA_INIT.
+/// What the peer says in IKE_AUTH, and the suite that it says it with.
 #[derive(Clone, Copy)]
-pub(crate) struct Said<'a> {
+pub(crate) struct AuthTraits<'a> {
     pub(crate) id_i: &'a Identity,
-    /// Whom it wants to talk to.
+    /// Whom the peer wants to talk to.
     pub(crate) id_r: Option<&'a Identity>,
     pub(crate) suite: &'a Suite,
 }
 
-/// The connections that the peer can mean. The more exactly one names it, the earlier it comes: by identity, by its
-/// address, by ours. The order of the configuration decides among equals.
+/// The connections that the peer can mean. The one that names the peer most exactly comes first: by identity, then by its
+/// address, then by ours. Equal ones keep the order of the configuration.
 pub(crate) fn candidates(
     connections: &[Arc<Connection>],
-    caller: Caller<'_>,
+    peer: PeerTraits<'_>,
 ) -> Vec<Arc<Connection>> {
     let ranked = connections.iter().filter_map(|connection| {
-        let rank = rank(connection, caller)?;
+        let rank = rank(connection, peer)?;
         Some((rank, connection.clone()))
     });
     let mut ranked: Vec<_> = ranked.collect();
@@ -56,22 +57,22 @@ pub(crate) fn candidates(
         .collect()
 }
 
-/// How exactly a connection names the peer; None if it does not.
-fn rank(connection: &Connection, caller: Caller<'_>) -> Option<(u8, u32, u32)> {
-    let remote = precision(&connection.remote_addrs, caller.remote)?;
-    let local = precision(&connection.local_addrs, caller.local)?;
-    let Some(said) = caller.said else {
+/// How exactly a connection names the peer. None: the connection is not for the peer.
+fn rank(connection: &Connection, peer: PeerTraits<'_>) -> Option<(u8, u32, u32)> {
+    let remote = precision(&connection.remote_addrs, peer.remote)?;
+    let local = precision(&connection.local_addrs, peer.local)?;
+    let Some(auth) = peer.auth else {
         return Some((0, remote, local));
     };
-    let own = credentials::local_id(connection, caller.local);
-    let meant = connection.remote.id.accepts(said.id_i)
-        && said.id_r.is_none_or(|id_r| own.accepts(id_r))
-        && negotiate::allows(&connection.proposals, said.suite);
+    let own = authenticator::local_id(connection, peer.local);
+    let meant = connection.remote.id.accepts(auth.id_i)
+        && auth.id_r.is_none_or(|id_r| own.accepts(id_r))
+        && negotiate::allows(&connection.proposals, auth.suite);
     meant.then(|| (connection.remote.id.precision(), remote, local))
 }
 
-/// How exactly a list names an address: 0 for any address, then by the length of the prefix; a single address is the
-/// longest.
+/// How exactly a list names an address: 0 for any address, more for a longer prefix, most for a single address. None: the
+/// list does not have the address.
 fn precision(list: &[AddressMatch], address: IpAddr) -> Option<u32> {
     if list.is_empty() {
         return Some(0);
@@ -80,7 +81,7 @@ fn precision(list: &[AddressMatch], address: IpAddr) -> Option<u32> {
     let exact = |entry: &AddressMatch| match *entry {
         AddressMatch::Any => 0,
         AddressMatch::Host(_) => 1 + 128,
-        // On the scale of IPv6, so that the number of addresses counts.
+        // IPv4 prefixes count as the last 32 bits of IPv6, so that the number of addresses decides.
         AddressMatch::Range(IpAddr::V4(from), IpAddr::V4(to)) => {
             1 + 96 + (to.to_bits() - from.to_bits()).leading_zeros()
         }

@@ -1,39 +1,40 @@
-//! Which refusals are told, of all that peers and strangers can cause: some of each source, some in all.
+//! Limits on reports of refusals. Anybody can cause refusals, so each source gets some reports, and all sources
+//! together get some.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::half_open::Network;
 use crate::rate::{Due, Rate};
+use crate::source_network::SourceNetwork;
 
-/// A refusal at once, and one each so many seconds, from one source.
+/// Reports of one source.
 const SOURCE: Rate = Rate {
     every: Duration::from_secs(30),
     burst: 3,
 };
-/// In all, from sources that anybody can pretend to be.
+/// Reports of all sources that anybody can pretend to be.
 const UNPROVEN: Rate = Rate {
     every: Duration::from_secs(5),
     burst: 5,
 };
-/// In all, from sources that have shown that they receive what is sent to them.
+/// Reports of all sources that have shown that they receive at their address.
 const PROVEN: Rate = Rate {
     every: Duration::from_secs(1),
     burst: 10,
 };
 
-/// What was told of sources of one kind.
+/// The reports of one kind of sources.
 #[derive(Debug, Default)]
 struct Told {
-    /// Those whose turn it is not yet: bounded by how many are told in all.
-    sources: HashMap<Network, Due>,
+    /// Sources with recent reports. The limit on all reports bounds their number.
+    sources: HashMap<SourceNetwork, Due>,
     in_all: Due,
 }
 
 impl Told {
     fn takes(&mut self, now: Instant, source: IpAddr, rate: Rate) -> bool {
-        let source = Network::of_source(source);
+        let source = SourceNetwork::of_source(source);
         let due = self.sources.get(&source).copied().flatten();
         if !SOURCE.allows(now, due) || !rate.allows(now, self.in_all) {
             return false;
@@ -46,16 +47,17 @@ impl Told {
     }
 }
 
-/// What is told in the name of a source that has shown nothing is not charged to the one that has.
+/// The two limits of reports. What somebody causes in the name of an address does not use up the reports of its
+/// owner.
 #[derive(Debug, Default)]
-pub(crate) struct Tell {
+pub(crate) struct ReportLimit {
     unproven: Told,
     proven: Told,
     untold: u64,
 }
 
-impl Tell {
-    /// Whether a refusal is told. Gives how many were not since the last that was.
+impl ReportLimit {
+    /// Says whether a refusal is reported. Some: the number of refusals since the last report that were not.
     pub(crate) fn proven(&mut self, now: Instant, source: IpAddr) -> Option<u64> {
         let takes = self.proven.takes(now, source, PROVEN);
         self.count(takes)
@@ -88,29 +90,29 @@ mod tests {
 
     #[test]
     fn one_source_is_told_a_few_times() {
-        let (mut tell, start) = (Tell::default(), Instant::now());
-        let told = |tell: &mut Tell, at| tell.proven(at, source(1));
+        let (mut limit, start) = (ReportLimit::default(), Instant::now());
+        let told = |limit: &mut ReportLimit, at| limit.proven(at, source(1));
         for _ in 0..3 {
-            assert_eq!(told(&mut tell, start), Some(0));
+            assert_eq!(told(&mut limit, start), Some(0));
         }
         for seconds in 0..30 {
-            assert_eq!(told(&mut tell, start + seconds * SECOND), None);
+            assert_eq!(told(&mut limit, start + seconds * SECOND), None);
         }
-        assert_eq!(told(&mut tell, start + 30 * SECOND), Some(30));
-        assert_eq!(told(&mut tell, start + 31 * SECOND), None);
-        assert_eq!(tell.proven(start + 31 * SECOND, source(2)), Some(1));
+        assert_eq!(told(&mut limit, start + 30 * SECOND), Some(30));
+        assert_eq!(told(&mut limit, start + 31 * SECOND), None);
+        assert_eq!(limit.proven(start + 31 * SECOND, source(2)), Some(1));
     }
 
     #[test]
     fn a_flood_of_false_sources_is_bounded_and_hides_no_peer() {
-        let (mut tell, start) = (Tell::default(), Instant::now());
+        let (mut limit, start) = (ReportLimit::default(), Instant::now());
         let mut told = 0;
         for number in 0..100_000 {
             let now = start + SECOND * number / 1000;
-            told += u32::from(tell.unproven(now, source(number)).is_some());
-            assert!(tell.unproven.sources.len() < 200);
+            told += u32::from(limit.unproven(now, source(number)).is_some());
+            assert!(limit.unproven.sources.len() < 200);
         }
         assert!((20..=26).contains(&told), "{told} in 100 s");
-        assert!(tell.proven(start + 100 * SECOND, source(7)).is_some());
+        assert!(limit.proven(start + 100 * SECOND, source(7)).is_some());
     }
 }

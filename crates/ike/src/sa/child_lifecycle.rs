@@ -1,119 +1,56 @@
-//! One child SA: its keys and its life.
+//! The life of a child SA: installed in the data plane, used outbound, and taken out of service.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use esplanade_crypto::iana::Group;
-
-use super::{Context, IkeSa, deadline};
-use crate::claims::{Claim, Ends};
-use crate::config::{Action, Child, Mode};
-use crate::event::{ChildSaDeleted, ChildSaId, ChildSaInstalled, DownReason, EspSuite, Event};
+use super::child_sa::{ChildSa, ChildState};
+use super::context::Context;
+use super::deadline;
+use super::established::Established;
+use super::ike_sa::IkeSaCommon;
+use super::task::{PendingExchange, Task};
+use crate::claims::{Claim, SelectorPair};
+use crate::config::{Child, EndAction, Mode};
+use crate::event::{ChildSaDeleted, ChildSaInstalled, Event};
+use crate::failure::DownReason;
+use crate::id::ChildSaId;
 use crate::negotiate::ChosenEsp;
-use crate::suite::{Keys, Nonces, Secret};
-use crate::wire::{ProtocolId, TrafficSelector};
+use crate::suite::{Nonces, Secret};
 
 /// How long the inbound half of a deleted SA stays, for packets in flight.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// A child to be established, and the packet that asks for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) config: Arc<Child>,
-    /// Its ends, ours and the peer's, come first in the proposed selectors, so that narrowing keeps it (RFC 7296 section 2.9).
-    pub(crate) packet: Option<(TrafficSelector, TrafficSelector)>,
-}
-
-impl Wanted {
-    /// Whether both mean the same SA. Children whose selectors come from packets share one name.
-    pub(crate) fn is(&self, other: &Child) -> bool {
-        let own = &self.config;
-        own.name == other.name
-            && (!own.from_packet
-                || (&own.local_ts, &own.remote_ts) == (&other.local_ts, &other.remote_ts))
-    }
-}
-
-impl From<Arc<Child>> for Wanted {
-    fn from(config: Arc<Child>) -> Self {
-        Self {
-            config,
-            packet: None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChildState {
-    Installed,
-    /// Our rekey waits for its turn or its answer.
-    Rekeying,
-    /// Another has taken its place; its delete is under way, from here or from the peer.
-    Rekeyed,
-    Deleting,
-}
-
-impl ChildState {
-    /// Neither replaced nor about to go.
-    pub(crate) fn is_current(self) -> bool {
-        matches!(self, Self::Installed | Self::Rekeying)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct ChildSa {
-    pub(crate) id: ChildSaId,
-    pub(crate) config: Arc<Child>,
-    pub(crate) state: ChildState,
-    pub(crate) mode: Mode,
-    pub(crate) protocol: ProtocolId,
-    pub(crate) spi_in: u32,
-    pub(crate) spi_out: u32,
-    pub(crate) esp: EspSuite,
-    /// Of the fresh key exchange, if there was one.
-    pub(crate) group: Option<Group>,
-    pub(crate) local_ts: Vec<TrafficSelector>,
-    pub(crate) remote_ts: Vec<TrafficSelector>,
-    /// `ChildSaUseOutbound` was given.
-    pub(crate) outbound: bool,
-    /// The SA that this one replaces, until it is deleted.
-    pub(crate) replaces: Option<ChildSaId>,
-    pub(crate) installed: Instant,
-    /// The last time that it, or what it replaces, carried a packet.
-    pub(crate) last_used: Instant,
-    pub(crate) rekey_at: Option<Instant>,
-    pub(crate) expires_at: Option<Instant>,
-}
-
 /// What two peers have agreed on for a child SA.
-pub(crate) struct Agreement<'a> {
+pub(crate) struct AgreedChild<'a> {
     pub(crate) config: &'a Arc<Child>,
-    /// Examined: nobody else's traffic.
+    /// The traffic of the SA. No other peer has any of it.
     pub(crate) claim: Claim,
     pub(crate) chosen: &'a ChosenEsp,
     pub(crate) mode: Mode,
-    /// The peer takes TFC padding.
+    /// The peer accepts TFC padding.
     pub(crate) tfc: bool,
-    /// Both ends take later fragments.
+    /// Both ends accept non-first fragments (RFC 4301 §7.3).
     pub(crate) non_first_fragments: bool,
     pub(crate) spi_in: u32,
+    /// The secret of the child's own key exchange.
     pub(crate) shared: Option<&'a Secret>,
     pub(crate) nonces: Nonces<'a>,
-    /// Whether we began the exchange.
+    /// We began the exchange.
     pub(crate) initiator: bool,
     pub(crate) replaces: Option<ChildSaId>,
 }
 
 impl ChildSa {
-    /// Derives the keys and gives them to the data plane (RFC 7296 section 2.17).
+    /// Derives the keys and gives the SA to the data plane (RFC 7296 §2.17). None: the keys cannot be derived.
     pub(crate) fn install(
         ctx: &mut Context<'_>,
-        sa: &IkeSa,
-        keys: &Keys,
-        agreed: Agreement<'_>,
+        sa: &IkeSaCommon,
+        state: &Established,
+        agreed: AgreedChild<'_>,
     ) -> Option<Self> {
         let esp = agreed.chosen.suite;
         let len = esp.transform.key_material_len();
+        let keys = state.channel.keys();
         let keymat = keys.child_keymat(agreed.shared, agreed.nonces, 2 * len)?;
         let (from_initiator, from_responder) = (keymat.part(0, len)?, keymat.part(len, len)?);
         let (key_out, key_in) = if agreed.initiator {
@@ -130,12 +67,12 @@ impl ChildSa {
         let soft_bytes = soft(ctx, life.rekey_bytes, life.rand_bytes);
         let soft_packets = soft(ctx, life.rekey_packets, life.rand_packets);
         let id = ChildSaId(ctx.next_id());
-        let Ends {
+        let SelectorPair {
             local: local_ts,
             remote: remote_ts,
-        } = agreed.claim.ends.clone();
+        } = agreed.claim.selectors.clone();
         ctx.claims.add(id, agreed.claim);
-        let replaced = agreed.replaces.and_then(|old| sa.established()?.child(old));
+        let replaced = agreed.replaces.and_then(|old| state.child(old));
         let last_used = replaced.map_or(ctx.now, |old| old.last_used);
         ctx.counters.child_sas_installed += 1;
         ctx.events
@@ -172,11 +109,11 @@ impl ChildSa {
             config: agreed.config.clone(),
             state: ChildState::Installed,
             mode: agreed.mode,
-            protocol: agreed.chosen.answer.protocol,
+            protocol: agreed.chosen.proposal.protocol,
             spi_in: agreed.spi_in,
             spi_out: agreed.chosen.peer_spi,
             esp,
-            group: agreed.chosen.group,
+            key_exchange: agreed.chosen.key_exchange,
             local_ts,
             remote_ts,
             outbound: false,
@@ -189,12 +126,7 @@ impl ChildSa {
         })
     }
 
-    /// When it is closed for want of traffic.
-    pub(crate) fn idle_at(&self) -> Option<Instant> {
-        let limit = self.config.inactivity;
-        deadline(self.last_used, limit).filter(|_| self.state.is_current() && !limit.is_zero())
-    }
-
+    /// From now on the data plane sends on this SA.
     pub(crate) fn use_outbound(&mut self, ctx: &mut Context<'_>) {
         if !self.outbound {
             self.outbound = true;
@@ -203,19 +135,19 @@ impl ChildSa {
         }
     }
 
-    /// Tells the data plane that the SA is no more.
-    pub(crate) fn uninstall(self, ctx: &mut Context<'_>, sa: &IkeSa, reason: DownReason) {
+    /// Takes the SA out of the data plane.
+    pub(crate) fn uninstall(self, ctx: &mut Context<'_>, sa: &IkeSaCommon, reason: DownReason) {
         let replaced = self.state == ChildState::Rekeyed;
         let then = if replaced {
-            Action::Clear
+            EndAction::Clear
         } else {
             match reason {
                 DownReason::Timeout
-                | DownReason::UnusableAnswer(_)
+                | DownReason::UnusableResponse(_)
                 | DownReason::Expired
                 | DownReason::PeerMisbehaved(_) => self.config.dpd_action,
                 DownReason::PeerDeleted => self.config.close_action,
-                _ => Action::Clear,
+                _ => EndAction::Clear,
             }
         };
         ctx.claims.remove(self.id);
@@ -231,5 +163,86 @@ impl ChildSa {
             reason,
             then,
         }));
+    }
+}
+
+impl Established {
+    /// Takes a child SA out of service. The SA that has replaced it sends from now on: the delete of the old SA tells that
+    /// the initiator of the rekey can receive on the new one (RFC 7296 §2.8).
+    pub(crate) fn remove_child(
+        &mut self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+        reason: DownReason,
+    ) {
+        let mut successors = self.children.iter_mut();
+        if let Some(successor) = successors.find(|child| child.replaces == Some(id)) {
+            successor.replaces = None;
+            successor.use_outbound(ctx);
+        }
+        if let Some(index) = self.children.iter().position(|child| child.id == id) {
+            self.children.remove(index).uninstall(ctx, sa, reason);
+        }
+    }
+
+    pub(crate) fn child_deleted_by_peer(
+        &mut self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+    ) {
+        let reason = match self.child(id).map(|child| child.state) {
+            Some(ChildState::Rekeyed) => DownReason::Rekeyed,
+            _ => DownReason::PeerDeleted,
+        };
+        self.remove_child(sa, ctx, id, reason);
+    }
+
+    /// Ends the children of an IKE SA that is about to be deleted, and drops the tasks for them.
+    pub(crate) fn end_children(
+        &mut self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        reason: &DownReason,
+    ) {
+        let children = std::mem::take(&mut self.children);
+        // The SPIs of unaccepted child SAs are still to be released, and one delete of the IKE SA is to be sent.
+        self.tasks.retain(|queued| {
+            matches!(queued.task, Task::DeleteUnaccepted(..) | Task::DeleteIke(_))
+        });
+        for child in children {
+            child.uninstall(ctx, sa, reason.clone());
+        }
+    }
+
+    /// Ends a child SA by command. It ends here at once, whether the peer answers or not. False: there is no such SA.
+    pub(crate) fn end_child(
+        &mut self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+    ) -> bool {
+        let rekeying = matches!(
+            &self.exchange,
+            Some(PendingExchange::CreateChild(pending)) if pending.rekeys == Some(id)
+        );
+        let Some(child) = self.child(id) else {
+            return false;
+        };
+        let (protocol, spi, state) = (child.protocol, child.spi_in, child.state);
+        if rekeying || state == ChildState::Rekeyed {
+            // The peer may have replaced the SA. The response to our exchange tells what is to be deleted with it.
+            self.queue(ctx, Task::DeleteChild(id, DownReason::Terminated));
+            return true;
+        }
+        self.tasks.retain(|queued| {
+            !matches!(queued.task, Task::RekeyChild(of) | Task::DeleteChild(of, _) if of == id)
+        });
+        self.remove_child(sa, ctx, id, DownReason::Terminated);
+        if state != ChildState::Deleting {
+            self.queue(ctx, Task::DeleteEnded(protocol, spi));
+        }
+        true
     }
 }

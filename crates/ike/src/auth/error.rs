@@ -1,0 +1,74 @@
+//! What can be wrong with our own credentials, and with the peer's proof of identity.
+
+use super::identity::Identity;
+use crate::wire::{AuthMethod, HashAlgorithm, IdType};
+
+/// Our own credentials cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialError {
+    #[error("no certificate in the file")]
+    NoCertificate,
+    #[error("not a PEM file: {0}")]
+    Pem(String),
+    #[error("malformed certificate: {0}")]
+    Certificate(String),
+    #[error("no private key in the file (encrypted keys are not supported)")]
+    NoPrivateKey,
+    #[error("the private key cannot be used: {0}")]
+    PrivateKey(String),
+    #[error("the private key does not belong to certificate \"{subject}\"")]
+    Mismatch { subject: String },
+    #[error(
+        "a {0} key is not supported: use RSA (2048 bits or more), ECDSA P-256, P-384 or P-521, Ed25519"
+    )]
+    KeyType(String),
+    #[error(
+        "the peer does not support any signature that our key can make (it announced {announced:?})"
+    )]
+    NoCommonHash { announced: Vec<HashAlgorithm> },
+    #[error(
+        "the peer announces no signature hashes (RFC 7427), and RSA without them means SHA-1, which needs `legacy = yes`"
+    )]
+    Sha1,
+    #[error("signing failed")]
+    Signing,
+}
+
+/// The peer has not proved that it is who it says it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerAuthError {
+    #[error("no X.509 certificate received")]
+    NoCertificate,
+    #[error("malformed certificate: {0}")]
+    Malformed(String),
+    #[error("certificate \"{subject}\" expired at {not_after} (seconds since 1970)")]
+    Expired { subject: String, not_after: u64 },
+    #[error("certificate \"{subject}\" is not valid before {not_before} (seconds since 1970)")]
+    NotYetValid { subject: String, not_before: u64 },
+    #[error("no trusted authority issued the certificate")]
+    UnknownIssuer,
+    #[error("the certificate's extended key usage does not allow IKE")]
+    ExtendedKeyUsage,
+    #[error("the certificate's key usage does not allow signatures")]
+    KeyUsage,
+    #[error("the certificate is a certification authority's, not a peer's")]
+    Authority,
+    #[error("the certificate path is not valid: {0}")]
+    Path(String),
+    #[error("certificate \"{subject}\" is not for identity {identity}")]
+    IdentityMismatch { subject: String, identity: Identity },
+    #[error("identity type {0} cannot be proved with a certificate")]
+    IdentityType(IdType),
+    #[error("authentication method {0} is not supported")]
+    Method(AuthMethod),
+    #[error("malformed digital signature payload")]
+    SignatureSyntax,
+    #[error("signature algorithm {0} is not supported")]
+    SignatureAlgorithm(String),
+    #[error("the signature algorithm does not suit the {0} key of the certificate")]
+    KeyType(String),
+    #[error("the signature is made with SHA-1, which needs `legacy = yes`")]
+    Sha1,
+    #[error("the signature does not verify")]
+    BadSignature,
+}

@@ -1,0 +1,174 @@
+//! Proofs of identity in IKE_AUTH (RFC 7296 §2.15): ours, and the check of the peer's.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use crate::auth::UnixTime;
+use crate::config::{self, Connection, Identity, LocalMethod, RemoteMethod};
+use crate::failure::AuthFailure;
+use crate::sa::InitTranscript;
+use crate::suite::{IkeSaKeys, Role, Secret};
+use crate::wire::{Auth, AuthMethod, Cert, Id, Payload};
+
+/// Who we say we are.
+pub(super) fn local_id(connection: &Connection, local: IpAddr) -> Identity {
+    match (&connection.local.id, &connection.local.method) {
+        (Identity::Any, LocalMethod::Certificate(credential)) => {
+            Identity::Dn(credential.certificate().subject().clone())
+        }
+        (Identity::Any, LocalMethod::Psk) => Identity::Ip(local),
+        (id, _) => id.clone(),
+    }
+}
+
+/// The peer that a pre-shared key is looked up for.
+#[derive(Clone, Copy)]
+pub(super) enum PskPeer<'a> {
+    /// The peer has said who it is.
+    Is(&'a Identity),
+    /// The peer is yet to say who it is, and may have another identity.
+    MayBe(&'a Identity),
+}
+
+/// What one round of IKE_AUTH has led to. A pre-shared key and a signature need one round. A method with several rounds, as
+/// EAP (RFC 7296 §2.16), adds an outcome that goes on with another request.
+pub(super) enum RoundOutcome {
+    Authenticated(AuthenticatedPeer),
+}
+
+/// A peer that has proved its identity. Only an [`Authenticator`] makes one.
+pub(super) struct AuthenticatedPeer {
+    identity: Identity,
+}
+
+impl AuthenticatedPeer {
+    pub(super) fn into_identity(self) -> Identity {
+        self.identity
+    }
+}
+
+/// What a message of the peer proves its identity with.
+pub(super) struct Proof<'a> {
+    pub(super) id: &'a Id,
+    pub(super) certificates: &'a [&'a Cert],
+    pub(super) auth: &'a Auth,
+}
+
+/// Authenticates both ends of one IKE SA, under one connection.
+pub(super) struct Authenticator<'a> {
+    pub(super) secrets: &'a [config::Secret],
+    /// For the validity of certificates.
+    pub(super) wall_clock: SystemTime,
+    pub(super) connection: &'a Connection,
+    pub(super) keys: &'a IkeSaKeys,
+    pub(super) init: &'a InitTranscript,
+    /// Our role in the IKE SA.
+    pub(super) role: Role,
+    pub(super) local_id: &'a Identity,
+}
+
+impl Authenticator<'_> {
+    /// Takes the peer's next proof. `identity` is what its ID payload says.
+    pub(super) fn round(
+        &self,
+        identity: Identity,
+        proof: &Proof<'_>,
+    ) -> Result<RoundOutcome, AuthFailure> {
+        let octets = self
+            .init
+            .signed_octets(self.keys, self.role.peer(), proof.id);
+        match &self.connection.remote.method {
+            RemoteMethod::Psk => {
+                if proof.auth.method != AuthMethod::SHARED_KEY {
+                    return Err(AuthFailure::NotPsk(proof.auth.method));
+                }
+                let psk = self.psk(PskPeer::Is(&identity))?;
+                let expected = self.keys.psk_auth(psk, &octets);
+                if expected != Secret::from(proof.auth.data.as_slice()) {
+                    return Err(AuthFailure::PskMismatch);
+                }
+            }
+            RemoteMethod::Certificate {
+                authorities,
+                pinned,
+            } => {
+                let now = self
+                    .wall_clock
+                    .duration_since(SystemTime::UNIX_EPOCH)
+                    .unwrap_or(Duration::ZERO);
+                let refused = |error| AuthFailure::Certificate(Box::new(error));
+                let now = UnixTime::since_unix_epoch(now);
+                let peer = authorities
+                    .verify(proof.certificates, &identity, now)
+                    .map_err(refused)?;
+                let is_peers = |pin: &config::Certificate| pin.der() == peer.certificate().der();
+                if !pinned.is_empty() && !pinned.iter().any(is_peers) {
+                    return Err(AuthFailure::NotPinned);
+                }
+                peer.check_auth(proof.auth, &octets, self.connection.legacy)
+                    .map_err(refused)?;
+            }
+        }
+        Ok(RoundOutcome::Authenticated(AuthenticatedPeer { identity }))
+    }
+
+    /// Our proof: the certificates, and the AUTH payload over our ID payload `id`.
+    pub(super) fn prove(
+        &self,
+        id: &Id,
+        peer: PskPeer<'_>,
+    ) -> Result<(Vec<Payload>, Payload), AuthFailure> {
+        let octets = self.init.signed_octets(self.keys, self.role, id);
+        match &self.connection.local.method {
+            LocalMethod::Psk => {
+                let data = self.keys.psk_auth(self.psk(peer)?, &octets);
+                let auth = Auth {
+                    method: AuthMethod::SHARED_KEY,
+                    data: data.expose().to_vec(),
+                };
+                Ok((Vec::new(), Payload::Auth(auth)))
+            }
+            LocalMethod::Certificate(credential) => {
+                let auth = credential
+                    .sign(&self.init.peer_hashes, &octets, self.connection.legacy)
+                    .map_err(|error| AuthFailure::Credential(Box::new(error)))?;
+                let certificates = credential.certificates().map(Payload::Cert).collect();
+                Ok((certificates, Payload::Auth(auth)))
+            }
+        }
+    }
+
+    /// The pre-shared key of the two identities. Of several, the one that names the most of them.
+    ///
+    /// A key that names others beside us is not for a peer that it does not name: each of those others could pass itself off
+    /// as that peer.
+    fn psk(&self, peer: PskPeer<'_>) -> Result<&Secret, AuthFailure> {
+        let local = self.local_id;
+        let (PskPeer::Is(remote) | PskPeer::MayBe(remote)) = peer;
+        let score = |owners: &[Identity]| {
+            let names = |id: &Identity| owners.iter().any(|owner| owner.accepts(id));
+            match (owners.is_empty(), names(remote), names(local)) {
+                (true, ..) => Some(0),
+                (_, false, false) => None,
+                (_, false, true)
+                    if matches!(peer, PskPeer::Is(_))
+                        && !owners.iter().all(|o| o.accepts(local)) =>
+                {
+                    None
+                }
+                (_, theirs, ours) => Some(2 * u8::from(theirs) + u8::from(ours)),
+            }
+        };
+        let secrets = self.secrets.iter();
+        let usable = secrets.filter_map(|secret| Some((score(&secret.owners)?, secret)));
+        // Of equal ones, the first in the configuration.
+        usable
+            .rev()
+            .max_by_key(|(score, _)| *score)
+            .map(|(_, secret)| &*secret.key)
+            .ok_or_else(|| AuthFailure::NoSecret {
+                local: Box::new(local.clone()),
+                remote: Box::new(remote.clone()),
+            })
+    }
+}

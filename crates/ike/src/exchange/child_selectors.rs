@@ -1,0 +1,158 @@
+//! The traffic selectors of a child SA: what is proposed, what is granted (RFC 7296 §2.9), and to which peer.
+
+use std::sync::Arc;
+
+use super::error_reply::ErrorReply;
+use super::payloads::ChildPayloads;
+use crate::claims::{Claim, SelectorPair};
+use crate::config::{Child, Mode};
+use crate::failure::{ChildFailure, HeldTraffic, TransportFault};
+use crate::refusal::Refusal;
+use crate::sa::{ChildRequest, Context, Effect, Established, IkeSaCommon};
+use crate::ts;
+use crate::wire::{NotifyType, TrafficSelector};
+
+/// A configured child that the peer can mean, with the selectors that both have in common.
+pub(super) struct MatchingChild<'a> {
+    pub(super) config: &'a Arc<Child>,
+    pub(super) mode: Mode,
+    pub(super) selectors: SelectorPair,
+}
+
+impl IkeSaCommon {
+    pub(super) fn selectors_to_propose(
+        &self,
+        request: &ChildRequest,
+        rekey: bool,
+    ) -> Result<(Vec<TrafficSelector>, Vec<TrafficSelector>), ChildFailure> {
+        let config = &request.config;
+        let (local, remote) = self.hosts;
+        let mut local_ts = ts::resolve(&config.local_ts, local);
+        let mut remote_ts = ts::resolve(&config.remote_ts, remote);
+        if config.mode == Mode::Transport {
+            // A NAT changes addresses that checksums cover (RFC 3948 §3.1.2). A NAT at the peer's end that we have feigned
+            // ourselves, or that a child SA has passed before, is no obstacle.
+            if self.nat.local || (self.nat.remote && !self.nat.forced && !rekey) {
+                return Err(ChildFailure::Transport(TransportFault::Nat));
+            }
+            local_ts = ts::of_host(&local_ts, local);
+            remote_ts = ts::of_host(&remote_ts, remote);
+            if local_ts.is_empty() || remote_ts.is_empty() {
+                return Err(ChildFailure::Transport(
+                    TransportFault::SelectorsWithoutGateways,
+                ));
+            }
+        }
+        if let Some((local, remote)) = request.packet {
+            ts::put_first(&mut local_ts, local);
+            ts::put_first(&mut remote_ts, remote);
+        }
+        Ok((local_ts, remote_ts))
+    }
+}
+
+impl Established {
+    /// The children whose networks the peer can mean. Children of the requested mode come first, then those that the peer's
+    /// selectors name exactly, then those that are not up yet, since several may have the same selectors. Equal ones keep
+    /// the order of the configuration.
+    pub(super) fn matching_children<'a>(
+        &self,
+        sa: &IkeSaCommon,
+        theirs: &ChildPayloads<'_>,
+        candidates: &'a [Arc<Child>],
+    ) -> Result<Vec<MatchingChild<'a>>, ErrorReply> {
+        let (local, remote) = sa.hosts;
+        let mut matches = Vec::new();
+        let mut reply = ErrorReply::new(Refusal::TsUnacceptable, NotifyType::TS_UNACCEPTABLE);
+        for config in candidates {
+            let mut own_local = ts::resolve(&config.local_ts, local);
+            let mut own_remote = sa.connection.remote_ts(config, &self.remote_id, remote);
+            // A child in transport mode makes no tunnel. A child in tunnel mode declines a request for transport mode, and
+            // answers with a tunnel (RFC 7296 §1.3.1). A peer behind a NAT proposes an address that is not its own here, so
+            // that no selector is left in transport mode.
+            if config.mode == Mode::Transport {
+                own_local = ts::of_host(&own_local, local);
+                own_remote = ts::of_host(&own_remote, remote);
+            }
+            let mut local_ts = ts::narrow(theirs.ts_r, &own_local);
+            let mut remote_ts = ts::narrow(theirs.ts_i, &own_remote);
+            ts::bound_pairs(&mut local_ts, &mut remote_ts);
+            if local_ts.is_empty() || remote_ts.is_empty() {
+                continue;
+            }
+            if config.mode == Mode::Transport && !theirs.transport {
+                reply = ErrorReply::no_proposal_chosen();
+                continue;
+            }
+            let other_mode = (config.mode == Mode::Transport) != theirs.transport;
+            let partial = local_ts != own_local || remote_ts != own_remote;
+            let rank = (other_mode, partial, self.is_up(&config.name));
+            let matched = MatchingChild {
+                config,
+                mode: config.mode,
+                selectors: SelectorPair {
+                    local: local_ts,
+                    remote: remote_ts,
+                },
+            };
+            matches.push((rank, matched));
+        }
+        matches.sort_by_key(|(rank, _)| *rank);
+        if matches.is_empty() {
+            return Err(reply);
+        }
+        Ok(matches.into_iter().map(|(_, matched)| matched).collect())
+    }
+
+    /// Responder: claims the traffic of a new child SA, unless another peer has some of it.
+    pub(super) fn claim(
+        &self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        config: &Arc<Child>,
+        selectors: SelectorPair,
+    ) -> Result<Claim, ErrorReply> {
+        let claim = Claim::new(&sa.connection, config, &self.peer, sa.hosts, selectors);
+        match conflict(ctx, &claim) {
+            None => Ok(claim),
+            Some(held) => Err(ErrorReply::traffic_held(held)),
+        }
+    }
+
+    /// Initiator: claims the traffic that the peer has narrowed our selectors to.
+    pub(super) fn claim_granted(
+        &self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        config: &Arc<Child>,
+        selectors: SelectorPair,
+    ) -> Result<Claim, ChildFailure> {
+        let claim = Claim::new(&sa.connection, config, &self.peer, sa.hosts, selectors);
+        if !claim.is_within_entry(sa.hosts.1) {
+            return Err(ChildFailure::NotItsTraffic);
+        }
+        match conflict(ctx, &claim) {
+            None => Ok(claim),
+            Some(held) => {
+                ctx.counters.count(Refusal::TrafficHeld);
+                Err(ChildFailure::TrafficHeld(Box::new(held)))
+            }
+        }
+    }
+}
+
+/// The traffic of another peer that `claim` overlaps. That peer may be dead, so it is asked whether it is alive.
+fn conflict(ctx: &mut Context<'_>, claim: &Claim) -> Option<HeldTraffic> {
+    let (held, sa) = ctx.claims.conflict(claim)?;
+    let held = HeldTraffic {
+        peer: held.owner().clone(),
+        connection: held.connection.name.clone(),
+        child: held.config.name.clone(),
+        local_ts: held.selectors.local.clone(),
+        remote_ts: held.selectors.remote.clone(),
+        sa,
+    };
+    let check = sa.map(|child| Effect::CheckLiveness { child });
+    ctx.effects.extend(check);
+    Some(held)
+}

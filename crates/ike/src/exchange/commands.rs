@@ -1,0 +1,198 @@
+//! What commands, the configuration and the data plane do to an IKE SA.
+
+use std::net::SocketAddr;
+
+use crate::failure::DownReason;
+use crate::id::ChildSaId;
+use crate::sa::{
+    ChildRequest, ChildSa, ChildState, Context, Ending, IkeSa, Phase, QueuedTask, Retirement, Task,
+};
+
+impl IkeSa {
+    /// Ends the SA. False: it has ended already.
+    pub(crate) fn terminate(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> bool {
+        if let Phase::Closing(_) | Phase::Gone(_) | Phase::Closed = self.phase {
+            return false;
+        }
+        self.advance(|phase, sa| match phase {
+            Phase::Established(mut state) => {
+                // The SA is down at this end now, however long the peer takes to answer.
+                state.end_children(sa, ctx, &reason);
+                state.queue(ctx, Task::DeleteIke(reason));
+                Phase::Established(state).run_tasks(sa, ctx)
+            }
+            // The peer may be about to establish it, so that it is deleted when it is up.
+            Phase::AuthSent(mut state) => {
+                state.delete_when_up = Some(reason);
+                Phase::AuthSent(state)
+            }
+            // The peer owes a delete, or our own waits for its turn.
+            Phase::Rekeyed(state) if !sa.window.is_busy() => {
+                Phase::Rekeyed(state).end(sa, ctx, Ending::delete(DownReason::Rekeyed))
+            }
+            other => other.close(sa, ctx, reason),
+        });
+        true
+    }
+
+    pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: DownReason) {
+        self.advance(|phase, sa| phase.close(sa, ctx, reason));
+    }
+
+    /// Drops an SA that is not established.
+    pub(crate) fn forget(&mut self) {
+        self.advance(|phase, _| phase.forget());
+    }
+
+    /// Queues a task. False: the SA is not established, or its queue is full.
+    pub(crate) fn do_task(&mut self, ctx: &mut Context<'_>, task: Task) -> bool {
+        let Some((state, _)) = self.established_mut() else {
+            return false;
+        };
+        let queued = state.queue(ctx, task);
+        self.advance(|phase, sa| phase.run_tasks(sa, ctx));
+        queued
+    }
+
+    pub(crate) fn end_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> bool {
+        let Some((state, sa)) = self.established_mut() else {
+            return false;
+        };
+        let ended = state.end_child(sa, ctx, id);
+        if ended {
+            self.advance(|phase, sa| phase.run_tasks(sa, ctx));
+        }
+        ended
+    }
+
+    /// Says whether the child is up, or on its way over this SA.
+    pub(crate) fn has_child(&self, request: &ChildRequest) -> bool {
+        match &self.phase {
+            Phase::InitSent(state) => {
+                let mut requests = state.requests.iter();
+                requests.any(|other| request.is_for(&other.config))
+            }
+            Phase::AuthSent(state) => {
+                state.will_establish(request) && state.delete_when_up.is_none()
+            }
+            Phase::Established(state) => !state.is_ending() && state.has_child(request),
+            _ => false,
+        }
+    }
+
+    /// Says whether further children can be established over this SA.
+    pub(crate) fn takes_children(&self) -> bool {
+        match &self.phase {
+            Phase::InitSent(_) => true,
+            Phase::AuthSent(state) => state.delete_when_up.is_none(),
+            Phase::Established(state) => !self.common.suspended && !state.is_ending(),
+            _ => false,
+        }
+    }
+
+    /// Has the SA establish a child. False: it takes no more.
+    pub(crate) fn request_child(&mut self, ctx: &mut Context<'_>, request: &ChildRequest) -> bool {
+        let limit = ctx.config.limits.queued_tasks_max;
+        let requests = match &mut self.phase {
+            Phase::InitSent(state) => &mut state.requests,
+            Phase::AuthSent(state) => &mut state.requests,
+            _ => return self.do_task(ctx, Task::CreateChild(request.clone())),
+        };
+        let room = requests.len() < limit;
+        if room {
+            requests.push(request.clone());
+        }
+        room
+    }
+
+    /// Drops the requests to establish a child. An SA without any other request ends.
+    pub(crate) fn withdraw_child(&mut self, ctx: &mut Context<'_>, child: &str) {
+        match &mut self.phase {
+            Phase::InitSent(state) => {
+                state.requests.retain(|other| other.config.name != child);
+                if state.requests.is_empty() {
+                    self.close(ctx, DownReason::Terminated);
+                }
+            }
+            Phase::AuthSent(state) => state.withdraw_child(child),
+            Phase::Established(state) => state.withdraw_child(child),
+            _ => {}
+        }
+    }
+
+    /// ESP came in on the child SA. The peer is alive, and sends on it (RFC 7296 §2.8).
+    pub(crate) fn note_inbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+        let Some((state, _)) = self.established_mut() else {
+            return;
+        };
+        state.last_heard = ctx.now;
+        let current = |child: &&mut ChildSa| child.state != ChildState::Rekeyed;
+        if let Some(child) = state.child_mut(child).filter(current) {
+            child.last_used = ctx.now;
+            child.use_outbound(ctx);
+        }
+    }
+
+    /// ESP went out on the child SA.
+    pub(crate) fn note_outbound_traffic(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+        self.common.last_sent = ctx.now;
+        let state = self.established_mut();
+        if let Some(child) = state.and_then(|(state, _)| state.child_mut(child)) {
+            child.last_used = ctx.now;
+        }
+    }
+
+    /// ESP came from another outer address.
+    pub(crate) fn note_peer_address(
+        &mut self,
+        ctx: &mut Context<'_>,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) {
+        if let Some((state, sa)) = self.established_mut() {
+            state.note_peer_address(sa, ctx, local, remote);
+        }
+    }
+
+    /// Gives away the children and the tasks of an SA that another has replaced.
+    pub(crate) fn hand_over(
+        &mut self,
+        ctx: &mut Context<'_>,
+        retirement: Retirement,
+    ) -> Option<(Vec<ChildSa>, Vec<QueuedTask>)> {
+        let (state, _) = self.established_mut()?;
+        let children = std::mem::take(&mut state.children);
+        let tasks = std::mem::take(&mut state.tasks).into();
+        self.retire(ctx, retirement);
+        Some((children, tasks))
+    }
+
+    /// Ends an SA that another has replaced.
+    pub(crate) fn retire(&mut self, ctx: &mut Context<'_>, retirement: Retirement) {
+        self.common.suspended = false;
+        self.advance(|phase, sa| match retirement {
+            Retirement::Delete => phase.end(sa, ctx, Ending::delete(DownReason::Rekeyed)),
+            Retirement::Deleted => phase.close(sa, ctx, DownReason::Rekeyed),
+            Retirement::AwaitDelete => phase.await_delete(sa, ctx),
+        });
+    }
+
+    /// Takes the children and the tasks of the SA that this one has replaced.
+    pub(crate) fn take_over(
+        &mut self,
+        ctx: &mut Context<'_>,
+        children: Vec<ChildSa>,
+        tasks: Vec<QueuedTask>,
+    ) {
+        self.common.suspended = false;
+        if let Some((state, _)) = self.established_mut() {
+            state.children = children;
+            // Tasks about the replaced IKE SA itself are done. The administrator's delete is not.
+            let kept = tasks
+                .into_iter()
+                .filter(|queued| !matches!(queued.task, Task::RekeyIke | Task::Liveness));
+            state.tasks = kept.collect();
+        }
+        self.advance(|phase, sa| phase.run_tasks(sa, ctx));
+    }
+}

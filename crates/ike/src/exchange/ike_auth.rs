@@ -1,0 +1,484 @@
+//! IKE_AUTH (RFC 7296 §1.2, §2.15 and §2.21.2), with the first child SA.
+
+use std::sync::Arc;
+
+use super::authenticator::{self, Authenticator, Proof, PskPeer, RoundOutcome};
+use super::child_negotiation::{ChildExchange, ChildTerms};
+use super::connection_choice::{AuthTraits, PeerTraits, candidates};
+use super::error_reply::{child_failure, error_of, notify};
+use super::payloads::{ChildPayloads, InitiatorProof, ResponderProof};
+use super::refusal_report::auth_refusal;
+use crate::config::{Connection, Identity, RemoteMethod, Unique};
+use crate::event::{Event, IkeSaUp};
+use crate::failure::{
+    AuthFailure, ChildFailure, ChildResponseFault, ConfigurationFault, DownReason,
+};
+use crate::peer::PeerKey;
+use crate::protected::ProtectedChannel;
+use crate::refusal::Refusal;
+use crate::sa::{
+    AuthSent, ChildRequest, Context, Effect, Ending, Established, IkeSaCommon, InitResponded,
+    InitTranscript, PendingChild, Phase, Task,
+};
+use crate::suite::Role;
+use crate::transport::ReceivedMessage;
+use crate::wire::{ExchangeType, Message, NotifyType, Payload, PayloadType};
+
+/// How an IKE_AUTH request is refused: the reason that is counted, and the notify that answers it.
+fn refusal_of(failure: &AuthFailure) -> (Refusal, NotifyType) {
+    match failure {
+        AuthFailure::MissingPayload | AuthFailure::NoChildSa => {
+            (Refusal::InvalidSyntax, NotifyType::INVALID_SYNTAX)
+        }
+        AuthFailure::NoConnection(_) => (Refusal::NoConnection, NotifyType::AUTHENTICATION_FAILED),
+        AuthFailure::TooManyIkeSas => (Refusal::IkeSaLimit, NotifyType::AUTHENTICATION_FAILED),
+        AuthFailure::AlreadyConnected => (Refusal::Duplicate, NotifyType::AUTHENTICATION_FAILED),
+        _ => (
+            Refusal::AuthenticationFailed,
+            NotifyType::AUTHENTICATION_FAILED,
+        ),
+    }
+}
+
+impl IkeSaCommon {
+    /// Initiator: proves who we are, and proposes the first child SA.
+    pub(super) fn send_auth(
+        &mut self,
+        ctx: &mut Context<'_>,
+        channel: ProtectedChannel,
+        init: InitTranscript,
+        mut requests: Vec<ChildRequest>,
+    ) -> Phase {
+        let mut proposed = Err(DownReason::Configuration(ConfigurationFault::NoChild));
+        // A child that cannot be proposed, as transport mode through a NAT, does not keep the next one down.
+        while proposed.is_err() && !requests.is_empty() {
+            let first = requests.remove(0);
+            let name = first.config.name.clone();
+            proposed = self
+                .propose_child(ctx, ChildExchange::IkeAuth, first, None, None)
+                .map_err(|failure| {
+                    let reason = match &failure {
+                        ChildFailure::Resources(shortage) => DownReason::Resources(*shortage),
+                        other => DownReason::Configuration(ConfigurationFault::Child(Box::new(
+                            other.clone(),
+                        ))),
+                    };
+                    self.child_failed(ctx, &name, failure);
+                    reason
+                });
+        }
+        let child = match proposed {
+            Ok(child) => child,
+            Err(reason) => return self.abandon(ctx, reason),
+        };
+        let connection = self.connection.clone();
+        let local_id = authenticator::local_id(&connection, self.local.ip());
+        let authenticator = Authenticator {
+            secrets: &ctx.config.secrets,
+            wall_clock: ctx.wall_clock,
+            connection: &connection,
+            keys: channel.keys(),
+            init: &init,
+            role: Role::Initiator,
+            local_id: &local_id,
+        };
+        let payloads = match self.auth_payloads(ctx, &authenticator, &child) {
+            Ok(payloads) => payloads,
+            Err(failure) => {
+                ctx.spis.release(child.spi_in);
+                let fault = ConfigurationFault::Authentication(failure);
+                return self.abandon(ctx, DownReason::Configuration(fault));
+            }
+        };
+        self.log_keys(ctx, channel.keys());
+        let mut state = Box::new(AuthSent {
+            channel,
+            init,
+            local_id,
+            child,
+            requests,
+            delete_when_up: None,
+        });
+        let sent = self.send_request(ctx, &mut state.channel, ExchangeType::IKE_AUTH, &payloads);
+        let phase = Phase::AuthSent(state);
+        match sent {
+            Ok(()) => phase,
+            Err(ending) => phase.end(self, ctx, ending),
+        }
+    }
+
+    /// Gives the SA up. The peer forgets its half-open SA by itself.
+    fn abandon(&mut self, ctx: &mut Context<'_>, reason: DownReason) -> Phase {
+        self.connect_failed(ctx, reason);
+        Phase::Closed
+    }
+
+    fn auth_payloads(
+        &self,
+        ctx: &Context<'_>,
+        authenticator: &Authenticator<'_>,
+        child: &PendingChild,
+    ) -> Result<Vec<Payload>, AuthFailure> {
+        let connection = authenticator.connection;
+        let local_id = authenticator.local_id;
+        let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
+        let remote_id = match &connection.remote.id {
+            Identity::Any => Identity::Ip(self.remote.ip()),
+            other => other.clone(),
+        };
+        // A pattern names no peer that we could ask for.
+        let exact = connection.names_one_peer();
+        let peer = if exact {
+            PskPeer::Is(&remote_id)
+        } else {
+            PskPeer::MayBe(&remote_id)
+        };
+        let (certificates, auth) = authenticator.prove(&id, peer)?;
+        let mut payloads = vec![Payload::IdI(id)];
+        payloads.extend(certificates);
+        let known = ctx
+            .peers
+            .contains_key(&PeerKey::new(connection, local_id, &remote_id));
+        if !known && connection.unique != Unique::Never {
+            payloads.push(notify(NotifyType::INITIAL_CONTACT, Vec::new()));
+        }
+        if let RemoteMethod::Certificate { authorities, .. } = &connection.remote.method {
+            payloads.push(Payload::CertReq(authorities.certreq()));
+        }
+        payloads.extend(
+            connection
+                .remote
+                .id
+                .to_payload()
+                .filter(|_| exact)
+                .map(Payload::IdR),
+        );
+        payloads.push(auth);
+        payloads.extend(child.notifies());
+        payloads.push(Payload::Sa(child.offer.clone()));
+        payloads.push(Payload::TsI(child.local_ts.clone()));
+        payloads.push(Payload::TsR(child.remote_ts.clone()));
+        Ok(payloads)
+    }
+
+    fn report_up(&self, ctx: &mut Context<'_>, state: &Established) {
+        ctx.counters.ike_sas_established += 1;
+        ctx.events.push_back(Event::IkeSaUp(IkeSaUp {
+            ike_sa: self.id,
+            connection: self.connection.name.clone(),
+            initiator: self.role.is_initiator(),
+            local: self.local,
+            remote: self.remote,
+            local_id: state.local_id.clone(),
+            remote_id: state.remote_id.clone(),
+            nat_local: self.nat.local,
+            nat_remote: self.nat.remote,
+            suite: state.channel.keys().suite().to_string(),
+        }));
+    }
+}
+
+impl AuthSent {
+    pub(super) fn handle(
+        self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
+        if received.header.exchange != ExchangeType::IKE_AUTH || !received.header.response {
+            sa.refuse_exchange(ctx, received, "IKE_AUTH sent");
+            return Phase::AuthSent(self);
+        }
+        sa.window.response_accepted();
+        match self.authenticate(sa, ctx, message) {
+            Ok(remote_id) => self.complete(sa, ctx, remote_id, message),
+            Err(reason @ DownReason::PeerRefused(_)) => {
+                Phase::AuthSent(self).close(sa, ctx, reason)
+            }
+            Err(reason) => {
+                ctx.counters.count(Refusal::AuthenticationFailed);
+                // The responder takes the SA for established, so it is told (RFC 7296 §2.21.2).
+                let error = notify(NotifyType::AUTHENTICATION_FAILED, Vec::new());
+                let ending = Ending::Announced(reason, vec![error]);
+                Phase::AuthSent(self).end(sa, ctx, ending)
+            }
+        }
+    }
+
+    /// Checks the responder's proof.
+    fn authenticate(
+        &self,
+        sa: &IkeSaCommon,
+        ctx: &Context<'_>,
+        message: &Message,
+    ) -> Result<Identity, DownReason> {
+        let Some(theirs) = ResponderProof::find(message) else {
+            return Err(match error_of(message) {
+                Some(error) => DownReason::PeerRefused(error.kind),
+                None => DownReason::AuthenticationFailed(AuthFailure::NoProof),
+            });
+        };
+        let authenticator = Authenticator {
+            secrets: &ctx.config.secrets,
+            wall_clock: ctx.wall_clock,
+            connection: &sa.connection,
+            keys: self.channel.keys(),
+            init: &self.init,
+            role: Role::Initiator,
+            local_id: &self.local_id,
+        };
+        let round = || {
+            let identity =
+                Identity::from_payload(theirs.id).map_err(AuthFailure::InvalidIdentity)?;
+            if !sa.connection.remote.id.accepts(&identity) {
+                return Err(AuthFailure::OtherPeer {
+                    actual: Box::new(identity),
+                    expected: Box::new(sa.connection.remote.id.clone()),
+                });
+            }
+            let proof = Proof {
+                id: theirs.id,
+                certificates: &theirs.certificates,
+                auth: theirs.auth,
+            };
+            authenticator.round(identity, &proof)
+        };
+        let RoundOutcome::Authenticated(peer) =
+            round().map_err(DownReason::AuthenticationFailed)?;
+        Ok(peer.into_identity())
+    }
+
+    /// The responder is authenticated. The IKE SA is established with the first child SA or without it.
+    fn complete(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        remote_id: Identity,
+        message: &Message,
+    ) -> Phase {
+        let connection = sa.connection.clone();
+        let (init, pending) = (self.init, self.child);
+        let established =
+            Established::new(ctx, &connection, self.channel, self.local_id, remote_id);
+        let mut established = Box::new(established);
+        sa.report_up(ctx, &established);
+        ctx.effects.push(Effect::Established {
+            ike_sa: sa.id,
+            initial_contact: false,
+        });
+        if let Some(reason) = self.delete_when_up {
+            established.queue(ctx, Task::DeleteIke(reason));
+        }
+        for request in self.requests {
+            established.queue(ctx, Task::CreateChild(request));
+        }
+        match (ChildPayloads::find(message), error_of(message)) {
+            (Some(theirs), _) => {
+                let accepted =
+                    established.accept_child(sa, ctx, &pending, &theirs, None, init.nonces());
+                match accepted {
+                    Ok(child) => established.add_child(sa, ctx, child, pending.withdrawn),
+                    Err(failure) => {
+                        let task = Task::DeleteUnaccepted(pending.protocol(), pending.spi_in);
+                        established.queue(ctx, task);
+                        sa.child_failed(ctx, &pending.config().name, failure);
+                    }
+                }
+            }
+            (None, error) => {
+                let failure = error.map_or(
+                    ChildFailure::PeerMisbehaved(ChildResponseFault::NeitherMadeNorRefused),
+                    child_failure,
+                );
+                ctx.spis.release(pending.spi_in);
+                sa.child_failed(ctx, &pending.config().name, failure);
+            }
+        }
+        Phase::Established(established)
+    }
+}
+
+/// What the responder has found out about an initiator that it lets in.
+struct AcceptedInitiator<'a> {
+    connection: Arc<Connection>,
+    local_id: Identity,
+    remote_id: Identity,
+    /// Our own ID, CERT and AUTH payloads.
+    proof: Vec<Payload>,
+    child: ChildPayloads<'a>,
+}
+
+impl InitResponded {
+    pub(super) fn handle(
+        self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
+        if received.header.exchange != ExchangeType::IKE_AUTH || received.header.response {
+            sa.refuse_exchange(ctx, received, "IKE_SA_INIT answered");
+            return Phase::InitResponded(self);
+        }
+        // From IKE_AUTH on an initiator behind a NAT uses its NAT-T port (RFC 7296 §2.23). With MOBIKE it may do so without
+        // a NAT too (RFC 4555 §3.3).
+        let same_hosts =
+            (sa.local.ip(), sa.remote.ip()) == (received.local.ip(), received.remote.ip());
+        if sa.nat.udp_encap() || same_hosts {
+            (sa.local, sa.remote) = (received.local, received.remote);
+        }
+        sa.log_keys(ctx, self.channel.keys());
+        match self.authenticate(ctx, received, message) {
+            Ok(accepted) => self.complete(sa, ctx, received, message, accepted),
+            Err(failure) => self.refuse(sa, ctx, received, message, failure),
+        }
+    }
+
+    fn refuse(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+        failure: AuthFailure,
+    ) -> Phase {
+        let (refusal, kind) = refusal_of(&failure);
+        ctx.counters.count(refusal);
+        ctx.report_refusal(received, Some(sa.hosts.1), refusal, |ctx| {
+            auth_refusal(ctx, received, message, &failure)
+        });
+        let error = notify(kind, Vec::new());
+        let sent = sa.send_response(ctx, &mut self.channel, received, &[error]);
+        let ending = match sent {
+            Ok(()) => Ending::Silent(DownReason::AuthenticationFailed(failure)),
+            Err(ending) => ending,
+        };
+        Phase::InitResponded(self).end(sa, ctx, ending)
+    }
+
+    /// Finds the connection that the initiator's identities mean, checks the initiator's proof, and makes ours.
+    fn authenticate<'a>(
+        &self,
+        ctx: &Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &'a Message,
+    ) -> Result<AcceptedInitiator<'a>, AuthFailure> {
+        let Some(theirs) = InitiatorProof::find(message) else {
+            let has = |kind| message.payloads.iter().any(|p| p.kind() == kind);
+            return Err(match has(PayloadType::IDI) && !has(PayloadType::AUTH) {
+                true => AuthFailure::EapRequested,
+                false => AuthFailure::MissingPayload,
+            });
+        };
+        let child = ChildPayloads::find(message).ok_or(AuthFailure::NoChildSa)?;
+        let identity = |id| Identity::from_payload(id).map_err(AuthFailure::InvalidIdentity);
+        let remote_id = identity(theirs.id)?;
+        let responder_id = theirs.responder_id.map(identity).transpose()?;
+        let keys = self.channel.keys();
+        let suite = keys.suite();
+        let auth = AuthTraits {
+            id_i: &remote_id,
+            id_r: responder_id.as_ref(),
+            suite: &suite,
+        };
+        let peer = PeerTraits {
+            auth: Some(auth),
+            ..PeerTraits::of(received)
+        };
+        let candidates = candidates(&ctx.config.connections, peer);
+        let Some(connection) = candidates.first() else {
+            return Err(AuthFailure::NoConnection(Box::new(remote_id)));
+        };
+        let local_id = authenticator::local_id(connection, received.local.ip());
+        if local_id == remote_id {
+            return Err(AuthFailure::OwnIdentity(Box::new(local_id)));
+        }
+        let authenticator = Authenticator {
+            secrets: &ctx.config.secrets,
+            wall_clock: ctx.wall_clock,
+            connection,
+            keys,
+            init: &self.init,
+            role: Role::Responder,
+            local_id: &local_id,
+        };
+        let proof = Proof {
+            id: theirs.id,
+            certificates: &theirs.certificates,
+            auth: theirs.auth,
+        };
+        let RoundOutcome::Authenticated(peer) = authenticator.round(remote_id, &proof)?;
+        let remote_id = peer.into_identity();
+        let initial_contact = message.notification(NotifyType::INITIAL_CONTACT).is_some();
+        let others = ctx
+            .peers
+            .get(&PeerKey::new(connection, &local_id, &remote_id))
+            .map_or(0, Vec::len);
+        if others >= ctx.config.limits.ike_sas_per_peer_max {
+            return Err(AuthFailure::TooManyIkeSas);
+        }
+        if connection.unique == Unique::Keep && !initial_contact && others > 0 {
+            return Err(AuthFailure::AlreadyConnected);
+        }
+        let id = local_id.to_payload().ok_or(AuthFailure::NoLocalIdentity)?;
+        let (certificates, auth) = authenticator.prove(&id, PskPeer::Is(&remote_id))?;
+        let mut proof = vec![Payload::IdR(id)];
+        proof.extend(certificates);
+        proof.push(auth);
+        Ok(AcceptedInitiator {
+            connection: connection.clone(),
+            local_id,
+            remote_id,
+            proof,
+            child,
+        })
+    }
+
+    /// The initiator is authenticated. The IKE SA stands without the child SA if that is refused (RFC 7296 §1.2).
+    fn complete(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+        accepted: AcceptedInitiator<'_>,
+    ) -> Phase {
+        let AcceptedInitiator {
+            connection,
+            local_id,
+            remote_id,
+            proof: mut payloads,
+            child: theirs,
+        } = accepted;
+        sa.connection = connection.clone();
+        sa.nat.forced |= connection.encap && sa.nat.udp_encap();
+        let established = Established::new(ctx, &connection, self.channel, local_id, remote_id);
+        let mut established = Box::new(established);
+        sa.report_up(ctx, &established);
+        let initial_contact = connection.unique != Unique::Never
+            && message.notification(NotifyType::INITIAL_CONTACT).is_some();
+        ctx.effects.push(Effect::Established {
+            ike_sa: sa.id,
+            initial_contact,
+        });
+        let terms = ChildTerms {
+            exchange: ChildExchange::IkeAuth,
+            candidates: &connection.children,
+            nonces: self.init.nonces(),
+            replaces: None,
+        };
+        match established.answer_child(sa, ctx, &theirs, &terms) {
+            Ok((child, answer)) => {
+                established.add_child(sa, ctx, child, false);
+                payloads.extend(answer);
+            }
+            Err(reply) => {
+                established.report_refusal(sa, ctx, received, message, &reply);
+                payloads.push(reply.into_payload(ctx.counters));
+            }
+        }
+        let sent = sa.send_response(ctx, &mut established.channel, received, &payloads);
+        established.settle(sa, ctx, sent)
+    }
+}

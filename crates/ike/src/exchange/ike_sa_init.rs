@@ -1,0 +1,438 @@
+//! IKE_SA_INIT (RFC 7296 §1.2, §2.6, §2.7, §2.21.1 and §2.23).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use esplanade_crypto::iana::Group;
+
+use super::error_reply::{ErrorReply, notify, requested_method};
+use super::key_exchange::{self, CompletionError};
+use super::payloads::InitPayloads;
+use crate::auth::SIGNATURE_HASHES;
+use crate::config::{Connection, RemoteMethod};
+use crate::event::Direction;
+use crate::failure::{ConfigurationFault, DownReason, Shortage, UnusableResponse};
+use crate::id::IkeSaId;
+use crate::nat::{self, Nat};
+use crate::negotiate;
+use crate::protected::ProtectedChannel;
+use crate::refusal::Refusal;
+use crate::sa::{
+    ChildRequest, ConnectProgress, Context, IkeSa, IkeSaCommon, InitResponded, InitSent,
+    InitTranscript, Phase,
+};
+use crate::suite::{IkeSaKeys, Nonces, Role, Secret, Suite};
+use crate::transport::{ReceivedMessage, RequestStatus, Window};
+use crate::wire::{ExchangeType, HashAlgorithm, Header, Message, Notify, NotifyType, Payload};
+
+/// How often the initiator begins anew, for a cookie or another key exchange method.
+const RESTARTS_MAX: u8 = 6;
+/// How often the response is repeated. Nobody has proved the address that it goes to.
+const INIT_REPEATS_MAX: u32 = 8;
+/// RFC 7296 §2.6.
+const COOKIE_LEN_MAX: usize = 64;
+
+/// A response that fits our request.
+struct AcceptedInit<'a> {
+    suite: Suite,
+    nonce_r: &'a [u8],
+    shared: Secret,
+}
+
+fn peer_hashes(message: &Message) -> Vec<HashAlgorithm> {
+    message
+        .notification(NotifyType::SIGNATURE_HASH_ALGORITHMS)
+        .map(Notify::as_signature_hashes)
+        .unwrap_or_default()
+}
+
+impl IkeSa {
+    /// An IKE SA that we initiate. [`IkeSa::send_init`] sends its first request.
+    pub(crate) fn connect(
+        ctx: &mut Context<'_>,
+        connection: Arc<Connection>,
+        local: SocketAddr,
+        remote: SocketAddr,
+        requests: Vec<ChildRequest>,
+    ) -> Result<Self, DownReason> {
+        let method = negotiate::first_method(&connection.proposals).ok_or(
+            DownReason::Configuration(ConfigurationFault::NoKeyExchangeMethod),
+        )?;
+        let key_exchange = ctx
+            .key_exchange
+            .start(method)
+            .map_err(|_| DownReason::Resources(Shortage::KeyExchange))?;
+        let state = InitSent {
+            key_exchange,
+            nonce: ctx.nonce(),
+            offer: negotiate::ike_offer(&connection.proposals, &[]),
+            request: Vec::new(),
+            cookie: None,
+            restarts: 0,
+            refused: None,
+            requests,
+        };
+        let common = IkeSaCommon {
+            id: IkeSaId(ctx.next_id()),
+            role: Role::Initiator,
+            spi_i: ctx.ike_spi(),
+            spi_r: 0,
+            local,
+            remote,
+            hosts: (local.ip(), remote.ip()),
+            nat: Nat {
+                forced: connection.encap,
+                ..Nat::default()
+            },
+            connection,
+            window: Window::default(),
+            suspended: false,
+            last_sent: ctx.now,
+            predecessor: None,
+        };
+        Ok(Self {
+            common,
+            phase: Phase::InitSent(Box::new(state)),
+        })
+    }
+
+    /// Sends the first request, unless that was done.
+    pub(crate) fn send_init(&mut self, ctx: &mut Context<'_>) {
+        if self.connecting() != Some(ConnectProgress::Waiting) {
+            return;
+        }
+        self.advance(|phase, sa| match phase {
+            Phase::InitSent(state) => state.send(sa, ctx),
+            other => other,
+        });
+    }
+
+    /// A request with the source and the SPI of the request that made this SA.
+    pub(crate) fn handle_repeated_init(
+        &mut self,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+    ) {
+        let sa = &mut self.common;
+        match sa.window.classify(0, received.datagram) {
+            RequestStatus::Repeated => sa.repeat_response(ctx, received, INIT_REPEATS_MAX),
+            _ => ctx.counters.count(Refusal::MessageIdReuse),
+        }
+    }
+}
+
+impl InitSent {
+    fn send(mut self: Box<Self>, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Phase {
+        self.refused = None;
+        let mut payloads = Vec::new();
+        if let Some(cookie) = &self.cookie {
+            // The cookie is the first payload; the rest of the request is unchanged (RFC 7296 §2.6).
+            payloads.push(notify(NotifyType::COOKIE, cookie.clone()));
+        }
+        payloads.push(Payload::Sa(self.offer.clone()));
+        payloads.push(key_exchange::payload(&*self.key_exchange));
+        payloads.push(Payload::Nonce(self.nonce.clone()));
+        payloads.extend(nat::notifies(
+            sa.spi_i,
+            0,
+            sa.local,
+            sa.remote,
+            sa.nat.forced,
+        ));
+        payloads.push(Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES)));
+        let header = sa.header(ExchangeType::IKE_SA_INIT, false, 0);
+        let message = Message { header, payloads };
+        let datagram = match message.encode() {
+            Ok(datagram) => datagram,
+            Err(error) => {
+                let fault = ConfigurationFault::CannotPropose(error);
+                return Phase::InitSent(self).close(sa, ctx, DownReason::Configuration(fault));
+            }
+        };
+        sa.trace(
+            ctx,
+            Direction::Sent,
+            &header,
+            &message.payloads,
+            datagram.len(),
+        );
+        sa.transmit(ctx, &datagram);
+        self.request.clone_from(&datagram);
+        let timing = &sa.connection.retransmission;
+        sa.window.init_sent(ctx.now, datagram, timing, ctx.random);
+        Phase::InitSent(self)
+    }
+
+    pub(super) fn handle(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+    ) -> Phase {
+        let header = &received.header;
+        let refused = if !sa.window.awaits(0) {
+            Some(Refusal::UnexpectedResponse)
+        } else if header.exchange != ExchangeType::IKE_SA_INIT
+            || !header.response
+            || header.message_id != 0
+        {
+            Some(Refusal::UnexpectedExchange)
+        } else {
+            None
+        };
+        if let Some(refusal) = refused {
+            ctx.counters.count(refusal);
+            return Phase::InitSent(self);
+        }
+        let message = match Message::decode(received.datagram) {
+            Ok(message) => message,
+            Err(error) => {
+                tracing::trace!(%error, "malformed IKE_SA_INIT response");
+                ctx.counters.count(Refusal::Malformed);
+                self.note_unusable(UnusableResponse::Malformed(error));
+                return Phase::InitSent(self);
+            }
+        };
+        sa.trace(
+            ctx,
+            Direction::Received,
+            header,
+            &message.payloads,
+            received.datagram.len(),
+        );
+        let error = message
+            .notifications()
+            .find(|notify| notify.kind.is_error() || notify.kind == NotifyType::COOKIE);
+        let accepted = match (InitPayloads::find(&message), error) {
+            (None, Some(notify)) => return self.handle_error(sa, ctx, notify),
+            (None, None) => Err(UnusableResponse::MissingPayload),
+            (Some(_), _) if header.responder_spi == 0 => Err(UnusableResponse::ZeroSpi),
+            (Some(theirs), _) => self.accept(theirs),
+        };
+        match accepted {
+            Ok(accepted) => self.complete(sa, ctx, received, &message, accepted),
+            Err(why) => {
+                ctx.counters.count(Refusal::UnauthenticatedNotify);
+                self.note_unusable(why);
+                Phase::InitSent(self)
+            }
+        }
+    }
+
+    /// A response is forged or wrong. The right one can still come.
+    fn note_unusable(&mut self, why: UnusableResponse) {
+        self.refused = Some(DownReason::UnusableResponse(why));
+    }
+
+    /// A cookie or an error instead of an answer. Nobody has authenticated it.
+    fn handle_error(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        notify: &Notify,
+    ) -> Phase {
+        let offered = |method: &Group| negotiate::offers_method(&sa.connection.proposals, *method);
+        let method = requested_method(notify).filter(offered);
+        match (notify.kind, method) {
+            (NotifyType::COOKIE, _)
+                if self.restarts < RESTARTS_MAX && notify.data.len() <= COOKIE_LEN_MAX =>
+            {
+                self.restarts += 1;
+                self.cookie = Some(notify.data.clone());
+                return self.send(sa, ctx);
+            }
+            (NotifyType::INVALID_KE_PAYLOAD, Some(method))
+                if self.restarts < RESTARTS_MAX && method != self.key_exchange.method() =>
+            {
+                if let Ok(key_exchange) = ctx.key_exchange.start(method) {
+                    self.restarts += 1;
+                    self.key_exchange = key_exchange;
+                    return self.send(sa, ctx);
+                }
+            }
+            (NotifyType::NO_PROPOSAL_CHOSEN, _) => {
+                self.refused = Some(DownReason::NoProposalChosen);
+            }
+            (NotifyType::COOKIE, _) => self.note_unusable(UnusableResponse::TooManyCookies),
+            (NotifyType::INVALID_KE_PAYLOAD, _) => {
+                self.note_unusable(UnusableResponse::KeyExchangeMethodNotOffered);
+            }
+            (other, _) => self.refused = Some(DownReason::PeerRefused(other)),
+        }
+        ctx.counters.count(Refusal::UnauthenticatedNotify);
+        Phase::InitSent(self)
+    }
+
+    /// Checks the responder's choice, and completes the key exchange.
+    fn accept<'a>(&self, theirs: InitPayloads<'a>) -> Result<AcceptedInit<'a>, UnusableResponse> {
+        let chosen = negotiate::accept_ike(&self.offer, theirs.proposals)
+            .ok_or(UnusableResponse::NotOffered)?;
+        let started = self.key_exchange.method();
+        let other_method = || UnusableResponse::OtherKeyExchangeMethod {
+            chosen: chosen.suite.key_exchanges.first(),
+            sent: theirs.key_exchange.method,
+            started,
+        };
+        if chosen.suite.key_exchanges.first() != started {
+            return Err(other_method());
+        }
+        match key_exchange::complete(&*self.key_exchange, theirs.key_exchange) {
+            Ok(shared) => Ok(AcceptedInit {
+                suite: chosen.suite,
+                nonce_r: theirs.nonce,
+                shared,
+            }),
+            Err(CompletionError::OtherMethod) => Err(other_method()),
+            Err(CompletionError::InvalidData) => Err(UnusableResponse::InvalidKeyExchangeData),
+        }
+    }
+
+    /// Derives the keys, and goes on with IKE_AUTH.
+    fn complete(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+        accepted: AcceptedInit<'_>,
+    ) -> Phase {
+        let spi_r = received.header.responder_spi;
+        sa.spi_r = spi_r;
+        let nonces = Nonces {
+            initiator: &self.nonce,
+            responder: accepted.nonce_r,
+        };
+        let keys = IkeSaKeys::derive(accepted.suite, &accepted.shared, nonces, sa.spi_i, spi_r);
+        sa.nat = nat::detect(
+            message.notifications(),
+            sa.spi_i,
+            spi_r,
+            received.local,
+            received.remote,
+            sa.connection.encap,
+        );
+        if sa.nat.udp_encap() {
+            nat::float(&mut sa.local, &mut sa.remote, &ctx.config.ports);
+        }
+        sa.window.response_accepted();
+        let init = InitTranscript {
+            request: self.request,
+            response: received.datagram.to_vec(),
+            nonce_i: self.nonce,
+            nonce_r: accepted.nonce_r.to_vec(),
+            peer_hashes: peer_hashes(message),
+        };
+        let channel = ProtectedChannel::new(keys, Role::Initiator);
+        sa.send_auth(ctx, channel, init, self.requests)
+    }
+}
+
+/// What the responder says about IKE_AUTH: the authorities that it trusts, and the hashes for signatures.
+fn auth_hints(connection: &Connection) -> impl Iterator<Item = Payload> {
+    let certreq = match &connection.remote.method {
+        RemoteMethod::Certificate { authorities, .. } => {
+            Some(Payload::CertReq(authorities.certreq()))
+        }
+        RemoteMethod::Psk => None,
+    };
+    let hashes = Payload::Notify(Notify::signature_hashes(SIGNATURE_HASHES));
+    certreq.into_iter().chain([hashes])
+}
+
+/// Answers a request for which there is a connection, and makes the half-open SA. A request that is not granted leaves
+/// nothing behind.
+pub(crate) fn respond(
+    ctx: &mut Context<'_>,
+    candidates: &[Arc<Connection>],
+    received: &ReceivedMessage<'_>,
+    message: &Message,
+    theirs: &InitPayloads<'_>,
+) -> Result<IkeSa, ErrorReply> {
+    let sent = theirs.key_exchange.method;
+    let (connection, chosen) = candidates
+        .iter()
+        .find_map(|connection| {
+            let chosen = negotiate::choose_ike(&connection.proposals, theirs.proposals, sent, 0)?;
+            Some((connection.clone(), chosen))
+        })
+        .ok_or_else(ErrorReply::no_proposal_chosen)?;
+    let method = chosen.suite.key_exchanges.first();
+    let (ke_payload, shared) = key_exchange::answer(ctx, method, Some(theirs.key_exchange))?;
+    let spi_i = received.header.initiator_spi;
+    let spi_r = ctx.ike_spi();
+    let nonce = ctx.nonce();
+    let nonces = Nonces {
+        initiator: theirs.nonce,
+        responder: &nonce,
+    };
+    let keys = IkeSaKeys::derive(chosen.suite, &shared, nonces, spi_i, spi_r);
+    let forced = connection.encap;
+    let (local, remote) = (received.local, received.remote);
+
+    let mut payloads = vec![
+        Payload::Sa(vec![chosen.proposal]),
+        ke_payload,
+        Payload::Nonce(nonce.clone()),
+    ];
+    payloads.extend(nat::notifies(spi_i, spi_r, local, remote, forced));
+    payloads.extend(auth_hints(&connection));
+    let header = Header {
+        responder_spi: spi_r,
+        from_initiator: false,
+        response: true,
+        ..received.header
+    };
+    let response = Message { header, payloads };
+    let datagram = response
+        .encode()
+        .map_err(|_| ErrorReply::no_proposal_chosen())?;
+    let mut common = IkeSaCommon {
+        id: IkeSaId(ctx.next_id()),
+        connection,
+        role: Role::Responder,
+        spi_i,
+        spi_r,
+        local,
+        remote,
+        hosts: (local.ip(), remote.ip()),
+        // The initiator did not know our SPI yet.
+        nat: nat::detect(message.notifications(), spi_i, 0, local, remote, forced),
+        window: Window::default(),
+        suspended: false,
+        last_sent: ctx.now,
+        predecessor: None,
+    };
+    common.trace(
+        ctx,
+        Direction::Received,
+        &received.header,
+        &message.payloads,
+        received.datagram.len(),
+    );
+    common.trace(
+        ctx,
+        Direction::Sent,
+        &header,
+        &response.payloads,
+        datagram.len(),
+    );
+    ctx.transmit(local, remote, &datagram);
+    common
+        .window
+        .response_sent(received.datagram, datagram.clone());
+    let state = InitResponded {
+        channel: ProtectedChannel::new(keys, Role::Responder),
+        init: InitTranscript {
+            request: received.datagram.to_vec(),
+            response: datagram,
+            nonce_i: theirs.nonce.to_vec(),
+            nonce_r: nonce,
+            peer_hashes: peer_hashes(message),
+        },
+        deadline: ctx.now + ctx.config.limits.half_open_timeout,
+    };
+    Ok(IkeSa {
+        common,
+        phase: Phase::InitResponded(Box::new(state)),
+    })
+}

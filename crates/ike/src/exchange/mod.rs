@@ -1,0 +1,415 @@
+//! The IKE exchanges, one file each, and the dispatch of messages and timeouts to them.
+//!
+//! | file | exchange |
+//! |---|---|
+//! | `ike_sa_init` | IKE_SA_INIT: algorithms, key exchange, NAT detection |
+//! | `ike_auth` | IKE_AUTH: identities, and the first child SA |
+//! | `create_child` | CREATE_CHILD_SA for a new child SA |
+//! | `rekey_child`, `rekey_ike` | CREATE_CHILD_SA for a rekey |
+//! | `informational` | INFORMATIONAL: deletes, liveness, errors |
+//!
+//! The other files have what several exchanges share. An exchange takes its phase by value and returns the next one, or it
+//! works on an [`Established`] SA and returns an [`Ending`] where the SA is to end.
+
+mod authenticator;
+mod child_negotiation;
+mod child_selectors;
+mod commands;
+mod connection_choice;
+mod create_child;
+mod error_reply;
+mod ike_auth;
+mod ike_sa_init;
+mod informational;
+mod key_exchange;
+mod payloads;
+mod refusal_report;
+mod rekey_child;
+mod rekey_ike;
+
+pub(crate) use connection_choice::{PeerTraits, candidates};
+pub(crate) use ike_sa_init::respond;
+pub(crate) use payloads::InitPayloads;
+pub(crate) use refusal_report::{RefusalDetails, init_refusal};
+
+use std::net::SocketAddr;
+
+use crate::event::{Direction, Event};
+use crate::failure::{DownReason, RequestFault, UnusableResponse};
+use crate::id::ChildSaId;
+use crate::refusal::Refusal;
+use crate::sa::{Context, Ending, Established, IkeSa, IkeSaCommon, PendingExchange, Phase, Task};
+use crate::suite::OpenError;
+use crate::transport::{Expiry, ReceivedMessage, RequestStatus};
+use crate::wire::{DecodeError, ExchangeType, Message, Notify, NotifyType, Payload};
+
+impl IkeSa {
+    /// Takes a message whose header has led to this SA.
+    pub(crate) fn handle(&mut self, ctx: &mut Context<'_>, received: &ReceivedMessage<'_>) {
+        self.advance(|phase, sa| match phase {
+            Phase::InitSent(state) => state.handle(sa, ctx, received),
+            phase => phase.handle_protected(sa, ctx, received),
+        });
+    }
+
+    pub(crate) fn handle_timeout(&mut self, ctx: &mut Context<'_>) {
+        self.advance(|phase, sa| phase.handle_timeout(sa, ctx));
+    }
+}
+
+impl Phase {
+    fn handle_protected(
+        mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+    ) -> Self {
+        if !sa.admits(ctx, received) {
+            return self;
+        }
+        let Some(channel) = self.channel() else {
+            ctx.counters.count(Refusal::UnexpectedExchange);
+            return self;
+        };
+        match channel.open(received.datagram) {
+            Ok(message) => {
+                sa.trace(
+                    ctx,
+                    Direction::Received,
+                    &message.header,
+                    &message.payloads,
+                    received.datagram.len(),
+                );
+                self.note_heard(sa, ctx, received);
+                self.dispatch(sa, ctx, received, &message)
+                    .run_tasks(sa, ctx)
+            }
+            Err(OpenError::Inner { error, .. }) => self.handle_malformed(sa, ctx, received, error),
+            Err(error) => {
+                ctx.counters.count(match error {
+                    OpenError::Outer(_) => Refusal::Malformed,
+                    _ => Refusal::Integrity,
+                });
+                if received.header.response {
+                    sa.window.note_unusable(unusable(error, received.datagram));
+                }
+                self
+            }
+        }
+    }
+
+    fn dispatch(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Self {
+        match self {
+            Self::InitResponded(state) => state.handle(sa, ctx, received, message),
+            Self::AuthSent(state) => state.handle(sa, ctx, received, message),
+            Self::Established(state) => state.handle(sa, ctx, received, message),
+            Self::Rekeyed(state) => state.handle(sa, ctx, received, message),
+            Self::Closing(state) => state.handle(sa, ctx, received, message),
+            // A message was opened, and these phases have no keys.
+            Self::InitSent(_) | Self::Gone(_) | Self::Closed => self,
+        }
+    }
+
+    /// The peer has sent an authenticated message. It is alive, and perhaps at another address.
+    fn note_heard(
+        &mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+    ) {
+        if let Self::Established(state) = self {
+            state.last_heard = ctx.now;
+            state.note_peer_address(sa, ctx, received.local, received.remote);
+        }
+    }
+
+    /// An authenticated message whose content is malformed (RFC 7296 §2.21).
+    fn handle_malformed(
+        mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        error: DecodeError,
+    ) -> Self {
+        tracing::trace!(ike_sa = %sa.id, %error, "the peer sent a malformed message");
+        let (kind, data) = error.notification();
+        let critical = kind == NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD;
+        let response = received.header.response;
+        let fatal = !critical || response || self.established().is_none();
+        ctx.counters.count(match critical {
+            true => Refusal::UnsupportedCriticalPayload,
+            false => Refusal::InvalidSyntax,
+        });
+        self.note_heard(sa, ctx, received);
+        if !response && let Some(channel) = self.channel_mut() {
+            let notify = Payload::Notify(Notify::new(kind, data));
+            if let Err(ending) = sa.send_response(ctx, channel, received, &[notify]) {
+                return self.end(sa, ctx, ending);
+            }
+        }
+        if !fatal {
+            return self.run_tasks(sa, ctx);
+        }
+        // INVALID_SYNTAX ends the SA at both ends without a delete (RFC 7296 §2.21.3).
+        let reason = match response {
+            true => DownReason::UnusableResponse(UnusableResponse::Malformed(error)),
+            false => DownReason::PeerMisbehaved(RequestFault::Malformed(error)),
+        };
+        self.close(sa, ctx, reason)
+    }
+
+    /// Begins the tasks that are due.
+    pub(crate) fn run_tasks(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        match self {
+            Self::Established(mut state) => {
+                let result = state.start_due_tasks(sa, ctx);
+                state.settle(sa, ctx, result)
+            }
+            other => other,
+        }
+    }
+
+    fn handle_timeout(mut self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        let timing = &sa.connection.retransmission;
+        match sa.window.handle_timeout(ctx.now, timing, ctx.random) {
+            Expiry::Nothing => {}
+            Expiry::Retransmit(datagram) => {
+                if let Self::InitSent(state) = &mut self
+                    && let Some(reason) = state.refused.take()
+                {
+                    // No better response has come than the unauthenticated refusal.
+                    return self.close(sa, ctx, reason);
+                }
+                ctx.counters.retransmissions_sent += 1;
+                ctx.transmit(sa.local, sa.remote, datagram);
+                sa.last_sent = ctx.now;
+            }
+            Expiry::GiveUp(unusable) => {
+                ctx.counters.peers_timed_out += 1;
+                let silent = unusable.map_or(DownReason::Timeout, DownReason::UnusableResponse);
+                let reason = self.ending().cloned().unwrap_or(silent);
+                return self.close(sa, ctx, reason);
+            }
+        }
+        match self {
+            Self::InitResponded(state) if state.deadline <= ctx.now => Self::Closed,
+            Self::Gone(state) if state.until <= ctx.now => Self::Closed,
+            Self::Rekeyed(state) if state.delete_at <= ctx.now && !sa.window.is_busy() => {
+                Self::Rekeyed(state).end(sa, ctx, Ending::delete(DownReason::Rekeyed))
+            }
+            Self::Established(mut state) => {
+                sa.keep_nat_mapping(ctx);
+                state.check_lifetimes(sa, ctx);
+                Self::Established(state).run_tasks(sa, ctx)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Established {
+    fn handle(
+        mut self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        message: &Message,
+    ) -> Phase {
+        let result = match (received.header.exchange, received.header.response) {
+            (_, true) => self.handle_response(sa, ctx, message),
+            (ExchangeType::CREATE_CHILD_SA, false) => {
+                self.handle_create_child_request(sa, ctx, received, message)
+            }
+            (ExchangeType::INFORMATIONAL, false) => {
+                self.handle_informational_request(sa, ctx, received, message)
+            }
+            _ => {
+                sa.refuse_exchange(ctx, received, "established");
+                Ok(())
+            }
+        };
+        self.settle(sa, ctx, result)
+    }
+
+    /// The response to our outstanding request.
+    fn handle_response(
+        &mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        message: &Message,
+    ) -> Result<(), Ending> {
+        let Some(exchange) = self.exchange.take() else {
+            sa.window.response_accepted();
+            return Ok(());
+        };
+        let received = message.header.exchange;
+        if exchange.exchange_type() != received {
+            self.exchange = Some(exchange);
+            sa.window
+                .note_unusable(UnusableResponse::OtherExchange(received));
+            ctx.counters.count(Refusal::UnexpectedExchange);
+            return Ok(());
+        }
+        if exchange.exchange_type() == ExchangeType::INFORMATIONAL
+            && let Some(reason) = error_reply::fatal_error(message)
+        {
+            self.exchange = Some(exchange);
+            return Err(Ending::Silent(reason));
+        }
+        sa.window.response_accepted();
+        match exchange {
+            // The IKE SA is about to be deleted, and the new child SA with it.
+            PendingExchange::CreateChild(pending) if self.is_ending() => {
+                ctx.spis.release(pending.spi_in);
+            }
+            PendingExchange::CreateChild(pending) => {
+                return self.handle_create_child_response(sa, ctx, *pending, message);
+            }
+            PendingExchange::DeleteChild(id, reason) => self.remove_child(sa, ctx, id, reason),
+            PendingExchange::DeleteUnaccepted(spi) => ctx.spis.release(spi),
+            PendingExchange::RekeyIke(pending) => {
+                return self.handle_rekey_ike_response(sa, ctx, *pending, message);
+            }
+            PendingExchange::DeleteEnded | PendingExchange::Liveness => {}
+        }
+        Ok(())
+    }
+
+    /// Begins the tasks that are due, while no request of ours is outstanding.
+    fn start_due_tasks(
+        &mut self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+    ) -> Result<(), Ending> {
+        while !sa.window.is_busy() && !sa.suspended {
+            let Some(task) = self.take_due_task(ctx.now) else {
+                break;
+            };
+            match task {
+                Task::CreateChild(request) => self.start_create_child(sa, ctx, request)?,
+                Task::RekeyChild(id) => self.start_rekey_child(sa, ctx, id)?,
+                Task::DeleteChild(id, reason) => self.start_delete_child(sa, ctx, id, reason)?,
+                Task::DeleteUnaccepted(protocol, spi) => {
+                    let exchange = PendingExchange::DeleteUnaccepted(spi);
+                    self.start_delete(sa, ctx, protocol, spi, exchange)?;
+                }
+                Task::DeleteEnded(protocol, spi) => {
+                    self.start_delete(sa, ctx, protocol, spi, PendingExchange::DeleteEnded)?;
+                }
+                Task::RekeyIke => self.start_rekey_ike(sa, ctx, None)?,
+                Task::DeleteIke(reason) => return Err(Ending::delete(reason)),
+                Task::Liveness => self.start_liveness(sa, ctx)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a peer whose NAT mapping has changed. An end that is behind a NAT itself does not do so (RFC 7296 §2.23).
+    pub(crate) fn note_peer_address(
+        &self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) {
+        let moved = (sa.local, sa.remote) != (local, remote);
+        if !moved || !sa.nat.remote || sa.nat.local || local.port() != ctx.config.ports.nat_t {
+            return;
+        }
+        (sa.local, sa.remote) = (local, remote);
+        let children: Vec<ChildSaId> = self.children.iter().map(|child| child.id).collect();
+        ctx.events.push_back(Event::PeerMoved {
+            ike_sa: sa.id,
+            children,
+            local,
+            remote,
+        });
+    }
+}
+
+impl IkeSaCommon {
+    /// Says whether the window takes a message. A copy of the last request gets the same response again (RFC 7296 §2.1).
+    fn admits(&mut self, ctx: &mut Context<'_>, received: &ReceivedMessage<'_>) -> bool {
+        let header = &received.header;
+        let refusal = if header.exchange == ExchangeType::IKE_SA_INIT {
+            // A copy of the response that was used already, or a request.
+            Refusal::UnexpectedExchange
+        } else if header.response {
+            match self.window.awaits(header.message_id) {
+                true => return true,
+                false => Refusal::UnexpectedResponse,
+            }
+        } else if self.suspended {
+            // The peer sends it again when the simultaneous rekey is decided.
+            Refusal::UnexpectedExchange
+        } else {
+            match self.window.classify(header.message_id, received.datagram) {
+                RequestStatus::New => return true,
+                // The source address can be false, though the peer has authenticated this very message before.
+                RequestStatus::Repeated => {
+                    self.repeat_response(ctx, received, u32::MAX);
+                    return false;
+                }
+                RequestStatus::IdReused => Refusal::MessageIdReuse,
+                RequestStatus::OutsideWindow => Refusal::MessageId,
+            }
+        };
+        ctx.counters.count(refusal);
+        false
+    }
+
+    /// Sends the last response again, within the limits.
+    fn repeat_response(
+        &mut self,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        most: u32,
+    ) {
+        match self.window.repeat_response(ctx.now, most) {
+            Some(response) => {
+                ctx.counters.count(Refusal::Retransmission);
+                ctx.transmit(received.local, received.remote, response);
+            }
+            None => ctx.counters.count(Refusal::RateLimited),
+        }
+    }
+
+    /// The exchange does not fit the phase of the SA.
+    fn refuse_exchange(
+        &mut self,
+        ctx: &mut Context<'_>,
+        received: &ReceivedMessage<'_>,
+        phase: &'static str,
+    ) {
+        let exchange = received.header.exchange;
+        if received.header.response {
+            self.window
+                .note_unusable(UnusableResponse::OtherExchange(exchange));
+        }
+        tracing::trace!(phase, %exchange, "exchange out of place");
+        ctx.counters.count(Refusal::UnexpectedExchange);
+    }
+}
+
+/// Why a response could not be opened. Nobody has authenticated what it says, but it helps to find the cause.
+fn unusable(error: OpenError, datagram: &[u8]) -> UnusableResponse {
+    match error {
+        OpenError::Outer(error) | OpenError::Inner { error, .. } => {
+            UnusableResponse::Malformed(error)
+        }
+        OpenError::NotEncrypted => {
+            let message = Message::decode(datagram).ok();
+            let error = message.as_ref().and_then(error_reply::error_of);
+            error.map_or(UnusableResponse::NotProtected, |notify| {
+                UnusableResponse::UnprotectedError(notify.kind)
+            })
+        }
+        OpenError::Forged => UnusableResponse::Forged,
+    }
+}

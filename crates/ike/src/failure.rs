@@ -1,0 +1,250 @@
+//! Why an SA ended, or was not made. Each cause is a variant, for callers and tests; its text is for the administrator.
+
+use esplanade_crypto::iana::Group;
+
+use crate::auth::{CredentialError, Identity, IdentityError, PeerAuthError};
+use crate::id::ChildSaId;
+use crate::wire::{
+    AuthMethod, DecodeError, EncodeError, ExchangeType, NotifyType, TrafficSelector,
+};
+
+/// Why an SA ended or did not come up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DownReason {
+    #[error("terminated by the administrator")]
+    Terminated,
+    #[error("deleted by the peer")]
+    PeerDeleted,
+    #[error("the peer does not answer")]
+    Timeout,
+    #[error("the peer's answers cannot be used: {0}")]
+    UnusableResponse(UnusableResponse),
+    #[error("there is no route to the peer, or no local address for it")]
+    NoRoute,
+    #[error("replaced by a rekey")]
+    Rekeyed,
+    #[error("no traffic for as long as `inactivity` allows")]
+    Inactive,
+    #[error("lifetime expired before it was rekeyed")]
+    Expired,
+    #[error("the peer has connected anew")]
+    Superseded,
+    #[error("the peer started afresh (INITIAL_CONTACT)")]
+    InitialContact,
+    #[error("the peer refuses: {0}")]
+    PeerRefused(NotifyType),
+    #[error("no proposal of ours was chosen")]
+    NoProposalChosen,
+    #[error("authentication failed: {0}")]
+    AuthenticationFailed(AuthFailure),
+    #[error("protocol error of the peer: {0}")]
+    PeerMisbehaved(RequestFault),
+    #[error("configuration: {0}")]
+    Configuration(ConfigurationFault),
+    #[error("out of resources: {0}")]
+    Resources(Shortage),
+}
+
+/// Why a response to our request cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableResponse {
+    #[error(transparent)]
+    Malformed(DecodeError),
+    #[error("SA, KE or nonce is missing")]
+    MissingPayload,
+    #[error("the responder's SPI is zero")]
+    ZeroSpi,
+    #[error("its choice is not in our offer")]
+    NotOffered,
+    /// The response chooses one key exchange method, or sends the data of one, and our request had the data of another.
+    #[error("it chooses {chosen} and sends a key for method {sent}, we sent one for {started}")]
+    OtherKeyExchangeMethod {
+        chosen: Group,
+        sent: u16,
+        started: Group,
+    },
+    #[error("its public key is not valid")]
+    InvalidKeyExchangeData,
+    #[error("it asks for a cookie again and again")]
+    TooManyCookies,
+    /// INVALID_KE_PAYLOAD names a method that is in none of our proposals, or names one too often.
+    #[error("it wants a key exchange method that we do not offer")]
+    KeyExchangeMethodNotOffered,
+    #[error("it rekeys the IKE SA otherwise than we offered")]
+    InvalidIkeRekey,
+    #[error("{0} is not what was asked")]
+    OtherExchange(ExchangeType),
+    /// An error notify without protection. Anybody may have sent it.
+    #[error("{0} without protection")]
+    UnprotectedError(NotifyType),
+    #[error("not protected")]
+    NotProtected,
+    /// The integrity check failed.
+    #[error("made with other keys, or damaged")]
+    Forged,
+}
+
+/// What is wrong with an authenticated request of the peer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFault {
+    #[error(transparent)]
+    Malformed(DecodeError),
+    /// A payload is missing, or has a value that the exchange does not allow.
+    #[error("malformed request")]
+    InvalidSyntax,
+}
+
+/// Why IKE_AUTH failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthFailure {
+    /// The peer has sent AUTHENTICATION_FAILED.
+    #[error("the peer does not accept us")]
+    RejectedByPeer,
+    #[error("the peer gives no proof")]
+    NoProof,
+    /// The request has no AUTH payload, which asks for EAP (RFC 7296 §2.16).
+    #[error("the peer wants EAP")]
+    EapRequested,
+    #[error("a payload is missing")]
+    MissingPayload,
+    #[error("no child SA is proposed")]
+    NoChildSa,
+    #[error("no local identity")]
+    NoLocalIdentity,
+    #[error(transparent)]
+    InvalidIdentity(IdentityError),
+    #[error("the peer is {actual}, not {expected}")]
+    OtherPeer {
+        actual: Box<Identity>,
+        expected: Box<Identity>,
+    },
+    #[error("the peer has our own identity, {0}")]
+    OwnIdentity(Box<Identity>),
+    #[error("no connection for {0}")]
+    NoConnection(Box<Identity>),
+    #[error("the peer has too many IKE SAs")]
+    TooManyIkeSas,
+    /// A second IKE SA of the peer, with `unique = keep`.
+    #[error("the peer is connected already")]
+    AlreadyConnected,
+    #[error("no secret for {local} and {remote}")]
+    NoSecret {
+        local: Box<Identity>,
+        remote: Box<Identity>,
+    },
+    #[error("{0} instead of a pre-shared key")]
+    NotPsk(AuthMethod),
+    #[error("the pre-shared keys differ")]
+    PskMismatch,
+    #[error("not the certificate that is configured")]
+    NotPinned,
+    #[error(transparent)]
+    Certificate(Box<PeerAuthError>),
+    #[error(transparent)]
+    Credential(Box<CredentialError>),
+}
+
+/// Why the configuration lets nothing be proposed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigurationFault {
+    #[error("no key exchange method")]
+    NoKeyExchangeMethod,
+    #[error("no child to establish")]
+    NoChild,
+    #[error("cannot propose: {0}")]
+    CannotPropose(EncodeError),
+    #[error(transparent)]
+    Child(Box<ChildFailure>),
+    #[error(transparent)]
+    Authentication(AuthFailure),
+}
+
+/// What the endpoint, the data plane or the operating system has run out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Shortage {
+    #[error("no key pair could be made")]
+    KeyExchange,
+    #[error("no keys could be derived")]
+    ChildKeys,
+    #[error("a message could not be made")]
+    Message,
+    #[error("no SPI is left")]
+    Spi,
+    #[error("as many child SAs as an IKE SA may have")]
+    ChildSas,
+    #[error("the data plane does not take it")]
+    DataPlane,
+    #[error("queued tasks")]
+    QueuedTasks,
+    #[error("IKE SAs")]
+    IkeSas,
+}
+
+/// Why a child SA was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChildFailure {
+    #[error("no proposal in common (NO_PROPOSAL_CHOSEN)")]
+    NoProposalChosen,
+    #[error("traffic selectors do not meet (TS_UNACCEPTABLE)")]
+    TsUnacceptable,
+    #[error("transport mode: {0}")]
+    Transport(TransportFault),
+    #[error("AH passes no NAT, nor UDP encapsulation")]
+    AhThroughNat,
+    #[error("the peer wants traffic of {} (connection {:?})", .0.peer, .0.connection)]
+    TrafficHeld(Box<HeldTraffic>),
+    #[error("the peer wants more than `peers` gives it")]
+    NotItsTraffic,
+    #[error("the peer refuses: {0}")]
+    PeerRefused(NotifyType),
+    #[error("protocol error of the peer: {0}")]
+    PeerMisbehaved(ChildResponseFault),
+    #[error("out of resources: {0}")]
+    Resources(Shortage),
+}
+
+/// What is wrong with a response that makes a child SA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChildResponseFault {
+    #[error("it neither makes nor refuses the child SA")]
+    NeitherMadeNorRefused,
+    #[error("a payload is missing in its answer")]
+    MissingPayload,
+    #[error("no nonce in its answer")]
+    NoNonce,
+    #[error("invalid public value")]
+    InvalidKeyExchangeData,
+    #[error("no public value of the chosen group")]
+    OtherKeyExchangeMethod,
+    #[error("it wants a group that we did not offer")]
+    KeyExchangeMethodNotOffered,
+    #[error("it chose what we did not offer")]
+    NotOffered,
+    #[error("its traffic selectors are wider than ours")]
+    SelectorsTooWide,
+    #[error("it answers with transport mode, which we did not ask for")]
+    TransportNotRequested,
+}
+
+/// Why a child SA cannot be in transport mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportFault {
+    #[error("it does not pass a NAT")]
+    Nat,
+    #[error("the traffic selectors do not include both gateways themselves")]
+    SelectorsWithoutGateways,
+    #[error("the peer declines it")]
+    DeclinedByPeer,
+}
+
+/// Traffic that a peer has, so that no other peer gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldTraffic {
+    pub peer: Identity,
+    pub connection: String,
+    pub child: String,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    /// The child SA that carries the traffic. None: the configuration binds it to the peer.
+    pub sa: Option<ChildSaId>,
+}

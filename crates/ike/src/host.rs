@@ -1,0 +1,72 @@
+//! What the embedder gives an [`crate::Endpoint`]: randomness, key exchanges, SPIs for inbound ESP SAs, and routes.
+//!
+//! The endpoint owns no socket, no clock and no table of the operating system. It reaches all of them through these traits.
+
+use std::net::IpAddr;
+
+use crate::suite::{DiffieHellman, KeyExchange};
+
+/// Everything that an endpoint uses of its embedder.
+pub struct Host {
+    pub spis: Box<dyn EspSpiAllocator>,
+    pub routes: Box<dyn Routes>,
+    pub random: Box<dyn Random>,
+    pub key_exchange: Box<dyn KeyExchange>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// A host with the random generator and the key exchanges of the cryptographic library.
+    pub fn new(spis: Box<dyn EspSpiAllocator>, routes: Box<dyn Routes>) -> Self {
+        Self {
+            spis,
+            routes,
+            random: Box::new(SystemRandom),
+            key_exchange: Box::new(DiffieHellman),
+        }
+    }
+}
+
+/// Hands out the SPIs of inbound ESP and AH SAs.
+pub trait EspSpiAllocator: Send {
+    /// An SPI above 255 that no live SA has. None: no SPI is left.
+    fn allocate(&mut self) -> Option<u32>;
+    /// Gives back an SPI that was never installed. The data plane frees the SPI of an installed SA itself, after the
+    /// `linger` of [`crate::Event::ChildSaDeleted`].
+    fn release(&mut self, spi: u32);
+}
+
+/// Finds our source address towards a peer.
+pub trait Routes: Send {
+    /// The address that packets to `remote` leave from; it is `local` where that is given. None: there is no route, or
+    /// `local` is not an address of this host now.
+    fn source(&self, remote: IpAddr, local: Option<IpAddr>) -> Option<IpAddr>;
+}
+
+/// Source of IKE SPIs, nonces, cookie secrets and jitter.
+pub trait Random: Send {
+    fn fill(&mut self, bytes: &mut [u8]);
+
+    /// A random number from 0 to 1.
+    fn fraction(&mut self) -> f64 {
+        let mut bytes = [0; 4];
+        self.fill(&mut bytes);
+        f64::from(u32::from_be_bytes(bytes)) / f64::from(u32::MAX)
+    }
+}
+
+/// The random generator of the cryptographic library.
+#[derive(Debug, Default)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        // The generator fails only if the system has no entropy source. Nothing secure can follow.
+        aws_lc_rs::rand::fill(bytes).unwrap_or_else(|_| std::process::abort());
+    }
+}

@@ -1,0 +1,76 @@
+//! Why the endpoint refuses a message. Every reason has one counter, and one stable name for `status` and metrics.
+
+macro_rules! refusals {
+    ($($(#[$meta:meta])* $variant:ident = $name:literal;)*) => {
+        /// Why a message was refused, wholly or in part. Each reason has one counter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Refusal { $($(#[$meta])* $variant,)* }
+
+        impl Refusal {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The stable name for metrics and `status`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+refusals! {
+    /// There is no IKE header, or the lengths do not add up.
+    Malformed = "malformed";
+    /// A message on the NAT-T port has no non-ESP marker (RFC 3948 §2.2).
+    NoMarker = "no-marker";
+    /// The major version is above 2 (RFC 7296 §2.5).
+    Version = "version";
+    /// The endpoint does not implement the exchange type.
+    ExchangeType = "exchange-type";
+    /// No IKE SA has these SPIs (RFC 7296 §2.21.4).
+    UnknownSpi = "unknown-spi";
+    /// A message of ours came back.
+    Reflected = "reflected";
+    /// The Encrypted payload failed its integrity check.
+    Integrity = "integrity";
+    /// The decrypted payloads could not be parsed.
+    InvalidSyntax = "invalid-syntax";
+    UnsupportedCriticalPayload = "unsupported-critical-payload";
+    /// The message ID of a request is outside the window (RFC 7296 §2.3).
+    MessageId = "message-id";
+    /// No request of ours waits for the response.
+    UnexpectedResponse = "unexpected-response";
+    /// The exchange does not fit the phase of the SA.
+    UnexpectedExchange = "unexpected-exchange";
+    /// A copy of the last request was answered with the kept response.
+    Retransmission = "retransmission";
+    /// Another message has a message ID that was answered already.
+    MessageIdReuse = "message-id-reuse";
+    /// An unauthenticated error notify came in IKE_SA_INIT. It is noted, and does not end the attempt at once.
+    UnauthenticatedNotify = "unauthenticated-notify";
+    /// IKE_SA_INIT was answered with a request for a cookie.
+    CookieRequired = "cookie-required";
+    CookieInvalid = "cookie-invalid";
+    HalfOpenLimit = "half-open-limit";
+    /// The source, or a network around it, has its share of the half-open SAs.
+    HalfOpenPerSource = "half-open-per-source";
+    /// Too many IKE SAs of the source were refused in IKE_AUTH.
+    RefusedPerSource = "refused-per-source";
+    IkeSaLimit = "ike-sa-limit";
+    /// No connection is for this pair of addresses, or for these identities.
+    NoConnection = "no-connection";
+    NoProposalChosen = "no-proposal-chosen";
+    InvalidKePayload = "invalid-ke-payload";
+    AuthenticationFailed = "authentication-failed";
+    TsUnacceptable = "ts-unacceptable";
+    /// Another peer has some of the traffic.
+    TrafficHeld = "traffic-held";
+    /// The peer has an IKE SA already, with `unique = keep`.
+    Duplicate = "duplicate";
+    TemporaryFailure = "temporary-failure";
+    ChildSaNotFound = "child-sa-not-found";
+    ChildSaLimit = "child-sa-limit";
+    /// No SPI is left for the inbound SA.
+    SpiExhausted = "spi-exhausted";
+    /// A limit has kept back an error notify or a repeated response.
+    RateLimited = "rate-limited";
+}

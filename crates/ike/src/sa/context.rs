@@ -1,0 +1,133 @@
+//! What an IKE SA may use of its endpoint, and what it asks of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::ike_sa::IkeSa;
+use crate::claims::Claims;
+use crate::config::{Config, Connection};
+use crate::event::{Event, Transmit};
+use crate::failure::DownReason;
+use crate::host::{EspSpiAllocator, Random};
+use crate::id::{ChildSaId, IkeSaId};
+use crate::peer::PeerKey;
+use crate::report_limit::ReportLimit;
+use crate::status::IkeCounters;
+use crate::suite::KeyExchange;
+use crate::transport::udp_payload;
+
+/// The parts of the endpoint that one IKE SA works with.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) wall_clock: SystemTime,
+    pub(crate) config: &'a Config,
+    pub(crate) random: &'a mut dyn Random,
+    pub(crate) key_exchange: &'a mut dyn KeyExchange,
+    pub(crate) spis: &'a mut dyn EspSpiAllocator,
+    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) transmits: &'a mut VecDeque<Transmit>,
+    pub(crate) counters: &'a mut IkeCounters,
+    /// The identifier that was given last, to an IKE SA or a child SA.
+    pub(crate) last_id: &'a mut u64,
+    /// IKE SAs by our own SPI.
+    pub(crate) by_spi: &'a HashMap<u64, IkeSaId>,
+    /// Established IKE SAs by peer.
+    pub(crate) peers: &'a HashMap<PeerKey, Vec<IkeSaId>>,
+    pub(crate) report_limit: &'a mut ReportLimit,
+    pub(crate) claims: &'a mut Claims,
+    pub(crate) effects: &'a mut Vec<Effect>,
+}
+
+/// What an IKE SA asks of its endpoint because it concerns other SAs.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// A rekey has made a new IKE SA.
+    Insert(Box<IkeSa>),
+    /// `to` replaces `from` and takes over its children.
+    Adopt {
+        from: IkeSaId,
+        to: IkeSaId,
+        retirement: Retirement,
+    },
+    /// The new IKE SA of a simultaneous rekey is redundant, and we made it: we delete it (RFC 7296 §2.8.2).
+    DeleteRedundant { ike_sa: IkeSaId },
+    /// The new IKE SA of a simultaneous rekey is redundant, and the peer made it: the peer deletes it.
+    AwaitRedundantDelete { ike_sa: IkeSaId },
+    /// The peer is authenticated. `initial_contact`: it has sent INITIAL_CONTACT.
+    Established {
+        ike_sa: IkeSaId,
+        initial_contact: bool,
+    },
+    ConnectFailed {
+        connection: Arc<Connection>,
+        reason: DownReason,
+    },
+    /// The IKE SA ended while it was about to establish the child.
+    ChildAbandoned { connection: String, child: String },
+    /// Another peer asks for the traffic of this child SA, so its own peer is asked whether it is alive.
+    CheckLiveness { child: ChildSaId },
+}
+
+/// How a replaced IKE SA ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retirement {
+    /// We delete it.
+    Delete,
+    /// The peer is to delete it.
+    AwaitDelete,
+    /// The peer has deleted it.
+    Deleted,
+}
+
+impl Context<'_> {
+    pub(crate) fn next_id(&mut self) -> u64 {
+        *self.last_id += 1;
+        *self.last_id
+    }
+
+    pub(crate) fn nonce(&mut self) -> Vec<u8> {
+        let mut nonce = vec![0; 32];
+        self.random.fill(&mut nonce);
+        nonce
+    }
+
+    /// A fresh IKE SPI. It is not zero, and no live SA has it.
+    pub(crate) fn ike_spi(&mut self) -> u64 {
+        loop {
+            let mut bytes = [0; 8];
+            self.random.fill(&mut bytes);
+            let spi = u64::from_be_bytes(bytes);
+            if spi != 0 && !self.by_spi.contains_key(&spi) {
+                return spi;
+            }
+        }
+    }
+
+    /// A random part of `range`.
+    pub(crate) fn jitter(&mut self, range: Duration) -> Duration {
+        range.mul_f64(self.random.fraction())
+    }
+
+    /// A random number from 0 to `range`.
+    pub(crate) fn jitter_count(&mut self, range: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.random.fill(&mut bytes);
+        match range.checked_add(1) {
+            Some(range) => u64::from_be_bytes(bytes) % range,
+            None => u64::from_be_bytes(bytes),
+        }
+    }
+
+    /// Sends a message, with the non-ESP marker on the NAT-T port.
+    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        let payload = udp_payload(message, local.port() == self.config.ports.nat_t);
+        self.counters.messages_sent += 1;
+        self.transmits.push_back(Transmit {
+            local,
+            remote,
+            payload,
+        });
+    }
+}

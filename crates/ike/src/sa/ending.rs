@@ -1,0 +1,217 @@
+//! How an IKE SA ends, and what becomes of its children.
+//!
+//! An exchange that ends its SA returns an [`Ending`]. [`Phase::end`] carries it out and gives the next phase.
+
+use std::time::Duration;
+
+use super::context::{Context, Effect};
+use super::established::Established;
+use super::ike_sa::IkeSaCommon;
+use super::phase::{AuthSent, Closing, Gone, Phase, Rekeyed};
+use super::task::{PendingExchange, Task};
+use crate::event::Event;
+use crate::failure::DownReason;
+use crate::protected::ProtectedChannel;
+use crate::wire::{Delete, ExchangeType, Payload, ProtocolId};
+
+/// How long the last response is kept for a request that comes again after the SA has ended.
+const GONE_TIME: Duration = Duration::from_secs(30);
+/// How long a rekeyed SA waits for the peer's delete.
+const DELETE_TIME: Duration = Duration::from_secs(30);
+
+/// The SA is to end.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// Without another message: the peer ends its SA by itself, or cannot be told.
+    Silent(DownReason),
+    /// An INFORMATIONAL request with these payloads tells the peer. No other request may be outstanding.
+    Announced(DownReason, Vec<Payload>),
+}
+
+impl Ending {
+    /// The SA is to be deleted by an INFORMATIONAL exchange (RFC 7296 §1.4.1).
+    pub(crate) fn delete(reason: DownReason) -> Self {
+        let delete = Delete {
+            protocol: ProtocolId::IKE,
+            spis: Vec::new(),
+        };
+        Self::Announced(reason, vec![Payload::Delete(delete)])
+    }
+}
+
+impl Phase {
+    pub(crate) fn end(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>, ending: Ending) -> Self {
+        match ending {
+            Ending::Silent(reason) => self.close(sa, ctx, reason),
+            Ending::Announced(reason, payloads) => self.announce_end(sa, ctx, reason, &payloads),
+        }
+    }
+
+    /// Ends the SA without another message. A responder's last response is kept for a while.
+    pub(crate) fn close(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        reason: DownReason,
+    ) -> Self {
+        let gone = Self::Gone(Gone {
+            until: ctx.now + GONE_TIME,
+            unauthenticated: self.is_half_open(),
+        });
+        sa.window.forget_request();
+        match self {
+            Self::InitSent(_) => {
+                sa.connect_failed(ctx, reason);
+                Self::Closed
+            }
+            Self::AuthSent(state) => {
+                state.release(ctx);
+                sa.connect_failed(ctx, reason);
+                Self::Closed
+            }
+            Self::Established(state) => {
+                state.tear_down(sa, ctx, &reason);
+                gone
+            }
+            Self::Closed => Self::Closed,
+            Self::InitResponded(_) | Self::Rekeyed(_) | Self::Closing(_) | Self::Gone(_) => gone,
+        }
+    }
+
+    /// Tells the peer that the SA ends, and forgets the children at once.
+    fn announce_end(
+        self,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        reason: DownReason,
+        payloads: &[Payload],
+    ) -> Self {
+        let mut channel = match self {
+            Self::Established(state) => state.tear_down(sa, ctx, &reason),
+            Self::AuthSent(state) => {
+                sa.connect_failed(ctx, reason);
+                state.release(ctx)
+            }
+            Self::InitResponded(state) => state.channel,
+            Self::Rekeyed(state) => state.channel,
+            Self::Closing(state) => state.channel,
+            Self::InitSent(_) | Self::Gone(_) | Self::Closed => return Self::Closed,
+        };
+        let sent = sa.send_request(ctx, &mut channel, ExchangeType::INFORMATIONAL, payloads);
+        let closing = Self::Closing(Box::new(Closing { channel }));
+        match sent {
+            Ok(()) => closing,
+            Err(ending) => closing.end(sa, ctx, ending),
+        }
+    }
+
+    /// Waits for the peer to delete an SA that a rekey has replaced.
+    pub(crate) fn await_delete(self, sa: &mut IkeSaCommon, ctx: &mut Context<'_>) -> Self {
+        match self {
+            Self::Established(state) => Self::Rekeyed(Box::new(Rekeyed {
+                channel: state.tear_down(sa, ctx, &DownReason::Rekeyed),
+                delete_at: ctx.now + DELETE_TIME,
+            })),
+            other => other,
+        }
+    }
+
+    /// Drops an SA that is kept for its last response, or for a delete, or that nobody has authenticated.
+    pub(crate) fn forget(self) -> Self {
+        match self {
+            Self::InitResponded(_) | Self::Rekeyed(_) | Self::Closing(_) | Self::Gone(_) => {
+                Self::Closed
+            }
+            other => other,
+        }
+    }
+}
+
+impl AuthSent {
+    fn release(self, ctx: &mut Context<'_>) -> ProtectedChannel {
+        ctx.spis.release(self.child.spi_in);
+        self.channel
+    }
+}
+
+impl IkeSaCommon {
+    pub(crate) fn connect_failed(&self, ctx: &mut Context<'_>, reason: DownReason) {
+        ctx.counters.connect_failures += 1;
+        ctx.effects.push(Effect::ConnectFailed {
+            connection: self.connection.clone(),
+            reason,
+        });
+    }
+
+    fn child_abandoned(&self, ctx: &mut Context<'_>, child: &str) {
+        ctx.effects.push(Effect::ChildAbandoned {
+            connection: self.connection.name.clone(),
+            child: child.to_owned(),
+        });
+    }
+}
+
+impl Established {
+    /// Goes on in this phase, or ends the SA.
+    pub(crate) fn settle(
+        self: Box<Self>,
+        sa: &mut IkeSaCommon,
+        ctx: &mut Context<'_>,
+        result: Result<(), Ending>,
+    ) -> Phase {
+        let phase = Phase::Established(self);
+        match result {
+            Ok(()) => phase,
+            Err(ending) => phase.end(sa, ctx, ending),
+        }
+    }
+
+    /// Forgets the children and the tasks. Returns the channel, for a last message to the peer.
+    fn tear_down(
+        self,
+        sa: &IkeSaCommon,
+        ctx: &mut Context<'_>,
+        reason: &DownReason,
+    ) -> ProtectedChannel {
+        match self.exchange {
+            Some(PendingExchange::CreateChild(pending)) => {
+                ctx.spis.release(pending.spi_in);
+                if pending.rekeys.is_none() {
+                    sa.child_abandoned(ctx, &pending.config().name);
+                }
+            }
+            Some(PendingExchange::DeleteUnaccepted(spi)) => ctx.spis.release(spi),
+            Some(PendingExchange::RekeyIke(pending)) => {
+                if let Some(peers) = pending.simultaneous {
+                    ctx.effects.push(Effect::DeleteRedundant {
+                        ike_sa: peers.ike_sa,
+                    });
+                }
+            }
+            Some(
+                PendingExchange::DeleteChild(..)
+                | PendingExchange::DeleteEnded
+                | PendingExchange::Liveness,
+            )
+            | None => {}
+        }
+        for queued in self.tasks {
+            match queued.task {
+                Task::DeleteUnaccepted(_, spi) => ctx.spis.release(spi),
+                Task::CreateChild(request) => sa.child_abandoned(ctx, &request.config.name),
+                _ => {}
+            }
+        }
+        for child in self.children {
+            child.uninstall(ctx, sa, reason.clone());
+        }
+        if *reason != DownReason::Rekeyed {
+            ctx.events.push_back(Event::IkeSaDown {
+                ike_sa: sa.id,
+                connection: sa.connection.name.clone(),
+                reason: reason.clone(),
+            });
+        }
+        self.channel
+    }
+}

@@ -1,0 +1,176 @@
+//! The phases of an IKE SA. Each type holds what an SA has in that phase and in no other.
+
+use std::time::Instant;
+
+use super::child_sa::ChildRequest;
+use super::established::Established;
+use super::task::PendingChild;
+use crate::config::Identity;
+use crate::failure::DownReason;
+use crate::protected::ProtectedChannel;
+use crate::suite::{ActiveKeyExchange, IkeSaKeys, Nonces, Role};
+use crate::wire::{HashAlgorithm, Id, Proposal};
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    InitSent(Box<InitSent>),
+    InitResponded(Box<InitResponded>),
+    AuthSent(Box<AuthSent>),
+    Established(Box<Established>),
+    Rekeyed(Box<Rekeyed>),
+    Closing(Box<Closing>),
+    Gone(Gone),
+    /// The table drops the SA.
+    Closed,
+}
+
+/// Initiator: the IKE_SA_INIT request is sent, or waits until it may be sent.
+#[derive(Debug)]
+pub(crate) struct InitSent {
+    pub(crate) key_exchange: Box<dyn ActiveKeyExchange>,
+    pub(crate) nonce: Vec<u8>,
+    pub(crate) offer: Vec<Proposal>,
+    pub(crate) request: Vec<u8>,
+    pub(crate) cookie: Option<Vec<u8>>,
+    /// How often the request was begun anew, for a cookie or another key exchange method.
+    pub(crate) restarts: u8,
+    /// The reason in an unauthenticated response that refuses ours. Anybody can send one, so the SA waits for a better
+    /// response until the next retransmission is due (RFC 7296 §2.21.1).
+    pub(crate) refused: Option<DownReason>,
+    pub(crate) requests: Vec<ChildRequest>,
+}
+
+/// What both ends keep of IKE_SA_INIT until IKE_AUTH is done.
+#[derive(Debug)]
+pub(crate) struct InitTranscript {
+    pub(crate) request: Vec<u8>,
+    pub(crate) response: Vec<u8>,
+    pub(crate) nonce_i: Vec<u8>,
+    pub(crate) nonce_r: Vec<u8>,
+    /// The peer's SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4).
+    pub(crate) peer_hashes: Vec<HashAlgorithm>,
+}
+
+impl InitTranscript {
+    /// What the end with the role `signer` signs (RFC 7296 §2.15).
+    pub(crate) fn signed_octets(&self, keys: &IkeSaKeys, signer: Role, id: &Id) -> Vec<u8> {
+        match signer {
+            Role::Initiator => keys.signed_octets(signer, &self.request, &self.nonce_r, id),
+            Role::Responder => keys.signed_octets(signer, &self.response, &self.nonce_i, id),
+        }
+    }
+
+    pub(crate) fn nonces(&self) -> Nonces<'_> {
+        Nonces {
+            initiator: &self.nonce_i,
+            responder: &self.nonce_r,
+        }
+    }
+}
+
+/// Responder: IKE_SA_INIT is answered, and the SA is half-open until IKE_AUTH.
+#[derive(Debug)]
+pub(crate) struct InitResponded {
+    pub(crate) channel: ProtectedChannel,
+    pub(crate) init: InitTranscript,
+    pub(crate) deadline: Instant,
+}
+
+/// Initiator: our proof and our first child SA are sent.
+#[derive(Debug)]
+pub(crate) struct AuthSent {
+    pub(crate) channel: ProtectedChannel,
+    pub(crate) init: InitTranscript,
+    pub(crate) local_id: Identity,
+    pub(crate) child: PendingChild,
+    /// The other children, which CREATE_CHILD_SA establishes.
+    pub(crate) requests: Vec<ChildRequest>,
+    /// Some: the SA is deleted as soon as it is up.
+    pub(crate) delete_when_up: Option<DownReason>,
+}
+
+impl AuthSent {
+    pub(crate) fn withdraw_child(&mut self, child: &str) {
+        self.requests.retain(|other| other.config.name != child);
+        self.child.withdrawn |= self.child.config().name == child;
+    }
+
+    pub(crate) fn will_establish(&self, request: &ChildRequest) -> bool {
+        (request.is_for(self.child.config()) && !self.child.withdrawn)
+            || self
+                .requests
+                .iter()
+                .any(|other| request.is_for(&other.config))
+    }
+}
+
+/// A rekey has replaced the SA, and the peer is to delete it.
+#[derive(Debug)]
+pub(crate) struct Rekeyed {
+    pub(crate) channel: ProtectedChannel,
+    /// When we delete the SA ourselves.
+    pub(crate) delete_at: Instant,
+}
+
+/// Our delete, or our last error notify, waits for its response.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) channel: ProtectedChannel,
+}
+
+/// The SA has ended. Its last response is kept for a request that comes again.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) until: Instant,
+    /// The peer never proved who it is.
+    pub(crate) unauthenticated: bool,
+}
+
+impl Phase {
+    pub(crate) fn channel(&self) -> Option<&ProtectedChannel> {
+        match self {
+            Self::InitResponded(state) => Some(&state.channel),
+            Self::AuthSent(state) => Some(&state.channel),
+            Self::Established(state) => Some(&state.channel),
+            Self::Rekeyed(state) => Some(&state.channel),
+            Self::Closing(state) => Some(&state.channel),
+            Self::InitSent(_) | Self::Gone(_) | Self::Closed => None,
+        }
+    }
+
+    pub(crate) fn channel_mut(&mut self) -> Option<&mut ProtectedChannel> {
+        match self {
+            Self::InitResponded(state) => Some(&mut state.channel),
+            Self::AuthSent(state) => Some(&mut state.channel),
+            Self::Established(state) => Some(&mut state.channel),
+            Self::Rekeyed(state) => Some(&mut state.channel),
+            Self::Closing(state) => Some(&mut state.channel),
+            Self::InitSent(_) | Self::Gone(_) | Self::Closed => None,
+        }
+    }
+
+    pub(crate) fn established(&self) -> Option<&Established> {
+        match self {
+            Self::Established(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Not authenticated, or refused and kept for a while: anybody can make us hold such an SA.
+    pub(crate) fn is_half_open(&self) -> bool {
+        match self {
+            Self::InitResponded(_) => true,
+            Self::Gone(gone) => gone.unauthenticated,
+            _ => false,
+        }
+    }
+
+    /// Why the SA is to be deleted as soon as the exchange under way allows it.
+    pub(crate) fn ending(&self) -> Option<&DownReason> {
+        match self {
+            Self::AuthSent(state) => state.delete_when_up.as_ref(),
+            Self::Established(state) => state.ending(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The queue of tasks of an established IKE SA.
+
+use std::time::Instant;
+
+use super::context::Context;
+use super::established::Established;
+use super::task::{QueuedTask, Task};
+
+impl Established {
+    /// Puts a task in the queue. False: the queue takes no more requests for children. An equal task is not queued twice.
+    pub(crate) fn queue(&mut self, ctx: &Context<'_>, task: Task) -> bool {
+        self.queue_later(ctx, task, ctx.now)
+    }
+
+    pub(crate) fn queue_later(
+        &mut self,
+        ctx: &Context<'_>,
+        task: Task,
+        not_before: Instant,
+    ) -> bool {
+        if self.tasks.iter().any(|queued| queued.task.covers(&task)) {
+            return true;
+        }
+        // The SAs that exist bound the number of all other tasks.
+        let adds = matches!(task, Task::CreateChild(_));
+        if adds && self.tasks.len() >= ctx.config.limits.queued_tasks_max {
+            return false;
+        }
+        let queued = QueuedTask { task, not_before };
+        if let Task::DeleteIke(_) = queued.task {
+            self.tasks.push_front(queued);
+        } else {
+            self.tasks.push_back(queued);
+        }
+        true
+    }
+
+    /// Takes the next task that is due.
+    pub(crate) fn take_due_task(&mut self, now: Instant) -> Option<Task> {
+        let index = self
+            .tasks
+            .iter()
+            .position(|queued| queued.not_before <= now)?;
+        self.tasks.remove(index).map(|queued| queued.task)
+    }
+}

@@ -1,0 +1,40 @@
+//! UDP payloads and the non-ESP marker (RFC 3948 §2.2): on the NAT-T port four zero bytes precede each IKE message.
+
+use std::net::SocketAddr;
+
+use crate::refusal::Refusal;
+use crate::wire::Header;
+
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
+/// RFC 3948 §2.3.
+const NAT_KEEPALIVE: [u8; 1] = [0xff];
+
+/// One received IKE message: its header in clear, its bytes, and the addresses of its datagram.
+#[derive(Clone, Copy)]
+pub(crate) struct ReceivedMessage<'a> {
+    pub(crate) header: Header,
+    /// The message without the non-ESP marker.
+    pub(crate) datagram: &'a [u8],
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// The IKE message in a UDP payload. None: a NAT keepalive.
+pub(crate) fn ike_message(payload: &[u8], nat_t: bool) -> Result<Option<&[u8]>, Refusal> {
+    if !nat_t {
+        return Ok(Some(payload));
+    }
+    if payload == NAT_KEEPALIVE {
+        return Ok(None);
+    }
+    match payload.strip_prefix(&NON_ESP_MARKER) {
+        Some(message) => Ok(Some(message)),
+        None => Err(Refusal::NoMarker),
+    }
+}
+
+/// The UDP payload that carries an IKE message.
+pub(crate) fn udp_payload(message: &[u8], nat_t: bool) -> Vec<u8> {
+    let marker: &[u8] = if nat_t { &NON_ESP_MARKER } else { &[] };
+    [marker, message].concat()
+}
