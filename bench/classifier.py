@@ -1,4 +1,4 @@
-"""Lookups in the SPD with 1 to 10,000 policies, and hits of the flow cache; writes a record."""
+"""Times lookups in the SPD with 1 to 10,000 policies, and hits of the flow cache. Writes a record."""
 
 import json
 
@@ -9,7 +9,7 @@ WHAT = "SPD lookup without flow cache, random traffic, and flow cache hits (hash
 
 
 def best_of(runs: list[list[dict]]) -> list[dict]:
-    """Whatever else the machine does only adds to a time."""
+    """Takes the least of each case's times: other work of the machine can only add to a time."""
     best = [min(same, key=lambda case: case["ns"]) for same in zip(*runs)]
     ten = {case["case"]: case["ns"] for case in best if case["policies"] == 10}
     for case in best:

@@ -1,4 +1,5 @@
-"""The logic that the RTL takes and the clocks that it reached, placed and routed, from the records that `rtl/syn/ecp5.py` wrote."""
+"""The logic that the RTL takes and the clocks that it reached after placing and routing. The figures come from the
+records that `rtl/syn/ecp5.py` wrote."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ def shell(name: str) -> dict[str, int]:
 
 
 def routed(name: str, **parameters: int) -> dict[str, dict[str, object]]:
-    """The best clock of each part in the newest record that has it, of a top (or a variant of it, NAME-…) with these parameters of its
-    shell; unset ones are 0. The slowest part first."""
+    """The best clock of each part, slowest part first. It comes from the part's newest record of a top (or a variant
+    of it, NAME-…) with these parameters of its shell. Unset parameters are 0."""
     found = []
     for path in RECORDS.glob(f"*-rtl-{name}*.json"):
         variant = path.stem.split(f"-rtl-{name}", 1)[1]
@@ -39,7 +40,7 @@ def synthesised(name: str) -> dict[str, object] | None:
 
 
 def clocks(record: dict[str, object] | None) -> dict[str, float]:
-    """The best seed's clock of each part in MHz, the slowest grade first."""
+    """The best seed's clock of each part in MHz, slowest grade first."""
     best: dict[str, float] = {}
     for run in (record or {}).get("routed", []):
         best[run["part"]] = max(run["mhz"], best.get(run["part"], 0.0))

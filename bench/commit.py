@@ -1,4 +1,4 @@
-"""The commit that a record is of."""
+"""The commit that a record belongs to."""
 
 import subprocess
 from pathlib import Path
@@ -7,14 +7,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def commit(checkout: Path = ROOT) -> str:
-    """This checkout's or another's, "-dirty" where something differs from it.
+    """The commit of this checkout or of another, with "-dirty" if a file differs from it.
 
-    Records do not count: a run before may have written some.
+    Records do not count as differences: an earlier run may have written some.
     """
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/records", cwd=checkout)
     return (git("rev-parse", "--short", "HEAD", cwd=checkout) or "unknown") + ("-dirty" if changed else "")
 
 
 def git(*command: str, cwd: Path = ROOT) -> str:
-    """What it prints; nothing where this is no checkout."""
+    """Runs git and returns its output, or an empty text if this is no checkout."""
     return subprocess.run(["git", *command], cwd=cwd, capture_output=True, text=True).stdout.strip()

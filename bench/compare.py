@@ -1,4 +1,5 @@
-"""The in-process benches of this checkout and of another one, in turns on one core; writes a record of the ratios.
+"""Runs the in-process benches of this checkout and of another one in turns on one core. Writes a record of the
+ratios.
 
 The other checkout is usually a worktree of an earlier commit: git worktree add ../before COMMIT
 """
@@ -18,14 +19,14 @@ from record import Bench
 from setups import ROOT
 
 WHAT = "core cycles a packet, this checkout's bench and another's in turns on one core"
-# Each bench's package.
+# The package of each bench.
 BENCHES = {"walk": "esplanade-ipsec", "path": "esplanade-ipsec"}
-# What is measured; the other fields say what it is measured of.
+# The measured fields. The other fields name the case.
 MEASURED = {"cycles_min", "cycles_median", "repetitions", "samples", "mpps", "gbit_s"}
 
 
 def built(checkout: Path, package: str, name: str) -> Path:
-    """The bench's binary, built in that checkout."""
+    """Builds the bench in that checkout and returns its binary."""
     command = ["cargo", "bench", "--locked", "--package", package, "--bench", name, "--no-run", "--message-format=json"]
     lines = subprocess.run(command, cwd=checkout, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     found = [message["executable"] for message in map(json.loads, lines)
@@ -34,7 +35,7 @@ def built(checkout: Path, package: str, name: str) -> Path:
 
 
 def cases(program: Path, checkout: Path) -> dict[str, float]:
-    """The median cycles of each case that it prints."""
+    """The median cycles of each case, as the program prints them."""
     printed = subprocess.run([program, "--bench"], cwd=checkout, check=True, stdout=subprocess.PIPE, text=True)
     rows = [json.loads(line) for line in printed.stdout.splitlines() if line.startswith("{")]
     return {" ".join(f"{key}={value}" for key, value in row.items() if key not in MEASURED): row["cycles_median"]
@@ -58,7 +59,7 @@ def main() -> None:
     taken: dict[str, dict[str, list[float]]] = {}
     for round_ in range(options.rounds):
         for name, both in programs.items():
-            # Who is first changes, so that neither always has the warmer clock.
+            # The order alternates, so that neither checkout always has the warmer clock.
             for which in sorted(both, reverse=round_ % 2 == 1):
                 print(f"round {round_ + 1} of {options.rounds}: {name}, {which}", file=sys.stderr)
                 for case, cycles in cases(both[which], checkouts[which]).items():

@@ -1,7 +1,7 @@
-"""The CPU engine beside intel-ipsec-mb, OpenSSL and aws-lc, in one process; writes a record, a table and plots.
+"""Runs the CPU engine beside intel-ipsec-mb, OpenSSL and aws-lc in one process. Writes a record, a table and plots.
 
-Builds bench/peers against the installed headers, and against those of a newer intel-ipsec-mb if IPSEC_MB_DIR names the
-folder that it was installed into. Other arguments than --cpu and --no-record go to the bench: see its head.
+Builds bench/peers against the installed headers. If IPSEC_MB_DIR names the folder of a newer intel-ipsec-mb, builds
+against its headers too. Arguments other than --cpu and --no-record go to the bench: see its head.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tunnel import RECORDS, machine_name
 PEERS = Path(__file__).with_name("peers")
 WHAT = ("core cycles to seal and to open one packet, in place, in batches: the CPU engine by tier and other libraries, in turns "
         "on the same packets with the same keys; medians and minima; a library's best interface counts")
-# What PEER_ARCH in ipsec_mb.c means. The last two have no more than the aesni tier has.
+# The meaning of PEER_ARCH in ipsec_mb.c. The last two have no more than the aesni tier has.
 ARCHS = {3: "AVX-512", 2: "AVX2", 1: "AVX2 without VAES", 0: "SSE"}
 NARROW = (ARCHS[1], ARCHS[0])
 COLOURS = {"Esplanade": ["#1f6f8b", "#53a2be", "#a5cfdd"], "intel": ["#c1440e", "#e08e5b", "#efc4a5", "#7d6b5d", "#a99c91", "#d3cbc4"],
@@ -29,7 +29,7 @@ COLOURS = {"Esplanade": ["#1f6f8b", "#53a2be", "#a5cfdd"], "intel": ["#c1440e", 
 
 
 def build_peers(folder: Path, avx512: bool) -> tuple[list[Path], dict[str, str]]:
-    """Shared objects with the table of peer.h, and why others are missing."""
+    """Builds shared objects with the table of peer.h. Returns them, and the reasons why others are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [("openssl", "openssl.c", [], ["-lcrypto"])]
     places: list[tuple[str, list[str], list[str]]] = [("installed", [], [])]
@@ -60,7 +60,7 @@ def build_peers(folder: Path, avx512: bool) -> tuple[list[Path], dict[str, str]]
 
 
 def collect(rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """Contenders of one case together, and the times of key set-up."""
+    """Groups the contenders of each case, and the times of key set-up."""
     cases: dict[tuple, dict] = {}
     for row in rows:
         what = ("suite", "direction", "size", "bytes", "keys", "batch")
@@ -74,14 +74,15 @@ def collect(rows: list[dict]) -> tuple[list[dict], list[dict]]:
 
 
 def fastest_tier(names: list[str]) -> str | None:
-    """Tiers come in the order of their speed."""
+    """The fastest tier. Tiers come in the order of their speed."""
     own = [name for name in names if name.startswith("Esplanade")]
     return own[-1] if own else None
 
 
 def best_other(contenders: dict[str, dict], narrow_suite: str | None = None) -> str | None:
-    """The fastest that is not one of our kernels: the portable tier is aws-lc. With `narrow_suite` those that have no more
-    than the aesni tier has for that suite: OpenSSL 3.0 knows no wide AES instructions, but its ChaCha20 and Poly1305 use AVX-512."""
+    """The fastest contender that is not one of our kernels; the portable tier is aws-lc. With `narrow_suite` only
+    contenders count that have no more than the aesni tier has for that suite. OpenSSL 3.0 uses no wide AES
+    instructions, but its ChaCha20 and Poly1305 use AVX-512."""
     others = [name for name in contenders if not name.startswith("Esplanade") or "portable" in name]
     if narrow_suite is not None:
         openssl = () if "CHACHA20" in narrow_suite else ("OpenSSL 3.0",)
@@ -104,7 +105,7 @@ def contender_names(cases: list[dict]) -> list[str]:
 
 
 def table(cases: list[dict], keys: list[int], limits: dict[str, float]) -> list[str]:
-    """Rows are sizes; a cell has one figure for each number of keys."""
+    """Makes a table. Rows are sizes; a cell has one figure for each number of keys."""
     names = contender_names(cases)
     own, aesni = fastest_tier(names), next((name for name in names if name == "Esplanade aesni"), None)
     head = ["bytes", "limit", *names, "best peer ÷ fastest tier"] + (["best AES-NI peer ÷ aesni"] if aesni else [])
@@ -174,7 +175,7 @@ def markdown(record: dict, stem: str) -> str:
 
 def colour(name: str, names: list[str]) -> str:
     family = next(key for key in COLOURS if name.startswith(key))
-    # The fastest tier is the darkest.
+    # The fastest tier has the darkest colour.
     members = [other for other in names if other.startswith(family)]
     if family == "Esplanade":
         members.reverse()
@@ -188,7 +189,7 @@ def plot(record: dict, file: Path, gbit: bool) -> bool:
         from matplotlib import pyplot
     except ImportError:
         return False
-    # Without these the file differs at every run.
+    # These settings keep the file the same in every run.
     matplotlib.rcParams["svg.hashsalt"] = "engine"
     cases = [case for case in record["cases"] if case["size"] != "IMIX"]
     names = contender_names(cases)
@@ -234,7 +235,7 @@ def plot(record: dict, file: Path, gbit: bool) -> bool:
 
 
 def dump(record: dict) -> str:
-    """One line a case."""
+    """Writes the record with one case per line."""
     lists = {key: value for key, value in record.items() if key in ("cases", "key_set_up")}
     text = json.dumps(record | dict.fromkeys(lists), indent=1, ensure_ascii=False)
     for key, value in lists.items():

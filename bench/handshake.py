@@ -1,4 +1,4 @@
-"""Full IKE_SA_INIT + IKE_AUTH handshakes per second and core, in process; writes a record."""
+"""Counts full IKE_SA_INIT and IKE_AUTH handshakes per second and core, in process. Writes a record."""
 
 import re
 import sys

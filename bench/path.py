@@ -1,4 +1,5 @@
-"""The whole packet path on one core, with the CPU engine; beside DPDK's ipsec-secgw if IPSEC_SECGW names its binary.
+"""Times the whole packet path on one core with the CPU engine. Runs DPDK's ipsec-secgw beside it if IPSEC_SECGW names
+its binary.
 
 Both get the same packets, copied in from memory, with the same keys, in turns. Writes a record and a table. Pages of
 2 MiB (`--pages 2m`) need root: they are reserved for the time of the run.
@@ -30,12 +31,12 @@ KEYS = {"AES_GCM_16_256": 36, "AES_CBC_128/HMAC_SHA1_96": 36}
 
 
 def material(suite: str) -> list[str]:
-    """As crates/ipsec/benches/path.rs makes it."""
+    """Makes the key material as crates/ipsec/benches/path.rs does."""
     return [f"{(i * 7 + 1) & 0xff:02x}" for i in range(KEYS[suite])]
 
 
 def configuration(suite: str, spi: int) -> str:
-    """For ipsec-secgw: packets come from port 0 and leave through port 1."""
+    """Makes the configuration of ipsec-secgw: packets come from port 0 and leave through port 1."""
     key = material(suite)
     if suite.startswith("AES_GCM"):
         algorithms = f"aead_algo aes-256-gcm aead_key {':'.join(key)}"
@@ -55,13 +56,15 @@ def configuration(suite: str, spi: int) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What the threads of a process have had of the processors: on a busy machine less than the time that went by."""
+    """The processor time that the threads of a process have had. On a busy machine it is less than the time that went
+    by."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def secgw_mpps(binary: str, folder: Path, case: dict, cpu: int, huge: bool, seconds: int) -> float:
-    """Millions of packets sent in a second of processor time, the median of its statistics, which come once a second."""
+    """Millions of packets sent per second of processor time: the median of the program's statistics, which come once
+    a second."""
     direction, suite, _ = case["case"].split()
     config = folder / "secgw.cfg"
     spi = case["spi"] if direction == "inbound" else 105
@@ -112,7 +115,7 @@ def own(bench: Bench, huge: bool, arguments: list[str]) -> list[dict]:
 
 
 def measure(bench: Bench, options: argparse.Namespace, folder: Path, huge: bool, skipped: dict[str, str]) -> list[dict]:
-    """A B, A B, …: what else the machine does hits both alike."""
+    """Measures in turns (A B, A B, …), so that other work of the machine hits both contenders alike."""
     wanted = ["--cases", options.cases]
     files = {case["case"]: case for case in bench.cases([*wanted, "--pcap", str(folder)])}
     binary = os.environ.get("IPSEC_SECGW")

@@ -1,5 +1,5 @@
-"""What a late engine costs: round trips, TCP and CPU time with `engine = pool` and artificial delays, beside `engine = cpu`;
-and what it costs to change a child's engine under load; writes a record."""
+"""Measures the cost of a late engine: round trips, TCP and CPU time with `engine = pool` and artificial delays,
+beside `engine = cpu`. Also measures the cost of changing a child's engine under load. Writes a record."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from record import Bench
 from setups import EsplanadePair
 
 WHAT = "one tunnel with the CPU engine in the workers and in helper threads that hold every batch for some time"
-# Milliseconds; None is `engine = cpu`. The last is as good as an engine that stands still, but is not lost.
+# The delays in milliseconds; None is `engine = cpu`. The last delay resembles an engine that stands still, but is not
+# lost.
 DELAYS = [None, 0, 1, 5, 400]
 STALLED = DELAYS[-1]
-# With the engine changed under load.
+# The delays that are measured while the engine changes under load.
 SWAPPED = [0, 1]
 SWAPS, SWAPS_A_SECOND = 100, 10
 
 
 class Pair(EsplanadePair):
     delay: int | None = None
-    # The CPU first, the pool beside it.
+    # The CPU engine comes first, and the pool runs beside it.
     beside = False
 
     def make(self, end, space):
@@ -37,7 +38,7 @@ class Pair(EsplanadePair):
 
 
 def ping_ms(pair: Pair, count: int) -> dict[str, float]:
-    """Round trips that follow one upon the other, each through four engines."""
+    """Round trips in milliseconds, one after the other. Each passes through four engines."""
     done = pair.a.run(["ping", "-n", "-i", "0.01", "-c", count, "-I", pair.address_a, pair.address_b],
                       check=False, timeout=120)
     times = sorted(float(value) for value in re.findall(r"time=([\d.]+)", done.stdout))
@@ -45,7 +46,7 @@ def ping_ms(pair: Pair, count: int) -> dict[str, float]:
 
 
 def cores(pair: Pair, seconds: float, argv: list | None = None) -> float:
-    """Of both gateways together, while they have nothing to do or a command runs."""
+    """The cores that both gateways use together, while they are idle or a command runs."""
     cpu, clock = pair.cpu_seconds(), time.monotonic()
     if argv:
         pair.a.run(argv, check=False, timeout=seconds + 30)
@@ -72,7 +73,7 @@ def measure(pair: Pair, rounds: int) -> dict[str, object]:
 
 
 def swapped(pair: Pair, rounds: int) -> dict[str, object]:
-    """TCP through a child that goes from engine to engine, beside the same without."""
+    """TCP through a child whose engine keeps changing, beside the same child without changes."""
     row: dict[str, object] = {"engine": "cpu and pool in turns", "delay_ms": pair.delay, "swaps": SWAPS}
     runs: dict[bool, list[dict]] = {False: [], True: []}
     for _ in range(rounds):
@@ -98,7 +99,7 @@ def swapped(pair: Pair, rounds: int) -> dict[str, object]:
 
 
 def swap(pair: Pair, done: threading.Event) -> None:
-    """Moves the child at both ends, one after the other, from engine to engine."""
+    """Moves the child from engine to engine, at one end and then at the other."""
     for count in range(SWAPS):
         end, engine = pair.daemons[count % 2], ("pool", "cpu")[count // 2 % 2]
         end.command("engine", "net", engine)

@@ -1,4 +1,4 @@
-"""Benches that run in one process, and the records of them."""
+"""Runs benches that are one process, and writes records of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tunnel import RECORDS, machine, machine_name
 
 
 class Bench:
-    """`cargo bench` of one bench, on a machine as it is before the first run."""
+    """One `cargo bench` bench, and the state of the machine before its first run."""
 
     def __init__(self, package: str, name: str, shown: str | None = None):
         self.name = name
@@ -23,11 +23,11 @@ class Bench:
         self.machine = machine()
 
     def build(self) -> None:
-        """Builds it and no more: so that it can run pinned when the compiler need not."""
+        """Builds the bench and does not run it, so that only the run has to be pinned and not the compiler."""
         subprocess.run([*self.command, "--no-run"], cwd=ROOT, check=True)
 
     def run(self, arguments: Sequence[str] = ()) -> str:
-        """What it prints, shown as it comes."""
+        """Runs the bench and returns its output, which is also shown as it comes."""
         command = [*self.command, *(["--", *arguments] if arguments else [])]
         printed = []
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as bench:
@@ -39,7 +39,7 @@ class Bench:
         return "".join(printed)
 
     def cases(self, arguments: Sequence[str] = ()) -> list[dict]:
-        """The lines of JSON that it prints."""
+        """The lines of JSON that the bench prints."""
         found = [json.loads(line) for line in self.run(arguments).splitlines() if line.startswith("{")]
         if not found:
             sys.exit(f"{self.shown} printed no results")

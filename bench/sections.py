@@ -1,4 +1,5 @@
-"""Gateway 2.0's tables II to IX: the paper's throughput, and ours in cycles and at the paper's clock. Simulated, not timed.
+"""Tables II to IX of Gateway 2.0: the paper's throughput, and ours in cycles and at the paper's clock. Ours is
+simulated, not timed.
 
 Every packet that comes out is opened and checked. Writes a record with a table and a picture.
 """
@@ -23,7 +24,7 @@ import sections_model as model
 
 STREAMS = (16, 32, 64, 128)
 SIZES = (64, 240, 1500)
-FLOWS = 8  # and as many SAs; a stream's packets go round them
+FLOWS = 8  # the number of SAs too; the packets of a stream use the SAs in turn
 
 
 @functools.cache
@@ -34,7 +35,7 @@ def logic_record(cipher: str, units: str) -> dict[str, object] | None:
 
 @dataclass
 class Configuration:
-    """Units of the policy, SAD, ciphering and HMAC sections; encapsulation has as many as SAD access."""
+    """The numbers of units for policy, SAD, ciphering and HMAC. Encapsulation has as many units as SAD access."""
 
     cipher: str
     policies: int
@@ -42,7 +43,7 @@ class Configuration:
     ciphers: int
     hmacs: int
     clock_mhz: float
-    logic_percent: int  # of a Stratix V, in the paper
+    logic_percent: int  # percent of a Stratix V, in the paper
     paper: dict[int, tuple[float, ...]]  # packet size -> Mbit/s for each stream
 
     @property
@@ -57,7 +58,8 @@ class Configuration:
         }  # fmt: skip
 
 
-# Tables II to V and VI to IX of the paper (Korona et al., High-performance FPGA Architecture for Data Streams Processing).
+# The paper's tables II to V and VI to IX (Korona et al., High-performance FPGA Architecture for Data Streams
+# Processing).
 CONFIGURATIONS = (
     Configuration("DES-ECB", 4, 4, 4, 4, 102.79, 16, {
         64: (1137.91, 1253.06, 1319.84, 1355.97), 240: (2363.55, 2526.17, 2616.16, 2663.61),
@@ -87,15 +89,15 @@ NOTES = (
 
 
 class Measurement:
-    """One set of parameters, compiled."""
+    """A set of parameters, compiled."""
 
     def __init__(self, configuration: Configuration, ports: int):
         self.configuration, self.ports = configuration, ports
-        self.sad_percent = 100 if configuration in SMALLER else 50  # of a cycle
+        self.sad_percent = 100 if configuration in SMALLER else 50  # percent of a cycle
         self.simulation = model.Simulation(configuration.parameters(ports))
 
     def run(self, size: int, count: int) -> dict[str, int]:
-        """Cycles for a stream, and those of its first packet."""
+        """The cycles for a stream, and those for its first packet."""
         source = random.Random(size)
         des = self.configuration.cipher == "DES-ECB"
         sas = [
@@ -161,13 +163,15 @@ HEAD = (
 )  # fmt: skip
 OUR_CLOCK = "ours at our clock, Mbit/s"
 
-# Of an LFE5U-85F. A LUT RAM of 16 words takes the places of six LUTs, a pair of carries those of two.
+# The resources of an LFE5U-85F. A LUT RAM of 16 words takes the places of six LUTs, and a pair of carries those of
+# two.
 LUTS, BLOCK_RAMS = 83640, 208
 PLACES = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 
 
 def logic() -> list[str]:
-    """Tables II and VI beside the newest records of synthesis, then those of smaller ones that were placed and routed."""
+    """Tables II and VI beside the newest records of synthesis, then those of smaller configurations that were placed
+    and routed."""
     lines = [
         "Tables II and VI, clock and logic: the paper's on a Stratix V, ours on a Lattice LFE5U-85F (83,640 LUTs of four inputs, 208 block "
         "RAMs), one port. Places are of LUTs, with those that carries and LUT RAMs take; what was placed took 4 to 5 % of the part more.", "",
@@ -190,7 +194,8 @@ def logic() -> list[str]:
     return [*lines, ""]
 
 
-# Table I, the prototype: bytes, cycles, Mbit/s as printed, at 86.72 MHz on a Cyclone II, in which one unit does each thing.
+# Table I, the prototype, with one unit for each task: bytes, cycles, and Mbit/s as printed, at 86.72 MHz on a Cyclone
+# II.
 PROTOTYPE, PROTOTYPE_MHZ = ((64, 520, 85.39), (240, 784, 209.70), (1500, 2682, 437.44)), 86.72
 
 
@@ -209,7 +214,7 @@ def prototype(record: dict[str, object]) -> list[str]:
 
 
 def at_our_clock(row: dict[str, object], cycles: str, packets: int) -> str:
-    """A row's Mbit/s at the clocks that its configuration was routed at."""
+    """The Mbit/s of a row, at the clocks that its configuration was routed at."""
     found = clocks.clocks(logic_record(row["cipher"], row["units"])) if row["ports"] == 1 else {}
     return ", ".join(f"{8 * row['bytes'] * packets / row[cycles] * mhz:.0f} ({part})" for part, mhz in found.items()) or "–"
 
@@ -258,7 +263,7 @@ def plot(record: dict[str, object], path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-# More points for the picture, with the same proportions.
+# Further points for the picture, with the same proportions.
 SMALLER = tuple(
     Configuration(cipher, count, count, count * 3 // 2 + (count == 1) if cipher == "AES-CBC" else count, count, 100.0, 0, {size: (1.0,) * 4 for size in SIZES})
     for cipher in ("DES-ECB", "AES-CBC") for count in (1, 2)
@@ -266,7 +271,7 @@ SMALLER = tuple(
 
 
 def point(row: dict[str, object], hmacs: int) -> dict[str, object]:
-    """Steady state: what a packet more costs, at 100 MHz."""
+    """The Mbit/s in the steady state, from the cost of one more packet, at 100 MHz."""
     names = ("cipher", "units", "ports", "bytes", "interval_cycles")
     return {name: row[name] for name in names} | {
         "hmacs": hmacs, "mbit_s": round(8 * row["bytes"] / row["interval_cycles"] * 100, 1)

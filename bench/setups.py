@@ -1,4 +1,4 @@
-"""What is compared: two gateways in two namespaces, joined by one veth pair, iperf3 at both ends."""
+"""The setups to compare: two gateways in two namespaces, joined by one veth pair, with iperf3 at both ends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ INNER_A, INNER_B = "10.1.0.1", "10.2.0.1"
 
 
 class Unavailable(Exception):
-    """Why a setup cannot be measured here."""
+    """The reason why a setup cannot be measured here."""
 
 
 class Setup:
-    """`start()` brings the tunnel up; traffic goes from `address_a` to `address_b`."""
+    """A tunnel. `start()` brings it up; traffic goes from `address_a` to `address_b`."""
 
     name = ""
     label = ""
@@ -65,7 +65,7 @@ class Setup:
         raise NotImplementedError
 
     def mtu(self) -> int | None:
-        """Of the device that the traffic enters."""
+        """The MTU of the device that the traffic enters."""
         found = self.a.run(["ip", "-o", "route", "get", self.address_b, "from", self.address_a], check=False).stdout
         device = found.split(" dev ")[1].split()[0] if " dev " in found else None
         if not device:
@@ -73,7 +73,7 @@ class Setup:
         return int(self.a.run(["ip", "-o", "link", "show", device]).stdout.split(" mtu ")[1].split()[0])
 
     def cpu_seconds(self) -> float:
-        """Spent by every process in the two namespaces that is not iperf3, so far."""
+        """The CPU time so far of all processes in the two namespaces other than iperf3."""
         total = 0
         for space in (self.a, self.b):
             for pid in run(["ip", "netns", "pids", space.name], check=False).stdout.split():
@@ -87,7 +87,7 @@ class Setup:
         return total / os.sysconf("SC_CLK_TCK")
 
     def iperf3(self, seconds: float, *arguments: str) -> dict:
-        """What iperf3 at the near end reports at its end."""
+        """Runs iperf3 and returns the report of the near end."""
         done = self.a.run(["iperf3", "-J", "-c", self.address_b, "-B", self.address_a, "-t", seconds, *arguments],
                           check=False, timeout=seconds + 30)
         try:
@@ -197,7 +197,7 @@ class EsplanadeRaw(EsplanadePair):
 
 
 class EsplanadeXdp(EsplanadeRaw):
-    """The outer link is a veth pair, which AF_XDP serves by copies."""
+    """The outer link is a veth pair, which AF_XDP serves with copies."""
     name, label = "esplanade-xdp", "Esplanade, raw ESP by `xdp`"
 
     def make(self, end: str, space: Namespace):
@@ -207,7 +207,7 @@ class EsplanadeXdp(EsplanadeRaw):
 
 
 class _Before:
-    """Another build of the program, beside this one."""
+    """Another build of the program, to compare with this one."""
 
     def program(self) -> Path:
         if chosen := os.environ.get("ESPLANADE_BEFORE"):
@@ -242,7 +242,7 @@ class _WireGuard(Setup):
             keys[end] = run(["wg", "pubkey"], stdin=private).stdout.strip()
         for end, other, space, outer, inner in (("a", "b", self.a, OUTER_B, INNER_B),
                                                 ("b", "a", self.b, OUTER_A, INNER_A)):
-            # The control sockets share a directory: the name must be unique on the machine.
+            # The control sockets share a directory, so the name must be unique on the machine.
             interface = f"w{os.getpid():x}{self.name[0]}{end}"
             self.processes.append(space.start(self.command(interface), log=self.folder / f"{end}.log"))
             control = Path(f"/var/run/wireguard/{interface}.sock")
@@ -265,7 +265,7 @@ class WireGuardGo(_WireGuard):
 
 
 class WireGuardGoOfTailscale(_WireGuard):
-    """Tailscale's fork, where segmentation offload began."""
+    """Tailscale's fork of wireguard-go, in which segmentation offload began."""
     name, label = "tailscale", "wireguard-go of Tailscale"
     program = ROOT / "target/tools/tailscale/wireguard-go"
 
@@ -304,5 +304,5 @@ class GotaTun(_WireGuard):
 ALL: list[type[Setup]] = [
     Bare, EsplanadePair, EsplanadeRaw, EsplanadeXdp, StrongSwan, WireGuardGo, WireGuardGoOfTailscale, BoringTun, GotaTun,
 ]
-# Measured only when they are named.
+# These setups are measured only if they are named.
 BEFORE: list[type[Setup]] = [EsplanadeBefore, EsplanadeBeforeRaw]

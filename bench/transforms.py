@@ -1,4 +1,4 @@
-"""Core cycles that the CPU engine takes to seal and open a packet with each transform; writes a record."""
+"""Times the CPU engine with each transform: core cycles to seal and to open a packet. Writes a record."""
 
 from record import Bench
 

@@ -1,4 +1,4 @@
-"""Throughput of tunnels, side by side in one run: see README.md."""
+"""Measures the throughput of tunnels side by side in one run: see README.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from setups import ALL, BEFORE, ROOT, EsplanadePair, Setup, Unavailable
 from harness.process import HarnessError, run
 
 RECORDS = Path(__file__).with_name("records")
-# Name, what iperf3 is told, which figure counts.
+# For each test: its name, the arguments of iperf3, and the figure that counts.
 TESTS = {
     "tcp-1": ("TCP, 1 stream", ["-P", "1"], "gbit_s"),
     "tcp-4": ("TCP, 4 streams", ["-P", "4"], "gbit_s"),
@@ -31,10 +31,11 @@ TESTS = {
 
 
 def measure(setup: Setup, test: str, seconds: float) -> dict[str, float]:
-    """One iperf3 run. UDP counts what arrived, not what was sent."""
+    """Runs iperf3 once. For UDP it counts the data that arrived, not the data that was sent."""
     _, arguments, _ = TESTS[test]
     cpu, clock = setup.cpu_seconds(), time.monotonic()
-    # TCP's first second is slow start. With UDP iperf3 3.12 counts the omitted losses all the same.
+    # The first second of TCP is slow start. For UDP iperf3 3.12 counts losses of the omitted time too, so nothing is
+    # omitted.
     omit = [] if "-u" in arguments else ["-O", "1"]
     end = setup.iperf3(seconds, *omit, *arguments)
     cpu, clock = setup.cpu_seconds() - cpu, time.monotonic() - clock
@@ -95,7 +96,7 @@ def bring_up(wanted: list[str], folder: Path, workers: int | None) -> tuple[list
 
 
 def rounds(setups: list[Setup], tests: list[str], count: int, seconds: float) -> dict[str, dict[str, list[dict]]]:
-    """A B C, A B C, …: what else the machine does hits all alike."""
+    """Measures in turns (A B C, A B C, …), so that other work of the machine hits all setups alike."""
     runs: dict[str, dict[str, list[dict]]] = {setup.name: {test: [] for test in tests} for setup in setups}
     for number in range(count):
         for test in tests:
@@ -172,7 +173,7 @@ def plot(record: dict, file: Path) -> bool:
         from matplotlib import pyplot
     except ImportError:
         return False
-    # Without these the file differs at every run.
+    # These settings keep the file the same in every run.
     matplotlib.rcParams["svg.hashsalt"] = "tunnel"
     tests = record["tests"]
     figure, axes = pyplot.subplots(1, len(tests), figsize=(3.2 * len(tests), 3.4), layout="constrained", squeeze=False)
@@ -190,7 +191,7 @@ def plot(record: dict, file: Path) -> bool:
         axis.set_yticks(range(len(names)), [record["setups"][n]["label"] for n in names] if axis is axes[0][0]
                         else [""] * len(names), fontsize=8)
         axis.invert_yaxis()
-        # The bare pair is another world: let its bar run out of the picture.
+        # The bare pair is far faster than any tunnel, so its bar may leave the picture.
         tunnels = [value for name, value in zip(names, values) if name != "veth"] or values
         axis.set_xlim(0, max(tunnels) * 1.35)
         axis.set_title(TESTS[test][0], fontsize=9)

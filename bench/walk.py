@@ -1,4 +1,4 @@
-"""Core cycles of both walks with an engine that does nothing; writes a record."""
+"""Times both walks in core cycles, with an engine that does nothing. Writes a record."""
 
 from record import Bench
 

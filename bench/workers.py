@@ -1,5 +1,5 @@
-"""What workers give the flows of one SA: TCP through one tunnel with one and with two workers, in turns with another
-build where ESPLANADE_BEFORE names one; writes a record."""
+"""Measures the gain from workers for the flows of one SA: TCP through one tunnel, with one and with two workers. If
+ESPLANADE_BEFORE names another build, both builds run in turns. Writes a record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = [EsplanadePair, EsplanadeBefore, EsplanadeRaw, EsplanadeBeforeRaw]
 
 
 def ticks(space: Namespace) -> dict[str, int]:
-    """CPU time of each worker so far, in clock ticks."""
+    """The CPU time of each worker so far, in clock ticks."""
     found = {}
     for pid in run(["ip", "netns", "pids", space.name], check=False).stdout.split():
         for task in Path(f"/proc/{pid}/task").glob("*/stat"):
@@ -31,7 +31,7 @@ def ticks(space: Namespace) -> dict[str, int]:
     return found
 
 
-# What iperf3 is told.
+# The arguments of iperf3 for each test.
 TESTS = {"1 flow": ["-P", "1"], "8 flows": ["-P", "8"], "8 flows each way": ["-P", "8", "--bidir"]}
 
 

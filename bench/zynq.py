@@ -1,7 +1,8 @@
-"""The Zynq paper's tables 5 to 8, row by row: the paper's cycles and throughput, and ours in cycles, at the paper's clock and at
-the clock of our placed and routed lane. Simulated, not timed; every packet is compared with another implementation's.
+"""Tables 5 to 8 of the Zynq paper, row by row: the paper's cycles and throughput beside ours. Ours are cycles, and
+throughput at the paper's clock and at the clock of our placed and routed lane. They are simulated, not timed, and
+every packet is compared with another implementation's.
 
-Then AES-CTR with HMAC over the number of hash units. Writes a record with tables and a picture.
+A second part times AES-CTR with HMAC for several numbers of hash units. Writes a record with tables and a picture.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from commit import commit
 from setups import ROOT
 from tunnel import RECORDS
 
-GCM, CTR = 0, 2  # esp_pkg::suite_e
+GCM, CTR = 0, 2  # the values of esp_pkg::suite_e
 NAMES = {GCM: "AES-256-GCM-16", CTR: "AES-256-CTR + HMAC-SHA-256"}
 PAPER_MHZ = {GCM: 185, CTR: 150}
-FULL = 8  # the units with which CTR stands in the paper's tables
+FULL = 8  # the numbers of units for CTR in the paper's tables
 UNITS = (FULL, 4, 2, 1)
 LANES = ("esp_out", "esp_in")
-# As the outbound lane is placed and routed; the multiplier's leaf changes no cycle.
+# The parameters of the outbound lane as placed and routed. The multiplier's leaf changes no cycle.
 SYNTHESISED = {name: clocks.shell("esp_out")[name] for name in ("RoundLatency", "SboxKind", "GhashStages")}
 
 
@@ -60,7 +61,7 @@ class Part:
     slices: int
     gbit_s: float
     module: str
-    bits: int  # in so many cycles
+    bits: int  # bits that the module processes in `cycles` cycles
     cycles: int
 
 
@@ -69,7 +70,7 @@ PARTS = (
     Part("GHASH", 306, 397, 19, "ghash", 128, 1),
 )  # fmt: skip
 PACKETS = tuple(dict.fromkeys((row.bytes, row.udp) for row in PAPER))
-SHORT = (64, False)  # not in the paper
+SHORT = (64, False)  # these sizes are not in the paper
 NOTES = (
     "The paper's eight rows agree with its formula, bits of the inner packet ÷ cycles × clock, which ours use too. It does "
     "not say whether its cycles are an interval between packets or a latency; ours are both: the interval in a row of "
@@ -112,7 +113,7 @@ def gbit(size: int, cycles: float, mhz: float) -> float:
 
 
 def compare(paper: Row, measured: list[dict]) -> list[dict]:
-    """The paper's row beside each lane."""
+    """The paper's row beside the row of each lane."""
     rows = []
     for ours in measured:
         if (ours["suite"], ours["bytes"], ours["udp"]) != (paper.suite, paper.bytes, paper.udp):
@@ -129,7 +130,8 @@ def compare(paper: Row, measured: list[dict]) -> list[dict]:
 
 
 def at_our_clock(record: dict) -> None:
-    """Adds the newest clocks: for GCM of lanes without hash units, for CTR of those with the most units that were placed and routed."""
+    """Adds the newest clocks. For GCM they come from lanes without hash units. For CTR they come from the routed
+    lanes with the most hash units."""
     record["clocks"] = []
     intervals = {(r["module"], r["units"], r["bytes"], r["udp"]): r["interval"] for r in record["units"]}
     for lane in LANES:
@@ -182,7 +184,7 @@ PARTS_HEAD = (
 
 
 def parts_lines() -> list[list[str]]:
-    """Tables 2 to 4: the parts alone, then the lanes, whose rates are in the tables 5 to 8."""
+    """Tables 2 to 4: the parts alone, and then the lanes, whose rates are in tables 5 to 8."""
     wanted = [("2", part.name, str(part.mhz), f"{part.slices} slices", f"{part.gbit_s:g}", part.module, part) for part in PARTS]
     wanted += [("3, 4", f"the core: {lane}, AES-GCM only", "150, 185", "41455 LUT", "", lane, None) for lane in LANES]
     lines = []

@@ -1,6 +1,6 @@
-//! Runs the corpus of each target again and again, and says how many inputs a second that is.
+//! Replays the corpus of each target again and again, and prints the number of inputs per second.
 //!
-//! `cargo run --manifest-path fuzz/Cargo.toml --release --example rate [TARGET...]`
+//! Run `cargo run --manifest-path fuzz/Cargo.toml --release --example rate [TARGET...]`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Writes the seed corpora: for IKE one message of each kind that gateways exchange.
+//! Writes the seed corpora. For IKE a seed is one message of each kind that gateways exchange.
 
 #[path = "seeds/auth.rs"]
 mod auth;
@@ -33,7 +33,7 @@ fn main() -> std::io::Result<()> {
         let bytes = message.encode().expect("a seed encodes");
         std::fs::write(corpus.join("ike_message").join(name), bytes)?;
 
-        // Four suites; padded for the CBC ones.
+        // There are four suites. The content is padded for the CBC ones.
         let mut content = Vec::new();
         let first = encode_chain(&payloads, &mut content).expect("a seed encodes");
         let padding = 15 - content.len() % 16;

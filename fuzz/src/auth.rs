@@ -1,4 +1,4 @@
-//! What a peer says about who it is: identities, certificates, signatures.
+//! Fuzzes the proofs of a peer's identity: identities, certificates, signatures.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -17,15 +17,17 @@ macro_rules! file {
     };
 }
 
-/// 2026-06-01.
+/// The time of the checks: 2026-06-01.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_780_272_000));
-/// So few that no order of them takes more signatures than the validator will check.
+/// The most certificates of an input. No order of so few certificates needs more signature checks than the validator
+/// allows.
 const CERTIFICATES_MAX: usize = 4;
 const ED25519: &[u8] = b"\x30\x05\x06\x03\x2b\x65\x70";
-/// The bytes of an Ed25519 public key with its algorithm (RFC 8410 section 4).
+/// The number of bytes of an Ed25519 public key with its algorithm (RFC 8410 §4).
 const KEY_LEN: usize = 44;
 
-/// Byte 0 is the type of an ID payload, byte 1 the length of its data; the rest is the text of a configuration.
+/// Byte 0 is the type of an ID payload, and byte 1 is the length of its data. The rest is the text of a
+/// configuration.
 pub fn identity(data: &[u8]) {
     let Some((&[kind, len], rest)) = data.split_first_chunk::<2>() else {
         return;
@@ -75,7 +77,7 @@ fn check_identity(identity: &Identity) {
     assert!(!identity.accepts(&Identity::Any));
 }
 
-/// Equality is that of the canonical form, and an exact pattern accepts what is equal alone.
+/// Checks that equality is that of the canonical form, and that an exact pattern accepts only an equal identity.
 fn check_two(a: &Identity, b: &Identity) {
     let (there, back) = (a == b, b == a);
     assert_eq!(there, back, "{a} and {b}");
@@ -89,8 +91,8 @@ fn check_two(a: &Identity, b: &Identity) {
     }
 }
 
-/// Byte 0 picks the identity to prove. Then certificates, each behind two bytes of length, the end entity's first: once
-/// as they are, once with a signature of an authority whose key is known here.
+/// Byte 0 chooses the identity to prove. Certificates follow, each behind two bytes of length; the end entity's is
+/// the first. They are checked unchanged, and once more with a signature of an authority whose key is known here.
 pub fn certificates(data: &[u8]) {
     let Some((&pick, mut rest)) = data.split_first() else {
         return;
@@ -135,7 +137,7 @@ pub fn certificates(data: &[u8]) {
     }
     let peer = world.verify(&certificates, identity);
     if let Some(peer) = &peer {
-        // A key that somebody chose: nothing is known about the result.
+        // The input chose the key, so nothing is known about the result.
         let _ = peer.check_auth(&world.auth, b"octets", false);
     }
     if let Some((_, intermediates)) = certificates.split_first_mut() {
@@ -152,7 +154,7 @@ fn cert_request(data: &[u8]) -> CertReq {
     }
 }
 
-/// A certificate in DER, or a file of certificates.
+/// Reads a certificate in DER, or a file of certificates.
 fn check_file(content: &[u8]) {
     let one = Certificate::from_der(content);
     let several = match Certificate::from_file_content(content) {
@@ -179,8 +181,8 @@ fn check_file(content: &[u8]) {
     }
 }
 
-/// Byte 0 picks the peer's certificate, byte 1 is the method; the rest is the data of an AUTH payload. A signature over
-/// other octets is never accepted, and what `legacy` adds is RSA with SHA-1 alone.
+/// Byte 0 chooses the peer's certificate, and byte 1 is the method. The rest is the data of an AUTH payload. A
+/// signature over other octets must never be accepted. The option `legacy` may add RSA with SHA-1 only.
 pub fn auth_signature(data: &[u8]) {
     let Some((&[pick, method], data)) = data.split_first_chunk::<2>() else {
         return;
@@ -194,7 +196,7 @@ pub fn auth_signature(data: &[u8]) {
     let refused = peer.check_auth(&auth, b"other octets than were signed", true);
     let refused = refused.expect_err("nobody signed that");
     assert!(!refused.to_string().chars().any(char::is_control));
-    // Of these octets the seeds have signatures.
+    // The seeds have signatures of these octets.
     let legacy = peer.check_auth(&auth, OCTETS, true);
     if legacy.is_ok() {
         assert!(matches!(
@@ -214,7 +216,7 @@ pub fn auth_signature(data: &[u8]) {
     }
 }
 
-/// What the seeds of [`auth_signature`] sign.
+/// The octets that the seeds of [`auth_signature`] sign.
 pub const OCTETS: &[u8] = b"what both sides saw";
 
 /// The subject of the authority whose key is known.
@@ -226,9 +228,9 @@ struct World {
     identities: Vec<Identity>,
     /// The signed part of every certificate below the authorities.
     issued: Vec<&'static [u8]>,
-    /// What signs as an authority.
+    /// The credential that signs as an authority.
     issuer: Credential,
-    /// Peers with one key of each kind.
+    /// One peer with a key of each kind.
     peers: Vec<VerifiedPeer>,
     auth: Auth,
 }
@@ -251,7 +253,7 @@ const ISSUED: &[&[u8]] = &[
     file!("ca-as-peer.pem"),
     file!("root.pem"),
 ];
-/// How many of them are of peers with a key of each kind.
+/// The number of those files that belong to peers with a key of each kind.
 const PEERS: usize = 5;
 
 /// The first certificate of a file.
@@ -260,13 +262,13 @@ pub fn certificate(pem: &[u8]) -> Certificate {
     certificates.remove(0)
 }
 
-/// A key for both sides, of an authority and of the peers that it certifies.
+/// A credential whose key serves both sides: the authority, and the peers that it certifies.
 pub fn issuer() -> Credential {
     let certificate = certificate(file!("moon-ed25519.pem"));
     Credential::new(file!("moon-ed25519.key"), vec![certificate]).expect("they belong together")
 }
 
-/// A certificate for the issuer's key. Without `extensions` it is of version 1.
+/// Makes a certificate for the issuer's key. Without `extensions` its version is 1.
 pub fn issue(by: &Credential, issuer: &str, subject: &str, extensions: &[u8]) -> Vec<u8> {
     let [issuer, subject] = [issuer, subject].map(|name| Name::parse(name).expect("a name"));
     let own = by.certificate().der();
@@ -295,7 +297,7 @@ pub fn issue(by: &Credential, issuer: &str, subject: &str, extensions: &[u8]) ->
 
 fn signed(by: &Credential, content: &[u8]) -> Option<Vec<u8>> {
     let auth = by.sign(&[HashAlgorithm::IDENTITY], content, false).ok()?;
-    // RFC 7427 section 3: a length and the algorithm come first.
+    // The length and the algorithm come first (RFC 7427 §3).
     let signature = &auth.data[1 + ED25519.len()..];
     Some(der(0x30, &[content, ED25519, b"\x03\x41\x00", signature]))
 }
@@ -374,21 +376,21 @@ impl World {
         }
     }
 
-    /// What is signed in a certificate, with a signature of `issuer`.
+    /// Replaces the signature of a certificate with one of `issuer`. Returns the signed certificate.
     fn sign(&self, certificate: &[u8]) -> Option<Vec<u8>> {
         Certificate::from_der(certificate).ok()?;
         signed(&self.issuer, signed_part(certificate)?)
     }
 }
 
-/// The TBSCertificate with its header (RFC 5280 section 4.1).
+/// The TBSCertificate with its header (RFC 5280 §4.1).
 fn signed_part(certificate: &[u8]) -> Option<&[u8]> {
     let (content, _) = der_header(certificate)?;
     let (start, len) = der_header(&certificate[content..])?;
     certificate.get(content..content + start + len)
 }
 
-/// Lengths of header and content.
+/// The lengths of the header and of the content.
 fn der_header(der: &[u8]) -> Option<(usize, usize)> {
     let first = usize::from(*der.get(1)?);
     let bytes = match first {
@@ -407,7 +409,7 @@ fn der_header(der: &[u8]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Behind the first byte, certificates that verify only with the signature that they are given here.
+    /// The seeds have certificates behind byte 0 that verify only with the signature that the target adds.
     #[test]
     fn the_seed_that_is_signed_here_verifies() {
         let seed = include_bytes!("../corpus/certificates/signed-here");
@@ -423,7 +425,7 @@ mod tests {
         assert!(world.verify(&certs[..1], &world.identities[0]).is_none());
     }
 
-    /// And none is good over other octets, or from another peer.
+    /// No seed's signature may be valid over other octets, or from another peer.
     #[test]
     fn the_seeds_of_signatures_are_good() {
         let sha1 = &include_bytes!("../corpus/auth_signature/rsa-sha1")[..];

@@ -1,4 +1,4 @@
-//! Two IKE endpoints, a network that the input controls and a virtual clock.
+//! Fuzzes two IKE endpoints, with a network that the input controls and a virtual clock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use esplanade_ike::config::{Limits, Unique};
 use esplanade_ike::{ChildSaId, Config, Transmit};
 use esplanade_testkit::net::{Conditions, Network};
 
-// The model of the data plane in there checks every event.
+// This module's model of the data plane checks every event.
 #[path = "../../crates/ike/tests/common/mod.rs"]
 mod common;
 mod ephemeral;
@@ -19,29 +19,29 @@ use ephemeral::Repeatable;
 
 const STEPS_MAX: usize = 200;
 const IN_FLIGHT_MAX: usize = 64;
-/// The pair's own network delivers nothing: the script does.
+/// The pair's own network delivers nothing: the script delivers datagrams.
 const LOST: Conditions = Conditions {
     loss: 1.0,
     ..Conditions::PERFECT
 };
-/// What a NAT adds to A's source port.
+/// The number that a NAT adds to A's source port.
 const SHIFT: u16 = 1000;
 const HALF_OPEN_MAX: usize = 6;
 const CHILDREN_MAX: usize = 4;
 const QUEUED_MAX: usize = 4;
 const CONFIGURED_IKE_SAS_MAX: usize = 8;
-/// A rekeying holds the old and the new SA for a while.
+/// The most IKE SAs of an end. During a rekey an end holds the old and the new SA.
 const IKE_SAS_MAX: usize = 2 * CONFIGURED_IKE_SAS_MAX;
 const SPIS_MAX: usize = IKE_SAS_MAX * (CHILDREN_MAX + QUEUED_MAX);
 
-/// Byte 0 picks the configuration; what follows is a script (see [`Run::step`]).
+/// Byte 0 chooses the configuration. A script follows (see [`Run::step`]).
 pub fn ike_endpoint(data: &[u8]) {
     if let Some(mut run) = Run::play(data) {
         run.pair.assert_clean_end();
     }
 }
 
-/// What is left of the input; it goes on with zeros.
+/// The rest of the input. It continues with zeros.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -71,7 +71,7 @@ struct InFlight {
 struct Run {
     pair: Pair,
     in_flight: Vec<InFlight>,
-    /// How many of each side's datagrams are taken over.
+    /// The number of each side's datagrams that are taken over.
     taken: [usize; 2],
     nat: bool,
 }
@@ -116,7 +116,7 @@ impl Run {
         Some(run)
     }
 
-    /// The low four bits of `step` say what happens, the others are its parameter.
+    /// Runs one step. The low four bits of `step` give the action, and the high bits are its parameter.
     fn step(&mut self, step: u8, script: &mut Script<'_>) {
         let parameter = step >> 4;
         match step & 15 {
@@ -217,7 +217,7 @@ impl Run {
         self.pair.flush();
     }
 
-    /// Bytes of the input as a datagram; at need with the SPIs of a live IKE SA.
+    /// Sends bytes of the input as a datagram. The parameter may put the SPIs of a live IKE SA into it.
     fn raw(&mut self, parameter: u8, mut payload: Vec<u8>) {
         let to_a = parameter & 1 == 0;
         let port = if parameter & 2 == 0 { 500 } else { 4500 };
@@ -255,7 +255,7 @@ impl Run {
         let now = self.pair.now;
         let endpoint = &mut self.side(parameter & 1 == 0).endpoint;
         let child = (parameter & 2 != 0).then_some("net");
-        // A command that finds nothing to do is refused; that is not of interest here.
+        // An end refuses a command that finds nothing to do. This check is not about refusals.
         match choice % 6 {
             0 => drop(endpoint.initiate(now, "site", child)),
             1 => drop(endpoint.rekey(now, "site", child)),
@@ -267,7 +267,7 @@ impl Run {
         self.pair.flush();
     }
 
-    /// What the data plane reports of a child SA, which may be gone.
+    /// Reports an event of the data plane for a child SA, which may be gone.
     fn data_plane(&mut self, parameter: u8, pick: u8) {
         let now = self.pair.now;
         let (a, b) = (self.pair.a.address, self.pair.b.address);
@@ -292,7 +292,7 @@ impl Run {
         self.pair.flush();
     }
 
-    /// What the endpoints sent is in flight.
+    /// Takes the datagrams that the endpoints sent into flight.
     fn collect(&mut self) {
         for (index, from_a) in [true, false].into_iter().enumerate() {
             let sent = self.sent(from_a);
@@ -313,7 +313,7 @@ impl Run {
             side.check_children(&status);
             assert!(status.len() <= IKE_SAS_MAX, "{} IKE SAs", status.len());
             for sa in &status {
-                // A rekeyed child stays until it is deleted.
+                // A rekeyed child SA stays until it is deleted.
                 assert!(sa.children.len() <= 2 * CHILDREN_MAX);
             }
             assert!(side.endpoint.half_open() <= HALF_OPEN_MAX);
@@ -323,7 +323,7 @@ impl Run {
     }
 }
 
-/// Each bit of `options` changes one thing in the default pair of configurations.
+/// The default pair of configurations, in which each bit of `options` changes one thing.
 fn configs(options: u8) -> (Config, Config) {
     let has = |bit: u8| options & (1 << bit) != 0;
     let (mut a, mut b) = default_configs();
@@ -350,7 +350,7 @@ fn configs(options: u8) -> (Config, Config) {
         connection.children.push(Arc::new(other));
     }
     if has(5) {
-        // A's guess of the group is wrong.
+        // A's first guess of the group is wrong.
         a.proposals[0].groups.insert(0, Group::Ecp256);
     }
     let (mut a, mut b) = (config(a), config(b));
@@ -379,7 +379,7 @@ mod tests {
         Run::play(seed).expect("not empty").pair
     }
 
-    /// The seeds would be worth nothing if the endpoints never met.
+    /// The seeds must make the endpoints meet: without that they would be worth nothing.
     #[test]
     fn seeds_come_as_far_as_their_names_say() {
         for seed in [

@@ -1,17 +1,17 @@
-//! The inbound packet path with hostile ESP packets.
+//! Fuzzes the inbound packet path with hostile ESP packets.
 
 use esplanade_crypto::Transform;
 
-// Two gateways with one tunnel, and the checks after each packet.
+// The module has two gateways with one tunnel, and the checks after each packet.
 #[path = "../../crates/ipsec/tests/common/mod.rs"]
 pub mod common;
 use common::{Tunnel, drive_inbound};
 
-/// Packets per input; the replay window sees some history.
+/// The most packets of an input. They are enough for the replay window to see some history.
 const PACKETS_MAX: usize = 16;
 
-/// Byte 0 picks transform and sequence numbers; then packets, each behind two bytes of length. What stands for
-/// the body of an authentic packet ends in padding, pad length and next header.
+/// Byte 0 chooses the transform and the sequence numbers. Packets follow, each behind two bytes of length. The body
+/// of an authentic packet ends in padding, pad length and next header.
 pub fn esp_inbound(data: &[u8]) {
     run(data);
 }

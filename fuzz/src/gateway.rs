@@ -1,4 +1,4 @@
-//! What the gateway reads from files, from its control socket and from the kernel.
+//! Fuzzes what the gateway reads from files, from its control socket and from the kernel.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use esplanade::io::virtio::{GsoKind, HEADER_LEN, VnetHeader};
 use esplanade::vici::{PACKET_BYTES_MAX, Packet};
 use esplanade_ipsec::wire::checksum::{fold, sum};
 
-/// In a folder that does not exist, so that relative paths lead nowhere.
+/// The path of the configuration. Its folder does not exist, so that relative paths lead nowhere.
 const CONFIGURATION: &str = "/nonexistent/esplanade-fuzz/esplanade.conf";
 const SECRET: &str = "5ecre75ecre75ecre7";
 
-/// Byte 0 picks the form of a planted secret; then the text of a configuration. It is read, and nothing that is
-/// printed of it shows the secret.
+/// Byte 0 chooses the form of a planted secret. The text of a configuration follows. The text is parsed, and no
+/// output about it may show the secret.
 pub fn config_parse(data: &[u8]) {
     let Some((&form, text)) = data.split_first() else {
         return;
@@ -40,10 +40,10 @@ pub fn config_parse(data: &[u8]) {
     );
 }
 
-/// Includes and certificates may be named by an absolute path; a slash that could begin one becomes something else.
+/// Replaces every slash that could begin an absolute path, because includes and certificates may have absolute paths.
 fn without_absolute_paths(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    // In quotes, a backslash makes a blank of a letter.
+    // In quotes, a backslash turns a letter into a blank.
     let (mut escape, mut word) = (false, false);
     for c in text.chars() {
         safe.push(if c == '/' && !word { '_' } else { c });
@@ -54,8 +54,8 @@ fn without_absolute_paths(text: &str) -> String {
     safe
 }
 
-/// A packet behind its length field: what decodes encodes to the same bytes, but for bytes after a packet that
-/// ends before.
+/// A packet behind its length field. A packet that can be decoded must encode to the same bytes, except for bytes
+/// behind its end.
 pub fn vici_packet(data: &[u8]) {
     if data.len() > PACKET_BYTES_MAX {
         return;
@@ -76,8 +76,8 @@ pub fn vici_packet(data: &[u8]) {
     assert_eq!(Packet::decode(encoded), Ok(packet));
 }
 
-/// What a TUN read gives, a virtio header and a packet: the packets that are made of it are complete, and hold its
-/// payload and nothing else.
+/// The result of a TUN read: a virtio header and a packet. The packets that the gateway makes of it must be complete,
+/// and must hold the payload and nothing else.
 pub fn tun_gso(data: &[u8]) {
     let Some((header, packet)) = data.split_first_chunk::<HEADER_LEN>() else {
         return;
@@ -111,7 +111,7 @@ pub fn tun_gso(data: &[u8]) {
     }
 }
 
-/// Lengths and checksums of a TCP or UDP packet that was made of `whole`.
+/// Checks the lengths and the checksums of a TCP or UDP packet that was made of `whole`.
 fn check_segment(packet: &[u8], whole: &[u8], transport: usize, kind: GsoKind) {
     let word = |packet: &[u8], at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
     if packet[0] >> 4 == 4 {
@@ -128,7 +128,7 @@ fn check_segment(packet: &[u8], whole: &[u8], transport: usize, kind: GsoKind) {
         }
         GsoKind::TcpV4 | GsoKind::TcpV6 => (16, (whole.len() - transport) as u16),
     };
-    // The kernel leaves the sum of the pseudo-header in the field, with the length of the whole.
+    // The kernel leaves the sum of the pseudo header in the field, with the length of the whole packet.
     let pseudo = u64::from(word(whole, transport + field)) + u64::from(!whole_len) + len as u64;
     let total = sum(pseudo, &packet[transport..]);
     assert_eq!(fold(total), 0, "transport checksum");

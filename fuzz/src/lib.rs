@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets as plain functions, so that the corpus also replays on a stable
-//! toolchain (`tests/replay.rs`). A body panics when a property does not hold.
+//! The bodies of the fuzz targets as plain functions, so that the corpus also replays on a stable toolchain
+//! (`tests/replay.rs`). A body panics if a property does not hold.
 
 pub mod auth;
 mod endpoint;
@@ -26,10 +26,10 @@ pub use gateway::{config_parse, tun_gso, vici_packet};
 pub use packets::{fragments, inbound_frames, ip_packet};
 pub use walks::walks;
 
-/// A fuzz target: its input and nothing else decides what it does.
+/// A fuzz target. Only its input decides what it does.
 pub type Target = fn(&[u8]);
 
-/// Every target with the name of its corpus folder and of its binary.
+/// Every target, with the name of its corpus folder and of its binary.
 pub const TARGETS: &[(&str, Target)] = &[
     ("auth_signature", auth_signature),
     ("certificates", certificates),
@@ -47,7 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("walks", walks),
 ];
 
-/// A datagram: what decodes and can be sent decodes again to the same message.
+/// A datagram. A message that can be decoded and sent must decode again to the same message.
 pub fn ike_message(data: &[u8]) {
     let Ok(message) = Message::decode(data) else {
         return;
@@ -57,8 +57,8 @@ pub fn ike_message(data: &[u8]) {
     }
 }
 
-/// Byte 0 picks a suite, byte 1 the type of the first payload; the rest is tried as a datagram and,
-/// sealed with the right key, as the padded content of an Encrypted payload.
+/// Byte 0 chooses a suite, and byte 1 is the type of the first payload. The rest is tried as a datagram. It is also
+/// sealed with the right key and tried as the padded content of an Encrypted payload.
 pub fn ike_sk_open(data: &[u8]) {
     let Some((&[pick, first], rest)) = data.split_first_chunk::<2>() else {
         return;
@@ -123,7 +123,7 @@ impl Session {
         Self { keys, key, opener }
     }
 
-    /// Seals bytes that stand for content, padding and pad length.
+    /// Seals bytes that hold content, padding and pad length.
     fn seal(&self, first: PayloadType, padded: &[u8]) -> Vec<u8> {
         let usable = padded.len() - padded.len() % self.key.block_len();
         let payload_len = 4 + self.key.iv_len() + usable + self.key.icv_len();

@@ -1,19 +1,19 @@
-//! Packets from both sides, and the small parsers around them.
+//! Fuzzes packets from both sides, and the small parsers around them.
 
 use esplanade_crypto::{JobStatus, KeyContext, Protocol, Transform, cpu};
-use esplanade_ipsec::fragment::{Fragment, Limits, Pieces, Pushed, Reassembler};
+use esplanade_ipsec::fragment::{Fragment, Pieces, Pushed, Reassembler, ReassemblyLimits};
 use esplanade_ipsec::mss;
 use esplanade_ipsec::sa::Mode;
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::ah::{self, AhHeader, Insertion};
-use esplanade_ipsec::wire::icmp::{self, Problem};
+use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 use esplanade_ipsec::wire::{IpView, esp};
 use esplanade_testkit::model;
 
 use crate::esp::common::{self, Tunnel};
 
-/// An IP packet, as it is and, if it is IPv4, with a right header checksum: every parser on the way, and IP headers
-/// beside the reference model's reading of them.
+/// An IP packet. It is tried unchanged and, if it is IPv4, with a right header checksum. Every parser on the path
+/// reads it. The reading of IP headers is compared with that of the reference model.
 pub fn ip_packet(data: &[u8]) {
     one_packet(data);
     let header_len = data.first().map_or(0, |first| usize::from(first & 15) * 4);
@@ -46,7 +46,7 @@ fn one_packet(data: &[u8]) {
     assert_eq!(view.ports, expected.ports);
 
     let _ = icmp::parse_error(data, &view);
-    for problem in [Problem::TooBig { mtu: 1280 }, Problem::Prohibited] {
+    for problem in [IcmpProblem::TooBig { mtu: 1280 }, IcmpProblem::Prohibited] {
         let Some(error) = icmp::error_about(data, &view, problem) else {
             continue;
         };
@@ -82,11 +82,11 @@ fn check_mutable_fields(data: &[u8]) {
     assert_eq!(packet, data, "something was changed for good");
 }
 
-/// Byte 0 is an MTU in units of 8; then packets, each behind two bytes of length. What is whole is cut and put together
-/// again, what is a fragment goes to a reassembler whose memory is bounded.
+/// Byte 0 is an MTU in units of 8 bytes. Packets follow, each behind two bytes of length. A whole packet is cut and
+/// reassembled. A fragment goes to a reassembler whose memory is bounded.
 pub fn fragments(data: &[u8]) {
     const BYTES: usize = 16 * 1024;
-    let limits = Limits {
+    let limits = ReassemblyLimits {
         bytes: BYTES,
         bytes_per_source: BYTES / 2,
         fragments: 20,
@@ -126,8 +126,8 @@ pub fn fragments(data: &[u8]) {
     assert_eq!(reassembler.bytes(), 0, "something is held for ever");
 }
 
-fn cut_and_join(packet: &[u8], view: &IpView, mtu: usize, limits: Limits) {
-    // The reserved bit, which "must be zero" (RFC 791 §3.1), does not survive the cutting.
+fn cut_and_join(packet: &[u8], view: &IpView, mtu: usize, limits: ReassemblyLimits) {
+    // The reserved bit "must be zero" (RFC 791 §3.1), and the cut clears it.
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 {
         packet[6] &= 0x7f;
@@ -155,7 +155,7 @@ fn cut_and_join(packet: &[u8], view: &IpView, mtu: usize, limits: Limits) {
                 assert_eq!(whole.len(), view.total_len);
             }
             Pushed::Held => assert!(index + 1 < pieces.count(), "all is there"),
-            // Pieces that are too many or too small.
+            // The fragments are too many or too small.
             Pushed::Refused(_) => return,
         }
     }
@@ -170,8 +170,9 @@ pub(crate) fn next_packet<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(packet)
 }
 
-/// Byte 0 picks the transform (ESP or AH), byte 1 sequence numbers, mode and what is known of the outer header; then
-/// packets, each behind two bytes of length: once as a whole frame, once as what an authentic packet protects.
+/// Byte 0 chooses the transform (ESP or AH). Byte 1 chooses sequence numbers, mode and the known facts about the
+/// outer header. Packets follow, each behind two bytes of length. Each is tried as a whole frame, and as the content
+/// of an authentic packet.
 pub fn inbound_frames(data: &[u8]) {
     let Some((&[pick, options], mut rest)) = data.split_first_chunk::<2>() else {
         return;
@@ -207,7 +208,7 @@ pub fn inbound_frames(data: &[u8]) {
     }
 }
 
-/// Writes the SPI where it is looked for.
+/// Writes the SPI at its place in the frame.
 fn aim(frame: &mut [u8], tunnel: &Tunnel, facts: &OuterFacts) {
     let ah = if facts.protocol == Protocol::Ah { 4 } else { 0 };
     let at = usize::from(facts.header_len) + ah;
@@ -223,7 +224,7 @@ fn push(tunnel: &mut Tunnel, frame: &[u8], facts: &OuterFacts) {
     common::assert_reconciled(tunnel.inbound.counters());
 }
 
-/// An IPv4 packet around ESP or AH around `content`, which ends in what stands for a trailer.
+/// Makes an IPv4 packet with ESP or AH around `content`, which ends in a trailer.
 fn authentic(tunnel: &Tunnel, content: &[u8]) -> (Vec<u8>, OuterFacts) {
     let sa = &tunnel.inbound_sa;
     let (transform, esn) = (sa.common.transform(), sa.common.esn());

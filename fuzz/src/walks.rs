@@ -1,4 +1,5 @@
-//! The packet path beside the reference model: the scenario of `crates/ipsec/tests/differential`, told by the input.
+//! Runs the packet path beside the reference model. The input decides the scenario of
+//! `crates/ipsec/tests/differential`.
 
 #[path = "../../crates/ipsec/tests/differential/choices.rs"]
 #[allow(dead_code, reason = "the test uses what the fuzz target does not")]
@@ -12,7 +13,7 @@ mod scenario;
 #[path = "../../crates/ipsec/tests/differential/traffic.rs"]
 mod traffic;
 
-/// Every byte is a choice: of policies, SAs, packets and what happens to them.
+/// Every byte is a choice: of policies, SAs, packets and the events that change them.
 pub fn walks(data: &[u8]) {
     scenario::run(&mut choices::Choices::Bytes(data));
 }

@@ -1,4 +1,4 @@
-//! Replays every corpus file through its target, and variations of it that are the same on every run.
+//! Replays every corpus file through its target, and variations of it that are the same in every run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use esplanade_fuzz::TARGETS;
 
 const FILES_MAX: usize = 200;
 const VARIATIONS: u64 = 300;
-/// One input must be done in this time, also on a slow machine in a debug build.
+/// The time in which one input must be done, even on a slow machine in a debug build.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Variations stop when this is used up; the files themselves are always replayed.
+/// The time for the variations of a target. The files themselves are always replayed.
 const TARGET_TIME_MAX: Duration = Duration::from_secs(3);
 
 fn corpus(target: &str) -> PathBuf {
@@ -28,7 +28,7 @@ fn files(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// SplitMix64: small, and the same everywhere.
+/// The SplitMix64 generator: small, and the same on every machine.
 struct Generator(u64);
 
 impl Generator {

@@ -1,4 +1,4 @@
-"""Runs inside a namespace: echoes, the ends of a file transfer and of a counted UDP flow."""
+"""Runs inside a namespace: sends echoes, and is an end of a file transfer or of a counted UDP flow."""
 
 import hashlib
 import os
@@ -15,7 +15,8 @@ def family(address):
 
 
 def ping(address, source, count, size, interval, timeout):
-    """The system's ping waits for its last reply only twice the round trip time: too short on a busy machine."""
+    """Sends echoes. The system's ping waits for its last reply only twice the round trip time, which is too short on
+    a busy machine."""
     count, interval, version = int(count), float(interval), 6 if ":" in address else 4
     identifier, body = os.urandom(2), os.urandom(int(size))
     request, reply = (128, 129) if version == 6 else (8, 0)
@@ -30,13 +31,13 @@ def ping(address, source, count, size, interval, timeout):
         while len(seen) < count and (now := time.monotonic()) < end:
             if sent < count and now >= start + sent * interval:
                 head = bytes([request, 0]), identifier + sent.to_bytes(2, "big") + body
-                # The kernel fills in ICMPv6's checksum.
+                # The kernel fills in the checksum of ICMPv6.
                 checksum = b"\0\0" if version == 6 else internet_checksum(head[0] + b"\0\0" + head[1])
                 sent += 1
                 try:
                     echo.sendto(head[0] + checksum + head[1], (address, 0))
                 except OSError:
-                    pass  # path MTU, no route: a lost echo
+                    pass  # a narrow path or a missing route counts as a lost echo
                 continue
             echo.settimeout(max(0.001, (start + sent * interval if sent < count else end) - now))
             try:
@@ -58,7 +59,8 @@ def internet_checksum(data):
 
 
 def connect(address, port, via):
-    """`via`: by that address first, in a segment routing header (RFC 8754) or a loose source route (RFC 791)."""
+    """Connects. With `via` the packets pass that address first, in a segment routing header (RFC 8754) or a loose
+    source route (RFC 791 §3.1)."""
     connection = socket.socket(family(address), socket.SOCK_STREAM)
     connection.settimeout(10)
     if via and ":" in address:
@@ -123,7 +125,7 @@ def stream(address, port, rate, size, seconds):
             try:
                 out.sendto(body + zlib.crc32(body).to_bytes(4, "big"), (address, int(port)))
             except OSError:
-                pass  # counted as lost at the far end
+                pass  # a datagram that cannot be sent counts as lost at the far end
             time.sleep(max(0.0, start + sent / rate - time.monotonic()))
     print(sent)
 

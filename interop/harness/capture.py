@@ -1,4 +1,4 @@
-"""Captures on the wire and what tshark makes of them with the exported keys."""
+"""Captures packets on the wire, and dissects them with tshark and the exported keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .namespaces import Topology
 from .process import Process, run, wait_until
 
 PREFERENCES = ["esp.enable_encryption_decode:TRUE", "esp.enable_authentication_check:TRUE"]
-# One line a packet: every layer's name, then the fields below.
+# tshark prints one line per packet: the names of all layers, then the fields below.
 FIELDS = ["frame.number", "frame.protocols", "esp.spi", "esp.icv_good", "esp.icv_bad", "_ws.malformed",
           "isakmp.exchangetype", "isakmp.enc.decrypted", "ip.proto"]
 
@@ -26,22 +26,22 @@ def missing() -> str | None:
 
 
 class Capture:
-    """Takes every packet between the gateways, one frame each."""
+    """Captures every packet between the gateways, one frame for each."""
 
     def __init__(self, topology: Topology, file: Path, expression: str = ""):
         self.file = file
-        # veth carries UDP segmentation offload through: a frame would be many packets in one.
+        # A veth pair carries UDP segmentation offload through, so that a frame could hold many packets.
         far_end = (topology.nat_box, "outside") if topology.nat else (topology.gw_b, "wan")
         for space, interface in ((topology.wan, "to_b"), far_end):
             space.run(["ethtool", "-K", interface, "tx-udp-segmentation", "off"])
-        # dumpcap, not tcpdump: the latter insists on changing its user, which a user namespace forbids.
+        # The tool is dumpcap, because tcpdump changes its user, which a user namespace forbids.
         self._process: Process = topology.start(
             "wan", ["dumpcap", "-q", "-P", "-i", "to_b", "-w", file, *(["-f", expression] if expression else [])])
         # A capture has begun once its file has the header.
         wait_until("dumpcap", lambda: file.exists() and file.stat().st_size >= 24)
 
     def stop(self) -> Path:
-        # The kernel hands packets over in blocks: the last ones need a moment.
+        # The kernel hands packets over in blocks, and the last block takes a moment.
         time.sleep(0.6)
         self._process.stop(signal.SIGINT)
         return self.file
@@ -52,7 +52,7 @@ class Packet:
     number: int
     protocols: list[str]
     esp: bool
-    # None: tshark had no key for it.
+    # None: tshark had no key for the packet.
     icv_good: bool | None
     malformed: bool
     exchange: int | None
@@ -66,13 +66,13 @@ def tshark_version() -> tuple[int, int]:
 
 
 def dissect(file: Path, key_lines: list[str] = ()) -> list[Packet]:
-    """`key_lines` are the lines of an exported key file, each `TABLE:RECORD`."""
+    """Dissects a capture. `key_lines` are the lines of an exported key file, each `TABLE:RECORD`."""
     argv = ["tshark", "-n", "-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=a"]
     for preference in PREFERENCES:
         argv += ["-o", preference]
     for line in key_lines:
         if line.startswith("ipsec_sa:"):
-            continue  # for the oracle: no table of tshark's
+            continue  # a line for the oracle is no table of tshark's
         argv += ["-o", f"uat:{line}"]
     for name in FIELDS:
         argv += ["-e", name]

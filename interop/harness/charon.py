@@ -1,7 +1,7 @@
-"""strongSwan's charon as a peer, with its ESP in user space (kernel-libipsec).
+"""Runs strongSwan's charon as a peer, with its ESP in user space (kernel-libipsec).
 
-kernel-libipsec knows only UDP-encapsulated ESP in tunnel mode: charon therefore pretends to be
-behind a NAT in every negotiation, and the other end must encapsulate too, whatever `encap` says.
+kernel-libipsec supports only UDP-encapsulated ESP in tunnel mode. So charon pretends to be behind a NAT in every
+negotiation, and the other end must encapsulate too, whatever `encap` says.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ charon {{
 
 
 def missing() -> str | None:
-    """Why charon cannot be the peer here, or None."""
+    """The reason why charon cannot be the peer here, or None."""
     if not CHARON.exists():
         return "charon is not installed (tools/deps.sh)"
     if not shutil.which("swanctl"):
@@ -61,7 +61,7 @@ class Charon(Control):
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "vici"
         self.log = folder / "charon.log"
-        # Certificates and keys are looked for beside it.
+        # charon looks for certificates and keys beside this file.
         self._settings = folder / "swanctl" / "swanctl.conf"
         self._config = folder / "strongswan.conf"
         self.swanctl_env = {"STRONGSWAN_CONF": str(self._config)}
@@ -73,7 +73,7 @@ class Charon(Control):
 
     def start(self, settings: Settings) -> None:
         self.socket.unlink(missing_ok=True)
-        # Its pid file has a fixed place, so every charon gets a /run of its own.
+        # The path of its pid file is fixed, so every charon gets a /run of its own.
         self._process = Process(
             self.space.wrap(["unshare", "-m", "sh", "-c", f"mount -t tmpfs none /run && exec {CHARON}"]),
             env={"STRONGSWAN_CONF": str(self._config)}, log=self.folder / "output.log")
@@ -103,7 +103,7 @@ class Charon(Control):
         self.swanctl("--terminate", "--child", child, "--timeout", "8")
 
     def kill(self) -> None:
-        """Dies without a word to its peer."""
+        """Kills the daemon, which tells its peer nothing."""
         self._process.stop(9)
 
     def stop(self) -> int | None:
@@ -114,9 +114,9 @@ class Charon(Control):
                        if file.exists())
 
     def key_lines(self) -> list[str]:
-        """Like Esplanade's exported keys, out of a log taken with `dump_keys`.
+        """Key lines in the form of Esplanade's exported keys, from a log taken with `dump_keys`.
 
-        For an end that has initiated every exchange itself, and whose only IKE SA is up.
+        The end must have initiated every exchange itself, and only one IKE SA may be up.
         """
         lines, secrets, child = [], {}, {}
         log = iter(self.log.read_text(errors="replace").splitlines())

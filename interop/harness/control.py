@@ -1,4 +1,4 @@
-"""The control socket of a daemon, whichever it is."""
+"""The control socket of a daemon, Esplanade or charon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .process import run, wait_until
 
 
 class Control:
-    """What both kinds of daemon answer on their control socket: vici, strongSwan's protocol."""
+    """The commands that both daemons answer on their control socket: vici, strongSwan's protocol."""
 
     name: str
 
@@ -21,7 +21,7 @@ class Control:
     swanctl_env: dict[str, str] = {}
 
     def swanctl(self, command: str, *arguments: str, check: bool = True):
-        """The stock client."""
+        """Runs swanctl, strongSwan's own client."""
         return run(["swanctl", command, *arguments, "--uri", f"unix://{self.socket}"], check=check, timeout=30,
                    env=self.swanctl_env)
 
@@ -38,7 +38,7 @@ class Control:
         return vici.Session(connection)
 
     def sas(self) -> dict[str, list[dict]]:
-        """IKE SAs by connection name, as vici's list-sas tells them, decoded."""
+        """The IKE SAs by connection name: the decoded answer to vici's list-sas."""
         found: dict[str, list[dict]] = {}
         for entry in self.session().list_sas():
             for name, sa in _decode(entry).items():

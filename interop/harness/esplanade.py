@@ -1,4 +1,4 @@
-"""The program under test."""
+"""Runs the program under test."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Esplanade(Control):
         self.keys: Path | None = folder / "keys" if export_keys else None
         self.program = binary()
         self.wrapper: list[str] = []
-        # Of `run`, beside those that every test needs.
+        # Arguments of `run` besides those that every test needs.
         self.arguments: list[str] = []
-        # A descriptor in the log's place.
+        # A descriptor that replaces the log file.
         self.stderr: int | None = None
         self.gateway = {"socket": str(self.socket), "log_level": os.environ.get("ESPLANADE_LOG", "debug"),
                         "retransmit_timeout": f"{retransmit_timeout:g}s",
@@ -55,7 +55,7 @@ class Esplanade(Control):
         self.config.chmod(0o600)
 
     def launch(self, settings: Settings | None = None) -> Process:
-        """Starts the daemon and does not wait for it."""
+        """Starts the daemon and does not wait until it is ready."""
         if settings is not None:
             self.write(settings)
         self.socket.unlink(missing_ok=True)
@@ -82,7 +82,7 @@ class Esplanade(Control):
         return json.loads(self.command("status", "--json").stdout)
 
     def drops(self, reason: str) -> int:
-        """How many packets or messages were refused for this reason since the start."""
+        """The number of packets or messages that were refused for this reason since the start."""
         assert reason in _named(), f"nothing is counted as {reason!r}"
         return _sum_of(self.status()["counters"], reason)
 
@@ -100,7 +100,7 @@ class Esplanade(Control):
         self.swanctl("--terminate", "--child", child, "--timeout", "8")
 
     def kill(self) -> None:
-        """Dies without a word to its peer."""
+        """Kills the daemon, which tells its peer nothing."""
         self._process.stop(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
@@ -118,14 +118,15 @@ class Esplanade(Control):
 
 @functools.cache
 def _named() -> set[str]:
-    """The words of the program's sources: a counter that has another name would always be zero."""
+    """All words of the program's sources. A counter with a wrong name would always read zero, so names are
+    checked."""
     sources = (path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs"))
     words = {word for source in sources for word in re.findall(r"[a-z][a-z0-9_-]+", source)}
     return words | {word.replace("_", "-") for word in words}
 
 
 def _sum_of(value, key: str) -> int:
-    """The numbers under `key` wherever they stand."""
+    """The sum of the numbers under `key`, wherever they stand."""
     if isinstance(value, dict):
         if key in value:
             return int(value[key])

@@ -1,7 +1,7 @@
-"""libreswan's pluto as a second peer for the IKE exchanges; this kernel has no ESP for it.
+"""Runs libreswan's pluto as a second peer for the IKE exchanges. The test machine's kernel has no ESP for it.
 
-The package conflicts with strongSwan's, so it is unpacked, not installed, and laid over
-/usr/libexec in a mount namespace of its own.
+The package conflicts with strongSwan's. So it is unpacked and not installed, and is mounted over /usr/libexec in a
+mount namespace of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(os.environ.get("ESPLANADE_LIBRESWAN", Path(__file__).parents[2] / "t
 
 
 def missing() -> str | None:
-    """Why pluto cannot be the peer here, or None."""
+    """The reason why pluto cannot be the peer here, or None."""
     pluto = ROOT / "usr/libexec/ipsec/pluto"
     if not pluto.exists():
         return f"libreswan is not unpacked in {ROOT} (tools/deps.sh)"
@@ -36,7 +36,8 @@ class Pluto:
         self._process: Process | None = None
 
     def start(self, connections: dict[str, dict[str, str]], secrets: str) -> None:
-        """`connections` hold ipsec.conf's keys, `secrets` is ipsec.secrets' text."""
+        """Starts the daemon. `connections` holds the keys of ipsec.conf, and `secrets` is the text of
+        ipsec.secrets."""
         text = f"config setup\n    logfile={self.log}\n    dnssec-enable=no\n"
         for name, keys in connections.items():
             text += f"\nconn {name}\n" + "".join(f"    {key}={value}\n" for key, value in keys.items())

@@ -1,10 +1,10 @@
-"""Two sites and an "internet" out of network namespaces.
+"""Two sites and an "internet", made of network namespaces.
 
     host_a --- gw_a --- wan --- [nat] --- gw_b --- host_b
 
-Every address is private and lives only inside the namespaces; their names are unique per run, so
-runs can go side by side. `wan` routes between the two outer networks and is where captures are
-taken and packets are injected.
+Every address is private and exists only inside the namespaces. The names of the namespaces are unique per run, so
+that runs can go side by side. `wan` routes between the two outer networks. Captures are taken and packets are
+injected there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _live: set[Topology] = set()
 
 @dataclass(frozen=True)
 class Site:
-    """What one end knows of itself."""
+    """The addresses and devices of one end."""
     wan4: str
     wan6: str
     lan4: str
@@ -49,7 +49,7 @@ B = Site("172.16.2.2", "fd00:2::2", "10.2.0.0/16", "fd00:b::/64", "10.2.0.2", "f
 # Second addresses of the hosts, for a second tunnel between the same gateways.
 SECOND_A4, SECOND_B4 = "10.11.0.2", "10.12.0.2"
 SECOND_LAN_A4, SECOND_LAN_B4 = "10.11.0.0/16", "10.12.0.0/16"
-# The NAT box's two sides; gw_b then lives behind 172.16.3.1.
+# The two sides of the NAT box. With it, gw_b is behind 172.16.3.1.
 NAT_OUTSIDE4, NAT_OUTSIDE6 = "172.16.2.2", "fd00:2::2"
 NAT_B = Site("172.16.3.2", "fd00:3::2", B.lan4, B.lan6, B.host4, B.host6, B.gw4, B.gw6)
 
@@ -60,7 +60,7 @@ class Namespace:
         self.path = f"/run/netns/{name}"
 
     def wrap(self, argv: Sequence[str]) -> list[str]:
-        # Not `ip netns exec`: it remounts /sys, which a user namespace may not.
+        # `ip netns exec` would remount /sys, which a user namespace may not do.
         return ["nsenter", f"--net={self.path}", "--", *map(str, argv)]
 
     def run(self, argv: Sequence[str], **options):
@@ -75,7 +75,7 @@ class Namespace:
 
 
 class Topology:
-    """Built on construction; `close()` kills what still runs inside and removes it."""
+    """The namespaces and links. The constructor makes them; `close()` kills the processes inside and removes them."""
 
     def __init__(self, *, nat: bool = False, mtu: int = 1500):
         prefix = f"esp{os.getpid():x}-{next(_serial)}"
@@ -83,7 +83,7 @@ class Topology:
         self.spaces = {role: Namespace(f"{prefix}-{role}") for role in roles}
         self.nat = nat
         self.a, self.b = A, NAT_B if nat else B
-        # The address at which A reaches B and that A sees.
+        # The address of B that A sees and reaches.
         self.b_seen_by_a = B
         self.processes: list[Process] = []
         _live.add(self)
@@ -137,13 +137,13 @@ class Topology:
                          ipv6__conf__default__accept_dad=0)
             lines = ["link set lo up"]
             for device in dict.fromkeys(d for d, _ in addresses[role]):
-                # Ready at once: a late link-local address makes charon look for new paths.
+                # Devices are ready at once: a late link-local address would make charon look for new paths.
                 lines += [f"link set {device} addrgenmode none up",
                           f"address add fe80::{next(_serial) + 1:x}/64 dev {device} nodad"]
             for device, address in addresses[role]:
                 lines.append(f"address add {address} dev {device}" + (" nodad" if ":" in address else ""))
             lines += [f"route add default via {via}" for via in routes.get(role, [])]
-            # What goes to the second network comes from the second address.
+            # Packets to the second network get the second source address.
             if role == "host_a":
                 lines.append(f"route add {SECOND_LAN_B4} via 10.11.0.1 src {SECOND_A4}")
             elif role == "host_b":
@@ -159,7 +159,8 @@ class Topology:
                 f"oifname \"outside\" masquerade random;\n}}\n}}\n"))
 
     def forget_nat_mappings(self) -> None:
-        """The NAT box loses its outer link: the kernel drops every mapping and gives out new ports."""
+        """Takes the outer link of the NAT box down and up: the kernel drops every mapping and then assigns new
+        ports."""
         nat = self.nat_box
         run(["ip", "-n", nat.name, "-batch", "-"], stdin=(
             "link set outside down\nlink set outside up\n"
@@ -186,13 +187,13 @@ class Topology:
 
 
 def close_all() -> None:
-    """For exits that skip fixture teardown."""
+    """Removes all topologies, for exits that skip the teardown of fixtures."""
     for topology in list(_live):
         topology.close()
 
 
 def missing_privilege() -> str | None:
-    """Why namespaces cannot be made here, or None."""
+    """The reason why namespaces cannot be made here, or None."""
     name = f"esp{os.getpid():x}-probe"
     try:
         run(["ip", "netns", "add", name])

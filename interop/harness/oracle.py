@@ -1,4 +1,5 @@
-"""scapy as an independent implementation of ESP and AH: opens what a gateway sealed, seals what it must open."""
+"""Uses scapy as an independent implementation of ESP and AH: it opens packets that a gateway sealed, and seals
+packets that a gateway must open."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import PcapReader
 
-# scapy's AES-GCM has ICVs of 16 bytes only; this one takes `crypt_icv_size`.
+# scapy's AES-GCM supports ICVs of 16 bytes only. This algorithm uses `crypt_icv_size`.
 CRYPT_ALGOS["AES-GCM-short"] = CryptAlgo(
     "AES-GCM-short", cipher=algorithms.AES, key_size=(16, 24, 32), mode=modes.GCM, salt_size=4, block_size=1, iv_size=8,
     icv_size=16, format_mode_iv=lambda sa, iv, **_: sa.crypt_salt + iv)
 
-# scapy's name and the length of its ICV, if it is an AEAD.
+# scapy's name of the cipher, and the length of its ICV if it is an AEAD.
 CIPHERS = {"AES-GCM with 16 octet ICV [RFC4106]": ("AES-GCM", 16), "AES-GCM [RFC4106]": ("AES-GCM", 16),
            "AES-GCM with 12 octet ICV [RFC4106]": ("AES-GCM-short", 12),
            "AES-GCM with 8 octet ICV [RFC4106]": ("AES-GCM-short", 8),
@@ -38,7 +39,7 @@ AH_INTEGRITY = {"HMAC_SHA2_256_128": "SHA2-256-128", "HMAC_SHA2_384_192": "SHA2-
 
 @dataclass
 class EspSa:
-    """One direction of a child SA, out of a line `esp_sa:…` or `ipsec_sa:…` of an exported key file."""
+    """One direction of a child SA, from a line `esp_sa:…` or `ipsec_sa:…` of an exported key file."""
     source: str
     destination: str
     spi: int
@@ -47,7 +48,7 @@ class EspSa:
     integrity: str
     integrity_key: bytes
     icv_bytes: int | None = None
-    # AH has neither cipher nor trailer.
+    # AH has neither a cipher nor a trailer.
     is_ah: bool = False
     transport: bool = False
 
@@ -67,22 +68,23 @@ class EspSa:
         return (IPv6 if self.version == 6 else IP)(src=self.source, dst=self.destination)
 
     def open(self, esp: bytes, *, esn: bool = False, high: int = 0) -> Packet:
-        """The inner packet. Raises scapy's IPSecIntegrityError when the ICV is wrong."""
+        """Opens an ESP packet and returns the inner packet. Raises scapy's IPSecIntegrityError if the ICV is
+        wrong."""
         return self.open_frame(bytes(self.wrap(esp, udp=None)), esn=esn, high=high)
 
     def open_frame(self, frame: bytes, *, esn: bool = False, high: int = 0) -> Packet:
-        """The same of a packet with its IP header, which AH covers."""
+        """Opens a packet with its IP header, which AH covers."""
         outer = (IPv6 if self.version == 6 else IP)(frame)
         inner = bytes(self._association(esn, high).decrypt(outer, verify=True, esn_en=esn, esn=high))
-        # What was behind AH scapy has not looked into.
+        # scapy has not parsed the bytes behind AH.
         return (IP if inner[0] >> 4 == 4 else IPv6)(inner)
 
     def seal(self, inner: Packet, sequence: int, *, esn: bool = False, iv: bytes | None = None) -> bytes:
-        """The ESP packet from its SPI to its ICV."""
+        """Seals a packet. Returns the ESP packet from its SPI to its ICV."""
         return bytes(self._seal(inner, sequence, esn, iv)[ESP])
 
     def seal_frame(self, inner: Packet, sequence: int, *, esn: bool = False) -> bytes:
-        """The packet on the wire, without UDP."""
+        """Seals a packet. Returns it as it goes onto the wire, without UDP."""
         return bytes(self._seal(inner, sequence, esn))
 
     def _seal(self, inner: Packet, sequence: int, esn: bool, iv: bytes | None = None) -> Packet:
@@ -90,11 +92,11 @@ class EspSa:
         return self._association(esn, high).encrypt(inner, seq_num=sequence & 0xFFFFFFFF, iv=iv, esn_en=esn, esn=high)
 
     def wrap(self, esp: bytes, *, udp: tuple[int, int] | None) -> Packet:
-        """The packet on the wire: inside UDP with these ports, or protocol 50."""
+        """The packet on the wire: inside UDP with these ports, or with protocol 50."""
         header = IPv6(src=self.source, dst=self.destination) if self.version == 6 else IP(src=self.source,
                                                                                         dst=self.destination)
         if udp:
-            # Raw, or scapy would take the payload apart and put it together its own way.
+            # The payload is Raw, because scapy would otherwise parse it and build it again in its own way.
             return header / UDP(sport=udp[0], dport=udp[1]) / Raw(esp)
         if self.version == 6:
             header.nh = 50
@@ -131,7 +133,7 @@ def _other_sa(columns: list[str]) -> EspSa:
 
 
 def key_lines(sas: list[EspSa]) -> list[str]:
-    """The other way round, for peers whose keys we have by other means."""
+    """Makes key lines from SAs, for peers whose keys come from elsewhere."""
     ciphers = {"AES-GCM": "AES-GCM with 16 octet ICV [RFC4106]", "AES-CBC": "AES-CBC [RFC3602]"}
     integrity = {value: key for key, value in INTEGRITY.items()}
     return [f'esp_sa:"IPv{sa.version}","{sa.source}","{sa.destination}","0x{sa.spi:08x}","{ciphers[sa.cipher]}",'
@@ -144,9 +146,9 @@ class EspPacket:
     source: str
     destination: str
     udp: tuple[int, int] | None
-    # From the SPI on; of AH from its next header on.
+    # The bytes of ESP from the SPI on, or of AH from the next header on.
     esp: bytes
-    # With the IP header.
+    # The bytes with the IP header.
     frame: bytes
     is_ah: bool = False
 
@@ -160,7 +162,7 @@ class EspPacket:
 
 
 def esp_packets(file: Path, port: int = 4500) -> list[EspPacket]:
-    """Every ESP packet of a capture, UDP-encapsulated or not, and every AH packet."""
+    """All packets of ESP (UDP-encapsulated or not) and AH in a capture."""
     found = []
     with PcapReader(str(file)) as reader:
         for frame in reader:
@@ -170,7 +172,7 @@ def esp_packets(file: Path, port: int = 4500) -> list[EspPacket]:
             if not isinstance(header, (IP, IPv6)):
                 continue
             protocol = header.proto if isinstance(header, IP) else header.nh
-            # The checked length, not the frame's: short frames are padded.
+            # The length comes from the header and not from the frame, because short frames are padded.
             if isinstance(header, IP):
                 frame = bytes(header)[:header.len]
                 body = frame[header.ihl * 4:]

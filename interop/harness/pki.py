@@ -1,4 +1,4 @@
-"""A certificate authority made with openssl at run time, one per kind of key."""
+"""Makes certificate authorities with openssl at run time, one per kind of key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Authority:
              "-out", self.certificate])
 
     def identity(self, name: str) -> Identity:
-        """A gateway's certificate for the DNS name, made once."""
+        """The certificate of a gateway for the DNS name. It is made once."""
         if name not in self._identities:
             stem = self.folder / f"{self.name}-{name}"
             key, request, certificate, extensions = (stem.with_suffix(s) for s in (".key", ".csr", ".crt", ".ext"))

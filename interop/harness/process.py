@@ -1,4 +1,4 @@
-"""Child processes that never outlive the test, inside network namespaces."""
+"""Child processes inside network namespaces, which never outlive the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class HarnessError(AssertionError):
-    """A step of the harness failed; the message holds what the tool said."""
+    """A step of the harness failed. The message holds the output of the tool."""
 
 
 def run(argv: Sequence[str], *, stdin: str | None = None, check: bool = True, timeout: float = 30,
@@ -55,7 +55,7 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.send_signal(signal.SIGKILL)
                 self.popen.wait(5)
-        # Children that the leader left behind.
+        # The signal also ends children that the leader left behind.
         self.send_signal(signal.SIGKILL)
         if self._log:
             self._log.close()
@@ -63,7 +63,7 @@ class Process:
 
 
 def wait_until(what: str, condition: Callable[[], object], timeout: float = 10, step: float = 0.05):
-    """Polls until the condition is true and returns its value; the error names what was awaited."""
+    """Polls until the condition is true and returns its value. The error message names what was awaited."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

@@ -1,4 +1,4 @@
-"""Builds configurations. Both kinds of daemon read swanctl.conf's grammar, so one text serves both."""
+"""Builds configurations. Both daemons read the grammar of swanctl.conf, so one text serves both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .pki import Identity
 
 PSK = "correct horse battery staple"
 ID_A, ID_B = "a.esplanade.test", "b.esplanade.test"
-# Fast to negotiate; the cases about suites name their own.
+# These proposals are fast to negotiate. Tests of suites name their own proposals.
 IKE_DEFAULT = "aes128gcm16-prfsha256-x25519"
 ESP_DEFAULT = "aes128gcm16"
 
@@ -33,10 +33,10 @@ def render(section: dict[str, Any], depth: int = 0) -> str:
 
 @dataclass
 class Settings:
-    """One end's configuration and the files that it names."""
+    """The configuration of one end, and the files that it names."""
     connections: dict[str, Any] = field(default_factory=dict)
     secrets: dict[str, Any] = field(default_factory=dict)
-    # Esplanade's own section, left out for other daemons.
+    # Esplanade's own section, which other daemons do not get.
     gateway: dict[str, Any] = field(default_factory=dict)
     certificates: list[Path] = field(default_factory=list)
     authorities: list[Path] = field(default_factory=list)
@@ -102,7 +102,7 @@ def pair(topology: Topology, *, outer: int = 4, inner: int | tuple[int, ...] | N
 
 def add_second(settings_a: Settings, settings_b: Settings, *, name: str = "second", ids: tuple[str, str] | None = None,
                secret: str = PSK) -> None:
-    """A second connection between the same gateways, for the hosts' second addresses."""
+    """Adds a second connection between the same gateways, for the hosts' second addresses."""
     id_a, id_b = ids or ("a2.esplanade.test", "b2.esplanade.test")
     for settings, local_id, remote_id, local_ts, remote_ts in (
             (settings_a, id_a, id_b, SECOND_LAN_A4, SECOND_LAN_B4),
@@ -112,7 +112,7 @@ def add_second(settings_a: Settings, settings_b: Settings, *, name: str = "secon
         second["local"] = {"auth": "psk", "id": local_id}
         second["remote"] = {"auth": "psk", "id": remote_id}
         second["children"]["net"].update(local_ts=local_ts, remote_ts=remote_ts)
-        # Child names are unique, so that both kinds of daemon can be told `up CHILD`.
+        # Child names are unique, so that `up CHILD` is clear to both daemons.
         second["children"] = {f"{name}-net": second["children"]["net"]}
         settings.connections[name] = second
         settings.secrets[f"ike-{name}"] = {"id-a": id_a, "id-b": id_b, "secret": secret}

@@ -1,4 +1,5 @@
-"""A systemd of the test's own: init of its own process namespace, with the installed unit and little else."""
+"""Runs a systemd of the test's own: it is init of its own process namespace, with the installed unit and few
+others."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .namespaces import Namespace
 from .process import Process, run, wait_until
 
 SYSTEMD = Path("/lib/systemd/systemd")
-# Own copies of what systemd and `make install` write to; nothing of the machine's own units.
+# The script makes copies of the folders that systemd and `make install` write to. It uses none of the machine's own
+# units.
 BOOT = """
 set -eu
 root=$1 repository=$2 program=$3 group=$4
@@ -42,13 +44,13 @@ exec unshare --cgroup sh -euc '
 
 
 class Systemd:
-    """Booted on construction. Its processes and mounts go with it."""
+    """A systemd that the constructor boots. Its processes and mounts end with it."""
 
     def __init__(self, space: Namespace, folder: Path):
         self.log = folder / "systemd.log"
         root = folder / "systemd"
         root.mkdir()
-        # cgroups are the machine's own: one for all that this systemd makes, to be removed with them.
+        # The cgroups belong to the machine, so this systemd gets one cgroup that is removed with it.
         self._group = _cgroups() / f"esplanade-{folder.name}"
         self._group.mkdir()
         namespaces = ["--pid", "--mount", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
@@ -68,14 +70,14 @@ class Systemd:
         return None
 
     def run(self, argv, **options):
-        """Inside, as root."""
+        """Runs a command inside, as root."""
         return run(["nsenter", "--target", self._init, "--all", "--", *argv], **options)
 
     def systemctl(self, *arguments: str, **options):
         return self.run(["systemctl", "--no-pager", *arguments], **options)
 
     def path(self, path: str) -> Path:
-        """A file inside, as it is seen from here."""
+        """The path outside of a file inside."""
         return Path(f"/proc/{self._init}/root{path}")
 
     def show(self, unit: str, name: str) -> str:
@@ -89,7 +91,7 @@ class Systemd:
 
 
 def _cgroups() -> Path | None:
-    """Where the cgroups of version 2 are."""
+    """The folder of the version 2 cgroups."""
     for mount in Path("/proc/self/mounts").read_text().splitlines():
         _, path, kind, *_ = mount.split()
         if kind == "cgroup2":
@@ -98,7 +100,7 @@ def _cgroups() -> Path | None:
 
 
 def missing() -> str | None:
-    """Why no systemd can be booted here, if so."""
+    """The reason why no systemd can be booted here, or None."""
     if not SYSTEMD.exists() or shutil.which("systemd-sysusers") is None:
         return "systemd is not installed"
     _, _, users = Path("/proc/self/uid_map").read_text().split()

@@ -1,4 +1,4 @@
-"""Traffic between the hosts behind the gateways."""
+"""Sends traffic between the hosts behind the gateways."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from .namespaces import Namespace, Topology
 from .process import HarnessError, Process, wait_until
 
-# The ports are such as tshark's dissectors do not claim: it would find the payload malformed.
+# No dissector of tshark claims these ports: one that did would find the payload malformed.
 AGENT = Path(__file__).with_name("agent.py")
 INJECT = Path(__file__).with_name("inject.py")
 
 
 def ping(space: Namespace, target: str, *, count: int = 3, size: int = 56, interval: float = 0.05,
          source: str | None = None, timeout: float = 2) -> int:
-    """How many of the echoes came back, the bytes as they were sent."""
+    """The number of echoes that came back with the bytes as they were sent."""
     done = space.run([sys.executable, AGENT, "ping", target, source or "", count, size, interval, timeout],
                      timeout=count * interval + timeout + 20)
     return int(done.stdout)
@@ -41,7 +41,8 @@ class Listener:
             self._received.append(bytes.fromhex(line.decode()))
 
     def stop(self, expected: int = 0) -> list[bytes]:
-        """What came: those that are expected may take ten seconds on a busy machine, any other half of one."""
+        """Returns the datagrams that came. Expected ones may take ten seconds on a busy machine; unexpected ones get
+        half a second."""
         deadline = time.monotonic() + 10
         while len(self._received) < expected and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -54,7 +55,7 @@ class Listener:
 
 
 def inject(space: Namespace, packets: list[bytes]) -> None:
-    """Sends whole IP packets out of a namespace, whatever their source address."""
+    """Sends whole IP packets out of a namespace, whatever their source address is."""
     space.run([sys.executable, INJECT], stdin="".join(f"{packet.hex()}\n" for packet in packets))
 
 
@@ -80,7 +81,8 @@ def finish(process: Process, timeout: float = 30) -> str:
 
 def transfer(sender: Namespace, receiver: Namespace, address: str, *, size: int = 2_000_000, port: int = 40000,
              via: str | None = None) -> None:
-    """A file of random bytes over TCP, also routed by the sender; both ends must have seen the same SHA-256."""
+    """Sends a file of random bytes over TCP, by way of the address `via` if it is given. Both ends must have seen the
+    same SHA-256."""
     server = agent(receiver, "receive", address, port)
     assert server.popen.stdout.readline() == b"ready\n"
     client = agent(sender, "send", address, port, size, *([via] if via else []))
@@ -107,7 +109,7 @@ class FlowReport:
 
 
 class Flow:
-    """Numbered, checksummed UDP datagrams at a steady rate, counted at the far end."""
+    """Numbered and checksummed UDP datagrams at a steady rate, counted at the far end."""
 
     def __init__(self, sender: Namespace, receiver: Namespace, address: str, *, rate: int = 200, size: int = 200,
                  port: int = 40100, seconds: float = 60):
@@ -130,7 +132,8 @@ class Flow:
 
 
 def exercise(topology: Topology, versions=(4, 6), *, size: int = 1_000_000) -> None:
-    """What every established tunnel must carry: pings of several sizes and a file, both ways."""
+    """Sends the traffic that every established tunnel must carry: pings of several sizes and a file, in both
+    directions."""
     a, b = topology.host_a, topology.host_b
     for version in versions:
         to_b, to_a = topology.b.host(version), topology.a.host(version)
@@ -138,7 +141,7 @@ def exercise(topology: Topology, versions=(4, 6), *, size: int = 1_000_000) -> N
         assert_ping(a, to_b, count=5)
         assert_ping(b, to_a, count=5)
         for large in (1400, 4000):
-            # The first ones may be spent on path MTU discovery, of the echo and of the reply.
+            # The first pings may be spent on path MTU discovery, of the echo and of the reply.
             wait_until(f"three pings of {large} bytes to {to_b}",
                        lambda: ping(a, to_b, count=3, size=large, timeout=0.4) == 3, timeout=6)
         transfer(a, b, to_b, size=size)

@@ -422,7 +422,7 @@ fn first(mut statuses: impl Iterator<Item = i32>) -> Result<(), i32> {
         .map_or(Ok(()), Err)
 }
 
-/// Whether `len` bytes can exist at this address.
+/// Returns true if `len` bytes can exist at this address.
 fn fits(bytes: *const u8, len: usize) -> bool {
     let in_range = isize::try_from(len).is_ok() && bytes.addr().checked_add(len).is_some();
     in_range && (len == 0 || !bytes.is_null())

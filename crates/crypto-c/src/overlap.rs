@@ -15,14 +15,14 @@ impl Outputs {
         }
     }
 
-    /// Whether no two buffers overlap. Sorts the buffers, which is cheap if they are in order already.
+    /// Returns true if no two buffers overlap. Sorts the buffers, which is cheap if they are in order already.
     pub(crate) fn are_apart(&mut self) -> bool {
         self.0.sort();
         self.0.windows(2).all(|pair| pair[0].1 <= pair[1].0)
     }
 
-    /// Whether these bytes overlap no buffer. [`Outputs::are_apart`] must have been called before, and must have been
-    /// true.
+    /// Returns true if these bytes overlap no buffer. [`Outputs::are_apart`] must have been called before, and must
+    /// have been true.
     pub(crate) fn miss(&self, bytes: *const u8, len: usize) -> bool {
         let (begin, end) = (bytes.addr(), bytes.addr() + len);
         let next = self.0.partition_point(|output| output.1 <= begin);

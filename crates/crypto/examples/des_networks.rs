@@ -100,7 +100,7 @@ impl Goal {
         self.ones == 0 || self.zeros == 0
     }
 
-    /// Whether the value `t` distinguishes the ones from the zeros in every part.
+    /// Returns true if the value `t` distinguishes the ones from the zeros in every part.
     fn told(parts: &[Self], t: u64) -> bool {
         parts
             .iter()

@@ -1,6 +1,6 @@
-//! The AEADs: AES-GCM, AES-GMAC and ChaCha20-Poly1305 by aws-lc's one-shot interface, AES-CCM.
+//! The AEADs: AES-GCM, AES-GMAC and ChaCha20-Poly1305 through aws-lc's one-shot interface, and AES-CCM.
 //!
-//! `aws_lc_rs` has no truncated ICVs, hence the calls into `aws_lc_sys`.
+//! `aws_lc_rs` has no truncated ICVs, so this module calls `aws_lc_sys`.
 
 use std::ptr::NonNull;
 
@@ -13,7 +13,7 @@ use crate::spec::{AeadAlgorithm, TAG_LEN};
 
 pub(crate) const IV_LEN: usize = 8;
 
-/// One AEAD key with its salt.
+/// An AEAD key with its salt.
 pub(crate) enum Aead {
     Evp {
         key: EvpKey,
@@ -26,7 +26,7 @@ pub(crate) enum Aead {
 }
 
 impl Aead {
-    /// From key and salt. None unless it is an AEAD and the length suits it.
+    /// Makes a key from key and salt. Returns None unless the cipher is an AEAD and the length suits it.
     pub(crate) fn new(encryption: Encryption, icv_len: usize, key: &[u8]) -> Option<Self> {
         use Encryption::*;
         match encryption {
@@ -38,7 +38,7 @@ impl Aead {
                 })
             }
             ChaCha20Poly1305 | ChaCha20Poly1305Iiv => {
-                // SAFETY: returns a static.
+                // SAFETY: the call returns a static object.
                 let algorithm = unsafe { lc::EVP_aead_chacha20_poly1305() };
                 Self::evp(algorithm, icv_len, key)
             }
@@ -49,14 +49,14 @@ impl Aead {
         }
     }
 
-    /// AES-GMAC for AH. None unless it is that and the length suits it.
+    /// Makes an AES-GMAC key for AH. Returns None for other algorithms, and if the length is wrong.
     pub(crate) fn gmac(integrity: Integrity, key: &[u8]) -> Option<Self> {
         let fits = integrity.is_gmac() && key.len() == integrity.key_len() + integrity.salt_len();
         fits.then(|| Self::gcm(integrity.icv_len(), key)).flatten()
     }
 
     fn gcm(icv_len: usize, key: &[u8]) -> Option<Self> {
-        // SAFETY: each returns a static.
+        // SAFETY: each call returns a static object.
         let algorithm = unsafe {
             match key.len() {
                 20 => lc::EVP_aead_aes_128_gcm(),
@@ -76,7 +76,7 @@ impl Aead {
         })
     }
 
-    /// Encrypts in place and writes the ICV. None if a length does not fit.
+    /// Encrypts in place and writes the ICV. Returns None if a length does not fit.
     pub(crate) fn seal(
         &self,
         iv: [u8; IV_LEN],
@@ -90,7 +90,7 @@ impl Aead {
         }
     }
 
-    /// Checks the ICV and decrypts in place; a wrong one leaves zeros.
+    /// Checks the ICV and decrypts in place. If the ICV is wrong, the body is zeroed and the result is None.
     pub(crate) fn open(
         &self,
         iv: [u8; IV_LEN],
@@ -105,7 +105,7 @@ impl Aead {
     }
 }
 
-/// Salt || IV (RFC 4106 §4, RFC 7634 §2).
+/// The nonce is salt || IV (RFC 4106 §4, RFC 7634 §2).
 fn evp_nonce(salt: &[u8; 4], iv: [u8; IV_LEN]) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[..4].copy_from_slice(salt);
@@ -113,7 +113,7 @@ fn evp_nonce(salt: &[u8; 4], iv: [u8; IV_LEN]) -> [u8; 12] {
     nonce
 }
 
-/// Salt || IV (RFC 4309 §4).
+/// The nonce is salt || IV (RFC 4309 §4).
 fn ccm_nonce(salt: &[u8; 3], iv: [u8; IV_LEN]) -> [u8; ccm::NONCE_LEN] {
     let mut nonce = [0; ccm::NONCE_LEN];
     nonce[..3].copy_from_slice(salt);
@@ -121,7 +121,7 @@ fn ccm_nonce(salt: &[u8; 3], iv: [u8; IV_LEN]) -> [u8; ccm::NONCE_LEN] {
     nonce
 }
 
-/// An AEAD context of aws-lc, which cleanses what it frees.
+/// An AEAD context of aws-lc, which erases what it frees.
 pub(crate) struct EvpKey(NonNull<lc::EVP_AEAD_CTX>);
 
 // SAFETY: the context has no thread affinity.
@@ -130,9 +130,9 @@ unsafe impl Send for EvpKey {}
 unsafe impl Sync for EvpKey {}
 
 impl EvpKey {
-    /// Without a salt, for nonces of 12 bytes and tags of 16.
+    /// Makes a key without a salt, for nonces of 12 bytes and tags of 16.
     pub(crate) fn general(algorithm: AeadAlgorithm, key: &[u8]) -> Option<Self> {
-        // SAFETY: each returns a static.
+        // SAFETY: each call returns a static object.
         let algorithm = unsafe {
             match algorithm {
                 AeadAlgorithm::Aes128Gcm => lc::EVP_aead_aes_128_gcm(),
@@ -145,7 +145,7 @@ impl EvpKey {
     }
 
     fn new(algorithm: *const lc::EVP_AEAD, icv_len: usize, key: &[u8]) -> Option<Self> {
-        // SAFETY: the algorithm is a static; the key is valid for its length, which is checked.
+        // SAFETY: the algorithm is a static object. The key is valid for its length, which the call checks.
         let context = unsafe { lc::EVP_AEAD_CTX_new(algorithm, key.as_ptr(), key.len(), icv_len) };
         NonNull::new(context).map(Self)
     }
@@ -158,8 +158,8 @@ impl EvpKey {
         icv: &mut [u8],
     ) -> Option<()> {
         let mut icv_len = 0;
-        // SAFETY: in and out are the same `body.len()` bytes, which is allowed; ICV, nonce and AAD
-        // are valid for their lengths and do not overlap the output; there is no extra input.
+        // SAFETY: input and output are the same `body.len()` bytes, which is allowed. ICV, nonce and AAD are valid
+        // for their lengths and do not overlap the output. There is no extra input.
         let done = unsafe {
             lc::EVP_AEAD_CTX_seal_scatter(
                 self.0.as_ptr(),
@@ -217,7 +217,7 @@ impl EvpKey {
 
 impl Drop for EvpKey {
     fn drop(&mut self) {
-        // SAFETY: the context came from EVP_AEAD_CTX_new and is freed once.
+        // SAFETY: the context came from EVP_AEAD_CTX_new, and it is freed once.
         unsafe { lc::EVP_AEAD_CTX_free(self.0.as_ptr()) }
     }
 }

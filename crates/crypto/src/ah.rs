@@ -1,4 +1,4 @@
-//! The ICV of single AH packets (RFC 4302), of which the caller has set all mutable fields to zero.
+//! Computes the ICV of single AH packets (RFC 4302) with the library. The caller has set all mutable fields to zero.
 
 use subtle::ConstantTimeEq;
 
@@ -8,13 +8,13 @@ use crate::key::{KeyContext, Keys};
 use crate::spec::JobStatus;
 use crate::transform::Protocol;
 
-/// The longest ICV of AH.
+/// Length in bytes of AH's longest ICV.
 const ICV_LEN_MAX: usize = 32;
 
-/// Next header to sequence number.
+/// Length of AH from the next header field to the sequence number.
 const HEADER_LEN: usize = 12;
 
-/// Where ICV and IV end and begin, if they are inside the packet.
+/// Returns true if the key is for AH, and IV and ICV lie inside the packet.
 fn well_formed(key: &KeyContext, len: usize, icv_at: usize) -> bool {
     let transform = key.transform();
     transform.protocol() == Protocol::Ah
@@ -40,8 +40,8 @@ pub(crate) fn seal(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: u
     }
 }
 
-/// Checks the ICV at `icv_at` of an IP packet and leaves zeros there; if it is wrong, zeros follow to
-/// the end of the packet.
+/// Checks the ICV at `icv_at` of an IP packet, and leaves zeros there. If the ICV is wrong, all bytes behind it are
+/// zeroed too.
 pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: usize) -> JobStatus {
     if !well_formed(key, packet.len(), icv_at) {
         return JobStatus::Malformed;
@@ -59,7 +59,7 @@ pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8], icv_at: u
     }
 }
 
-/// The ICV over the packet, in which its place is zero, and the high half of an extended sequence number.
+/// Computes the ICV over the packet, whose ICV bytes are zero, and the high half of an extended sequence number.
 fn compute(
     key: &KeyContext,
     sequence: u64,
@@ -95,7 +95,7 @@ fn gmac_over(
     joined::with(&[packet, suffix], |aad| gmac.seal(iv, aad, &mut [], icv))
 }
 
-/// The high half of an extended sequence number ends the ICV's input but is not sent (RFC 4302 §2.5.1,
+/// Returns the high half of an extended sequence number. It ends the ICV's input but is not sent (RFC 4302 §2.5.1,
 /// RFC 4303 §2.2.1).
 pub(crate) fn icv_suffix(esn: bool, sequence: u64, high: &mut [u8; 4]) -> &[u8] {
     *high = ((sequence >> 32) as u32).to_be_bytes();

@@ -1,4 +1,4 @@
-//! The engine seam: who does the work of a batch.
+//! The engine seam: the interface of everything that seals and opens batches.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::arena::Arena;
 use crate::job::Batch;
 
-/// Why an engine did not take a batch.
+/// The reason why an engine did not take a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RejectReason {
     #[error("the engine's queue is full")]
@@ -15,7 +15,7 @@ pub enum RejectReason {
     OutOfService,
 }
 
-/// A refused batch, handed back untouched.
+/// A refused batch, handed back unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Rejected {
@@ -23,21 +23,21 @@ pub struct Rejected {
     pub reason: RejectReason,
 }
 
-/// What whoever fills batches for an engine does well to know.
+/// Properties of an engine that help its user to fill batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineInfo {
-    /// Batches that it can have inside: as many keep it busy.
+    /// Number of batches that the engine can hold. That many keep it busy.
     pub depth: usize,
-    /// A batch with so many jobs need not wait for more.
+    /// A batch with this many jobs need not wait for more.
     pub jobs: usize,
-    /// Nor one whose packets take so many bytes of the arena.
+    /// A batch whose packets take this many bytes of the arena need not wait for more.
     pub bytes: usize,
-    /// So long a smaller batch waits for more. Zero: it is given when its packets have come.
+    /// How long a smaller batch waits for more jobs. Zero: it is submitted when its packets have come.
     pub wait: Duration,
 }
 
 impl EngineInfo {
-    /// Of an engine that has finished when `submit` returns, and has as much of many packets as of few.
+    /// An engine that has finished when `submit` returns, and that gains nothing from larger batches.
     pub const AT_ONCE: Self = Self {
         depth: 1,
         jobs: 128,
@@ -48,15 +48,15 @@ impl EngineInfo {
 
 /// Seals and opens batches.
 ///
-/// `submit` never blocks and `poll` never waits. Batches come back in the order of submission with
-/// every job's status set, whatever the order in which they were finished. The queue is bounded: a
-/// full one rejects. An engine chooses no nonce and no sequence number. It takes batches with any arena.
+/// `submit` never blocks, and `poll` never waits. Batches come back in the order of submission, whatever the order in
+/// which they were finished. Every job's status is then set. The queue is bounded, and a full queue rejects. An
+/// engine chooses no nonce and no sequence number. It takes batches with any arena.
 pub trait Engine: Send {
     fn submit(&mut self, batch: Batch) -> Result<(), Rejected>;
     fn poll(&mut self) -> Option<Batch>;
 
-    /// Readable when there may be something to poll, until a poll finds nothing. None for an engine that has finished
-    /// when `submit` returns.
+    /// A descriptor that is readable when there may be something to poll, until a poll finds nothing. None for an
+    /// engine that has finished when `submit` returns.
     fn ready_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -65,7 +65,7 @@ pub trait Engine: Send {
         EngineInfo::AT_ONCE
     }
 
-    /// Memory for batches that it has the least work with.
+    /// Returns memory for batches that the engine can use with the least work.
     fn arena(&self, len: usize) -> Arena {
         Arena::heap(len)
     }

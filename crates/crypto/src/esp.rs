@@ -1,4 +1,4 @@
-//! Seals and opens single ESP packets (RFC 4303) in place.
+//! Seals and opens single ESP packets (RFC 4303) in place, with the library.
 
 use crate::aead::Aead;
 use crate::ah;
@@ -7,7 +7,7 @@ use crate::key::{KeyContext, Keys, Pair};
 use crate::spec::{ESP_HEADER_LEN as HEADER_LEN, JobStatus};
 use crate::transform::{IvKind, Protocol};
 
-/// Whether it is an ESP packet of the key's transform, by its length.
+/// Returns true if an ESP packet of the key's transform can have this length.
 fn well_formed(key: &KeyContext, len: usize) -> bool {
     key.transform().protocol() == Protocol::Esp
         && u32::try_from(len).is_ok_and(|len| key.layout().fits(len))
@@ -36,7 +36,7 @@ pub(crate) fn seal(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
     }
 }
 
-/// Opens one ESP packet; a wrong ICV leaves the payload zeroed.
+/// Opens one ESP packet. The payload is zeroed if the ICV is wrong.
 pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobStatus {
     if !well_formed(key, packet.len()) {
         return JobStatus::Malformed;
@@ -56,8 +56,8 @@ pub(crate) fn open(key: &KeyContext, sequence: u64, packet: &mut [u8]) -> JobSta
     }
 }
 
-/// SPI || sequence number, with the high half between them under ESN (RFC 4106 §5, RFC 4309 §5,
-/// RFC 7634 §2.1).
+/// The AAD: SPI || sequence number, with the high half between them under ESN (RFC 4106 §5, RFC 4309 §5, RFC 7634
+/// §2.1).
 struct Aad {
     bytes: [u8; 12],
     len: usize,
@@ -82,7 +82,7 @@ impl Aad {
     }
 }
 
-/// A packet as an AEAD sees it.
+/// The parts of a packet for an AEAD.
 struct Parts<'a> {
     aad: Aad,
     iv: [u8; 8],
@@ -91,7 +91,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The packet must be well formed.
+    /// Splits a packet, which must be well formed.
     fn of(key: &KeyContext, sequence: u64, packet: &'a mut [u8]) -> Self {
         let transform = key.transform();
         let (header, rest) = packet.split_at_mut(HEADER_LEN);
@@ -99,7 +99,8 @@ impl<'a> Parts<'a> {
         let (body, icv) = sealed.split_at_mut(sealed.len() - transform.icv_len());
         let mut iv = [0; 8];
         match transform.iv_kind() {
-            // RFC 8750 §4: the extended sequence number, or four zero bytes and the short one.
+            // RFC 8750 §4: the IV is the 64-bit sequence number with ESN; otherwise four zero bytes and the 32-bit
+            // one.
             IvKind::Implicit if key.esn() => iv = sequence.to_be_bytes(),
             IvKind::Implicit => iv[4..].copy_from_slice(&(sequence as u32).to_be_bytes()),
             _ => iv.copy_from_slice(explicit),
@@ -136,8 +137,8 @@ fn open_pair(key: &KeyContext, pair: &Pair, sequence: u64, packet: &mut [u8]) ->
     pair.cipher.decrypt(&head[HEADER_LEN..], body).ok()
 }
 
-/// The ICV over SPI || sequence number || IV || payload (RFC 4543 §3.3, Figure 4). That its §7 leaves the IV out is a
-/// slip: draft-mcgrew-gcm-test-01 and Linux have it in.
+/// Computes the ICV over SPI || sequence number || IV || payload (RFC 4543 §3.3, Figure 4). RFC 4543 §7 leaves the IV
+/// out, which is an error of the text: draft-mcgrew-gcm-test-01 and Linux cover the IV.
 fn gmac_icv(key: &KeyContext, gmac: &Aead, sequence: u64, packet: &[u8]) -> Option<[u8; 16]> {
     let iv = packet.get(HEADER_LEN..HEADER_LEN + 8)?.try_into().ok()?;
     let covered = packet.get(..packet.len() - key.transform().icv_len())?;

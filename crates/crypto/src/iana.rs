@@ -145,8 +145,8 @@ impl std::fmt::Display for Requirement {
 }
 
 impl Encryption {
-    /// Whether the algorithm is an AEAD. A proposal with an AEAD has no [`Integrity`] transform. AES-GMAC as an ESP
-    /// cipher counts as an AEAD, although it does not encrypt (RFC 4543 §3).
+    /// Returns true if the algorithm is an AEAD. A proposal with an AEAD has no [`Integrity`] transform. AES-GMAC as
+    /// an ESP cipher counts as an AEAD, although it does not encrypt (RFC 4543 §3).
     pub const fn is_aead(self) -> bool {
         !matches!(
             self,
@@ -188,7 +188,8 @@ impl Encryption {
         }
     }
 
-    /// Whether the algorithm may protect an IKE SA: it must encrypt, and its IV must be in the message (RFC 8750).
+    /// Returns true if the algorithm may protect an IKE SA: it must encrypt, and its IV must be in the message (RFC
+    /// 8750).
     pub const fn for_ike(self) -> bool {
         !matches!(
             self,
@@ -202,7 +203,7 @@ impl Encryption {
         )
     }
 
-    /// Whether the algorithm is too weak for use without the administrator's explicit consent.
+    /// Returns true if the algorithm is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::Des | Self::TripleDes)
     }
@@ -223,14 +224,15 @@ impl Encryption {
 }
 
 impl Prf {
-    /// Whether the algorithm is too weak for use without the administrator's explicit consent.
+    /// Returns true if the algorithm is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::HmacSha1)
     }
 }
 
 impl Integrity {
-    /// Whether the algorithm is AES-GMAC, which protects AH. In ESP it is the cipher [`Encryption::NullAuthAesGmac`].
+    /// Returns true if the algorithm is AES-GMAC, which protects AH. In ESP it is the cipher
+    /// [`Encryption::NullAuthAesGmac`].
     pub const fn is_gmac(self) -> bool {
         matches!(self, Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac)
     }
@@ -262,12 +264,12 @@ impl Integrity {
         }
     }
 
-    /// Whether the algorithm may protect an IKE SA.
+    /// Returns true if the algorithm may protect an IKE SA.
     pub const fn for_ike(self) -> bool {
         !self.is_gmac() && !self.legacy()
     }
 
-    /// Whether the algorithm is too weak for use without the administrator's explicit consent.
+    /// Returns true if the algorithm is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         matches!(self, Self::HmacMd5_96)
     }

@@ -1,4 +1,4 @@
-//! What an engine works on: jobs, collected in batches.
+//! The work of an engine: jobs, collected in batches.
 
 use crate::arena::Arena;
 use crate::key::KeyContext;
@@ -6,21 +6,21 @@ use crate::slots::SlotTable;
 
 pub use crate::spec::{Direction, JobStatus};
 
-/// One ESP or AH packet. IV, payload and ICV places, AAD and nonce follow from the key's transform.
+/// One ESP or AH packet. The key's transform determines the places of IV, payload and ICV, the AAD and the nonce.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
     /// The key's number in [`Batch::keys`].
     pub key: u32,
     /// Offset in [`Batch::buffer`] of the ESP header, or of the IP header in front of AH.
     pub esp: u32,
-    /// From there to the end of the ICV; of AH the whole IP packet.
+    /// Bytes from there to the end of the ICV. For AH, the length of the whole IP packet.
     pub len: u32,
-    /// AH: offset of the ICV (behind a GMAC's IV) from [`Job::esp`]. All mutable fields of the packet
-    /// must be zero (RFC 4302 §3.3.3). Zero for ESP.
+    /// For AH: offset of the ICV (behind AES-GMAC's IV) from [`Job::esp`]. All mutable fields of the packet must be
+    /// zero (RFC 4302 §3.3.3). For ESP: zero.
     pub icv: u32,
-    /// The full 64 bits; the high half is part of the ICV's input if the SA uses ESN.
+    /// All 64 bits of the sequence number. With ESN the high half is part of the ICV's input.
     pub sequence: u64,
-    /// Priority, for engines that have several queues.
+    /// The priority, for engines that have several queues.
     pub class: u8,
     pub status: JobStatus,
 }
@@ -30,15 +30,16 @@ pub struct Batch {
     pub direction: Direction,
     pub buffer: Arena,
     pub jobs: Vec<Job>,
-    /// A snapshot of the submitter's keys, so that no job counts a reference. An engine that makes a form of its own of each
-    /// key ([`KeyContext::material`]) keeps it in the key's slot ([`KeyContext::slot`]): the numbers here are each
-    /// submitter's own.
+    /// A snapshot of the submitter's keys, so that no job counts a reference. An engine with its own form of each key
+    /// makes it from [`KeyContext::material`] and keeps it under the key's slot ([`KeyContext::slot`]). It cannot use
+    /// the numbers here, because every submitter has its own.
     pub keys: SlotTable<KeyContext>,
     used: usize,
 }
 
 impl Batch {
-    /// A batch whose arena, on the heap, holds `buffer_len` bytes; at most 4 GiB, the reach of [`Job::esp`].
+    /// A batch whose arena is on the heap and holds `buffer_len` bytes. At most 4 GiB are possible, the reach of
+    /// [`Job::esp`].
     pub fn new(direction: Direction, buffer_len: usize, jobs: usize) -> Self {
         let buffer_len = buffer_len.min(u32::MAX as usize);
         Self::in_arena(direction, Arena::heap(buffer_len), jobs)
@@ -55,7 +56,7 @@ impl Batch {
         }
     }
 
-    /// Takes `len` bytes of the arena and gives their offset.
+    /// Takes `len` bytes of the arena and returns their offset, or None if fewer are free.
     pub fn reserve(&mut self, len: usize) -> Option<usize> {
         let offset = self.used;
         let end = offset.checked_add(len)?;
@@ -66,13 +67,13 @@ impl Batch {
         Some(offset)
     }
 
-    /// Gives the arena back from `offset` on; jobs that lie there must be gone.
+    /// Gives the arena back from `offset` on. No job may lie there any more.
     pub fn release(&mut self, offset: usize) {
         self.used = self.used.min(offset);
     }
 
-    /// Becomes a copy of another batch with an arena of the same length: of all that is taken up, or of each job and
-    /// `front` bytes before it.
+    /// Becomes a copy of another batch, whose arena has the same length. Without `front` all taken bytes are copied;
+    /// otherwise each job's bytes and `front` bytes before them.
     pub fn copy_from(&mut self, other: &Self, front: Option<usize>) {
         self.direction = other.direction;
         self.jobs.clone_from(&other.jobs);
@@ -101,12 +102,12 @@ impl Batch {
         self.used
     }
 
-    /// Bytes of the arena still free.
+    /// Bytes of the arena that are free.
     pub fn free(&self) -> usize {
         self.buffer.len() - self.used
     }
 
-    /// Empties the batch for its next use and lets go of its keys; the arena keeps its memory.
+    /// Empties the batch for its next use and drops its keys. The arena keeps its memory.
     pub fn clear(&mut self) {
         self.jobs.clear();
         self.keys = SlotTable::new();
@@ -125,14 +126,14 @@ impl std::fmt::Debug for Batch {
     }
 }
 
-/// An ESP packet in a buffer of its own.
+/// An ESP packet in its own buffer.
 #[derive(Debug)]
 pub struct EspPacket<'a> {
     pub key: &'a KeyContext,
-    /// The full 64 bits; the high half is part of the ICV's input if the key is for ESN.
+    /// All 64 bits of the sequence number. With ESN the high half is part of the ICV's input.
     pub sequence: u64,
-    /// ESP header, IV, payload with trailer, ICV. For sealing, header and IV are filled in (the IV is the sequence
-    /// number or random, see [`IvKind`](crate::IvKind)) and there is room for the ICV.
+    /// ESP header, IV, payload with trailer, ICV. For sealing, the caller fills in header and IV and leaves room for
+    /// the ICV. The IV is the sequence number or random (see [`IvKind`](crate::IvKind)).
     pub bytes: &'a mut [u8],
     pub status: JobStatus,
 }

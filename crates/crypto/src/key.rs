@@ -13,14 +13,24 @@ use crate::transform::{Protocol, Transform};
 
 pub use crate::material::KeyError;
 
-/// One direction of one SA: transform, ESN flag and the expanded keys. Immutable, so that any number of
-/// threads may use it at once; zeroised on drop.
+/// One direction of one SA: transform, ESN flag and the expanded keys. It is immutable, so that any number of threads
+/// may use it at once, and it is zeroised on drop.
 ///
-/// Heap memory, with this struct: AES-GCM and AES-GMAC 600 bytes in a kernel's form, in the library's form 650 as
-/// ChaCha20-Poly1305 has, AES-CCM 300, AES-CBC with an HMAC 700, AES-CTR, DES or NULL with an HMAC 450, AH with an
-/// HMAC 200; AES-XCBC and AES-CMAC instead of the HMAC 280 more. AES-CBC, AES-CTR or NULL with an HMAC in a kernel: 420.
-/// The key material takes 60 bytes and its own length.
-// One line of a cache, not parts of two.
+/// Heap memory in bytes, this struct included:
+///
+/// | keys | bytes |
+/// |---|---|
+/// | AES-GCM and AES-GMAC in a kernel's form | 600 |
+/// | AES-GCM and AES-GMAC in the library's form, ChaCha20-Poly1305 | 650 |
+/// | AES-CCM | 300 |
+/// | AES-CBC, AES-CTR or NULL with an HMAC in a kernel's form | 420 |
+/// | AES-CBC with an HMAC in the library's form | 700 |
+/// | AES-CTR, DES or NULL with an HMAC in the library's form | 450 |
+/// | AH with an HMAC | 200 |
+/// | AES-XCBC or AES-CMAC instead of the HMAC | 280 more |
+///
+/// The key material takes 60 bytes and its own length in addition.
+// The alignment puts the struct into one cache line, not into parts of two.
 #[repr(align(64))]
 pub struct KeyContext {
     transform: Transform,
@@ -32,47 +42,48 @@ pub struct KeyContext {
     origin: Box<Origin>,
 }
 
-/// What engines with forms of their own need.
+/// The parts that engines with their own form of a key need.
 struct Origin {
     material: KeyMaterial,
     slot: Held,
 }
 
-/// In the form that the family of kernels or the library works with.
+/// The keys in the form of a kernel family or of the library.
 pub(crate) enum Keys {
-    /// An AEAD in ESP.
+    /// An AEAD in ESP, done by the library.
     Aead(Aead),
-    /// A cipher and an integrity algorithm in ESP.
+    /// A cipher and an integrity algorithm in ESP, done by the library.
     Pair(Box<Pair>),
-    /// AES-GMAC in ESP or AH: all of the input is AAD.
+    /// AES-GMAC in ESP or AH, done by the library. All of the input is AAD.
     Gmac(Aead),
-    /// Any other integrity algorithm in AH.
+    /// Any other integrity algorithm in AH, done by the library.
     Mac(Box<Mac>),
-    /// A cipher and an HMAC in ESP.
+    /// A cipher and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     PairKernel(Box<pair::Key>),
-    /// ChaCha20-Poly1305 in ESP.
+    /// ChaCha20-Poly1305 in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     ChaCha(Box<chacha::Key>),
-    /// DES or 3DES and an HMAC in ESP.
+    /// DES or 3DES and an HMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     DesKernel(Box<des::EspKey>),
-    /// AES-GCM in ESP.
+    /// AES-GCM in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     Gcm(Box<gcm::Key>),
-    /// AES-GMAC in ESP.
+    /// AES-GMAC in ESP, done by a kernel.
     #[cfg(target_arch = "x86_64")]
     GmacKernel(Box<gcm::gmac::Key>),
 }
 
-/// Encrypt, then MAC.
+/// A cipher and a MAC that the library applies in turn: encrypt, then MAC.
 pub(crate) struct Pair {
     pub(crate) cipher: Cipher,
     pub(crate) mac: Mac,
 }
 
 impl KeyContext {
-    /// As [`KeyContext::new`], for the kernels of this tier. What a tier has no kernel for is left to the library.
+    /// Does the same as [`KeyContext::new`] for the kernels of this tier. If the tier has no kernel for the
+    /// transform, the library does the work.
     pub fn for_tier(
         tier: Tier,
         transform: Transform,
@@ -82,7 +93,7 @@ impl KeyContext {
         Self::of(tier, KeyMaterial::new(transform, esn, key_material)?)
     }
 
-    /// In the form that the kernels of this tier work with.
+    /// Makes a context in the form that the kernels of this tier use.
     pub fn of(tier: Tier, material: KeyMaterial) -> Result<Self, KeyError> {
         tier.require()?;
         let (transform, esn) = (material.transform(), material.esn());
@@ -96,7 +107,7 @@ impl KeyContext {
             None => expand(transform, key_material).ok_or(KeyError::Refused)?,
         };
         let family = keys.family();
-        // One kind for all that the library does.
+        // All keys of the library are of one kind.
         let kind = if family == Family::Library {
             Kind::LIBRARY
         } else {
@@ -116,22 +127,22 @@ impl KeyContext {
         })
     }
 
-    /// The tier that it was made for.
+    /// The tier that the context was made for.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// What it was made of, for engines that have another form of it.
+    /// The key material, for engines that have another form of it.
     pub fn material(&self) -> &KeyMaterial {
         &self.origin.material
     }
 
-    /// What a device that several workers share knows it by.
+    /// The key's slot, under which a device that several workers share finds its form of the key.
     pub fn slot(&self) -> KeySlot {
         self.origin.slot.get()
     }
 
-    /// Whether a kernel of ours does the work, and not the library.
+    /// Returns true if one of our kernels does the work, and not the library.
     pub fn has_kernel(&self) -> bool {
         self.kind.family != Family::Library
     }
@@ -150,7 +161,7 @@ impl KeyContext {
         self.transform
     }
 
-    /// Whether the SA uses 64-bit extended sequence numbers (RFC 4303 §2.2.1).
+    /// Returns true if the SA uses 64-bit extended sequence numbers (RFC 4303 §2.2.1).
     pub fn esn(&self) -> bool {
         self.esn
     }
@@ -173,7 +184,7 @@ impl Keys {
         }
     }
 
-    /// See [`Layout`].
+    /// The value of [`Layout::class`].
     fn class(&self) -> u8 {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -238,7 +249,7 @@ fn kernel_keys(_: Tier, _: Transform, _: bool, _: &[u8]) -> Option<Keys> {
     None
 }
 
-/// For the library.
+/// Makes the keys in the library's form.
 fn expand(transform: Transform, key_material: &[u8]) -> Option<Keys> {
     use crate::iana::Encryption::NullAuthAesGmac;
     let (cipher_key, integrity_key) =
@@ -269,7 +280,7 @@ impl std::fmt::Debug for KeyContext {
     }
 }
 
-// Of ten thousand keys, the line is what is fetched of each before its packets go to a kernel.
+// With ten thousand keys, this line of each is all that is prefetched before the packets go to a kernel.
 const _: () = assert!(size_of::<KeyContext>() == 64);
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Look-aside use: batches of packets and records in the caller's own buffers.
 //!
-//! A [`Batch`](crate::Batch) has one arena for all of its packets. A program that already has its bytes somewhere
-//! hands over slices instead: [`EspPacket`]s for IPsec, [`Record`]s for any other protocol with an AEAD. The functions
-//! work in the caller's thread and are finished when they return; keys may be shared by any number of threads.
-//! Batches are faster than single calls: 64 to 128 packets or records fill the widest kernels.
+//! A [`Batch`](crate::Batch) has one arena for all of its packets. A program whose bytes lie elsewhere hands over
+//! slices instead: [`EspPacket`]s for IPsec, and [`Record`]s for any other protocol with an AEAD. The functions work
+//! in the caller's thread and have finished when they return. Any number of threads may share a key. Batches are
+//! faster than single calls: 64 to 128 packets or records fill the widest kernels.
 //!
-//! Nothing here chooses a nonce. **A key must never seal two records with one nonce**: of both AEADs that gives away
-//! the exclusive or of the texts and lets anybody forge records. Count, and let no two holders of a key count in the
-//! same numbers. With nonces drawn at random a key is good for 2^32 records (SP 800-38D §8.3).
+//! This module chooses no nonces. **A key must never seal two records with one nonce.** Otherwise both AEADs reveal
+//! the exclusive or of the texts and let anybody forge records. Use a counter, and let no two holders of a key use
+//! the same numbers. With random nonces a key is good for 2^32 records (SP 800-38D §8.3).
 //!
 //! ```
 //! use esplanade_crypto::JobStatus;
@@ -49,19 +49,18 @@ use crate::tier::{MissingFeature, SelfTestError, Tier};
 pub use crate::job::EspPacket;
 pub use crate::spec::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 
-/// Seals each packet in place and sets its status. A packet whose length does not fit its transform, or whose key is
-/// for AH, is [`JobStatus::Malformed`] and left as it is.
+/// Seals each packet in place and sets its status. A packet is [`JobStatus::Malformed`] and left unchanged if its
+/// length does not fit its transform, or if its key is for AH.
 pub fn seal_esp(packets: &mut [EspPacket<'_>]) {
     process_packets(Direction::Seal, packets);
 }
 
-/// Opens each packet in place and sets its status. What is between IV and ICV of a packet that is not authentic is
-/// zeroed.
+/// Opens each packet in place and sets its status. The body of a packet that is not authentic is zeroed.
 pub fn open_esp(packets: &mut [EspPacket<'_>]) {
     process_packets(Direction::Open, packets);
 }
 
-/// Why a key or a record was not made.
+/// The reason why a key or a record was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AeadError {
     #[error("the key has {actual} bytes, {algorithm} needs {}", algorithm.key_len())]
@@ -86,7 +85,8 @@ pub enum AeadError {
     },
 }
 
-/// An AEAD key, expanded. Immutable, so that any number of threads may use it at once; zeroised on drop.
+/// An expanded AEAD key. It is immutable, so that any number of threads may use it at once, and it is zeroised on
+/// drop.
 pub struct AeadKey {
     algorithm: AeadAlgorithm,
     tier: Tier,
@@ -122,7 +122,8 @@ impl Keys {
 }
 
 impl AeadKey {
-    /// For the kernels of this tier. What a tier has no kernel for is left to the library.
+    /// Makes a key for the kernels of this tier. If the tier has no kernel for the algorithm, the library does the
+    /// work.
     pub fn for_tier(tier: Tier, algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
         tier.require()?;
         if key.len() != algorithm.key_len() {
@@ -143,12 +144,12 @@ impl AeadKey {
         self.algorithm
     }
 
-    /// The tier that it was made for.
+    /// The tier that the key was made for.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// Whether a kernel of ours does the work, and not the library.
+    /// Returns true if one of our kernels does the work, and not the library.
     pub fn has_kernel(&self) -> bool {
         !matches!(self.keys, Keys::Library(_))
     }
@@ -163,7 +164,7 @@ impl std::fmt::Debug for AeadKey {
     }
 }
 
-/// A text to be sealed or opened, with its nonce, associated data and tag.
+/// A text that is sealed or opened, with its nonce, associated data and tag.
 #[derive(Debug)]
 pub struct Record<'a> {
     key: &'a AeadKey,
@@ -181,7 +182,7 @@ enum Text<'a> {
 }
 
 impl Text<'_> {
-    /// Where it is read, where it is written, and its length.
+    /// Returns the pointer to read from, the pointer to write to, and the length.
     #[cfg(target_arch = "x86_64")]
     fn pointers(&mut self) -> (*const u8, *mut u8, usize) {
         match self {
@@ -201,7 +202,7 @@ impl Text<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// The output takes the place of the input.
+    /// Makes a record whose output replaces its input.
     pub fn in_place(
         key: &'a AeadKey,
         nonce: [u8; NONCE_LEN],
@@ -211,7 +212,7 @@ impl<'a> Record<'a> {
         Self::new(key, nonce, aad, text.len(), Text::InPlace(text))
     }
 
-    /// From one buffer to another of the same length.
+    /// Makes a record that is read from one buffer and written to another of the same length.
     pub fn apart(
         key: &'a AeadKey,
         nonce: [u8; NONCE_LEN],
@@ -249,7 +250,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// With the tag that opening checks.
+    /// Sets the tag that opening checks.
     pub fn with_tag(mut self, tag: [u8; TAG_LEN]) -> Self {
         self.tag = tag;
         self
@@ -259,12 +260,12 @@ impl<'a> Record<'a> {
         self.nonce
     }
 
-    /// What sealing has computed, or what opening compares with.
+    /// The tag that sealing computed, or that opening compares with.
     pub fn tag(&self) -> &[u8; TAG_LEN] {
         &self.tag
     }
 
-    /// [`JobStatus::Pending`] until it is sealed or opened.
+    /// [`JobStatus::Pending`] until the record is sealed or opened.
     pub fn status(&self) -> JobStatus {
         self.status
     }
@@ -275,8 +276,8 @@ pub fn seal_records(records: &mut [Record<'_>]) {
     run(Direction::Seal, records);
 }
 
-/// Checks each record's tag and decrypts it. The output of a record that is not authentic is zeros, and its status
-/// [`JobStatus::AuthFailed`]; the others are not affected.
+/// Checks each record's tag and decrypts the record. If a record is not authentic, its output is zeroed and its
+/// status is [`JobStatus::AuthFailed`]. Other records are not affected.
 pub fn open_records(records: &mut [Record<'_>]) {
     run(Direction::Open, records);
 }
@@ -300,7 +301,7 @@ fn run(direction: Direction, records: &mut [Record<'_>]) {
     }
 }
 
-/// Does the records whose keys are of the kernel and the tier.
+/// Does the records whose keys belong to this kernel and tier.
 #[cfg(target_arch = "x86_64")]
 fn run_kernel<'a, K: RecordKernel + 'a>(
     direction: Direction,
@@ -347,11 +348,12 @@ fn flush<K: RecordKernel>(
     }
     let mut results = ArrayVec::<_, RECORDS>::new();
     match direction {
-        // SAFETY: a key of the tier has been made; the records borrow their buffers for longer than the call.
+        // SAFETY: a key of the tier was made, so the machine has it; the records borrow their buffers for longer than
+        // the call.
         Direction::Seal => unsafe {
             waiting.seal(|number, tag| results.push((number, JobStatus::Done, tag)));
         },
-        // SAFETY: as above.
+        // SAFETY: same as above.
         Direction::Open => unsafe {
             waiting.open(|number, authentic| {
                 let status = match authentic {

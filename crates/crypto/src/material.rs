@@ -1,4 +1,4 @@
-//! Raw keys, from which each engine makes a form of its own.
+//! Raw keys, from which each engine makes its own form.
 
 use zeroize::Zeroizing;
 
@@ -10,7 +10,7 @@ use crate::tier::MissingFeature;
 use crate::transform::Transform;
 use crate::weak::{self, WeakKey};
 
-/// Why no context was made. Says nothing about the key's bytes.
+/// The reason why no context was made. It reveals nothing about the key's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("the key material has {actual} bytes, {transform} needs {expected}")]
@@ -30,7 +30,7 @@ pub enum KeyError {
     Missing(#[from] MissingFeature),
 }
 
-/// The keys of one direction of an SA and what they are for. Zeroised on drop, never printed.
+/// The keys of one SA direction and their transform. They are zeroised on drop and never printed.
 #[derive(Debug)]
 pub struct KeyMaterial {
     transform: Transform,
@@ -39,7 +39,7 @@ pub struct KeyMaterial {
 }
 
 impl KeyMaterial {
-    /// From bytes laid out as [`Transform::key_material_len`] says. Weak keys are refused.
+    /// Makes key material from bytes laid out as [`Transform::key_material_len`] says. Weak keys are refused.
     pub fn new(transform: Transform, esn: bool, bytes: &[u8]) -> Result<Self, KeyError> {
         let expected = transform.key_material_len();
         if bytes.len() != expected {
@@ -64,27 +64,28 @@ impl KeyMaterial {
         self.transform
     }
 
-    /// Whether the SA uses 64-bit extended sequence numbers (RFC 4303 §2.2.1).
+    /// Returns true if the SA uses 64-bit extended sequence numbers (RFC 4303 §2.2.1).
     pub fn esn(&self) -> bool {
         self.esn
     }
 
-    /// All of it; the name marks the place in a review.
+    /// All bytes. The name makes every use easy to find in a review.
     pub fn expose(&self) -> &[u8] {
         self.bytes.expose()
     }
 
-    /// The cipher's key without its salt; empty where there is none.
+    /// The cipher's key without its salt; empty if there is no cipher key.
     pub fn cipher_key(&self) -> &[u8] {
         self.cipher().0
     }
 
-    /// What IVs are put behind: salt (RFC 4106 §4) or nonce (RFC 3686 §4). Empty where there is none.
+    /// The bytes that precede the IV in a nonce: salt (RFC 4106 §4) or nonce (RFC 3686 §4). Empty if the cipher has
+    /// none.
     pub fn salt(&self) -> &[u8] {
         self.cipher().1
     }
 
-    /// The integrity algorithm's key, with a salt where it has one; empty where there is none.
+    /// The integrity algorithm's key with its salt, if it has one; empty if there is no integrity algorithm.
     pub fn integrity_key(&self) -> &[u8] {
         let bytes = self.bytes.expose();
         bytes
@@ -100,7 +101,7 @@ impl KeyMaterial {
         cipher.split_at(cipher.len().saturating_sub(salt_len))
     }
 
-    /// H of AES-GCM: the zero block encrypted (SP 800-38D §6.4). None for other ciphers.
+    /// H of AES-GCM: the encrypted zero block (SP 800-38D §6.4). None for other ciphers.
     pub fn hash_key(&self) -> Option<Zeroizing<[u8; BLOCK]>> {
         match self.transform.encryption()? {
             Encryption::AesGcm8 | Encryption::AesGcm12 | Encryption::AesGcm16 => {
@@ -111,8 +112,8 @@ impl KeyMaterial {
         }
     }
 
-    /// The chaining values of an HMAC's hash behind its inner and its outer pad (RFC 2104), with zeros after them. None for
-    /// other algorithms, and where the hash has 64-bit words.
+    /// The chaining values of an HMAC's hash after its inner and after its outer pad (RFC 2104), padded with zeros.
+    /// None for other algorithms, and if the hash has 64-bit words.
     pub fn hmac_states(&self) -> Option<[Zeroizing<[u32; 8]>; 2]> {
         let hmac = Hmac::new(self.transform.integrity()?, self.integrity_key())?;
         let states = hmac.states()?;

@@ -1,7 +1,7 @@
-//! Which tier the process works with: the best one that the machine has and that passes its self-test.
+//! Chooses the tier that the process works with: the best one that the machine has and that passes its self-test.
 //!
-//! A self-test needs keys and kernels, and a key for the process's tier needs the self-test. Constructors that use the
-//! process's tier are therefore here, above both.
+//! A self-test needs keys and kernels, and a key for the process's tier needs the self-test. Constructors that use
+//! the process's tier are therefore here, above both.
 
 use std::sync::OnceLock;
 
@@ -94,7 +94,7 @@ impl KeyContext {
 }
 
 impl AeadKey {
-    /// For [`Tier::current`]. Fails if no tier passes its self-test.
+    /// Makes a key for [`Tier::current`]. Fails if no tier passes its self-test.
     pub fn new(algorithm: AeadAlgorithm, key: &[u8]) -> Result<Self, AeadError> {
         let selection = selection()?;
         Self::for_tier(selection.tier, algorithm, key)

@@ -1,8 +1,8 @@
-//! Known answers for every transform, checked on a tier before it may be used.
+//! Known answers for every transform. A tier must give them before it may be used.
 //!
-//! The answers come from an independent implementation (`vectors/generate_self_test.py`). They are short and few, and a
-//! kernel has many lanes: it also does batches that fill all of its lanes with known answers and with packets of
-//! ragged lengths, short and long, which must come out as aws-lc seals them.
+//! The answers come from an independent implementation (`vectors/generate_self_test.py`). They are short and few, and
+//! a kernel has many lanes. Therefore a kernel also does batches that fill all of its lanes. These hold known answers
+//! and packets of varied lengths, and the result must be the same as aws-lc's.
 
 mod trial;
 
@@ -19,10 +19,11 @@ use crate::transform::{Protocol, Transform};
 pub use crate::tier::SelfTestError;
 pub use trial::Trial;
 
-/// A line: transform, esn, sequence, offset of AH's ICV, key material, packet before and after sealing.
+/// The answers. A line has the transform, esn, sequence, offset of AH's ICV, key material, packet before and after
+/// sealing.
 const ANSWERS: &str = include_str!("../../../vectors/esp/self-test.txt");
 
-/// Seals and opens the known packets of every transform, and checks that a forged one is refused.
+/// Seals and opens the known packets of every transform, and checks that a forged packet is refused.
 pub fn run(tier: Tier) -> Result<(), SelfTestError> {
     for (transform, known) in answers() {
         let failed = |step| SelfTestError {
@@ -48,7 +49,7 @@ pub fn run(tier: Tier) -> Result<(), SelfTestError> {
     Ok(())
 }
 
-/// The lines of every transform, without its name.
+/// Returns the lines of every transform, without its name.
 fn answers() -> impl Iterator<Item = (Transform, Vec<&'static str>)> {
     let mut answers = HashMap::<&str, Vec<&str>>::new();
     for line in ANSWERS.lines().filter(|line| !line.starts_with('#')) {
@@ -62,7 +63,7 @@ fn answers() -> impl Iterator<Item = (Transform, Vec<&'static str>)> {
     })
 }
 
-/// One packet of the file: of AH, with the place of the ICV.
+/// One packet of the file. `icv_at` is the offset of the ICV for AH.
 struct Answer {
     key: KeyContext,
     sequence: u64,
@@ -129,7 +130,7 @@ fn check(tier: Tier, transform: Transform, answer: &str) -> Result<(), &'static 
     Ok(())
 }
 
-/// A packet of a batch, of one of the batch's keys.
+/// A packet of a batch, and the index of its key.
 struct Member {
     key: usize,
     sequence: u64,
@@ -137,7 +138,7 @@ struct Member {
     sealed: Vec<u8>,
 }
 
-/// Fills all lanes of the tier's kernel, if it has one, more than once.
+/// Fills all lanes of the tier's kernel more than once, if the tier has one.
 fn check_batch(tier: Tier, transform: Transform, known: &[&str]) -> Result<(), &'static str> {
     let parse = |tier| -> Result<Vec<Answer>, _> {
         let answer = |answer: &&str| Answer::parse(tier, transform, answer);
@@ -166,7 +167,7 @@ fn check_batch(tier: Tier, transform: Transform, known: &[&str]) -> Result<(), &
     open_members(&answers, &members)
 }
 
-/// More packets than the widest kernel takes at once, which leaves a few for a second call.
+/// Number of packets: more than the widest kernel takes at once, so that a few are left for a second call.
 fn lanes(transform: Transform) -> usize {
     use crate::iana::Encryption::{Des, TripleDes};
     match transform.encryption() {
@@ -180,7 +181,7 @@ impl Member {
         let answer = &reference[key];
         let transform = answer.key.transform();
         let payload = match number % 64 {
-            // Several wide blocks, and not whole ones.
+            // These lengths span several wide blocks, and not whole ones.
             21 => 1400 + number,
             42 => 513 + number % 32,
             _ => number * 13 % 190,
@@ -204,7 +205,7 @@ impl Member {
     }
 }
 
-/// What is between IV and ICV.
+/// Returns the part of the packet between IV and ICV.
 fn body(transform: Transform, packet: &[u8]) -> Option<&[u8]> {
     let start = HEADER_LEN + transform.iv_len();
     packet.get(start..packet.len().checked_sub(transform.icv_len())?)
@@ -235,7 +236,7 @@ fn seal_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static s
     Ok(())
 }
 
-/// With a forged packet here and there.
+/// Opens the packets, of which some are forged.
 fn open_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static str> {
     let forged = |number: usize| number % 5 == 2;
     let mut bytes: Vec<_> = members.iter().map(|member| member.sealed.clone()).collect();
@@ -262,7 +263,7 @@ fn open_members(answers: &[Answer], members: &[Member]) -> Result<(), &'static s
     Ok(())
 }
 
-/// A batch of records of a general AEAD, beside aws-lc, which has passed its own test.
+/// Checks a batch of records of a general AEAD against aws-lc, which has passed its own test.
 fn check_records(tier: Tier, algorithm: AeadAlgorithm) -> Result<(), &'static str> {
     const WRONG: &str = "a batch of records gives another text or tag";
     let key: Vec<u8> = (1..=algorithm.key_len() as u8).collect();
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    /// A kernel that is wrong in one lane only, in any way.
+    /// The kernel is wrong in one lane only, in each possible way.
     #[test]
     fn a_broken_lane_is_noticed() {
         for tier in Tier::ALL.into_iter().filter(|tier| tier.available()) {
@@ -365,7 +366,7 @@ mod tests {
                 .enumerate()
                 {
                     let lane = [0, 1, 7, 15, 16, 31, 60, 120][(round + number) % 8] / 5 * 5;
-                    // To a forged one of the batch, or to a good one.
+                    // The fault hits a forged packet of the batch, or a good one.
                     let lane = lane + if effect == Effect::Accepted { 2 } else { 0 };
                     let _broken = fault::inject(tier, lane, effect);
                     let noticed = check_batch(tier, transform, &known);
@@ -389,7 +390,7 @@ mod tests {
                     Effect::Accepted,
                     Effect::Refused,
                 ] {
-                    // A forged one, or a good one that has a text.
+                    // The fault hits a forged record, or a good one that has a text.
                     let lane = if effect == Effect::Accepted { 57 } else { 53 };
                     let _broken = fault::inject(tier, lane, effect);
                     assert!(

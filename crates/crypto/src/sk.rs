@@ -79,7 +79,8 @@ impl SkKey {
         }
     }
 
-    /// Whether the IV is a counter, which must never repeat under one key. CBC's IV must be unpredictable instead.
+    /// Returns true if the IV is a counter, which must never repeat under one key. CBC's IV must be unpredictable
+    /// instead.
     pub fn iv_is_counter(&self) -> bool {
         self.layout.iv_kind() == IvKind::Sequence
     }

@@ -1,15 +1,15 @@
-//! The nouns that every layer of the crate shares: directions, outcomes, the AEADs and their lengths. The module names
-//! no kernel and no key, so that kernels, keys and engines can all stand on it.
+//! The types that every layer of the crate shares: directions, outcomes, the AEADs and their lengths. The module
+//! names no kernel and no key, so that kernels, keys and engines can all use it.
 
 use crate::iana::Encryption;
 use crate::transform::Transform;
 
-/// SPI and sequence number at the front of an ESP packet (RFC 4303 §2), in bytes.
+/// Length in bytes of the ESP header: SPI and sequence number (RFC 4303 §2).
 pub(crate) const ESP_HEADER_LEN: usize = 8;
 
-/// Length of an AEAD's nonce.
+/// Length in bytes of an AEAD's nonce.
 pub const NONCE_LEN: usize = 12;
-/// Length of an AEAD's tag.
+/// Length in bytes of an AEAD's tag.
 pub const TAG_LEN: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +20,13 @@ pub enum Direction {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobStatus {
-    /// Not yet seen by an engine.
+    /// No engine has seen the job yet.
     #[default]
     Pending,
     Done,
-    /// The ICV is wrong; the engine has zeroed the payload.
+    /// The ICV is wrong, and the engine has zeroed the payload.
     AuthFailed,
-    /// The lengths do not fit the transform or the buffer; nothing was touched.
+    /// The lengths do not fit the transform or the buffer, and nothing was touched.
     Malformed,
 }
 
@@ -55,7 +55,7 @@ impl AeadAlgorithm {
         }
     }
 
-    /// The longest text: the block counter has 32 bits.
+    /// Length in bytes of the longest text. The block counter's 32 bits limit it.
     pub const fn text_len_max(self) -> u64 {
         match self {
             Self::Aes128Gcm | Self::Aes192Gcm | Self::Aes256Gcm => (1 << 36) - 32,
@@ -63,7 +63,7 @@ impl AeadAlgorithm {
         }
     }
 
-    /// The ESP transform that has it.
+    /// The ESP transform with this AEAD.
     pub(crate) const fn in_esp(self) -> Transform {
         let (cipher, key_bits) = match self {
             Self::Aes128Gcm => (Encryption::AesGcm16, 128),

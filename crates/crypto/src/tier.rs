@@ -1,4 +1,4 @@
-//! Tiers: which of the processor's instructions the kernels may use.
+//! Tiers: the sets of the processor's instructions that the kernels may use.
 
 use crate::transform::Transform;
 

@@ -198,7 +198,7 @@ impl Transform {
         (body - body % self.block_align()).saturating_sub(2)
     }
 
-    /// Whether the transform hides the payload.
+    /// Returns true if the transform hides the payload.
     pub const fn encrypts(self) -> bool {
         !matches!(
             self.encryption,
@@ -206,7 +206,7 @@ impl Transform {
         )
     }
 
-    /// Whether the transform is too weak for use without the administrator's explicit consent.
+    /// Returns true if the transform is too weak for use without the administrator's explicit consent.
     pub const fn legacy(self) -> bool {
         let cipher = matches!(self.encryption, Some(cipher) if cipher.legacy());
         let integrity = matches!(self.integrity, Some(integrity) if integrity.legacy());

@@ -4,10 +4,10 @@ use crate::device_key::{DeviceKey, Suite};
 use esplanade_ipsec::DropReason;
 
 use crate::device::{BusError, Device};
-use crate::policy::{Action, Entry};
+use crate::policy::{CoreAction, TernaryEntry};
 use crate::regs::{self, key_row, lane_counters, policy_entry, sa_snapshot};
 use crate::ring::{Port, Ring};
-use crate::sa::{InboundSa, OutboundSa};
+use crate::sa::{InboundSaRow, OutboundSaRow};
 
 /// Offset of the flags in an SA's row, in either table.
 const SA_FLAGS: u32 = regs::outbound_sa::FLAGS;
@@ -92,9 +92,9 @@ pub enum CoreError {
 
 type Result<T> = std::result::Result<T, CoreError>;
 
-/// Counters of a lane's packets.
+/// The counters of a lane's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct LaneCounters {
     pub packets: u32,
     pub bytes: u64,
     /// Drops by reason, in the numbering of `drop_e` in `rtl/esp_pkg.sv`. Number 0 stands for no drop.
@@ -137,7 +137,7 @@ pub fn reasons(lane: Lane) -> [&'static str; DROPS - 1] {
     ]
 }
 
-impl Counters {
+impl LaneCounters {
     /// Returns the number of drops for each reason's name.
     pub fn reasons(&self, lane: Lane) -> impl Iterator<Item = (&'static str, u32)> {
         let counts = self.drops.iter().skip(1).copied();
@@ -169,7 +169,7 @@ pub struct CoreEvent {
 /// How a packet left the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Whether the core left the packet to software.
+    /// True if the core left the packet to software.
     pub to_host: bool,
     /// The reason, in the numbering of `drop_e`.
     pub reason: u8,
@@ -199,7 +199,7 @@ pub struct Core<D> {
     units: u32,
     enabled: u32,
     /// The entries of each lane's policy table, each with the generation of its SA.
-    policies: [Vec<(Entry, u32)>; 2],
+    policies: [Vec<(TernaryEntry, u32)>; 2],
     /// The generation of the SA that was last put into each row; 0 if there was none.
     generations: [Vec<u32>; 2],
     cut: [u64; 2],
@@ -269,7 +269,7 @@ impl<D: Device> Core<D> {
         self.sas_max
     }
 
-    /// Whether the core was built with the units that a suite needs.
+    /// Returns true if the core was built with the units that a suite needs.
     pub fn can(&self, suite: Suite) -> bool {
         match suite {
             Suite::Gcm256 | Suite::Gcm128 => self.units & regs::UNITS_GCM != 0,
@@ -309,7 +309,7 @@ impl<D: Device> Core<D> {
     ///
     /// Entries that name an SA's row mean the SA that is there now. If another SA is installed in the row, the
     /// entry's packets find no SA until the policies are set again.
-    pub fn set_policies(&mut self, lane: Lane, entries: &[Entry]) -> Result<()> {
+    pub fn set_policies(&mut self, lane: Lane, entries: &[TernaryEntry]) -> Result<()> {
         if entries.len() > self.policies_max {
             return Err(CoreError::Policies {
                 wanted: entries.len(),
@@ -339,8 +339,8 @@ impl<D: Device> Core<D> {
     fn replace_policies(
         &mut self,
         lane: Lane,
-        former: &[(Entry, u32)],
-        entries: &[(Entry, u32)],
+        former: &[(TernaryEntry, u32)],
+        entries: &[(TernaryEntry, u32)],
     ) -> Result<()> {
         let pairs = former.iter().zip(entries);
         let alike = pairs.take_while(|((a, _), (b, _))| a.is_like(b)).count();
@@ -350,10 +350,10 @@ impl<D: Device> Core<D> {
         let end = former.len().max(entries.len());
         if alike + 1 < end {
             let all = match lane {
-                Lane::Outbound => Action::ToHost,
-                Lane::Inbound => Action::Discard,
+                Lane::Outbound => CoreAction::ToHost,
+                Lane::Inbound => CoreAction::Discard,
             };
-            self.write_policy(lane, alike, (Entry::any(all), 0))?;
+            self.write_policy(lane, alike, (TernaryEntry::any(all), 0))?;
         }
         for row in (alike..end).rev() {
             match entries.get(row) {
@@ -368,15 +368,15 @@ impl<D: Device> Core<D> {
     }
 
     /// The entries that the last [`Self::set_policies`] of the lane put in.
-    pub fn policies(&self, lane: Lane) -> impl Iterator<Item = &Entry> {
+    pub fn policies(&self, lane: Lane) -> impl Iterator<Item = &TernaryEntry> {
         self.policies[lane as usize].iter().map(|(entry, _)| entry)
     }
 
     /// The generation of the SA that an entry names. It is 0 if the entry names none; inbound entries name groups
     /// instead.
-    fn generation_of(&self, lane: Lane, entry: &Entry) -> u32 {
+    fn generation_of(&self, lane: Lane, entry: &TernaryEntry) -> u32 {
         match (lane, entry.action) {
-            (Lane::Outbound, Action::Protect(row)) => {
+            (Lane::Outbound, CoreAction::Protect(row)) => {
                 let rows = &self.generations[lane as usize];
                 rows.get(usize::from(row)).copied().unwrap_or(0)
             }
@@ -388,7 +388,7 @@ impl<D: Device> Core<D> {
         &mut self,
         lane: Lane,
         row: usize,
-        (entry, generation): (Entry, u32),
+        (entry, generation): (TernaryEntry, u32),
     ) -> Result<()> {
         let base = lane.places().policies + regs::ROW_STRIDE * row as u32;
         for (index, word) in (0..).zip(entry.words(generation)) {
@@ -418,13 +418,18 @@ impl<D: Device> Core<D> {
 
     /// Puts an SA into a row. From the first write on, the former SA takes no more packets. The new SA takes packets
     /// only after the last write. A packet of the former SA that still waits for its key is dropped.
-    pub fn install_outbound(&mut self, row: u32, sa: &OutboundSa, key: &DeviceKey) -> Result<()> {
+    pub fn install_outbound(
+        &mut self,
+        row: u32,
+        sa: &OutboundSaRow,
+        key: &DeviceKey,
+    ) -> Result<()> {
         let flags = sa.flags(key.suite);
         self.install(Lane::Outbound, row, key, &sa.words(), flags)
     }
 
     /// Does the same as [`Self::install_outbound`]. The SPI determines the row.
-    pub fn install_inbound(&mut self, sa: &InboundSa, key: &DeviceKey) -> Result<()> {
+    pub fn install_inbound(&mut self, sa: &InboundSaRow, key: &DeviceKey) -> Result<()> {
         let (row, flags) = (self.inbound_row(sa.spi), sa.flags(key.suite));
         self.install(Lane::Inbound, row, key, &sa.words(), flags)
     }
@@ -479,7 +484,7 @@ impl<D: Device> Core<D> {
 
     /// Changes an installed outbound SA. Its key, sequence numbers and byte count stay. During the change its packets
     /// find no SA.
-    pub fn change_outbound(&mut self, row: u32, sa: &OutboundSa, suite: Suite) -> Result<()> {
+    pub fn change_outbound(&mut self, row: u32, sa: &OutboundSaRow, suite: Suite) -> Result<()> {
         let (base, _) = self.row(Lane::Outbound, row)?;
         self.device.write(base + SA_FLAGS, 0)?;
         for (offset, word) in sa.words() {
@@ -511,11 +516,11 @@ impl<D: Device> Core<D> {
         Ok(snapshot)
     }
 
-    pub fn counters(&mut self, lane: Lane) -> Result<Counters> {
+    pub fn counters(&mut self, lane: Lane) -> Result<LaneCounters> {
         let base = lane.places().counters;
-        let mut counters = Counters {
+        let mut counters = LaneCounters {
             packets: self.device.read(base + lane_counters::PACKETS)?,
-            ..Counters::default()
+            ..LaneCounters::default()
         };
         for (reason, count) in (1..).zip(counters.drops.iter_mut().skip(1)) {
             *count = self.device.read(base + 4 * reason)?;
@@ -542,7 +547,7 @@ impl<D: Device> Core<D> {
         }))
     }
 
-    /// Whether events were lost since the last call.
+    /// Returns true if events were lost since the last call.
     pub fn events_lost(&mut self) -> Result<bool> {
         let lost = regs::IRQ_STATUS_EVENT_LOST;
         let status = self.device.read(regs::IRQ_STATUS)?;

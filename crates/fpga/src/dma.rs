@@ -10,7 +10,7 @@ use crate::ring::{
 const SIZE_MAX: u32 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct RingState {
     address: u32,
     size: u32,
     tail: u32,
@@ -21,7 +21,7 @@ struct State {
 #[derive(Debug)]
 pub struct Dma {
     memory: Memory,
-    rings: [State; Port::ALL.len()],
+    rings: [RingState; Port::ALL.len()],
 }
 
 impl Dma {
@@ -58,10 +58,10 @@ impl Dma {
             ADDRESS_LOW if value.is_multiple_of(16) => ring.address = value,
             ADDRESS_HIGH if value == 0 => {}
             SIZE if value.is_power_of_two() && value <= SIZE_MAX => {
-                *ring = State {
+                *ring = RingState {
                     address: ring.address,
                     size: value,
-                    ..State::default()
+                    ..RingState::default()
                 };
             }
             // Software may give only as many descriptors as the ring has.
@@ -83,7 +83,7 @@ impl Dma {
         *head = head.wrapping_add(1);
     }
 
-    /// Whether software has given the ring a descriptor that is not done.
+    /// Returns true if software has given the ring a descriptor that is not done.
     pub fn is_ready(&self, port: Port) -> bool {
         self.descriptor(port).is_some()
     }

@@ -11,7 +11,7 @@ use crate::sa::{self, Udp};
 
 /// The reason why an SA is not installed: the core lacks a feature, or has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum InstallRefused {
     #[error("the FPGA core cannot do {0}")]
     Unsupported(&'static str),
     #[error("the FPGA core has no room for another SA")]
@@ -32,8 +32,8 @@ pub enum Refused {
 const SEQUENCE_MARGIN: u64 = 1 << 20;
 
 /// Returns the key if the core can do everything that the SA asks for, in either direction.
-pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, Refused> {
-    let no = |what| Err(Refused::Unsupported(what));
+pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, InstallRefused> {
+    let no = |what| Err(InstallRefused::Unsupported(what));
     if common.mode != Mode::Tunnel {
         return no("transport mode");
     }
@@ -54,7 +54,9 @@ pub(crate) fn device_key(common: &SaCommon) -> Result<DeviceKey, Refused> {
     if common.non_first_fragments || selectors.iter().any(by_ports) {
         return no("ports as selectors");
     }
-    DeviceKey::new(common.material()).ok_or(Refused::Unsupported("this combination of algorithms"))
+    DeviceKey::new(common.material()).ok_or(InstallRefused::Unsupported(
+        "this combination of algorithms",
+    ))
 }
 
 /// Makes the row of an SA that starts at its first sequence number.
@@ -62,7 +64,7 @@ pub(crate) fn row_of(
     sa: &OutboundSa,
     iv_base: u64,
     path_mtu: Option<u16>,
-) -> Result<sa::OutboundSa, Refused> {
+) -> Result<sa::OutboundSaRow, InstallRefused> {
     let common = &sa.common;
     let (path, tunnel) = (common.path(), &common.tunnel);
     let dscp = match &tunnel.dscp {
@@ -70,20 +72,20 @@ pub(crate) fn row_of(
         DscpPolicy::Map(map) => {
             let first = map.get(0);
             if (0..64).any(|code_point| map.get(code_point) != first) {
-                return Err(Refused::Unsupported("a map of DSCPs"));
+                return Err(InstallRefused::Unsupported("a map of DSCPs"));
             }
             Some(first)
         }
     };
     if tunnel.flow_label == FlowLabelPolicy::Hash {
-        return Err(Refused::Unsupported("hashes as flow labels"));
+        return Err(InstallRefused::Unsupported("hashes as flow labels"));
     }
     let ports = Udp {
         local: path.local.port(),
         remote: path.remote.port(),
     };
     let esn = common.esn();
-    Ok(sa::OutboundSa {
+    Ok(sa::OutboundSaRow {
         udp: path.udp_encap.then_some(ports),
         df: tunnel.df,
         ecn: tunnel.ecn,
@@ -97,7 +99,7 @@ pub(crate) fn row_of(
         } else {
             u64::from(u32::MAX) - SEQUENCE_MARGIN
         },
-        ..sa::OutboundSa::new(common.spi, esn, path.local.ip(), path.remote.ip())
+        ..sa::OutboundSaRow::new(common.spi, esn, path.local.ip(), path.remote.ip())
     })
 }
 
@@ -114,7 +116,7 @@ fn limit(sa: &OutboundSa, path_mtu: Option<u16>) -> Option<u16> {
     Some(path_mtu.max(least.try_into().unwrap_or(u16::MAX)))
 }
 
-/// Whether some packet matches both selectors.
+/// Returns true if some packet matches both selectors.
 pub(crate) fn overlap(a: &Selector, b: &Selector) -> bool {
     let ranges =
         |a: &AddressRange, b: &AddressRange| a.contains(b.first()) || b.contains(a.first());

@@ -22,12 +22,12 @@ use esplanade_ipsec::spd::{PolicyId, Spd};
 use esplanade_ipsec::tunnel::{self, OuterFacts, OuterMeta};
 use esplanade_ipsec::wire::esp;
 
-use crate::core::{Core, CoreError, Counters, Facts, Lane};
+use crate::core::{Core, CoreError, Facts, Lane, LaneCounters};
 use crate::device::{BusError, Device};
 use crate::fit::{device_key, overlap, row_of};
 use crate::sa;
 
-pub use crate::fit::Refused;
+pub use crate::fit::InstallRefused;
 
 mod tables;
 
@@ -38,7 +38,7 @@ const GROUPS: u16 = 1 << 10;
 struct Sealing {
     sa: Weak<OutboundSa>,
     suite: Suite,
-    row: sa::OutboundSa,
+    row: sa::OutboundSaRow,
     path_mtu: Option<u16>,
 }
 
@@ -47,7 +47,7 @@ struct Opening {
     sa: Weak<InboundSa>,
     spi: u32,
     group: u16,
-    /// Whether the SA was taken out because the tables have no room for it.
+    /// True if the SA was taken out because the tables have no room for it.
     ended: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Sealed {
 
 /// The result for a packet that left the outbound lane.
 #[derive(Debug)]
-pub enum Sent {
+pub enum OutboundOutcome {
     Sealed(Sealed),
     /// Software must handle the packet, which is unchanged: no SA in the core takes it, or it is too long for its
     /// path.
@@ -109,7 +109,7 @@ impl<D: Device> InLine<D> {
         })
     }
 
-    pub fn counters(&mut self, lane: Lane) -> Result<Counters, CoreError> {
+    pub fn counters(&mut self, lane: Lane) -> Result<LaneCounters, CoreError> {
         self.core.counters(lane)
     }
 
@@ -126,7 +126,7 @@ impl<D: Device> InLine<D> {
         outbound: &Arc<OutboundSa>,
         inbound: &Arc<InboundSa>,
         spd: &Spd,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), InstallRefused> {
         self.install_inbound(inbound, spd)?;
         let installed = self.install_outbound(outbound, spd);
         if installed.is_err() {
@@ -138,23 +138,27 @@ impl<D: Device> InLine<D> {
     }
 
     /// Puts an outbound SA into the core. Packets go through it from the next [`InLine::follow`] on.
-    pub fn install_outbound(&mut self, sa: &Arc<OutboundSa>, spd: &Spd) -> Result<(), Refused> {
+    pub fn install_outbound(
+        &mut self,
+        sa: &Arc<OutboundSa>,
+        spd: &Spd,
+    ) -> Result<(), InstallRefused> {
         let key = self.key(&sa.common)?;
         self.follow_sas()?;
         let mut base = [0; 8];
-        random::fill(&mut base).map_err(|_| Refused::NoRandomness)?;
+        random::fill(&mut base).map_err(|_| InstallRefused::NoRandomness)?;
         let row = row_of(sa, u64::from_ne_bytes(base), None)?;
         let rows = self.core.sas_max();
         let mut from_next = (0..rows).map(|at| (self.next_row + at) % rows);
         let free = from_next.find(|row| !self.sealing.contains_key(row));
-        let place = free.ok_or(Refused::Full)?;
+        let place = free.ok_or(InstallRefused::Full)?;
         if Self::is_by_dscp(spd, sa.common.policy) {
-            return Err(Refused::Unsupported("SAs for certain DSCPs"));
+            return Err(InstallRefused::Unsupported("SAs for certain DSCPs"));
         }
         self.room_for(spd, Lane::Outbound, &sa.common)?;
         // From here on the software cannot seal with this SA.
         if !sa.sequence.give_away() {
-            return Err(Refused::Used);
+            return Err(InstallRefused::Used);
         }
         self.core.install_outbound(place, &row, &key)?;
         let sealing = Sealing {
@@ -169,25 +173,29 @@ impl<D: Device> InLine<D> {
     }
 
     /// Puts an inbound SA into the core.
-    pub fn install_inbound(&mut self, sa: &Arc<InboundSa>, spd: &Spd) -> Result<(), Refused> {
+    pub fn install_inbound(
+        &mut self,
+        sa: &Arc<InboundSa>,
+        spd: &Spd,
+    ) -> Result<(), InstallRefused> {
         let common = &sa.common;
         let key = self.key(common)?;
         self.follow_sas()?;
         let place = self.core.inbound_row(common.spi);
         if self.opening.contains_key(&place) {
-            return Err(Refused::Full);
+            return Err(InstallRefused::Full);
         }
         self.room_for(spd, Lane::Inbound, common)?;
         if self.overlaps_another(common) {
-            return Err(Refused::Unsupported(
+            return Err(InstallRefused::Unsupported(
                 "selectors that overlap those of another policy",
             ));
         }
-        let group = self.group(common.policy).ok_or(Refused::Full)?;
-        let row = sa::InboundSa {
+        let group = self.group(common.policy).ok_or(InstallRefused::Full)?;
+        let row = sa::InboundSaRow {
             dscp_from_outer: common.tunnel.dscp_from_outer,
             replay_check: sa.replay.size() > 0,
-            ..sa::InboundSa::new(common.spi, common.esn(), group)
+            ..sa::InboundSaRow::new(common.spi, common.esn(), group)
         };
         self.core.install_inbound(&row, &key)?;
         let opening = Opening {
@@ -200,8 +208,8 @@ impl<D: Device> InLine<D> {
         Ok(())
     }
 
-    /// Whether the SA's selectors overlap those of another policy's SA. In the core the first matching entry decides
-    /// whose SAs may carry an inner packet, so overlaps are refused.
+    /// Returns true if the SA's selectors overlap those of another policy's SA. In the core the first matching entry
+    /// decides whose SAs may carry an inner packet, so overlaps are refused.
     fn overlaps_another(&self, common: &SaCommon) -> bool {
         let own = common.selectors.as_slice();
         let others = self.opening.values().filter_map(|o| o.sa.upgrade());
@@ -214,7 +222,7 @@ impl<D: Device> InLine<D> {
     }
 
     /// Returns the SA's key if the core was built with the units for its suite.
-    fn key(&self, common: &SaCommon) -> Result<DeviceKey, Refused> {
+    fn key(&self, common: &SaCommon) -> Result<DeviceKey, InstallRefused> {
         let key = device_key(common)?;
         if !self.core.can(key.suite) {
             return Err(CoreError::NoUnits(key.suite).into());
@@ -222,7 +230,7 @@ impl<D: Device> InLine<D> {
         Ok(key)
     }
 
-    /// Whether the core handles packets with this SPI.
+    /// Returns true if the core handles packets with this SPI.
     pub fn opens(&self, spi: u32) -> bool {
         let opening = self.opening.get(&self.core.inbound_row(spi));
         opening.is_some_and(|opening| opening.spi == spi)
@@ -271,22 +279,22 @@ impl<D: Device> InLine<D> {
         &mut self,
         frame: &mut Vec<u8>,
         now_ms: u64,
-    ) -> Result<Option<(Sent, Option<Event>)>, CoreError> {
+    ) -> Result<Option<(OutboundOutcome, Option<Event>)>, CoreError> {
         let Some(facts) = self.core.receive(Lane::Outbound, frame)? else {
             return Ok(None);
         };
         let Facts { to_host, sa, .. } = facts;
         // A packet that no SA sealed does not leave, whatever the core says about it.
         let Some(row) = sa.filter(|_| !to_host) else {
-            return Ok(Some((Sent::ToHost, None)));
+            return Ok(Some((OutboundOutcome::ToHost, None)));
         };
         let sealing = self.sealing.get(&u32::from(row));
         let Some(sa) = sealing.and_then(|sealing| sealing.sa.upgrade()) else {
-            return Ok(Some((Sent::Expired, None)));
+            return Ok(Some((OutboundOutcome::Expired, None)));
         };
         let udp = sealing.is_some_and(|sealing| sealing.row.udp.is_some());
         let Some(sealed) = sealed(frame, sa, udp)? else {
-            return Ok(Some((Sent::Expired, None)));
+            return Ok(Some((OutboundOutcome::Expired, None)));
         };
         let len = frame.len().saturating_sub(sealed.header_len);
         let common = &sealed.sa.common;
@@ -294,8 +302,8 @@ impl<D: Device> InLine<D> {
         let event = admission.event;
         let event = event.map(|due| lifetime(SaDirection::Outbound, common, due));
         Ok(Some(match admission.passes {
-            true => (Sent::Sealed(sealed), event),
-            false => (Sent::Expired, event),
+            true => (OutboundOutcome::Sealed(sealed), event),
+            false => (OutboundOutcome::Expired, event),
         }))
     }
 

@@ -10,7 +10,7 @@ const KEY_WORDS: usize = word::CARE_WORDS;
 
 /// The action for a packet that an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum CoreAction {
     Discard,
     Bypass,
     /// Outbound: the SA in this row protects the packet. Inbound: only an SA of this group may carry it.
@@ -18,7 +18,7 @@ pub enum Action {
     ToHost,
 }
 
-impl Action {
+impl CoreAction {
     fn result(self) -> u32 {
         match self {
             Self::Discard => 0,
@@ -31,15 +31,15 @@ impl Action {
 
 /// One entry: the bits of a packet's key that are compared, and their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TernaryEntry {
     pub(crate) value: [u32; KEY_WORDS],
     pub(crate) care: [u32; KEY_WORDS],
-    pub(crate) action: Action,
+    pub(crate) action: CoreAction,
 }
 
-impl Entry {
+impl TernaryEntry {
     /// An entry that matches every packet.
-    pub fn any(action: Action) -> Self {
+    pub fn any(action: CoreAction) -> Self {
         Self {
             value: [0; KEY_WORDS],
             care: [0; KEY_WORDS],
@@ -54,7 +54,7 @@ impl Entry {
         self
     }
 
-    /// Whether both entries match the same packets.
+    /// Returns true if both entries match the same packets.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (self.value, self.care) == (other.value, other.care)
     }
@@ -92,8 +92,8 @@ const LOCAL: usize = word::LOCAL as usize / 4;
 /// Returns entries that together match what the selector matches, or None if that takes more than `most` entries. A
 /// range becomes prefixes. Each prefix of one dimension is combined with each of the others, so the number may reach
 /// millions.
-pub fn entries(selector: &Selector, action: Action, most: usize) -> Option<Vec<Entry>> {
-    let mut base = Entry::any(action);
+pub fn entries(selector: &Selector, action: CoreAction, most: usize) -> Option<Vec<TernaryEntry>> {
+    let mut base = TernaryEntry::any(action);
     let v6 = selector.local.first().is_ipv6();
     base.set(PACKET, word::PACKET_IPV6, v6);
     match selector.protocol {
@@ -153,16 +153,20 @@ pub fn entries(selector: &Selector, action: Action, most: usize) -> Option<Vec<E
 }
 
 /// Does the same as [`entries`] for packets that came through an SA.
-pub fn tunnelled(selector: &Selector, action: Action, most: usize) -> Option<Vec<Entry>> {
+pub fn tunnelled(
+    selector: &Selector,
+    action: CoreAction,
+    most: usize,
+) -> Option<Vec<TernaryEntry>> {
     let found = entries(selector, action, most)?.into_iter();
     Some(found.map(|entry| entry.tunnelled(true)).collect())
 }
 
 fn crossed(
-    entries: &[Entry],
+    entries: &[TernaryEntry],
     prefixes: &[Prefix],
-    apply: impl Fn(&mut Entry, Prefix),
-) -> Vec<Entry> {
+    apply: impl Fn(&mut TernaryEntry, Prefix),
+) -> Vec<TernaryEntry> {
     let pairs = entries
         .iter()
         .flat_map(|entry| prefixes.iter().map(move |prefix| (*entry, *prefix)));
@@ -218,7 +222,7 @@ mod tests {
     use esplanade_ipsec::selector::Flow;
 
     /// Compares as the core does.
-    fn matches(entry: &Entry, key: &[u32; KEY_WORDS]) -> bool {
+    fn matches(entry: &TernaryEntry, key: &[u32; KEY_WORDS]) -> bool {
         (0..KEY_WORDS).all(|i| (key[i] ^ entry.value[i]) & entry.care[i] == 0)
     }
 
@@ -312,7 +316,7 @@ mod tests {
     }
 
     fn check(selector: &Selector) {
-        let entries = entries(selector, Action::Bypass, usize::MAX).expect("any number");
+        let entries = entries(selector, CoreAction::Bypass, usize::MAX).expect("any number");
         for v6 in [false, true] {
             for (local, remote) in [(3, 8), (6, 8), (7, 8), (2, 8), (4, 9)] {
                 for protocol in [None, Some(0), Some(6), Some(17)] {
@@ -342,14 +346,14 @@ mod tests {
         let ports = PortRange::Range(1, u16::MAX - 1);
         for v6 in [false, true] {
             let mut selector = Selector::between(range(v6), range(v6));
-            let all = entries(&selector, Action::Discard, 14 * 14).expect("just enough");
+            let all = entries(&selector, CoreAction::Discard, 14 * 14).expect("just enough");
             assert_eq!(all.len(), 14 * 14);
-            assert_eq!(entries(&selector, Action::Discard, 14 * 14 - 1), None);
+            assert_eq!(entries(&selector, CoreAction::Discard, 14 * 14 - 1), None);
             // Each port range has 30 prefixes.
             (selector.local_ports, selector.remote_ports) = (ports, ports);
             let most = 30 * 30 * 14 * 14;
-            assert_eq!(entries(&selector, Action::Discard, most - 1), None);
-            assert!(tunnelled(&selector, Action::Discard, most).is_some());
+            assert_eq!(entries(&selector, CoreAction::Discard, most - 1), None);
+            assert!(tunnelled(&selector, CoreAction::Discard, most).is_some());
         }
     }
 
@@ -357,8 +361,8 @@ mod tests {
     fn inbound_entries_are_for_what_an_sa_carried() {
         let range = |low| AddressRange::host(address(false, low));
         let selector = Selector::between(range(1), range(2));
-        let out = entries(&selector, Action::Protect(9), 1).expect("one");
-        let inbound = tunnelled(&selector, Action::Protect(9), 1).expect("one");
+        let out = entries(&selector, CoreAction::Protect(9), 1).expect("one");
+        let inbound = tunnelled(&selector, CoreAction::Protect(9), 1).expect("one");
         assert_eq!((out.len(), inbound.len()), (1, 1));
         let flow = Flow::new(address(false, 1), address(false, 2), 1, None);
         let mut plain = key(&flow);

@@ -16,7 +16,7 @@ pub struct Udp {
 
 /// An outbound SA's row, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutboundSa {
+pub struct OutboundSaRow {
     pub spi: u32,
     pub esn: bool,
     /// The outer addresses. Both are of one IP version.
@@ -43,7 +43,7 @@ pub struct OutboundSa {
     pub bytes_max: u64,
 }
 
-impl OutboundSa {
+impl OutboundSaRow {
     /// Makes a row that copies what can be copied from the inner header. It has no limits.
     pub fn new(spi: u32, esn: bool, local: IpAddr, remote: IpAddr) -> Self {
         Self {
@@ -124,11 +124,11 @@ impl OutboundSa {
 
 /// An inbound SA's row, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InboundSa {
+pub struct InboundSaRow {
     pub spi: u32,
     pub esn: bool,
     pub dscp_from_outer: bool,
-    /// Whether replayed packets are refused. With ESN they always are.
+    /// True if replayed packets are refused. With ESN they always are.
     pub replay_check: bool,
     /// The group of policies that inner packets must match.
     pub group: u16,
@@ -137,7 +137,7 @@ pub struct InboundSa {
     pub sequence: u64,
 }
 
-impl InboundSa {
+impl InboundSaRow {
     pub fn new(spi: u32, esn: bool, group: u16) -> Self {
         Self {
             spi,

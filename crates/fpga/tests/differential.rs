@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use common::{LEFT, ONE, RIGHT, Tunnel, address, inner, ipv4, ipv6, selectors};
 use esplanade_crypto::KeyMaterial;
-use esplanade_fpga::core::{Core, Counters, Lane, reasons};
+use esplanade_fpga::core::{Core, Lane, LaneCounters, reasons};
 use esplanade_fpga::device_key::{DeviceKey, Suite};
-use esplanade_fpga::policy::{self, Action};
+use esplanade_fpga::policy::{self, CoreAction};
 use esplanade_fpga::sa::{self, Udp};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_ipsec::DropReason;
@@ -20,7 +20,7 @@ use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Entry, Spd};
+use esplanade_ipsec::spd::{Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{self, DfPolicy, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
 const ROW: u16 = 700;
@@ -137,14 +137,14 @@ fn install_outbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite) {
         local: path.local.port(),
         remote: path.remote.port(),
     };
-    let row = sa::OutboundSa {
+    let row = sa::OutboundSaRow {
         udp: path.udp_encap.then_some(ports),
         df: common.tunnel.df,
         ecn: common.tunnel.ecn,
         copy_flow_label: common.tunnel.flow_label == FlowLabelPolicy::Copy,
         dscp: (common.tunnel.dscp != DscpPolicy::Copy).then_some(46),
         sequence: sa.sequence.next() - 1,
-        ..sa::OutboundSa::new(common.spi, common.esn(), path.local.ip(), path.remote.ip())
+        ..sa::OutboundSaRow::new(common.spi, common.esn(), path.local.ip(), path.remote.ip())
     };
     core.install_outbound(ROW.into(), &row, &device_key(suite))
         .expect("a row");
@@ -156,7 +156,7 @@ fn protect(core: &mut Core<Simulated>) {
     let set = selectors(LEFT, RIGHT);
     let entries = set.as_slice().iter();
     let entries: Vec<_> = entries
-        .flat_map(|selector| policy::entries(selector, Action::Protect(ROW), 64).expect("few"))
+        .flat_map(|selector| policy::entries(selector, CoreAction::Protect(ROW), 64).expect("few"))
         .collect();
     core.set_policies(Lane::Outbound, &entries).expect("room");
     core.enable(Lane::Outbound, true).expect("enabled");
@@ -164,16 +164,16 @@ fn protect(core: &mut Core<Simulated>) {
 
 fn install_inbound(core: &mut Core<Simulated>, tunnel: &Tunnel, suite: Suite, top: u64) {
     let common = &tunnel.inbound_sa.common;
-    let row = sa::InboundSa {
+    let row = sa::InboundSaRow {
         sequence: top,
-        ..sa::InboundSa::new(common.spi, common.esn(), 9)
+        ..sa::InboundSaRow::new(common.spi, common.esn(), 9)
     };
     core.install_inbound(&row, &device_key(suite))
         .expect("a row");
     let set = selectors(RIGHT, LEFT);
     let entries = set.as_slice().iter();
     let entries: Vec<_> = entries
-        .flat_map(|selector| policy::tunnelled(selector, Action::Protect(9), 64).expect("few"))
+        .flat_map(|selector| policy::tunnelled(selector, CoreAction::Protect(9), 64).expect("few"))
         .collect();
     core.set_policies(Lane::Inbound, &entries).expect("room");
     core.enable(Lane::Inbound, true).expect("enabled");
@@ -301,13 +301,13 @@ fn number(reason: DropReason) -> usize {
 }
 
 /// Returns the reason for which the core dropped one packet between the two readings.
-fn dropped(before: &Counters, after: &Counters) -> Option<usize> {
+fn dropped(before: &LaneCounters, after: &LaneCounters) -> Option<usize> {
     let changed = before
         .drops
         .iter()
         .zip(&after.drops)
         .position(|(b, a)| b != a);
-    let all = |counters: &Counters| counters.drops.iter().sum::<u32>();
+    let all = |counters: &LaneCounters| counters.drops.iter().sum::<u32>();
     assert!(all(after) - all(before) <= 1);
     changed
 }
@@ -424,8 +424,8 @@ fn policies_decide_alike() {
     let host = |text| AddressRange::host(address(text));
     let cases = [
         ("10.1.0.7", "10.2.0.9", None),
-        ("10.1.0.8", "10.2.0.9", Some(Action::Bypass)),
-        ("10.1.0.9", "10.2.0.9", Some(Action::Discard)),
+        ("10.1.0.8", "10.2.0.9", Some(CoreAction::Bypass)),
+        ("10.1.0.9", "10.2.0.9", Some(CoreAction::Discard)),
     ];
     let mut tunnel = tunnel(Suite::Gcm256, true, 1, |_| ());
     install_outbound(&mut core, &tunnel, Suite::Gcm256);
@@ -435,14 +435,14 @@ fn policies_decide_alike() {
         let set = esplanade_ipsec::selector::SelectorSet::new(vec![selector]).expect("one");
         let (in_core, in_software) = match action {
             None => (
-                Action::Protect(ROW),
+                CoreAction::Protect(ROW),
                 esplanade_ipsec::spd::Action::Protect(Arc::clone(&tunnel.policy)),
             ),
-            Some(Action::Bypass) => (Action::Bypass, esplanade_ipsec::spd::Action::Bypass),
-            Some(_) => (Action::Discard, esplanade_ipsec::spd::Action::Discard),
+            Some(CoreAction::Bypass) => (CoreAction::Bypass, esplanade_ipsec::spd::Action::Bypass),
+            Some(_) => (CoreAction::Discard, esplanade_ipsec::spd::Action::Discard),
         };
         entries.extend(policy::entries(&selector, in_core, 64).expect("few"));
-        software.push(Entry::new(set, in_software));
+        software.push(SpdEntry::new(set, in_software));
     }
     core.set_policies(Lane::Outbound, &entries).expect("room");
     tunnel.spd = Spd::new(software);
@@ -522,9 +522,9 @@ fn ivs_begin_anywhere_and_follow_the_sequence_number() {
         let common = &tunnel.outbound_sa.common;
         let iv_base = 0xfedc_ba98_7654_3210;
         let (local, remote) = (path.local.ip(), path.remote.ip());
-        let row = sa::OutboundSa {
+        let row = sa::OutboundSaRow {
             iv_base,
-            ..sa::OutboundSa::new(common.spi, true, local, remote)
+            ..sa::OutboundSaRow::new(common.spi, true, local, remote)
         };
         core.install_outbound(ROW.into(), &row, &device_key(suite))
             .expect("a row");

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use esplanade_crypto::KeyMaterial;
-use esplanade_fpga::core::{Counters, Facts, Snapshot};
+use esplanade_fpga::core::{Facts, LaneCounters, Snapshot};
 use esplanade_fpga::device::{BusError, Device};
 use esplanade_fpga::device_key::{DeviceKey, Suite};
 use esplanade_fpga::dma::Dma;
 use esplanade_fpga::memory::Memory;
-use esplanade_fpga::policy::{Action, Entry};
+use esplanade_fpga::policy::{CoreAction, TernaryEntry};
 use esplanade_fpga::ring::{self, MEMORY_LEN, Port};
-use esplanade_fpga::sa::{InboundSa, OutboundSa, Udp};
+use esplanade_fpga::sa::{InboundSaRow, OutboundSaRow, Udp};
 use esplanade_fpga::{Core, CoreError, Lane, regs};
 
 const POLICIES: u32 = 16;
@@ -139,7 +139,7 @@ fn only_a_known_core_is_opened() {
 fn an_sa_is_valid_only_when_all_of_it_is_there() {
     let mut core = core();
     let key = key(Suite::Gcm256);
-    let sa = OutboundSa {
+    let sa = OutboundSaRow {
         udp: Some(Udp {
             local: 4500,
             remote: 40_000,
@@ -147,7 +147,7 @@ fn an_sa_is_valid_only_when_all_of_it_is_there() {
         path_mtu: Some(1400),
         iv_base: 0x0102_0304_0506_0708,
         sequence_soft: 1 << 33,
-        ..OutboundSa::new(
+        ..OutboundSaRow::new(
             0xc0ff_ee01,
             true,
             [192, 0, 2, 1].into(),
@@ -200,7 +200,7 @@ fn an_sa_is_valid_only_when_all_of_it_is_there() {
 #[test]
 fn an_inbound_sa_lies_where_its_packets_look() {
     let mut core = core();
-    let sa = InboundSa::new(0x1234_5ffe, false, 77);
+    let sa = InboundSaRow::new(0x1234_5ffe, false, 77);
     core.install_inbound(&sa, &key(Suite::Ctr128Sha2))
         .expect("a row");
     let row = regs::IN_SAS + 0x3fe * regs::ROW_STRIDE;
@@ -219,7 +219,7 @@ fn an_inbound_sa_lies_where_its_packets_look() {
 fn each_sa_of_a_row_is_another_generation() {
     let mut core = core();
     let key = key(Suite::Gcm256);
-    let sa = OutboundSa::new(256, false, [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let sa = OutboundSaRow::new(256, false, [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let keys = regs::OUT_KEYS + 3 * regs::ROW_STRIDE + regs::key_row::GENERATION;
     let flags = regs::OUT_SAS + 3 * regs::ROW_STRIDE + regs::outbound_sa::FLAGS;
     let mut former = 0;
@@ -253,8 +253,11 @@ fn each_sa_of_a_row_is_another_generation() {
 fn a_policy_means_the_sa_that_was_there_when_it_was_set() {
     let mut core = core();
     let key = key(Suite::Gcm256);
-    let sa = OutboundSa::new(256, false, [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-    let entries = [Entry::any(Action::Protect(3)), Entry::any(Action::Discard)];
+    let sa = OutboundSaRow::new(256, false, [192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let entries = [
+        TernaryEntry::any(CoreAction::Protect(3)),
+        TernaryEntry::any(CoreAction::Discard),
+    ];
     let result = regs::OUT_POLICIES + regs::policy_entry::RESULT;
     for generation in [1, 2] {
         core.install_outbound(3, &sa, &key).expect("a row");
@@ -275,7 +278,7 @@ fn a_smaller_core_gets_only_what_it_can_do() {
     board.words.insert(regs::UNITS, regs::UNITS_GCM);
     let mut core = Core::open(board).expect("a core");
     core.device().log.clear();
-    let sa = InboundSa::new(0x1234_5ffe, false, 77);
+    let sa = InboundSaRow::new(0x1234_5ffe, false, 77);
     let refused = core.install_inbound(&sa, &key(Suite::Ctr256Sha2));
     assert_eq!(refused, Err(CoreError::NoUnits(Suite::Ctr256Sha2)));
     assert_eq!(core.device().log, []);
@@ -291,7 +294,7 @@ fn a_core_without_gcm_gets_only_the_other_suites() {
     board.words.insert(regs::UNITS, 1);
     let mut core = Core::open(board).expect("a core");
     core.device().log.clear();
-    let sa = InboundSa::new(0x1234_5ffe, false, 77);
+    let sa = InboundSaRow::new(0x1234_5ffe, false, 77);
     for suite in [Suite::Gcm256, Suite::Gcm128] {
         let refused = core.install_inbound(&sa, &key(suite));
         assert_eq!(refused, Err(CoreError::NoUnits(suite)));
@@ -344,13 +347,16 @@ fn policies_change_row_by_row_and_meet_no_packet_half() {
     let mut core = core();
     core.enable(Lane::Inbound, true).expect("enabled");
     core.enable(Lane::Outbound, true).expect("enabled");
-    let entries = [Entry::any(Action::Bypass), Entry::any(Action::Protect(3))];
+    let entries = [
+        TernaryEntry::any(CoreAction::Bypass),
+        TernaryEntry::any(CoreAction::Protect(3)),
+    ];
     core.set_policies(Lane::Outbound, &entries).expect("room");
     core.device().log.clear();
     let changed = [
         entries[0],
-        Entry::any(Action::Discard),
-        Entry::any(Action::ToHost),
+        TernaryEntry::any(CoreAction::Discard),
+        TernaryEntry::any(CoreAction::ToHost),
     ];
     core.set_policies(Lane::Outbound, &changed).expect("room");
     let log = core.device().log.clone();
@@ -381,7 +387,10 @@ fn policies_change_row_by_row_and_meet_no_packet_half() {
     // Where the tables differ, an entry for all packets is written first and replaced last.
     assert_eq!(commits(&mut core), [(1, 1), (2, 0), (1, 0)]);
     core.device().log.clear();
-    let in_front = [Entry::any(Action::Discard).tunnelled(true), changed[0]];
+    let in_front = [
+        TernaryEntry::any(CoreAction::Discard).tunnelled(true),
+        changed[0],
+    ];
     core.set_policies(Lane::Outbound, &in_front).expect("room");
     assert_eq!(commits(&mut core), [(0, 1), (1, 1), (0, 1)]);
     let result = regs::OUT_POLICIES + regs::policy_entry::RESULT;
@@ -392,7 +401,7 @@ fn policies_change_row_by_row_and_meet_no_packet_half() {
         "to the host, then the new one"
     );
     core.device().log.clear();
-    let many = vec![Entry::any(Action::Discard); POLICIES as usize + 1];
+    let many = vec![TernaryEntry::any(CoreAction::Discard); POLICIES as usize + 1];
     let refused = core.set_policies(Lane::Outbound, &many);
     assert_eq!(
         refused,
@@ -504,14 +513,14 @@ fn counters_snapshots_and_events_are_read() {
     ];
     core.device().words.extend(words);
     let counters = core.counters(Lane::Inbound).expect("it answers");
-    let mut expected = Counters {
+    let mut expected = LaneCounters {
         packets: 100,
         bytes: 1 << 32 | 3,
-        ..Counters::default()
+        ..LaneCounters::default()
     };
     (expected.drops[12], expected.drops[21]) = (5, 6);
     assert_eq!(counters, expected);
-    assert_eq!(core.counters(Lane::Outbound), Ok(Counters::default()));
+    assert_eq!(core.counters(Lane::Outbound), Ok(LaneCounters::default()));
     let snapshot = core.snapshot(Lane::Inbound, 1000).expect("it answers");
     let (sequence, bytes, window) = (8 << 32 | 9, 7, 4 << 32 | 5);
     assert_eq!(

@@ -12,11 +12,11 @@ use esplanade_crypto::Transform;
 use esplanade_fpga::InLine;
 use esplanade_fpga::core::Lane;
 use esplanade_fpga::device_key::Suite;
-use esplanade_fpga::inline::{Opened, Refused, Sent};
+use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::simulated::Simulated;
 use esplanade_ipsec::sa::{Mode, Path};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 
 fn core(test: &str) -> Option<InLine<Simulated>> {
     device::simulated(test).map(|device| InLine::new(device).expect("a core"))
@@ -49,7 +49,7 @@ fn opened(core: &mut InLine<Simulated>) -> Option<Vec<u8>> {
 }
 
 /// Returns the core's result for a clear packet, and the frame.
-fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<(Sent, Vec<u8>)> {
+fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<(OutboundOutcome, Vec<u8>)> {
     assert_eq!(core.send(packet), Ok(true));
     core.work();
     let mut frame = Vec::new();
@@ -72,7 +72,7 @@ fn packets_go_both_ways() {
         for round in 1..=4u64 {
             let packet = inner(4 + 2 * (round % 2) as u8, &[round as u8; 700]);
             let (sent, frame) = send(&mut core, &packet).expect("it is sent");
-            let Sent::Sealed(sealed) = sent else {
+            let OutboundOutcome::Sealed(sealed) = sent else {
                 panic!("not protected: {sent:?}");
             };
             assert!(Arc::ptr_eq(&sealed.sa, &there.outbound_sa));
@@ -102,7 +102,7 @@ fn packets_go_both_ways() {
         assert_eq!(core.installed(), (0, 0));
         let packet = inner(4, b"in the clear?");
         let (sent, frame) = send(&mut core, &packet).expect("it comes back");
-        assert!(matches!(sent, Sent::ToHost) && frame == packet);
+        assert!(matches!(sent, OutboundOutcome::ToHost) && frame == packet);
     }
     let counters = core.counters(Lane::Outbound).expect("it answers");
     assert_eq!(counters.packets, 20);
@@ -133,9 +133,12 @@ fn frames_of_an_sa_that_is_gone_are_dropped() {
     take_outbound(&mut core, &second);
     let mut frame = Vec::new();
     let late = core.sent(&mut frame, 5).expect("it answers");
-    assert!(matches!(late, Some((Sent::Expired, None))), "{late:?}");
+    assert!(
+        matches!(late, Some((OutboundOutcome::Expired, None))),
+        "{late:?}"
+    );
     let (sent, _) = send(&mut core, &packet).expect("it is sent");
-    assert!(matches!(sent, Sent::Sealed(_)));
+    assert!(matches!(sent, OutboundOutcome::Sealed(_)));
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn what_has_no_sa_comes_back_and_peers_move() {
     let packet = inner(4, b"first");
     follow(&mut core, &tunnel.spd);
     let (sent, frame) = send(&mut core, &packet).expect("it comes back");
-    assert!(matches!(sent, Sent::ToHost) && frame == packet);
+    assert!(matches!(sent, OutboundOutcome::ToHost) && frame == packet);
 
     take_outbound(&mut core, &tunnel);
     let mut sealed = Vec::new();
@@ -169,7 +172,7 @@ fn what_has_no_sa_comes_back_and_peers_move() {
     tunnel.policy.withdraw(&tunnel.outbound_sa);
     follow(&mut core, &tunnel.spd);
     let (sent, _) = send(&mut core, &packet).expect("it comes back");
-    assert!(matches!(sent, Sent::ToHost));
+    assert!(matches!(sent, OutboundOutcome::ToHost));
 }
 
 #[test]
@@ -181,18 +184,18 @@ fn what_the_core_cannot_do_is_refused() {
     let other = other.expect("the core has four");
     let tunnel = Tunnel::new(other, false);
     let refused = core.install_outbound(&tunnel.outbound_sa, &tunnel.spd);
-    assert!(matches!(refused, Err(Refused::Unsupported(_))));
+    assert!(matches!(refused, Err(InstallRefused::Unsupported(_))));
     let suite = Suite::Gcm128;
     let tunnel = Tunnel::with(transform(suite), false, |p| p.mode = Mode::Transport);
     let refused = core.install_inbound(&tunnel.inbound_sa, &tunnel.spd);
-    assert_eq!(refused, Err(Refused::Unsupported("transport mode")));
+    assert_eq!(refused, Err(InstallRefused::Unsupported("transport mode")));
     assert_eq!(core.installed(), (0, 0));
     // Two SAs whose SPIs have equal low bits would lie in one row.
     let tunnel = Tunnel::new(transform(suite), false);
     core.install_inbound(&tunnel.inbound_sa, &tunnel.spd)
         .expect("room");
     let refused = core.install_inbound(&tunnel.inbound_sa, &tunnel.spd);
-    assert_eq!(refused, Err(Refused::Full));
+    assert_eq!(refused, Err(InstallRefused::Full));
 }
 
 /// One policy's SAs are in the core, and the other's in software. Only one of the two has an SA's sequence numbers.
@@ -211,7 +214,7 @@ fn an_sa_is_in_one_place() {
     let mut other = Tunnel::new(transform(suite), true);
     assert_eq!(other.seal(&[inner(4, b"first")]).len(), 1);
     let refused = core.install_outbound(&other.outbound_sa, &tunnel.spd);
-    assert_eq!(refused, Err(Refused::Used));
+    assert_eq!(refused, Err(InstallRefused::Used));
     assert_eq!(other.seal(&[inner(4, b"second")]).len(), 1);
 }
 
@@ -230,7 +233,7 @@ fn discards_in_front_hold_for_what_is_opened() {
     let from = |left: &str| Selector::between(prefix("10.2.0.0/16"), prefix(left));
     let entry = |selector, action| {
         let selectors = SelectorSet::new(vec![selector]).expect("one");
-        Entry::new(selectors, action)
+        SpdEntry::new(selectors, action)
     };
     let protect = || entry(from("10.1.0.0/16"), Action::Protect(tunnel.policy.clone()));
     let discard = || entry(from("10.1.0.7/32"), Action::Discard);
@@ -267,14 +270,14 @@ fn ends_of_lifetimes_and_narrow_paths_are_followed() {
     core.set_path_mtus(|_| Some(1400));
     follow(&mut core, &tunnel.spd);
     let (sent, _) = send(&mut core, &inner(4, &[1; 1450])).expect("it comes back");
-    assert!(matches!(sent, Sent::ToHost));
+    assert!(matches!(sent, OutboundOutcome::ToHost));
     let mut ends = Vec::new();
     for _ in 0..4 {
         assert_eq!(core.send(&inner(4, &[1; 300])), Ok(true));
         core.work();
         let mut frame = Vec::new();
         let (sent, event) = core.sent(&mut frame, 5).expect("it answers").expect("one");
-        ends.push((matches!(sent, Sent::Sealed(_)), event.is_some()));
+        ends.push((matches!(sent, OutboundOutcome::Sealed(_)), event.is_some()));
     }
     assert_eq!(
         ends,

@@ -11,7 +11,7 @@ use common::{LEFT, RIGHT, Tunnel, address, facts, inner, key_material, parameter
 use esplanade_fpga::core::Lane;
 use esplanade_fpga::device::BusError;
 use esplanade_fpga::device_key::Suite;
-use esplanade_fpga::inline::{Opened, Refused, Sent};
+use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::memory::Memory;
 use esplanade_fpga::simulated::Simulated;
 use esplanade_fpga::{Device, InLine, regs};
@@ -19,7 +19,7 @@ use esplanade_ipsec::event::Event;
 use esplanade_ipsec::lifetime::LifetimeEvent;
 use esplanade_ipsec::sa::{DscpSet, InboundSa, OutboundSa, SaDirection};
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
 const SUITE: Suite = Suite::Gcm256;
 
@@ -44,17 +44,17 @@ fn wide() -> Selector {
     between(["10.1.0.1", "10.1.255.254"], ["10.3.0.1", "10.3.255.254"])
 }
 
-fn entry(selector: Selector, action: Action) -> Entry {
-    Entry::new(SelectorSet::new(vec![selector]).expect("one"), action)
+fn entry(selector: Selector, action: Action) -> SpdEntry {
+    SpdEntry::new(SelectorSet::new(vec![selector]).expect("one"), action)
 }
 
-fn protect(tunnel: &Tunnel) -> Entry {
+fn protect(tunnel: &Tunnel) -> SpdEntry {
     let action = Action::Protect(Arc::clone(&tunnel.policy));
-    Entry::new(common::selectors(LEFT, RIGHT), action)
+    SpdEntry::new(common::selectors(LEFT, RIGHT), action)
 }
 
 /// Returns the result for a clear packet.
-fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<Sent> {
+fn send(core: &mut InLine<Simulated>, packet: &[u8]) -> Option<OutboundOutcome> {
     assert_eq!(core.send(packet), Ok(true));
     core.work();
     let sent = core.sent(&mut Vec::new(), 5).expect("it answers");
@@ -85,7 +85,10 @@ fn sas_behind_what_does_not_fit_end() {
         .expect("room");
     assert_eq!(core.follow(&before), Ok(Vec::new()));
     let mine = inner(4, b"mine");
-    assert!(matches!(send(&mut core, &mine), Some(Sent::Sealed(_))));
+    assert!(matches!(
+        send(&mut core, &mine),
+        Some(OutboundOutcome::Sealed(_))
+    ));
 
     let other = Action::Protect(Arc::new(Policy::new(PolicyId(3), "other")));
     let after = Spd::new(vec![entry(wide(), other), protect(&tunnel)]);
@@ -106,7 +109,10 @@ fn sas_behind_what_does_not_fit_end() {
         &mine,
         &common::ipv4("172.16.0.1", "172.17.0.1", 17, 0, &[0; 12]),
     ] {
-        assert!(matches!(send(&mut core, packet), Some(Sent::ToHost)));
+        assert!(matches!(
+            send(&mut core, packet),
+            Some(OutboundOutcome::ToHost)
+        ));
     }
     let discard = Spd::new(vec![entry(wide(), Action::Discard), protect(&tunnel)]);
     let ended = core.follow(&discard).expect("it answers");
@@ -145,7 +151,7 @@ fn what_finds_no_room_is_not_installed() {
         let spd = Spd::new(vec![entry(huge, action), protect(&tunnel)]);
         assert_eq!(core.follow(&spd), Ok(Vec::new()));
         let refused = core.install_outbound(&tunnel.outbound_sa, &spd);
-        assert_eq!(refused, Err(Refused::Policies(64)));
+        assert_eq!(refused, Err(InstallRefused::Policies(64)));
         let installed = core.install_inbound(&tunnel.inbound_sa, &spd);
         assert_eq!(installed.is_ok(), inbound, "{installed:?}");
     }
@@ -154,14 +160,14 @@ fn what_finds_no_room_is_not_installed() {
     // The same holds if the SPD has no policy of the SA yet. What is behind the SA takes no room.
     let spd = Spd::new(vec![entry(huge, Action::Bypass)]);
     let refused = core.install_outbound(&tunnel.outbound_sa, &spd);
-    assert_eq!(refused, Err(Refused::Policies(64)));
+    assert_eq!(refused, Err(InstallRefused::Policies(64)));
     let spd = Spd::new(vec![protect(&tunnel), entry(huge, Action::Bypass)]);
     core.install_outbound(&tunnel.outbound_sa, &spd)
         .expect("room");
     assert_eq!(core.follow(&spd), Ok(Vec::new()));
     assert!(matches!(
         send(&mut core, &inner(4, b"mine")),
-        Some(Sent::Sealed(_))
+        Some(OutboundOutcome::Sealed(_))
     ));
 }
 
@@ -174,7 +180,7 @@ fn policies_without_an_sa_take_no_room() {
     let spd = Spd::new(vec![entry(wide(), Action::Discard), protect(&tunnel)]);
     assert_eq!(core.follow(&spd), Ok(Vec::new()));
     let sent = send(&mut core, &inner(4, b"software's"));
-    assert!(matches!(sent, Some(Sent::ToHost)));
+    assert!(matches!(sent, Some(OutboundOutcome::ToHost)));
 }
 
 /// Inner packets meet their policy long after their frames were taken.
@@ -275,7 +281,7 @@ fn an_sa_beside_one_for_certain_dscps_is_not_the_cores() {
     let next = OutboundSa::new(parameters(transform, true, 0x5000_0002, &key)).expect("sound");
     let refused = core.install_outbound(&Arc::new(next), &spd);
     assert!(
-        matches!(refused, Err(Refused::Unsupported(_))),
+        matches!(refused, Err(InstallRefused::Unsupported(_))),
         "{refused:?}"
     );
 }
@@ -308,7 +314,10 @@ fn a_late_frame_of_the_sa_before_is_dropped() {
     core.install_outbound(&second, &none)
         .expect("the first one's row");
     let late = core.sent(&mut Vec::new(), 5);
-    assert!(matches!(late, Ok(Some((Sent::Expired, None)))), "{late:?}");
+    assert!(
+        matches!(late, Ok(Some((OutboundOutcome::Expired, None)))),
+        "{late:?}"
+    );
 }
 
 #[test]
@@ -342,9 +351,12 @@ fn an_ipv6_packet_of_1280_bytes_fits_every_path() {
     let packet = |len: usize| inner(6, &vec![0; len - inner(6, &[]).len()]);
     assert!(matches!(
         send(&mut core, &packet(1280)),
-        Some(Sent::Sealed(_))
+        Some(OutboundOutcome::Sealed(_))
     ));
-    assert!(matches!(send(&mut core, &packet(1400)), Some(Sent::ToHost)));
+    assert!(matches!(
+        send(&mut core, &packet(1400)),
+        Some(OutboundOutcome::ToHost)
+    ));
 }
 
 /// A core whose events were lost, and which says that an SA's numbers are at their end.

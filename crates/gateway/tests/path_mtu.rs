@@ -12,7 +12,7 @@ use esplanade::worker::Processing;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 use esplanade_ipsec::wire::checksum;
 use pair::{Extras, INNER_V4, INNER_V6, OUTER_V4, Pair, PairOptions, inside};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -325,7 +325,7 @@ fn an_entry_in_front_discards_what_an_sa_would_take() {
             AddressRange::from_prefix([0, 0, 0, 0].into(), 0).unwrap(),
         )
     };
-    let refused = Entry::new(SelectorSet::new(vec![refused]).unwrap(), Action::Discard);
+    let refused = SpdEntry::new(SelectorSet::new(vec![refused]).unwrap(), Action::Discard);
     let mut entries = database.spd().entries().to_vec();
     entries.insert(0, refused);
     let (near, far) = (udp(&pair, 0, false), udp(&pair, 1, false));

@@ -1,6 +1,8 @@
-//! The SPD's lookups: first match among 1 to 10,000 policies with random traffic, and hits of the flow cache.
+//! Times the SPD's lookups: the first match among 1 to 10,000 policies with random traffic, and hits of the flow
+//! cache.
 //!
-//! One line of JSON a case. `cycles` are core cycles, from a chain of instructions timed beside.
+//! The benchmark prints one line of JSON per case. `cycles` are core cycles: a chain of dependent instructions, timed
+//! beside the case, gives the clock.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -10,10 +12,10 @@ use std::time::Instant;
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, FlowCache, FlowKey, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, FlowCache, FlowKey, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_testkit::clock::cycle_ns;
 
-/// Splitmix64: the same rules and traffic in every run.
+/// The Splitmix64 generator. It yields the same rules and traffic in every run.
 struct Random(u64);
 
 impl Random {
@@ -44,19 +46,19 @@ fn prefix(address: IpAddr, len: u8) -> AddressRange {
     AddressRange::from_prefix(address, len).expect("a prefix length")
 }
 
-fn entry(selector: Selector, index: usize) -> Entry {
+fn entry(selector: Selector, index: usize) -> SpdEntry {
     let set = SelectorSet::new(vec![selector]).expect("one");
     let policy = Policy::new(PolicyId(index as u32), "bench");
-    Entry::new(set, Action::Protect(Arc::new(policy)))
+    SpdEntry::new(set, Action::Protect(Arc::new(policy)))
 }
 
-/// A rule set and traffic of which most packets match.
+/// A set of rules, and traffic of which most packets match.
 struct Case {
     name: &'static str,
     entries: fn(usize, &mut Random) -> Vec<Selector>,
 }
 
-/// One subnet behind each peer, one of our own: what an IPsec gateway has.
+/// The policies of an IPsec gateway: one subnet behind each peer, and one subnet of our own.
 fn sites_v4(count: usize, random: &mut Random) -> Vec<Selector> {
     let local = prefix(v4(0x0a00_0000), 16);
     let mut subnets: Vec<u32> = (0..4 * count as u32)
@@ -76,7 +78,7 @@ fn sites_v6(count: usize, random: &mut Random) -> Vec<Selector> {
     (0..count).map(|_| pick()).collect()
 }
 
-/// As a packet filter has: prefixes of all lengths that overlap, ports, protocols, address ranges.
+/// The rules of a packet filter: overlapping prefixes of all lengths, ports, protocols, and address ranges.
 fn filter_v4(count: usize, random: &mut Random) -> Vec<Selector> {
     let addresses = |random: &mut Random| {
         let address = v4(0x0a00_0000 | random.next() as u32 & 0xff_ffff);
@@ -116,7 +118,7 @@ fn filter_v4(count: usize, random: &mut Random) -> Vec<Selector> {
     (0..count).map(|_| rule()).collect()
 }
 
-/// Every range contains the next one: no lookup can leave anything out.
+/// Nested ranges: every range contains the next one, so that no lookup can leave a rule out.
 fn nested_v4(count: usize, _: &mut Random) -> Vec<Selector> {
     let rule = |n: u32| {
         let range = AddressRange::new(v4(n), v4(4 * count as u32 - n)).expect("in order");
@@ -125,7 +127,7 @@ fn nested_v4(count: usize, _: &mut Random) -> Vec<Selector> {
     (0..count as u32).rev().map(rule).collect()
 }
 
-/// Every subnet of ours with every subnet of theirs: all rules share their addresses with many others.
+/// A mesh: every local subnet with every remote subnet. All rules share their addresses with many others.
 fn mesh_v4(count: usize, random: &mut Random) -> Vec<Selector> {
     let side = count.isqrt() as u32;
     let subnet = |site: u32, n: u32| prefix(v4(site << 24 | n << 8), 24);
@@ -175,7 +177,7 @@ fn inside(range: &AddressRange, random: &mut Random) -> IpAddr {
     }
 }
 
-/// Most packets match some rule, chosen at random; one in ten comes from anywhere.
+/// Makes traffic. Most packets match a rule that is chosen at random; one packet in ten comes from anywhere.
 fn traffic(rules: &[Selector], random: &mut Random) -> Vec<Flow> {
     let mut flow = || {
         let rule = &rules[random.below(rules.len() as u64) as usize];
@@ -196,7 +198,7 @@ fn traffic(rules: &[Selector], random: &mut Random) -> Vec<Flow> {
     (0..FLOWS).map(|_| flow()).collect()
 }
 
-/// Nanoseconds of the best and the median round.
+/// The nanoseconds of the best and of the median round.
 fn time(mut round: impl FnMut()) -> (f64, f64) {
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|_| {
@@ -209,7 +211,7 @@ fn time(mut round: impl FnMut()) -> (f64, f64) {
     (rounds[0], rounds[ROUNDS / 2])
 }
 
-/// Core cycles in a nanosecond, at the clock's highest.
+/// The number of core cycles in a nanosecond, at the highest clock that was seen.
 fn cycles_per_ns() -> f64 {
     let cycles = (0..ROUNDS).map(|_| cycle_ns());
     1.0 / cycles.fold(f64::MAX, f64::min)
@@ -227,7 +229,7 @@ fn report(case: &str, policies: usize, ns: (f64, f64), clock: f64, more: &str) {
 fn classify(case: &Case, policies: usize, clock: f64) {
     let mut random = Random(policies as u64);
     let rules = (case.entries)(policies, &mut random);
-    let entries: Vec<Entry> = rules
+    let entries: Vec<SpdEntry> = rules
         .iter()
         .zip(0..)
         .map(|(rule, i)| entry(*rule, i))
@@ -260,11 +262,11 @@ fn sa(selectors: SelectorSet) -> Arc<OutboundSa> {
     Arc::new(OutboundSa::new(parameters).expect("good keys"))
 }
 
-/// Hashes, searches and SAs, in steps over bursts of 64 as the walk does it.
+/// Times hits of the cache in the steps of the walk, over bursts of 64: hashes, then searches, then SAs.
 fn cache_hits(flows: usize, clock: f64) {
     let mut random = Random(1);
     let rules = sites_v4(1000, &mut random);
-    let entries: Vec<Entry> = rules
+    let entries: Vec<SpdEntry> = rules
         .iter()
         .zip(0..)
         .map(|(rule, i)| entry(*rule, i))

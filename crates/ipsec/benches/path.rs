@@ -1,9 +1,12 @@
-//! The whole path on one core: packets copied in from memory, policy, SA, sequence number, ESP, crypto, outer header.
+//! Times the whole path on one core: packets copied in from memory, policy, SA, sequence number, ESP, crypto, outer
+//! header.
 //!
-//! One tunnel SA without ESN and anti-replay, eight flows, the same eight packets again and again: what DPDK's
-//! ipsec-secgw does when it is fed by its pcap driver. One line of JSON a case, in core cycles, a chain of instructions
-//! that wait for each other being the clock. Nothing reads the packets that come out. Arguments: `--cases PARTS,OF,NAMES`,
-//! `--samples N`, `--burst N`, `--tier NAME`; `--pcap FOLDER` writes the packets into files instead.
+//! There is one tunnel SA without ESN and anti-replay. Eight flows send the same eight packets again and again, as
+//! DPDK's ipsec-secgw does with its pcap driver. Nothing reads the packets that come out. The benchmark prints one
+//! line of JSON per case, in core cycles. A chain of dependent instructions gives the clock.
+//!
+//! Arguments: `--cases PARTS,OF,NAMES`, `--samples N`, `--burst N`, `--tier NAME`. With `--pcap FOLDER` the benchmark
+//! writes the packets into files instead.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -13,11 +16,11 @@ use std::time::Instant;
 
 use esplanade_crypto::{CpuEngine, Tier, Transform};
 use esplanade_ipsec::Database;
-use esplanade_ipsec::inbound::{Inbound, Received};
-use esplanade_ipsec::outbound::{HEADROOM, Outbound, Packet, TAILROOM, WalkLimits};
+use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
+use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, Outbound, TAILROOM, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::checksum;
 use esplanade_testkit::clock::Watch;
@@ -30,7 +33,7 @@ const THERE: [u8; 4] = [10, 2, 0, 1];
 const GATEWAY: [u8; 4] = [172, 16, 1, 5];
 const PEER: [u8; 4] = [172, 16, 2, 5];
 const OUTER: usize = 20;
-/// Bursts of a sample.
+/// The number of bursts in a sample.
 const BURSTS: usize = 32;
 
 fn address(bytes: [u8; 4]) -> IpAddr {
@@ -43,7 +46,7 @@ fn net(bytes: [u8; 4]) -> AddressRange {
     range.expect("in order")
 }
 
-/// bench/path.py makes the peer's keys in the same way.
+/// Makes the key material. bench/path.py makes the peer's keys in the same way.
 fn material(transform: Transform) -> Vec<u8> {
     let len = transform.key_material_len();
     (0..len).map(|i| (i * 7 + 1) as u8).collect()
@@ -74,7 +77,7 @@ fn parameters(transform: Transform, spi: u32, key: &[u8], here: bool) -> SaParam
     }
 }
 
-/// A UDP packet of `len` bytes.
+/// Makes a UDP packet of `len` bytes.
 fn inner(len: usize, from: [u8; 4], to: [u8; 4], port: u16) -> Vec<u8> {
     let mut packet = vec![0; len];
     let [high, low] = (len as u16).to_be_bytes();
@@ -121,7 +124,7 @@ impl Case {
 
 /// A walk and the packets that go through it.
 trait Way {
-    /// Copies a burst in, works on it, and gives how many packets came out.
+    /// Copies a burst in, processes it, and returns the number of packets that came out.
     fn burst(&mut self) -> usize;
 }
 
@@ -130,15 +133,15 @@ struct Out {
     engine: CpuEngine,
     spd: Spd,
     sources: Vec<Vec<u8>>,
-    packets: Vec<Packet>,
+    packets: Vec<ArenaPacket>,
     identification: u16,
 }
 
 impl Out {
-    /// From `from` to `to`, through an SA with this SPI that the peer of an inbound SA has.
+    /// Makes a walk from `from` to `to` through an SA with this SPI. For an inbound case the walk is the peer's.
     fn new(case: &Case, spi: u32, burst: usize) -> Self {
         let key = material(case.transform);
-        // What comes in here was sent by the other side.
+        // An inbound packet was sent by the other side.
         let (from, to) = if case.inbound {
             (THERE, HERE)
         } else {
@@ -152,9 +155,9 @@ impl Out {
         };
         let policy = Policy::new(PolicyId(1), "bench");
         policy.install(Arc::new(OutboundSa::new(parameters).expect("a good key")));
-        let entry = Entry::new(selectors(), Action::Protect(Arc::new(policy)));
+        let entry = SpdEntry::new(selectors(), Action::Protect(Arc::new(policy)));
         let slot = (HEADROOM + case.len + TAILROOM).next_multiple_of(64);
-        let packets = (0..burst).map(|i| Packet {
+        let packets = (0..burst).map(|i| ArenaPacket {
             slot_start: (i * slot) as u32,
             slot_end: ((i + 1) * slot) as u32,
             offset: (i * slot + HEADROOM) as u32,
@@ -205,9 +208,9 @@ struct In {
     engine: CpuEngine,
     database: Database,
     spi: u32,
-    /// Outer header and ESP.
+    /// The packets to receive: outer header and ESP.
     sources: Vec<Vec<u8>>,
-    packets: Vec<Received>,
+    packets: Vec<ReceivedPacket>,
     slot: usize,
 }
 
@@ -224,7 +227,7 @@ impl In {
         sender.frames(|frame| sources.push(frame.to_vec()));
         let len = sources[0].len();
         let slot = len.next_multiple_of(64) + 64;
-        let packets = (0..burst).map(|i| Received {
+        let packets = (0..burst).map(|i| ReceivedPacket {
             offset: (i * slot + OUTER) as u32,
             len: (len - OUTER) as u32,
             facts: 0,
@@ -274,7 +277,7 @@ fn way(case: &Case, burst: usize) -> Box<dyn Way> {
     }
 }
 
-/// Of each sample, in order of size: per packet.
+/// The results of all samples, sorted, per packet.
 struct Measured {
     cycles: Vec<f64>,
     ns: Vec<f64>,
@@ -309,7 +312,7 @@ fn measure(way: &mut dyn Way, burst: usize, samples: usize) -> Measured {
     Measured { cycles, ns }
 }
 
-/// The packets as Ethernet frames, for programs that take those.
+/// Writes the packets as Ethernet frames, for programs that read such files.
 fn write_pcap(case: &Case, folder: &str) -> std::io::Result<()> {
     let (spi, frames) = if case.inbound {
         let way = In::new(case, FLOWS);

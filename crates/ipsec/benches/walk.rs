@@ -1,9 +1,9 @@
-//! The two walks without crypto: what a packet costs from the arena to the engine and back, in core cycles.
+//! Times the two walks without crypto, in core cycles: the cost of a packet from the arena to the engine and back.
 //!
-//! One line of JSON a case. The engine only says that every job is done. A repetition times a few bursts, not the
-//! writing of the packets in between, which stands for the network card, and is scaled to core cycles by a chain of
-//! instructions that wait for each other, timed before and after; repetitions during which the clock moved
-//! do not count. Arguments: `--cases SUBSTRING`, `--repetitions N`.
+//! The benchmark prints one line of JSON per case. The engine only marks every job as done. A repetition times a few
+//! bursts. It does not time the writing of the packets in between, which stands for the network card. The times are
+//! scaled to core cycles by a chain of dependent instructions, timed before and after. A repetition during which the
+//! clock changed does not count. Arguments: `--cases SUBSTRING`, `--repetitions N`.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,23 +12,23 @@ use std::time::Instant;
 
 use esplanade_crypto::{Batch, Engine, JobStatus, Rejected, Transform};
 use esplanade_ipsec::Database;
-use esplanade_ipsec::inbound::{Inbound, Received};
+use esplanade_ipsec::inbound::{Inbound, ReceivedPacket};
 use esplanade_ipsec::outbound::{
-    HEADROOM, Outbound, Outcome, Packet, Segments, TAILROOM, TrainLimits, WalkLimits,
+    ArenaPacket, HEADROOM, Outbound, Outcome, Segments, TAILROOM, TrainLimits, WalkLimits,
 };
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::clock::Watch;
 
 const GCM: Transform = Transform::ESP[0];
-/// Packets of a burst and of a batch.
+/// The number of packets in a burst, and in a batch.
 const BURST: usize = 128;
-/// Packets that a read of 64 KiB is cut into.
+/// The number of packets that a read of 64 KiB is cut into.
 const SEGMENTS: u32 = 44;
-/// Bursts of a repetition.
+/// The number of bursts in a repetition.
 const BURSTS: usize = 16;
 const LOCAL: u32 = 0x0a00_0001;
 const REMOTE: u32 = 0x6400_0000;
@@ -37,7 +37,7 @@ const EACH: TrainLimits = TrainLimits {
     bytes: 65_000,
 };
 
-/// Marks every job done.
+/// An engine that marks every job as done.
 #[derive(Default)]
 struct NullEngine(Option<Batch>);
 
@@ -55,10 +55,10 @@ impl Engine for NullEngine {
     }
 }
 
-/// Splitmix64: the same order in every run.
+/// The Splitmix64 generator. It yields the same order in every run.
 struct Random(u64);
 
-/// Which SA the next packet is for: each of `n` once, and then any of them.
+/// The order in which the SAs get packets: each of `n` SAs once, and then random SAs.
 struct Order {
     begun: usize,
     n: usize,
@@ -138,7 +138,8 @@ fn parameters(spi: u32, policy: usize, key: &[u8], selector: Selector) -> SaPara
     }
 }
 
-/// Remote host i has SA i; policies share the hosts out evenly. Those without a host come first and match nothing.
+/// Makes an SPD in which remote host i has SA i. The policies share the hosts evenly. Policies without a host come
+/// first and match nothing.
 fn outbound_tables(sas: usize, policies: usize) -> Spd {
     let key = vec![7; GCM.key_material_len()];
     let each = sas.div_ceil(policies);
@@ -147,7 +148,7 @@ fn outbound_tables(sas: usize, policies: usize) -> Spd {
     for unused in 0..policies - used {
         let elsewhere = host(0x0b00_0000 + unused as u32);
         let set = SelectorSet::new(vec![Selector::between(elsewhere, elsewhere)]);
-        entries.push(Entry::new(set.expect("one"), Action::Discard));
+        entries.push(SpdEntry::new(set.expect("one"), Action::Discard));
     }
     for p in 0..used {
         let policy = Policy::new(PolicyId(p as u32), "bench");
@@ -160,7 +161,7 @@ fn outbound_tables(sas: usize, policies: usize) -> Spd {
         let (first, last) = (REMOTE + hosts.start as u32, REMOTE + hosts.end as u32 - 1);
         let range = AddressRange::new(v4(first), v4(last)).expect("in order");
         let set = SelectorSet::new(vec![Selector::between(host(LOCAL), range)]);
-        entries.push(Entry::new(
+        entries.push(SpdEntry::new(
             set.expect("one"),
             Action::Protect(Arc::new(policy)),
         ));
@@ -182,7 +183,7 @@ fn inbound_tables(sas: usize) -> (Database, Vec<u32>) {
     (database, spis)
 }
 
-/// A UDP packet of `len` bytes.
+/// Writes a UDP packet of `len` bytes.
 fn write_inner(packet: &mut [u8], from: u32, to: u32) {
     let len = packet.len() as u16;
     let [high, low] = len.to_be_bytes();
@@ -194,20 +195,20 @@ fn write_inner(packet: &mut [u8], from: u32, to: u32) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// One walk with packets to put through it.
+/// A walk, with packets to put through it.
 trait Bench {
-    /// Writes the next burst's packets.
+    /// Writes the packets of the next burst.
     fn fill(&mut self);
-    /// What is timed. Gives the number of packets that came through.
+    /// Does the work that is timed. Returns the number of packets that came through.
     fn run(&mut self) -> usize;
 
-    /// Of a burst.
+    /// The number of packets in a burst.
     fn packets(&self) -> usize {
         BURST
     }
 }
 
-/// Seals what waits. Gives the number of packets.
+/// Seals the waiting packets. Returns their number.
 fn send(walk: &mut Outbound, engine: &mut NullEngine, spd: &Spd) -> usize {
     let mut sent = 0;
     walk.submit(engine).expect("it takes all");
@@ -227,14 +228,14 @@ struct OutboundBench {
     spd: Spd,
     order: Order,
     len: usize,
-    packets: Vec<Packet>,
+    packets: Vec<ArenaPacket>,
 }
 
 impl OutboundBench {
     fn new(case: &Case) -> Self {
         let slot = HEADROOM + case.len + TAILROOM;
         let slot = slot.next_multiple_of(64);
-        let packets = (0..BURST).map(|i| Packet {
+        let packets = (0..BURST).map(|i| ArenaPacket {
             slot_start: (i * slot) as u32,
             slot_end: ((i + 1) * slot) as u32,
             offset: (i * slot + HEADROOM) as u32,
@@ -269,8 +270,9 @@ impl Bench for OutboundBench {
     }
 }
 
-/// What the gateway does with each read of a TUN: it decides on the packet and cuts it into slots of the arena. Reads of
-/// several segments are as the kernel gives them; headers are not made anew here.
+/// The gateway's work for each read of a TUN device: it decides on the packet and cuts it into slots of the arena.
+/// Reads of several segments have the form that the kernel gives them. The benchmark does not make their headers
+/// anew.
 struct ReadBench {
     walk: Outbound,
     engine: NullEngine,
@@ -338,7 +340,7 @@ struct InboundBench {
     order: Order,
     len: usize,
     slot: usize,
-    packets: Vec<Received>,
+    packets: Vec<ReceivedPacket>,
 }
 
 impl InboundBench {
@@ -346,7 +348,7 @@ impl InboundBench {
         let (database, spis) = inbound_tables(case.sas);
         let sealed = GCM.sealed_len(case.len);
         let slot = sealed.next_multiple_of(64) + 64;
-        let packets = (0..BURST).map(|i| Received {
+        let packets = (0..BURST).map(|i| ReceivedPacket {
             offset: (i * slot) as u32,
             len: sealed as u32,
             facts: 0,
@@ -412,7 +414,7 @@ fn limits() -> WalkLimits {
     }
 }
 
-/// Cycles per packet, least and median.
+/// The cycles per packet: the least, and the median.
 fn measure(bench: &mut dyn Bench, repetitions: usize, warm_up: usize) -> (f64, f64, usize) {
     for _ in 0..warm_up {
         bench.fill();
@@ -447,7 +449,7 @@ fn measure(bench: &mut dyn Bench, repetitions: usize, warm_up: usize) -> (f64, f
     )
 }
 
-/// What reading the clock twice costs.
+/// The cost in nanoseconds of reading the clock twice.
 fn clock_ns() -> f64 {
     let least = (0..1000).map(|_| {
         let start = Instant::now();
@@ -470,7 +472,7 @@ fn cases() -> Vec<Case> {
         }
         cases.push(case("inbound", 1, 1, len));
     }
-    // Every run is one packet, and all of it in the nearest cache.
+    // In this case every run is one packet, and all data is in the nearest cache.
     cases.push(case("outbound", 32, 32, 64));
     cases.push(case("inbound", 32, 1, 64));
     for (sas, policies) in [
@@ -516,7 +518,7 @@ fn main() {
             "super-segments" => Box::new(ReadBench::new(&case, SEGMENTS)),
             _ => Box::new(InboundBench::new(&case)),
         };
-        // Every SA's flow is in the cache before.
+        // The warm-up brings every SA's flow into the cache.
         let warm_up = 64 + case.sas * 4 / BURST;
         let (least, median, used) = measure(bench.as_mut(), repetitions, warm_up);
         let Case {

@@ -1,5 +1,6 @@
-//! Memory per installed pair of SAs, as the operating system sees it: what the crypto library allocates for keys is
-//! part of it. `cargo run --locked --release -p esplanade-ipsec --example sa_memory -- 100000`
+//! Measures the memory per installed pair of SAs, as the operating system sees it. The number includes the memory
+//! that the crypto library allocates for keys. Run `cargo run --locked --release -p esplanade-ipsec --example
+//! sa_memory -- 100000`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -34,7 +35,8 @@ fn parameters(n: u32, spi: u32, key: &[u8], transform: Transform) -> Option<SaPa
     })
 }
 
-/// Bytes per pair for `count` pairs: the SAs, the SAD's slots, a policy each, and one worker's copy of the SAD.
+/// The bytes per pair for `count` pairs: the SAs, the SAD's slots, a policy for each pair, and one worker's copy of
+/// the SAD.
 fn measure(transform: Transform, count: u32) -> Option<u64> {
     let before = resident_bytes();
     let sad = Sad::new();

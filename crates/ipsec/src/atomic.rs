@@ -1,4 +1,5 @@
-//! The atomics and locks of what workers share. They come from one place, so that the model tests can put loom's in it.
+//! The atomics and locks that workers share. They come from one module, so that the model tests can replace them by
+//! loom's.
 
 pub use std::sync::Mutex;
 pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};

@@ -1,39 +1,40 @@
-//! Auditable events (RFC 4301 §5.2, RFC 4302 §3.3 and §3.4, RFC 4303 §4): what happened, about which packet, and
-//! how often beside those that are told one by one.
+//! Auditable events (RFC 4301 §5.2, RFC 4302 §3.3 and §3.4, RFC 4303 §4), limited in rate. An event says what
+//! happened and to which packet. Events above the rate are counted and not reported one by one. The module writes no
+//! log: the caller does.
 
 use std::net::IpAddr;
 
 use crate::DropReason;
 
-/// What happened.
+/// The kind of an auditable event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum AuditKind {
     /// Outbound: no policy lets the packet out (RFC 4301 §5.1).
     NoPolicy,
-    /// A policy discards the packet (RFC 4301 §5.1.1), outbound or although it came through an SA.
+    /// A policy discards the packet (RFC 4301 §5.1.1): an outbound packet, or an inbound one that came through an SA.
     Discard,
-    /// Outbound: the policy has no SA for the packet (RFC 4301 §5.1.1).
+    /// Outbound: the policy has no SA that takes the packet (RFC 4301 §5.1.1).
     NoOutboundSa,
-    /// Outbound: sequence numbers would cycle (RFC 4303 §3.3.3).
+    /// Outbound: the sequence number would cycle (RFC 4303 §3.3.3).
     SequenceOverflow,
-    /// Inbound: no SA for SPI and destination (RFC 4303 §3.4.2).
+    /// Inbound: no SA exists for the SPI and the destination (RFC 4303 §3.4.2).
     NoSa,
-    /// A fragment offered to ESP or AH (RFC 4303 §3.4.1), or outbound to transport mode (§3.3.4).
+    /// A fragment arrived at ESP or AH (RFC 4303 §3.4.1), or was to be sent in transport mode (RFC 4303 §3.3.4).
     Fragment,
-    /// Inbound: replayed, or left of the window (RFC 4303 §3.4.3).
+    /// Inbound: the packet is a replay, or its number lies left of the window (RFC 4303 §3.4.3).
     Replay,
     /// Inbound: the integrity check failed (RFC 4303 §3.4.4).
     IntegrityFailed,
-    /// Inbound: the ESP packet, its padding or its next header is wrong (RFC 4303 §2.4).
+    /// Inbound: the ESP packet, its padding or its next header is malformed (RFC 4303 §2.4).
     Malformed,
-    /// Inbound: the packet is not one the SA is for (RFC 4301 §5.2).
+    /// Inbound: the SA's selectors do not match the packet (RFC 4301 §5.2).
     SelectorMismatch,
-    /// Inbound: an ICMP error about traffic that is not the SA's (RFC 4301 §6.2).
+    /// Inbound: an ICMP error quotes traffic that is not the SA's (RFC 4301 §6.2).
     IcmpError,
-    /// Inbound: a fragment that does not go with the policy of its datagram (RFC 4301 §7.3).
+    /// Inbound: the policy of the datagram does not admit this fragment (RFC 4301 §7.3).
     RefusedFragment,
-    /// Inbound: in the clear, where policy demands protection (RFC 4301 §5.2).
+    /// Inbound: the packet came in the clear where the policy demands protection (RFC 4301 §5.2).
     NotProtected,
 }
 
@@ -72,7 +73,7 @@ impl AuditKind {
         }
     }
 
-    /// The event that a drop is, if the RFCs want it audited.
+    /// Maps a drop reason to its event. Returns none if the RFCs do not ask for an audit of this reason.
     pub const fn of(reason: DropReason) -> Option<Self> {
         match reason {
             DropReason::NoPolicy => Some(Self::NoPolicy),
@@ -97,8 +98,8 @@ impl AuditKind {
     }
 }
 
-/// One event. RFC 4303 §4 asks for SPI, date and time, source, destination, sequence number and, in IPv6, the
-/// flow label; the time is the log's. Fields that a packet does not have, or that are not known, are none.
+/// One event. RFC 4303 §4 asks for the SPI, the date and time, the addresses, the sequence number and, in IPv6, the
+/// flow label. The log adds the time. A field is none if the packet does not have it or if it is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
     pub kind: AuditKind,
@@ -109,14 +110,14 @@ pub struct AuditEvent {
     pub flow_label: Option<u32>,
 }
 
-/// An event that is to be told, and how many of its kind were not since the last one.
+/// An event to report, and the number of events of its kind that were suppressed since the last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct AuditReport {
     pub event: AuditEvent,
     pub suppressed: u64,
 }
 
-/// Token buckets, one for each kind, so that a flood of one hides no other.
+/// Token buckets, one for each kind of event, so that a flood of one kind hides no other kind.
 #[derive(Debug)]
 pub struct Audit {
     burst: u64,
@@ -126,17 +127,17 @@ pub struct Audit {
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// In thousandths of an event.
+    /// Tokens, in thousandths of an event.
     tokens: u64,
     filled_ms: u64,
     suppressed: u64,
 }
 
-/// An event's worth of tokens.
+/// The tokens that one event costs.
 const ONE: u64 = 1000;
 
 impl Audit {
-    /// Tells `burst` events of a kind at once and `per_second` in the long run.
+    /// Reports at most `burst` events of a kind at once, and at most `per_second` in the long run.
     pub fn new(burst: u64, per_second: u64) -> Self {
         let bucket = Bucket {
             tokens: burst * ONE,
@@ -150,13 +151,19 @@ impl Audit {
         }
     }
 
-    /// Whether the event is to be told. Each is either told or counted as suppressed.
-    pub fn record(&mut self, event: AuditEvent, now_ms: u64) -> Option<Report> {
+    /// Returns the report if the event is to be reported now. Otherwise the event is counted as suppressed.
+    pub fn record(&mut self, event: AuditEvent, now_ms: u64) -> Option<AuditReport> {
         self.record_many(event, 1, now_ms)
     }
 
-    /// The same for `count` packets that share everything but their sequence numbers.
-    pub fn record_many(&mut self, event: AuditEvent, count: u64, now_ms: u64) -> Option<Report> {
+    /// Records `count` events for packets that differ in their sequence numbers only. One of the events is reported
+    /// at most; the others count as suppressed.
+    pub fn record_many(
+        &mut self,
+        event: AuditEvent,
+        count: u64,
+        now_ms: u64,
+    ) -> Option<AuditReport> {
         let (burst, per_second) = (self.burst, self.per_second);
         let bucket = self.buckets.get_mut(event.kind as usize)?;
         if count == 0 {
@@ -169,16 +176,16 @@ impl Audit {
         }
         bucket.tokens -= ONE;
         let suppressed = std::mem::take(&mut bucket.suppressed) + count - 1;
-        Some(Report { event, suppressed })
+        Some(AuditReport { event, suppressed })
     }
 
-    /// Whether something was suppressed that [`Audit::flush`] has not told yet.
+    /// Returns true if suppressed events exist that [`Audit::flush`] has not yielded yet.
     pub fn is_suppressing(&self) -> bool {
         self.buckets.iter().any(|bucket| bucket.suppressed > 0)
     }
 
-    /// The kinds of which events were suppressed and for which there is a token again: told once a while, so that
-    /// the end of a flood is counted too.
+    /// Yields the kinds that have suppressed events and a token again, with the number of those events. The caller
+    /// calls `flush` once in a while, so that the last events of a flood are reported too.
     pub fn flush(&mut self, now_ms: u64) -> impl Iterator<Item = (AuditKind, u64)> + '_ {
         let (burst, per_second) = (self.burst, self.per_second);
         let buckets = AuditKind::ALL.into_iter().zip(&mut self.buckets);
@@ -197,7 +204,7 @@ impl Bucket {
     fn fill(&mut self, burst: u64, per_second: u64, now_ms: u64) {
         let passed_ms = now_ms.saturating_sub(self.filled_ms);
         self.filled_ms = self.filled_ms.max(now_ms);
-        // A thousandth of an event per millisecond is an event per second.
+        // One event per second is a thousandth of an event per millisecond.
         let gained = passed_ms.saturating_mul(per_second);
         self.tokens = self.tokens.saturating_add(gained).min(burst * ONE);
     }

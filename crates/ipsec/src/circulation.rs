@@ -1,5 +1,5 @@
-//! The batches of one walk: one is being filled, some are in the engine or with the caller, the rest is spare. Nothing is
-//! allocated once they are made.
+//! The batches of one walk: one is being filled, some are in the engine or with the caller, and the others are spare.
+//! Nothing is allocated after they are made.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::drop_reason::{DropReason, WalkCounters};
 pub struct WalkLimits {
     /// Bytes of one batch's arena. At least one super-segment with its ESP overhead must fit.
     pub buffer_len: usize,
-    /// Packets in a batch.
+    /// The most packets in a batch.
     pub jobs_max: usize,
-    /// Batches that are being filled, in the engine, or waiting to be sent.
+    /// Number of batches that are being filled, in the engine, or waiting to be sent.
     pub batches_max: usize,
 }
 
 impl WalkLimits {
-    /// Packets of all batches.
+    /// The most packets in all batches.
     pub const fn packets_max(&self) -> usize {
         self.batches_max * self.jobs_max
     }
@@ -35,24 +35,24 @@ impl Default for WalkLimits {
     }
 }
 
-/// Free space of the arena; `bytes[0]` is at `offset`.
+/// Free space of the arena. `bytes[0]` is at `offset`.
 #[derive(Debug)]
 pub struct ReceiveBuffer<'a> {
     pub offset: usize,
     pub bytes: &'a mut [u8],
 }
 
-/// What a walk knows about a batch that the engine does not need.
-pub(crate) trait Side: Default {
-    /// Where it finds the SAs of its packets.
+/// The data that a walk keeps about a batch and that the engine does not need.
+pub(crate) trait WalkState: Default {
+    /// The table in which a batch finds the SAs of its packets.
     type Sas;
 
     fn clear(&mut self);
 
-    /// Counts all its packets as dropped, each for its SA.
+    /// Counts all packets of the batch as dropped, each for its SA.
     fn count_drops(&self, sas: &Self::Sas, reason: DropReason);
 
-    /// Bytes in front of each job that belong to its packet; None if that is all there is in front of it.
+    /// Number of bytes in front of each job that belong to its packet. None if all bytes up to the job before do.
     fn front(&self) -> Option<usize>;
 }
 
@@ -60,27 +60,27 @@ pub(crate) trait Side: Default {
 struct Inside<S> {
     side: S,
     jobs: u64,
-    /// As it was submitted, if the engine may be late: another one can do it again.
+    /// A copy from the time of submission, if the engine may be late. Another engine can process the copy.
     copy: Option<Batch>,
 }
 
 pub(crate) struct Circulation<S> {
-    /// None while all are in the engine or with the caller.
+    /// The batch being filled. None while all batches are in the engine or with the caller.
     pub filling: Option<(Batch, S)>,
     in_engine: VecDeque<Inside<S>>,
     /// Batches that a lost engine had. They are submitted before the one being filled.
     again: VecDeque<(Batch, S)>,
     spare: Vec<(Batch, S)>,
-    /// For copies.
+    /// Empty batches for copies.
     blank: Vec<Batch>,
-    /// The engine has refused the batch being filled, and none has come back since.
+    /// True if the engine refused the batch being filled, and none has come back since.
     refused: bool,
     direction: Direction,
     limits: WalkLimits,
 }
 
-impl<S: Side> Circulation<S> {
-    /// The arenas are on the heap, or as the engine wants them.
+impl<S: WalkState> Circulation<S> {
+    /// Makes the batches. Their arenas are on the heap, or where the engine wants them.
     pub fn new(direction: Direction, limits: &WalkLimits, engine: Option<&dyn Engine>) -> Self {
         let new_batch = |_| {
             let len = limits.buffer_len.min(u32::MAX as usize);
@@ -101,7 +101,7 @@ impl<S: Side> Circulation<S> {
         }
     }
 
-    /// The part of the arena that is free. None while every batch is busy.
+    /// The free part of the arena. None while every batch is busy.
     pub fn free(&mut self) -> Option<ReceiveBuffer<'_>> {
         let (batch, _) = self.filling.as_mut()?;
         let offset = batch.used();
@@ -109,13 +109,13 @@ impl<S: Side> Circulation<S> {
         Some(ReceiveBuffer { offset, bytes })
     }
 
-    /// Keeps the first `len` bytes of what is free. False if there are not so many.
+    /// Reserves the first `len` bytes of the free part. Returns false if fewer are free.
     pub fn keep(&mut self, len: usize) -> bool {
         let batch = self.filling.as_mut().map(|(batch, _)| batch);
         batch.and_then(|batch| batch.reserve(len)).is_some()
     }
 
-    /// How many packets the batch still takes.
+    /// The number of packets for which the batch still has room.
     pub fn room(&self) -> usize {
         let filling = self.filling.as_ref();
         filling.map_or(0, |(batch, _)| {
@@ -123,48 +123,48 @@ impl<S: Side> Circulation<S> {
         })
     }
 
-    /// Packets that wait for [`Self::submit`].
+    /// Number of packets that wait for [`Self::submit`].
     pub fn waiting(&self) -> usize {
         let filling = self.filling.as_ref();
         filling.map_or(0, |(batch, _)| batch.jobs.len())
     }
 
-    /// Bytes of the arena that packets have taken, or what was received with them.
+    /// Bytes of the arena that are taken by packets or by what was received with them.
     pub fn used(&self) -> usize {
         let filling = self.filling.as_ref();
         filling.map_or(0, |(batch, _)| batch.used())
     }
 
-    /// Bytes of the arena that are free; 0 while there is none.
+    /// Bytes of the arena that are free; 0 while no batch is being filled.
     pub fn free_len(&self) -> usize {
         let filling = self.filling.as_ref();
         filling.map_or(0, |(batch, _)| batch.free())
     }
 
-    /// Batches that were submitted and have not come back.
+    /// Number of batches that were submitted and have not come back.
     pub fn in_engine(&self) -> usize {
         self.in_engine.len() + self.again.len()
     }
 
-    /// Batches that are to be submitted again.
+    /// Number of batches that are to be submitted again.
     pub fn again(&self) -> usize {
         self.again.len()
     }
 
-    /// Whether nothing is in the arena of the batch being filled. False while there is none.
+    /// Returns true if the arena of the batch being filled is empty. Returns false while no batch is being filled.
     pub fn is_empty(&self) -> bool {
         let filling = self.filling.as_ref();
         filling.is_some_and(|(batch, _)| batch.used() == 0)
     }
 
-    /// Whether there is an empty batch, or one can be had by [`Self::submit`].
+    /// Returns true if there is an empty batch, or [`Self::submit`] can make one available.
     pub fn has_empty(&self) -> bool {
         let is_empty = |(batch, _): &(Batch, S)| batch.jobs.is_empty();
         self.filling.as_ref().is_some_and(is_empty)
             || self.filling.is_some() && !self.spare.is_empty() && !self.refused
     }
 
-    /// Whether half of the batch being filled is free.
+    /// Returns true if half of the batch being filled is free.
     pub fn is_half_free(&self) -> bool {
         let filling = self.filling.as_ref();
         filling.is_some_and(|(batch, _)| {
@@ -173,8 +173,8 @@ impl<S: Side> Circulation<S> {
         })
     }
 
-    /// Gives the batch being filled to the engine. One that refuses it leaves it as it was. A batch without jobs stays,
-    /// emptied: what was received for none of them still takes up the arena.
+    /// Submits the batch being filled. If the engine refuses it, the batch stays as it was. A batch without jobs is
+    /// emptied and not submitted: bytes that were received for no job would otherwise fill the arena.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         while let Some((batch, side)) = self.again.pop_front() {
             if let Err((reason, batch, side)) = self.give(engine, batch, side) {
@@ -234,7 +234,7 @@ impl<S: Side> Circulation<S> {
         Batch::new(self.direction, self.limits.buffer_len, self.limits.jobs_max)
     }
 
-    /// The next finished batch, in the order of submission.
+    /// Takes the next finished batch, in the order of submission.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<(Batch, S)> {
         let batch = engine.poll()?;
         self.refused = false;
@@ -248,11 +248,12 @@ impl<S: Side> Circulation<S> {
         Some((batch, side))
     }
 
-    /// Gives up what is in the engine, which will not come back. Batches that there are copies of are for the next one,
-    /// with the numbers that they have. The packets of others are counted as dropped; their numbers stay used.
+    /// Gives up the batches in the engine, which will not come back. Batches with a copy are submitted to the next
+    /// engine, with the sequence numbers that they have. The packets of other batches are counted as dropped, and
+    /// their numbers stay used.
     pub fn abandon(&mut self, counters: &WalkCounters, sas: &S::Sas) {
         self.refused = false;
-        // What it had not got again comes behind what it had.
+        // Batches that the engine did not get a second time come after those that it had.
         let mut again = VecDeque::with_capacity(self.in_engine());
         while let Some(inside) = self.in_engine.pop_front() {
             let Inside {

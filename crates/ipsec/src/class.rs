@@ -1,8 +1,8 @@
-//! Priority classes: higher ones are served first, and lower ones are not starved.
+//! Priority classes: higher classes are served first, and lower ones are not starved.
 
 use std::collections::VecDeque;
 
-/// Eight classes; 7 is served first.
+/// Number of classes. Class 7 is served first.
 pub const CLASSES: usize = 8;
 
 /// A priority class, 0 to 7.
@@ -13,7 +13,7 @@ impl Class {
     pub const LOWEST: Self = Self(0);
     pub const HIGHEST: Self = Self(CLASSES as u8 - 1);
 
-    /// None above 7.
+    /// Returns None above 7.
     pub const fn new(class: u8) -> Option<Self> {
         if (class as usize) < CLASSES {
             Some(Self(class))
@@ -22,8 +22,8 @@ impl Class {
         }
     }
 
-    /// The precedence in a TOS or traffic class octet: the class selectors of RFC 2474 §4.2.2, and with them
-    /// the first three bits of EF (5) and AFxy (x).
+    /// Takes the precedence from a TOS or traffic class octet: the class selectors of RFC 2474 §4.2.2. It is also the
+    /// first three bits of EF (5) and of AFxy (x).
     pub const fn from_tos(tos: u8) -> Self {
         Self(tos >> 5)
     }
@@ -33,36 +33,37 @@ impl Class {
     }
 }
 
-/// Why an item was not queued. It is given back.
+/// The item that was not queued, because its lane is full.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
 /// A bounded queue with a lane for each class.
 ///
-/// Strict priority, but for one rule: a lane that has waited while `patience` items of others were served is served
-/// next, the longest waiting one first. So the first item of a lane waits for at most `patience` + 7 others.
+/// Priority is strict with one exception. A lane that has waited while `patience` items of other lanes were served is
+/// served next, the longest waiting lane first. So the first item of a lane waits for at most `patience` + 7 other
+/// items.
 #[derive(Debug)]
 pub struct ClassQueue<T> {
-    lanes: [Lane<T>; CLASSES],
-    /// Items in each lane at most: a flood of one class takes no room from another.
+    lanes: [ClassLane<T>; CLASSES],
+    /// The most items in each lane. A flood of one class thus takes no room from another class.
     lane_len_max: usize,
     patience: u64,
     len: usize,
-    /// Items served.
+    /// Number of items served so far.
     served: u64,
 }
 
 #[derive(Debug)]
-struct Lane<T> {
+struct ClassLane<T> {
     items: VecDeque<T>,
-    /// `served` when its first item got there.
+    /// The value of `served` when the lane's first item became the first.
     waiting_since: u64,
 }
 
 impl<T> ClassQueue<T> {
     pub fn new(lane_len_max: usize, patience: u64) -> Self {
         Self {
-            lanes: std::array::from_fn(|_| Lane {
+            lanes: std::array::from_fn(|_| ClassLane {
                 items: VecDeque::new(),
                 waiting_since: 0,
             }),
@@ -88,7 +89,7 @@ impl<T> ClassQueue<T> {
         }
     }
 
-    /// The next item, in the order of arrival within its class.
+    /// Takes the next item. Items of one class come in the order of arrival.
     pub fn pop(&mut self) -> Option<(Class, T)> {
         if self.len == 0 {
             return None;

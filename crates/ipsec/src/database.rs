@@ -1,4 +1,4 @@
-//! What the control plane publishes and the workers read.
+//! The tables that the control plane publishes and the workers read.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// With an empty SPD, which discards everything.
+    /// A database with an empty SPD, which discards everything.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For SPIs that others chose, see [`Sad::plain`].
+    /// A database for SPIs that others chose, see [`Sad::plain`].
     pub fn with_plain_spis() -> Self {
         Self {
             sad: Sad::plain(),
@@ -34,7 +34,7 @@ impl Database {
         self.spd.load_full()
     }
 
-    /// Replaces the SPD; bursts that have begun end with the former one.
+    /// Replaces the SPD. Bursts that have begun finish with the former SPD.
     pub fn publish_spd(&self, spd: Spd) {
         self.spd.store(Arc::new(spd));
     }

@@ -1,4 +1,4 @@
-//! Why packets are dropped: one list, one counter each.
+//! The reasons for which packets are dropped: one list, with one counter each.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,37 +24,37 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// Outbound, or inside a tunnel: not a well-formed IPv4 or IPv6 packet.
     MalformedInner = "malformed-inner";
-    /// The SPD says Discard; inbound, of a packet that its SA took (RFC 4301 §4.4.1).
+    /// The SPD says Discard. Inbound, this concerns a packet that its SA accepted (RFC 4301 §4.4.1).
     PolicyDiscard = "policy-discard";
-    /// Outbound: no SPD entry matches (RFC 4301 §5.1: the default is to discard).
+    /// Outbound: no SPD entry matches. The default is to discard (RFC 4301 §5.1).
     NoPolicy = "no-policy";
-    /// Outbound: the policy has no SA yet; an acquire was raised.
+    /// Outbound: the policy has no SA yet, and an acquire was raised.
     NoSa = "no-sa";
     /// Outbound: the policy's SA was negotiated for narrower selectors than this packet's.
     OutsideSaSelectors = "outside-sa-selectors";
-    /// Outbound: sequence numbers are used up and must not cycle (RFC 4303 §3.3.3).
+    /// Outbound: all sequence numbers are used, and they must not cycle (RFC 4303 §3.3.3).
     SequenceExhausted = "sequence-exhausted";
     /// A hard limit of the SA's lifetime is reached (RFC 4301 §4.4.2.1).
     LifetimeExpired = "lifetime-expired";
     /// Outbound: the packet does not fit into the batch or into an outer packet.
     TooLong = "too-long";
-    /// Outbound: the packet is longer than its path takes and must not be fragmented; the sender was told (RFC 4301
+    /// Outbound: the packet is longer than its path allows, and must not be fragmented. The sender was told (RFC 4301
     /// §8.2.1).
     TooBig = "too-big";
-    /// Overlapping or tiny fragments; outbound also too many, and those of datagrams that did not come whole (RFC 4301
-    /// §7).
+    /// Overlapping or tiny fragments. Outbound, also too many fragments, and fragments of datagrams that did not come
+    /// completely (RFC 4301 §7).
     FragmentRefused = "fragment-refused";
-    /// Outbound: transport mode carries whole packets (RFC 4303 §3.3.4); a fragment would need a tunnel.
+    /// Outbound: transport mode carries whole packets only (RFC 4303 §3.3.4). A fragment would need a tunnel.
     Fragment = "fragment";
-    /// More SAs one around the other than are applied or taken off.
+    /// More nested SAs than are applied or removed.
     NestedTooDeep = "nested-too-deep";
     /// The engine is full, out of service, or refused a job.
     EngineFailed = "engine-failed";
-    /// The random generator gave no IV.
+    /// The random generator returned no IV.
     NoRandomness = "no-randomness";
     /// Inbound: too short for an ESP packet of its SA, or not a whole number of blocks.
     MalformedEsp = "malformed-esp";
-    /// Inbound: the AH is too short or of another length than its SA's, or the headers before it are malformed.
+    /// Inbound: the AH is too short, its length is not that of its SA, or the headers before it are malformed.
     MalformedAh = "malformed-ah";
     /// Inbound: no SA has this SPI (RFC 4303 §3.4.2).
     UnknownSpi = "unknown-spi";
@@ -72,15 +72,16 @@ drop_reasons! {
     Dummy = "dummy";
     /// Inbound: the inner packet does not match the SA's selectors (RFC 4301 §5.2).
     SelectorMismatch = "selector-mismatch";
-    /// Inbound: an ICMP error that its SA takes by what it quotes only, and that quotes nothing to go by: damaged, cut
-    /// off, not for the sender of what it quotes, or about another error (RFC 4301 §6.2).
+    /// Inbound: an ICMP error that its SA accepts only by its quote, and whose quote is unusable. The quote is
+    /// damaged, truncated, not for the sender of the quoted packet, or about another error (RFC 4301 §6.2).
     MalformedIcmpError = "malformed-icmp-error";
-    /// Inbound: an ICMP error that its SA does not take, about a packet that was never sent on it (RFC 4301 §6.2).
+    /// Inbound: an ICMP error that its SA does not accept, about a packet that was never sent on the SA (RFC 4301
+    /// §6.2).
     IcmpErrorMismatch = "icmp-error-mismatch";
-    /// Inbound: a later fragment through an SA for certain ports, whose first one has not passed on that SA (RFC 4301
-    /// §7.3).
+    /// Inbound: a later fragment through an SA for certain ports, whose first fragment has not passed on that SA (RFC
+    /// 4301 §7.3).
     UnknownFragment = "unknown-fragment";
-    /// Inbound: the outer header says congestion, the inner one cannot (RFC 6040 §4.2).
+    /// Inbound: the outer header signals congestion, and the inner one does not support ECN (RFC 6040 §4.2).
     EcnNotCapable = "ecn-not-capable";
     /// Inbound: an unprotected packet that no Bypass entry admits (RFC 4301 §5.2).
     NotProtected = "not-protected";
@@ -122,7 +123,7 @@ impl DropCounters {
     }
 }
 
-/// The counters of one SA. Most SAs never drop a packet, so there is no memory for them until one does.
+/// The drop counters of one SA. Most SAs never drop a packet, so the memory is allocated at the first drop.
 #[derive(Debug, Default)]
 pub struct SaDropCounters(OnceLock<Box<DropCounters>>);
 
@@ -144,8 +145,8 @@ impl SaDropCounters {
     }
 }
 
-/// What one walk (one direction of one worker) has done. `packets_in` and the `dummies` that it was asked to make are
-/// together `packets_out`, `packets_bypassed`, the drops, and what is still in the engine.
+/// The counters of one walk (one direction of one worker). `packets_in` plus `dummies` equals `packets_out` plus
+/// `packets_bypassed` plus the drops plus what is still in the engine.
 #[derive(Debug, Default)]
 pub struct WalkCounters {
     pub packets_in: AtomicU64,
@@ -153,12 +154,12 @@ pub struct WalkCounters {
     pub packets_out: AtomicU64,
     pub bytes_out: AtomicU64,
     pub packets_bypassed: AtomicU64,
-    /// Outbound: dummy packets made. Those that come in are dropped as [`DropReason::Dummy`].
+    /// Outbound: the dummy packets that were made. Received ones are dropped as [`DropReason::Dummy`].
     pub dummies: AtomicU64,
     pub drops: DropCounters,
 }
 
-/// Only the walk itself writes: a load and a store do, which cost less than a locked addition.
+/// Adds to a counter that only this walk writes. A load and a store suffice, and cost less than a locked addition.
 fn add_alone(counter: &AtomicU64, value: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(value);
     counter.store(sum, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! What the packet path tells the control plane. At most one event per cause and SA or policy, so that
-//! traffic cannot flood it.
+//! Events that the packet path reports to the control plane. A cause is reported at most once per SA or policy, so
+//! that traffic cannot flood the control plane.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::selector::{Flow, Selector};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A packet needs an SA that the policy does not have. Raised again only after
-    /// [`crate::spd::Policy::acquire_done`]. The SA is to be negotiated for `selector`: the policy's, with the fields
-    /// that come from the packet (RFC 4301 §4.4.1.2).
+    /// A packet needs an SA that the policy does not have. The event is raised again only after
+    /// [`crate::spd::Policy::acquire_done`]. The SA is to be negotiated for `selector`: the policy's selector, with
+    /// the fields that come from the packet (RFC 4301 §4.4.1.2).
     Acquire {
         policy: PolicyId,
         flow: Flow,
@@ -25,7 +25,7 @@ pub enum Event {
         policy: PolicyId,
         event: LifetimeEvent,
     },
-    /// An authenticated packet, newer than all before, came from another address (RFC 7296 §2.23).
+    /// An authenticated packet with the highest sequence number so far came from another address (RFC 7296 §2.23).
     PeerMoved {
         spi: u32,
         policy: PolicyId,

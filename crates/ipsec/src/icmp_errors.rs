@@ -1,5 +1,5 @@
-//! ICMP errors that are an SA's traffic by the packet that they quote (RFC 4301 §6.2): routers on the way are in no
-//! selector, nor is ICMP in one for a port.
+//! ICMP errors that belong to an SA because of the packet that they quote (RFC 4301 §6.2). The SA's selectors match
+//! neither the routers that send such errors nor, if they name a port, ICMP.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::wire::{IpView, icmp};
 
 pub use crate::options::IcmpErrors;
 
-/// Inbound: whether the SA is for this packet (RFC 4301 §5.2, step 4).
+/// Inbound: returns an error unless the SA is for this packet (RFC 4301 §5.2, step 4).
 #[inline]
 pub(crate) fn check_selectors(
     sa: &SaCommon,
@@ -36,13 +36,14 @@ fn check_quoted(
         return matches.then_some(()).ok_or(DropReason::SelectorMismatch);
     }
     let quoted = icmp::quoted(packet, view).ok_or(DropReason::MalformedIcmpError)?;
-    // It went out, as the answers to it come in.
+    // The quoted packet went out, and the answers to it come in.
     let of_sa = sa.selectors.matches(&quoted.outbound_flow());
     of_sa.then_some(()).ok_or(DropReason::IcmpErrorMismatch)
 }
 
-/// Outbound: the SA that carries the answers to the packet that an ICMP error quotes, for an error that is dropped for
-/// `reason` otherwise. None is asked for. An explicit Discard is no lack of a policy, and stands.
+/// Outbound: finds the SA for an ICMP error that is otherwise dropped for `reason`. It is the SA that carries the
+/// answers to the quoted packet. The search raises no acquire. It is made only if no policy or no SA took the error;
+/// an explicit Discard stands.
 #[cold]
 pub(crate) fn return_sa(
     spd: &Spd,

@@ -31,7 +31,7 @@ impl IvPool {
         let mut iv = [0; IV_LEN];
         let bytes = &mut self.bytes[self.used..self.used + IV_LEN];
         iv.copy_from_slice(bytes);
-        // An IV that is out is never given again, not even after a failed refill.
+        // An IV that was handed out is never given again, not even after a failed refill.
         bytes.fill(0);
         self.used += IV_LEN;
         Ok(iv)

@@ -1,5 +1,5 @@
-//! Where things lie in the packets of one SA: computed when it is installed, so that a packet costs no look at
-//! algorithms and no division.
+//! Where the fields lie in the packets of one SA. The layout is computed when the SA is installed, so that the packet
+//! path neither looks at algorithms nor divides.
 
 use esplanade_crypto::{IvKind, Protocol, Transform};
 
@@ -20,7 +20,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub fn new(transform: Transform, mode: Mode, tfc: TfcPadding, class: Option<u8>) -> Self {
-        // What goes behind a payload that does not say its own length cannot be told from it (RFC 4303 §2.7).
+        // A payload that does not carry its own length cannot be told from TFC padding behind it (RFC 4303 §2.7).
         let padded = mode == Mode::Tunnel && transform.protocol() == Protocol::Esp;
         Self {
             protocol: transform.protocol(),
@@ -34,7 +34,8 @@ impl Layout {
         }
     }
 
-    /// The same, where the sequence number is the IV and nothing is padded to a length, so that code for it asks nothing.
+    /// Returns the layout of a usual SA: the sequence number is the IV and no packet is padded to a length. With
+    /// these constants the compiler removes the branches on both.
     #[inline(always)]
     pub fn usual(self) -> Self {
         Self {
@@ -53,40 +54,40 @@ impl Layout {
         self.icv_len.into()
     }
 
-    /// ESP header and IV.
+    /// The length of the ESP header and the IV, in bytes.
     pub fn esp_header_len(&self) -> usize {
         esp::HEADER_LEN + self.iv_len()
     }
 
-    /// Payload, padding and trailer: a multiple of the alignment, which is a power of two.
+    /// The length of payload, padding and trailer in bytes: a multiple of the alignment, which is a power of two.
     pub fn body_len(&self, payload_len: usize) -> usize {
         let mask = usize::from(self.align) - 1;
         (payload_len + esp::TRAILER_LEN + mask) & !mask
     }
 
-    /// At most this follows the payload: padding, trailer and ICV.
+    /// The most bytes that follow a payload: padding, trailer and ICV.
     pub fn behind_len_max(&self) -> usize {
         usize::from(self.align) - 1 + esp::TRAILER_LEN + self.icv_len()
     }
 
-    /// An ESP packet, SPI to ICV.
+    /// The length of an ESP packet in bytes, from the SPI to the ICV.
     pub fn sealed_len(&self, payload_len: usize) -> usize {
         self.esp_header_len() + self.body_len(payload_len) + self.icv_len()
     }
 
-    /// Whether an ESP packet of this length can be one of this SA.
+    /// Returns true if an ESP packet of this SA can have this length.
     pub fn fits(&self, sealed_len: usize) -> bool {
         let body = sealed_len.wrapping_sub(self.esp_header_len() + self.icv_len());
         let mask = usize::from(self.align) - 1;
         sealed_len >= self.sealed_len(0) && body & mask == 0
     }
 
-    /// Priority of a packet with this TOS.
+    /// The priority class of a packet with this TOS: the SA's fixed class, or else the precedence bits of the TOS.
     pub fn class(&self, tos: u8) -> u8 {
         self.class.unwrap_or(tos >> 5)
     }
 
-    /// Plain tunnel mode with ESP, where nothing of the packet has to be looked at to lay it out.
+    /// Returns true for ESP in tunnel mode, where the layout does not depend on the packet's contents.
     pub fn is_esp_tunnel(&self) -> bool {
         self.protocol == Protocol::Esp && self.mode == Mode::Tunnel
     }

@@ -1,9 +1,9 @@
 //! The IPsec packet path: SPD, SAD, anti-replay, ESP and AH (RFC 4301, RFC 4302, RFC 4303).
 //!
-//! Pure: no sockets, no clock, no threads of its own. A [`Database`] is shared by all; every worker
-//! owns an [`outbound::Outbound`], an [`inbound::Inbound`] and an engine for each.
+//! The crate has no sockets, no clock and no threads of its own. All workers share a [`Database`]. Each worker owns
+//! an [`outbound::Outbound`], an [`inbound::Inbound`] and an engine for each of them.
 //!
-//! Outbound, once per burst (`max` bounds a GSO send):
+//! Outbound, once per burst (`max` bounds the length of a GSO send, in bytes):
 //!
 //! ```ignore
 //! let spd = database.spd();                                // one snapshot per burst
@@ -12,8 +12,8 @@
 //!     let Ok(view) = IpView::parse(packet) else { outbound.drop_malformed(packet.len()); continue };
 //!     let Outcome::Protect(sa) = outbound.decide(&spd, (packet, &view), &segments) else { continue };
 //!     let mut slots = match outbound.reserve(&sa, &view, &segments) {
-//!         Err(Refused::BatchFull) => { /* submit, poll and send, then reserve again */ }
-//!         Err(Refused::Dropped(_)) => continue,
+//!         Err(ReserveRefused::BatchFull) => { /* submit, poll and send, then reserve again */ }
+//!         Err(ReserveRefused::Dropped(_)) => continue,
 //!         Ok(slots) => slots,
 //!     };
 //!     while let Some(slot) = slots.next_slot() { /* write one whole inner packet */ }
@@ -25,8 +25,8 @@
 //! }                                                        // again while packets are waiting(): nested SAs
 //! ```
 //!
-//! Where packets can be received into the arena with room around them, [`outbound::Outbound::push_burst`] takes the
-//! place of the loop and copies nothing.
+//! If the back end can receive packets into the arena with room around them, [`outbound::Outbound::push_burst`]
+//! replaces the loop and copies nothing.
 //!
 //! Inbound, once per burst:
 //!

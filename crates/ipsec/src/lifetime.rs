@@ -1,20 +1,20 @@
-//! SA lifetimes in bytes, packets and time (RFC 4301 §4.4.2.1), and idleness.
+//! SA lifetimes in bytes, packets and time (RFC 4301 §4.4.2.1), and idle detection.
 //!
-//! Each kind of event is raised once per SA. A limit of traffic is overshot by less than one run of packets
-//! outbound, whatever the number of workers ([`Lifetime::admit`] claims before the run passes), and by what is
-//! already in the engines inbound, where only an authenticated packet may count ([`Lifetime::count`]).
+//! Each kind of event is raised once per SA. Outbound, a traffic limit is exceeded by less than one run of packets,
+//! whatever the number of workers: [`Lifetime::admit`] counts a run before it passes. Inbound, only authenticated
+//! packets may count ([`Lifetime::count`]), so a limit is exceeded by what is already in the engines.
 //!
-//! A run costs one locked addition: one word counts the packets and bytes since the totals were last settled, and
-//! short of `edge` neither reaches a limit. At the edge the totals are settled under a lock. The edge is zero while that
-//! is done, and is so before the word is emptied: a run that is counted in the emptied word does not compare with
-//! an edge that was meant for the full one. A run that was in the full word is in the totals from which the next edge
-//! comes, and that is not zero only if they are short of the hard limits.
+//! A run costs one locked addition. One word, `recent`, counts packets and bytes since the totals were last settled.
+//! As long as `recent` is below `edge`, no limit is reached. At the edge the totals are settled under a lock. The
+//! edge is set to zero before `recent` is emptied. Therefore a run that is counted in the emptied word is never
+//! compared with the old edge. A run that was in the full word is in the totals from which the next edge is computed.
+//! That edge is above zero only if the totals are below the hard limits.
 
 use std::sync::PoisonError;
 
 use crate::atomic::{AtomicU8, AtomicU64, Mutex, Ordering};
 
-/// Limits of one SA; none is unlimited. Times count from when the SA was installed.
+/// Limits of one SA; None means no limit. Times count from the installation of the SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LifetimeLimits {
     pub bytes_soft: Option<u64>,
@@ -23,18 +23,18 @@ pub struct LifetimeLimits {
     pub packets_hard: Option<u64>,
     pub time_soft_ms: Option<u64>,
     pub time_hard_ms: Option<u64>,
-    /// Without a packet for so long, the SA is idle.
+    /// The SA is idle after this many milliseconds without a packet.
     pub idle_ms: Option<u64>,
 }
 
-/// What reaching a limit asks for. Each is reported once per SA.
+/// The action that a reached limit asks for. Each is reported once per SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeEvent {
-    /// Rekey.
+    /// The SA must be rekeyed.
     Soft,
-    /// Delete: the SA passes nothing more.
+    /// The SA must be deleted: it passes nothing more.
     Hard,
-    /// Nobody uses the SA. It still passes packets.
+    /// The SA is unused. It still passes packets.
     Idle,
 }
 
@@ -48,29 +48,30 @@ impl LifetimeEvent {
     }
 }
 
-/// Whether a run of packets may pass, and what to report.
+/// The decision on a run of packets, and the event to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     pub passes: bool,
     pub event: Option<LifetimeEvent>,
 }
 
-/// Packets and bytes.
+/// A number of packets and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     packets: u64,
     bytes: u64,
 }
 
-/// Of the word of recent traffic; the packets are in the bits above.
+/// Number of bits for the bytes in the word of recent traffic. The packets are in the bits above.
 const BYTES_BITS: u32 = 40;
 const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
-/// The word is settled here at the latest. As much again is left for what is counted until that is done.
+/// The word is settled at this value at the latest. It leaves as much room again for runs that are counted until
+/// then.
 const EDGE: Traffic = Traffic {
     packets: 1 << 23,
     bytes: 1 << 39,
 };
-/// A longer run goes straight to the totals.
+/// A longer run is added to the totals directly.
 const RUN_MAX: Traffic = Traffic {
     packets: 1 << 16,
     bytes: 1 << 32,
@@ -109,13 +110,13 @@ impl Traffic {
         }
     }
 
-    /// Whether both are less.
+    /// Returns true if both numbers are below the limit's.
     fn is_short_of(self, limit: Self) -> bool {
         self.packets < limit.packets && self.bytes < limit.bytes
     }
 }
 
-/// `u64::MAX` is no limit.
+/// A limit. `u64::MAX` stands for no limit.
 #[derive(Clone, Copy, Debug)]
 struct Threshold {
     traffic: Traffic,
@@ -139,29 +140,30 @@ impl Threshold {
     }
 }
 
-/// The traffic and age of one SA against its limits. Time is the caller's, monotonic. What every run needs comes first.
+/// The traffic and the age of one SA, compared with its limits. The caller provides monotonic time. The fields that
+/// every run needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lifetime {
-    /// Traffic that is not in the totals yet.
+    /// Traffic since the totals were last settled.
     recent: AtomicU64,
-    /// Where in `recent` the next limit is.
+    /// The value of `recent` at which the next limit is reached.
     edge: AtomicU64,
-    /// When the next limit in time is reached; 0 when one of traffic has ended the SA.
+    /// The time of the next time limit. It is 0 once a traffic limit has ended the SA.
     due_ms: AtomicU64,
-    /// When a packet last passed.
+    /// The time at which a packet last passed.
     used_ms: AtomicU64,
     totals: Mutex<Traffic>,
     hard: Threshold,
     soft: Threshold,
     idle_ms: u64,
     installed_ms: u64,
-    /// Flags of the events raised.
+    /// Flags of the events that were raised.
     raised: AtomicU8,
 }
 
 impl Lifetime {
-    /// The bytes that every run needs.
+    /// Number of leading bytes that every run needs.
     pub(crate) const HOT: usize = std::mem::offset_of!(Self, totals);
 
     pub fn new(limits: &LifetimeLimits, installed_ms: u64) -> Self {
@@ -195,12 +197,12 @@ impl Lifetime {
         totals.plus(Traffic::of_word(self.recent.load(Ordering::Relaxed)))
     }
 
-    /// When a packet last passed; 0 before the first.
+    /// The time at which a packet last passed; 0 before the first packet.
     pub fn last_used_ms(&self) -> u64 {
         self.used_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing more may pass.
+    /// Returns true if no more packets may pass.
     #[inline]
     pub fn expired(&self, now_ms: u64) -> bool {
         self.is_due(now_ms) && self.hard.reached(self.totals(), now_ms)
@@ -211,8 +213,8 @@ impl Lifetime {
         now_ms >= self.due_ms.load(Ordering::Relaxed)
     }
 
-    /// Counts a run of packets that is about to pass, or refuses it. The run that reaches a hard limit passes,
-    /// the next does not; so all workers together exceed a limit by less than one run.
+    /// Counts a run of packets that is about to pass, or refuses it. The run that reaches a hard limit passes, and
+    /// the next run does not. All workers together therefore exceed a limit by less than one run.
     #[inline(always)]
     pub fn admit(&self, packets: u64, bytes: u64, now_ms: u64) -> Admission {
         if self.expired(now_ms) {
@@ -254,7 +256,7 @@ impl Lifetime {
         }
     }
 
-    /// Counts a run. True if no limit of traffic is reached with it, else it has to be settled.
+    /// Counts a run. Returns true if no traffic limit is reached. Otherwise the totals must be settled.
     #[inline]
     fn add(&self, run: Traffic) -> bool {
         if !run.is_short_of(RUN_MAX) {
@@ -263,13 +265,13 @@ impl Lifetime {
             return false;
         }
         let word = run.word();
-        // Acquire: who finds the word emptied finds the edge at zero, or the next one.
+        // Acquire: whoever sees the word emptied sees the edge at zero, or the next edge.
         let recent = self.recent.fetch_add(word, Ordering::AcqRel) + word;
         let edge = Traffic::of_word(self.edge.load(Ordering::Acquire));
         Traffic::of_word(recent).is_short_of(edge)
     }
 
-    /// Brings the totals up to date, `run` included, and sees what they say about it.
+    /// Brings the totals up to date, `run` included, and decides on the run.
     #[cold]
     #[inline(never)]
     fn settle(&self, run: Traffic, now_ms: u64, may_refuse: bool) -> Admission {
@@ -278,8 +280,8 @@ impl Lifetime {
         let recent = self.recent.swap(0, Ordering::AcqRel);
         *totals = totals.plus(Traffic::of_word(recent));
         let before = totals.minus(run);
-        // Runs that wait to be settled are in the totals too: the last of them passes if all that have passed are short
-        // of the limit.
+        // Other runs that wait to be settled are in the totals too. The last of them passes if all that have passed
+        // are below the limit.
         let passes = !may_refuse || !self.hard.reached(before, now_ms);
         if !passes {
             *totals = before;
@@ -292,7 +294,7 @@ impl Lifetime {
         Admission { passes, event }
     }
 
-    /// The caller has the lock, or the only reference.
+    /// Computes the next edge. The caller holds the lock or the only reference.
     fn set_edge(&self, totals: Traffic) {
         let known = LifetimeEvent::Soft.flag() | LifetimeEvent::Hard.flag();
         let mut left = self.hard.traffic.minus(totals).min(EDGE);
@@ -308,7 +310,7 @@ impl Lifetime {
         self.edge.store(left.word(), Ordering::Release);
     }
 
-    /// What the time asks for while no packet passes. Call it again until it gives nothing.
+    /// Returns the event that time alone has made due. Call it again until it returns None.
     pub fn poll(&self, now_ms: u64) -> Option<LifetimeEvent> {
         let due = self.is_due(now_ms);
         let event = due.then(|| self.event_at(self.totals(), now_ms));
@@ -329,14 +331,15 @@ impl Lifetime {
         None
     }
 
-    /// The SA reached a limit other than these, such as that of sequence numbers. None if that was known; rekeying
-    /// what is being deleted is of no use, and is not asked for.
+    /// Reports that the SA reached another limit, such as that of sequence numbers. Returns None if the event is
+    /// known already. Soft events are not raised for an SA that is being deleted, because rekeying it would be
+    /// useless.
     pub fn raise(&self, event: LifetimeEvent) -> Option<LifetimeEvent> {
         let known = match event {
             LifetimeEvent::Hard => event.flag(),
             _ => event.flag() | LifetimeEvent::Hard.flag(),
         };
-        // The load spares the traffic of an SA beyond its soft limit a locked instruction.
+        // This load saves a locked instruction for the packets of an SA beyond its soft limit.
         if self.raised.load(Ordering::Relaxed) & known != 0 {
             return None;
         }

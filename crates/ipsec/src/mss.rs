@@ -1,4 +1,4 @@
-//! Keeps TCP segments small enough for the tunnel: lowers the maximum segment size in SYN packets.
+//! Lowers the maximum segment size (MSS) in TCP SYN packets, so that TCP segments fit the tunnel.
 
 use crate::wire::ip::{IpView, PROTOCOL_TCP};
 use crate::wire::{IpVersion, be16, checksum};
@@ -9,7 +9,7 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MSS: u8 = 2;
 
-/// The largest MSS whose segments fit packets of `mtu` bytes (RFC 6691: options are not counted).
+/// The largest MSS whose segments fit packets of `mtu` bytes. TCP and IP options do not count (RFC 6691 §2).
 pub fn mss_for(version: IpVersion, mtu: usize) -> u16 {
     let headers = match version {
         IpVersion::V4 => 20,
@@ -18,7 +18,7 @@ pub fn mss_for(version: IpVersion, mtu: usize) -> u16 {
     u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
 }
 
-/// Whether a packet is worth [`clamp`]ing.
+/// Returns true if the packet is a SYN, so that [`clamp`] may change it.
 pub fn is_syn(packet: &[u8], view: &IpView) -> bool {
     view.protocol == PROTOCOL_TCP
         && !view.later_fragment
@@ -27,11 +27,11 @@ pub fn is_syn(packet: &[u8], view: &IpView) -> bool {
             .is_some_and(|flags| flags & SYN != 0)
 }
 
-/// Lowers the MSS option of a SYN to `mss_max`; true if it did. A SYN without the option is left alone: its
-/// receiver will send 536 or 1220 bytes (RFC 9293 §3.7.1).
+/// Lowers the MSS option of a SYN to `mss_max`. Returns true if the option was larger. A SYN without the option stays
+/// as it is: its receiver will send 536 or 1220 bytes (RFC 9293 §3.7.1).
 ///
-/// `partial` says that the checksum field holds only the sum over the pseudo header, as the kernel leaves it for
-/// hardware to complete; then the option is no part of it.
+/// `partial` says that the checksum field holds only the sum over the pseudo header, because the kernel leaves the
+/// rest to the hardware. The option is not part of that sum.
 pub fn clamp(packet: &mut [u8], view: &IpView, mss_max: u16, partial: bool) -> bool {
     is_syn(packet, view) && lower(packet, view, mss_max, partial).is_some()
 }
@@ -61,7 +61,7 @@ fn lower(packet: &mut [u8], view: &IpView, mss_max: u16, partial: bool) -> Optio
     Some(())
 }
 
-/// Where the MSS value lies in the options.
+/// Returns the offset of the MSS value in the options.
 fn mss_option(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,14 +1,14 @@
-//! Small numbers for a worker's inbound SAs, to name them and their keys by.
+//! Small numbers that name a worker's inbound SAs and their keys.
 
-/// Numbers that are used again: there are never more than were in use at the busiest time.
+/// Numbers that are reused. There are never more than were in use at the busiest time.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct NumberPool {
     free: Vec<u32>,
-    /// The first that was never given out.
+    /// The first number that was never given out.
     fresh: u32,
 }
 
-impl Pool {
+impl NumberPool {
     pub fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.fresh += 1;

@@ -4,7 +4,7 @@
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
-/// Names a policy towards the control plane. Its SAs and its events carry this number.
+/// Identifies a policy to the control plane. The policy's SAs and events carry this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId(pub u32);
 
@@ -15,23 +15,23 @@ pub enum SaDirection {
     Inbound,
 }
 
-/// What an SA does with the IP header of the packets it protects.
+/// What an SA does with the IP header of the packets that it protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The whole packet goes behind a new header (RFC 4303 §3.1.2).
+    /// A new header goes in front of the whole packet (RFC 4303 §3.1.2).
     #[default]
     Tunnel,
     /// The packet's own header stays in front (RFC 4303 §3.1.1).
     Transport,
 }
 
-/// Traffic flow confidentiality padding (RFC 4303 §2.7); tunnel mode only.
+/// Traffic flow confidentiality padding (RFC 4303 §2.7). It is used in tunnel mode only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TfcPadding {
     #[default]
     None,
-    /// Inner packets shorter than this many bytes are padded to it. A path that takes less is padded to what it takes:
-    /// see [`OutboundSa::set_path_mtu`](crate::sa::OutboundSa::set_path_mtu).
+    /// Inner packets shorter than this many bytes are padded to it. A path that takes less is padded to what it
+    /// takes: see [`OutboundSa::set_path_mtu`](crate::sa::OutboundSa::set_path_mtu).
     To(u16),
 }
 
@@ -86,7 +86,7 @@ impl std::fmt::Debug for DscpSet {
     }
 }
 
-/// How a tunnel makes the outer header from the inner one, and corrects the inner one on the way in
+/// The rules by which a tunnel makes the outer header from the inner one, and changes the inner one on arrival
 /// (RFC 4301 §5.1.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunnelOptions {
@@ -94,13 +94,13 @@ pub struct TunnelOptions {
     pub df: DfPolicy,
     pub ecn: EcnPolicy,
     pub flow_label: FlowLabelPolicy,
-    /// TTL or hop limit of the outer header. The sending back end chooses one where this is `None`.
+    /// The TTL or hop limit of the outer header. The sending back end chooses one where this is `None`.
     pub ttl: Option<NonZeroU8>,
     /// Inbound: the outer DSCP replaces the inner one. Nothing authenticates the outer DSCP.
     pub dscp_from_outer: bool,
 }
 
-/// Don't Fragment in an outer IPv4 header.
+/// The rule for Don't Fragment in an outer IPv4 header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DfPolicy {
     #[default]
@@ -109,7 +109,7 @@ pub enum DfPolicy {
     Clear,
 }
 
-/// DSCP in the outer header (RFC 4301 §5.1.2.1, note 5).
+/// The rule for the DSCP in the outer header (RFC 4301 §5.1.2.1, note 5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DscpPolicy {
     #[default]
@@ -176,26 +176,26 @@ pub enum EcnPolicy {
     Clear,
 }
 
-/// Flow label in an outer IPv6 header.
+/// The rule for the flow label in an outer IPv6 header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlowLabelPolicy {
     #[default]
     Zero,
-    /// The inner IPv6 flow label; zero around IPv4.
+    /// Copies the inner IPv6 flow label. The label is zero around IPv4.
     Copy,
-    /// A keyed hash of the inner flow, so that paths of equal cost share the load (RFC 6438 §3).
+    /// Sends a keyed hash of the inner flow, so that paths of equal cost share the load (RFC 6438 §3).
     Hash,
 }
 
-/// Which header decides whether an SA takes an ICMP error. The check of the quoted packet keeps a peer from reporting
-/// errors about traffic that is not its own (RFC 4301 §6.2).
+/// The header that decides whether an SA takes an ICMP error. The check of the quoted packet keeps a peer from
+/// reporting errors about traffic that is not its own (RFC 4301 §6.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IcmpErrors {
-    /// The error's own header, as with any packet. If no selector takes it, the packet that the error quotes.
+    /// The error's own header decides, as with any packet. If no selector takes it, the quoted packet decides.
     #[default]
     Quoted,
-    /// The error's own header alone.
+    /// The error's own header alone decides.
     Header,
-    /// The packet that the error quotes, whatever the error's own header says.
+    /// The quoted packet decides, whatever the error's own header says.
     Strict,
 }

@@ -1,39 +1,41 @@
-//! Keeps the sequence numbers that workers send at a time within what the peer's replay window takes.
+//! Keeps the sequence numbers that workers send at one time within the peer's replay window.
 //!
-//! A worker takes numbers, seals and sends. Others that took later ones may be done first, and what the peer gets behind
-//! its window is lost. It does not help to hold few numbers: a worker that the scheduler stops holds them for long, and
-//! the others go on meanwhile. So they wait where they would get too far ahead.
+//! A worker takes numbers, seals and sends. Other workers that took later numbers may finish first. A packet that the
+//! peer gets behind its window is lost. It does not help to hold few numbers: a worker that the scheduler stops holds
+//! them for long, while the others go on. So workers wait when they would get too far ahead.
 //!
-//! With a small window a worker that takes numbers waits until nobody else holds any: they leave in order. With a large
-//! one, numbers come in rounds of a quarter of it. A worker begins in a round when nobody holds numbers of rounds before
-//! the last one, and takes numbers while that round lasts. So who holds the oldest number of a round is overtaken by two
-//! rounds at most. The other half of the window is for runs that end beyond their round, one for each worker, and for
-//! the network's own order.
+//! With a small window, a worker that takes numbers waits until nobody else holds any. Packets then leave in order.
+//!
+//! With a large window, numbers come in rounds of a quarter of the window. A worker begins in a round when nobody
+//! holds numbers of rounds before the last one, and takes numbers while that round lasts. Two rounds at most can thus
+//! overtake the oldest number of a round. The other half of the window is for runs that end beyond their round, one
+//! per worker, and for reordering in the network.
 
 use crate::atomic::{AtomicU32, Ordering, fence};
 use crate::sequence::SequenceAllocator;
 
-/// The smallest window for numbers in rounds: a quarter is the longest run that a batch takes.
+/// The smallest window for numbers in rounds, in packets. A quarter of it is the longest run that a batch takes.
 pub const SHARED_WINDOW: u32 = 8192;
 
 const ROUNDS: u64 = 4;
 
-/// How often one that waits looks whether those before it were served. One that the scheduler has stopped may not be.
+/// The number of times that a waiting worker looks whether the workers before it were served. A worker that the
+/// scheduler has stopped may never be.
 const LOOKS: u32 = 1000;
 
 #[derive(Debug)]
 pub struct Pace {
-    /// 0: one worker at a time.
+    /// Length of a round in numbers. It is 0 if only one worker at a time may hold numbers.
     round_len: u64,
-    /// Who takes numbers of a round or has not sent them all, by the round's number.
+    /// The number of workers that take numbers of a round or have not sent all of them, by the round's number.
     holders: [AtomicU32; ROUNDS as usize],
-    /// Those that come later let them go first, where one worker at a time holds numbers.
+    /// Number of waiting workers. If one worker at a time holds numbers, later ones let them go first.
     waiting: AtomicU32,
-    /// How often one of those that waited has begun, or has given up.
+    /// Number of times that a waiting worker has begun or has given up.
     served: AtomicU32,
 }
 
-/// Taken numbers, or the leave to take some.
+/// Taken numbers, or the permission to take some.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "others wait until it ends"]
 pub struct Hold {
@@ -41,7 +43,7 @@ pub struct Hold {
 }
 
 impl Pace {
-    /// `peer_window` is the peer's replay window in packets.
+    /// `peer_window` is the size of the peer's replay window in packets.
     pub fn new(peer_window: u32) -> Self {
         let round_len = if shares(peer_window) {
             u64::from(peer_window) / ROUNDS
@@ -56,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// None: [`Self::wait`], as others hold numbers or wait for them.
+    /// Begins at once. Returns None if other workers hold numbers or wait for them; then call [`Self::wait`].
     pub fn begin(&self, sequence: &SequenceAllocator) -> Option<Hold> {
         if self.is_wanted() {
             return None;
@@ -64,14 +66,15 @@ impl Pace {
         self.try_begin(sequence)
     }
 
-    /// As [`Self::begin`], as long as `patience` says. Who waits must hold nothing, of any SA.
+    /// Waits until it can begin, as long as `patience` returns true. The waiting worker must hold no numbers of any
+    /// SA.
     pub fn wait(
         &self,
         sequence: &SequenceAllocator,
         mut patience: impl FnMut() -> bool,
     ) -> Option<Hold> {
         let served = self.served.load(Ordering::Acquire);
-        // A worker that has just ended would else be there again before one that waits has looked.
+        // Otherwise a worker that has just ended would begin again before a waiting worker has looked.
         let comes_later = self.waiting.fetch_add(1, Ordering::Relaxed) > 0 && self.round_len == 0;
         let mut looks = if comes_later { LOOKS } else { 0 };
         let mut hold = None;
@@ -87,7 +90,7 @@ impl Pace {
                 hold = self.try_begin(sequence);
             }
         }
-        // In this order: who sees that this one was served counts it no more among those to let go first.
+        // The order matters: whoever sees that this worker was served no longer counts it among those that go first.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         self.served.fetch_add(1, Ordering::Release);
         hold
@@ -101,7 +104,7 @@ impl Pace {
             return taken.is_ok().then_some(Hold { round });
         }
         own.fetch_add(1, Ordering::AcqRel);
-        // Of two workers the second one here sees the first one's hold, or the first one sees that the round is over.
+        // Of two workers, either the second sees the first one's hold here, or the first sees that the round is over.
         fence(Ordering::SeqCst);
         let others = [1, 2].map(|ahead| self.holders_of(round.wrapping_add(ahead)));
         let free = others.iter().all(|n| n.load(Ordering::Acquire) == 0);
@@ -113,17 +116,17 @@ impl Pace {
         None
     }
 
-    /// Whether others wait for who holds numbers now to end.
+    /// Returns true if other workers wait for the present holder to end.
     pub fn is_wanted(&self) -> bool {
         self.round_len == 0 && self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether more numbers may be taken under the same hold.
+    /// Returns true if more numbers may be taken under the same hold.
     pub fn goes_on(&self, hold: Hold, sequence: &SequenceAllocator) -> bool {
         self.round(sequence) == hold.round
     }
 
-    /// All numbers that were taken are sent, or never will be.
+    /// Ends a hold. All numbers that were taken are sent, or never will be.
     pub fn end(&self, hold: Hold) {
         self.holders_of(hold.round).fetch_sub(1, Ordering::Release);
     }
@@ -137,7 +140,7 @@ impl Pace {
     }
 }
 
-/// Whether several workers may hold numbers of one SA.
+/// Returns true if several workers may hold numbers of one SA at a time.
 pub fn shares(peer_window: u32) -> bool {
     peer_window >= SHARED_WINDOW
 }

@@ -1,4 +1,4 @@
-//! The two ends of an SA on the outer network, and a cell for them that readers pay a few loads for.
+//! The two ends of an SA on the outer network, and a cell for them that costs readers a few loads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::wire::IpVersion;
 
-/// The two ends of the tunnel on the outer network. Ports count only with UDP encapsulation.
+/// The two ends of the tunnel on the outer network. Ports matter only with UDP encapsulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     pub local: SocketAddr,
@@ -20,11 +20,11 @@ impl Path {
     }
 }
 
-/// A path in six words, as packets need it: two of them say all about one between IPv4 addresses.
+/// A path in six words. Two of them are enough for a path between IPv4 addresses.
 ///
-/// The first word has the ports, the local one in front, and the flags; the second both IPv4 addresses, the local one in
-/// front. If either is of IPv6, the second is the first half of the local address, followed by its second half,
-/// the remote address, and both scopes.
+/// The first word has the flags and the ports, the local port first. The second word has both IPv4 addresses, the
+/// local one first. If either address is IPv6, the second word is the first half of the local address instead. Then
+/// follow the second half, the remote address and both scopes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PackedPath([u64; NEAR + FAR]);
 
@@ -105,7 +105,8 @@ impl From<Path> for PackedPath {
     }
 }
 
-/// Address and scope. Flow information is not kept: outer headers have a policy for it.
+/// Returns the address in two words, and its scope. The flow information is dropped, because outer headers have their
+/// own policy for it.
 fn words(address: &SocketAddr) -> [u64; 3] {
     match address {
         SocketAddr::V4(v4) => [0, v4.ip().to_bits().into(), 0],
@@ -124,17 +125,17 @@ impl std::fmt::Debug for PackedPath {
 
 /// A path that the control plane changes and workers read.
 ///
-/// Two places, of which `version`'s low bit names the valid one. The writer fills the other and then moves
-/// `version`; a reader that finds it moved afterwards reads again. No reader waits for a writer.
+/// There are two places, and the low bit of `version` names the valid one. The writer fills the other place and then
+/// increments `version`. A reader that finds `version` changed afterwards reads again. No reader waits for a writer.
 #[derive(Debug)]
 pub(crate) struct PathCell {
     version: AtomicU64,
-    /// Of the even place; most paths never change.
+    /// The near words of the even place. Most paths never change.
     near: [AtomicU64; NEAR],
     far: Box<Far>,
 }
 
-/// What a reader of the first path of an SA, between IPv4 addresses, does not need.
+/// The words that a reader does not need for an SA's first path between IPv4 addresses.
 #[derive(Debug)]
 struct Far {
     odd_near: [AtomicU64; NEAR],
@@ -167,7 +168,7 @@ impl PathCell {
         }
     }
 
-    /// None for a path that is not between IPv4 addresses, or changes just now.
+    /// Reads a path between IPv4 addresses. Returns None for other paths, and while the path changes.
     #[inline(always)]
     pub fn load_near(&self) -> Option<PackedPath> {
         let version = self.version.load(Ordering::Acquire);
@@ -193,7 +194,7 @@ impl PathCell {
 
     #[inline(always)]
     fn is_still(&self, version: u64) -> Option<()> {
-        // Whoever sees a word of the next writer but one sees the version that came before it.
+        // A reader that saw a word of the writer after the next one also sees the version before that writer.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version).then_some(())
     }

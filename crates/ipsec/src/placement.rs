@@ -1,28 +1,28 @@
-//! Which of a worker's engines an SA's packets go to, and how that changes while they flow.
+//! Assigns an SA's packets to one of a worker's engines, and changes that while packets flow.
 //!
-//! Engines work side by side and give nothing back in each other's order. So a worker that meets an SA that was moved
-//! lets all its engines finish what they have, before the SA's next packet goes to the new one.
+//! Engines work side by side, and their batches come back in no common order. A worker that meets a moved SA
+//! therefore lets all of its engines finish, before the SA's next packet goes to the new engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of a packed value that name the engine; the moment is above.
+/// Number of bits of a packed value that name the engine. The moment is in the bits above.
 const ENGINE_BITS: u32 = 8;
 
-/// Where an SA's packets go. At first, and for ever where nobody moves it, to the first engine.
+/// The engine of an SA's packets. It is the first engine until somebody moves the SA.
 #[derive(Debug, Default)]
 pub struct Placement(AtomicU64);
 
-/// What a [`Placement`] says.
+/// The content of a [`Placement`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// An index into the worker's engines.
     pub engine: u8,
-    /// When it was moved there, as [`Placements`] counts; 0 if it never was.
+    /// The number of the move that brought the SA there, as [`Placements`] counts; 0 if it never moved.
     pub moment: u64,
 }
 
 impl Placement {
-    /// For an SA that no packet has gone to yet, and that no worker has seen: that is no move.
+    /// Sets the engine of a new SA that no packet has used and no worker has seen. This does not count as a move.
     pub fn begin(&self, engine: u8) {
         self.0.store(engine.into(), Ordering::Release);
     }
@@ -36,14 +36,14 @@ impl Placement {
     }
 }
 
-/// Moves SAs, and counts how often.
+/// Moves SAs and counts the moves.
 #[derive(Debug, Default)]
 pub struct Placements {
     moves: AtomicU64,
 }
 
 impl Placements {
-    /// From now on the SA's packets go to this engine. One control thread does this.
+    /// Sends the SA's packets to this engine from now on. Only the control thread calls this.
     pub fn place(&self, placement: &Placement, engine: u8) {
         let moment = self.moves.load(Ordering::Relaxed) + 1;
         let packed = moment << ENGINE_BITS | u64::from(engine);
@@ -51,23 +51,24 @@ impl Placements {
         self.moves.store(moment, Ordering::Release);
     }
 
-    /// Whether any SA has been moved so far.
+    /// Returns true if any SA was ever moved.
     pub fn any(&self) -> bool {
         self.moves.load(Ordering::Acquire) > 0
     }
 }
 
-/// The last moves that a worker has taken note of, in one direction.
+/// The last move that a worker has taken note of, in one direction.
 #[derive(Debug, Default)]
 pub struct Settled(u64);
 
 impl Settled {
-    /// Whether the SA may go to its engine at once. If not, let every engine finish what it has, then [`Self::settle`].
+    /// Returns true if the SA's packets may go to its engine at once. If not, let every engine finish, then call
+    /// [`Self::settle`].
     pub fn knows(&self, placed: Placed) -> bool {
         placed.moment <= self.0
     }
 
-    /// No packet is in any engine, so that all moves up to this one count.
+    /// Notes all moves up to this one. No packet may be in any engine.
     pub fn settle(&mut self, placed: Placed) {
         self.0 = self.0.max(placed.moment);
     }
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(first.get().engine, 1);
         assert_eq!(second.get().engine, 2);
         assert!(!settled.knows(first.get()));
-        // What was moved before is settled with it.
+        // Settling a move also settles the moves before it.
         settled.settle(second.get());
         assert!(settled.knows(first.get()) && settled.knows(second.get()));
 
@@ -102,7 +103,7 @@ mod tests {
 
         placements.place(&first, 0);
         assert!(!settled.knows(first.get()));
-        // An older move takes nothing back.
+        // Settling an older move changes nothing.
         settled.settle(first.get());
         settled.settle(second.get());
         assert!(settled.knows(first.get()));

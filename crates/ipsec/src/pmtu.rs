@@ -1,8 +1,9 @@
-//! Path MTUs toward peers: learned from ICMP that fits our own packets, aged (RFC 1191, RFC 8201, RFC 4301 §8.2).
+//! LearnedMtu MTUs towards peers. They are learned from ICMP errors that fit our own packets, and they age (RFC 1191, RFC
+//! 8201, RFC 4301 §8.2).
 //!
-//! Shared by all workers. Anybody can send us an ICMP error, so one counts only if it quotes an ESP or AH header that
-//! was sent to that address in the last seconds: its SPI, and a sequence number of that time. Wrong ones are guesses, and
-//! a path takes few of them in a second.
+//! All workers share them. Anybody can send us an ICMP error. Therefore an error counts only if it quotes an ESP or
+//! AH header that was sent to that address in the last seconds: its SPI and a sequence number of that time. Wrong
+//! quotes are guesses, and only a few guesses per second are accepted for a path.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,47 +18,48 @@ use crate::wire::ip::{IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, ah, be16, be32, esp};
 
-/// No path is believed to be narrower. 576 is what every IPv4 host takes; a router that reports less (68 is legal)
-/// could make every packet ten.
+/// The smallest believed IPv4 path MTU. Every IPv4 host takes 576 bytes. A router that reports less (68 is legal)
+/// could turn every packet into ten.
 pub const V4_MIN: u16 = 576;
-/// RFC 8200 §5.
+/// The smallest believed IPv6 path MTU (RFC 8200 §5).
 pub const V6_MIN: u16 = 1280;
 
-/// After this long a larger packet is tried again (RFC 1191 §6.3, RFC 8201 §4).
+/// After this time a larger packet is tried again (RFC 1191 §6.3, RFC 8201 §4).
 pub const AGE_MS: u64 = 10 * 60 * 1000;
-/// And after this long if the error quoted nothing that only we and those on the path know.
+/// The same time for an error that quoted nothing that only we and the hosts on the path know.
 pub const GUESS_AGE_MS: u64 = 60 * 1000;
 
-/// Destinations whose MTU a gateway remembers; more are not learned until some have aged.
+/// The most destinations whose MTU a gateway remembers. More are learned only after some have aged.
 const PATHS_MAX: usize = 4096;
-/// Slots for SAs sent through lately.
+/// Number of slots for SAs that were used lately.
 const SENT_SLOTS: usize = 8192;
-/// An error comes back within one of these at least, within two at most.
+/// Length of a period. An error counts for at least one period after its packet, and for at most two.
 const PERIOD_MS: u64 = 4096;
-/// How far a quoted sequence number may be ahead of the one remembered last: another worker may have overtaken.
+/// The distance by which a quoted sequence number may be ahead of the last remembered one. A worker may have
+/// overtaken another.
 const AHEAD_MAX: u32 = 1024;
-/// What is sent in one go, of which the last packet is remembered.
+/// The most packets that are sent in one run. Only the last one is remembered.
 const RUN_MAX: u32 = 64;
-/// Wrong quotes for a path in a second; then errors about it are not read until the next. At that rate the 32 bits of an SPI
-/// take years.
+/// The most wrong quotes for a path in a second. After that, errors about the path are ignored until the next second.
+/// At this rate, guessing the 32 bits of an SPI takes years.
 const GUESSES_MAX: u32 = 32;
-/// Counters of wrong quotes. Peers share them by chance.
+/// Number of counters of wrong quotes. Peers may share one by chance.
 const GUESS_SLOTS: usize = 1024;
 
 const LOW_HALF: u64 = u32::MAX as u64;
 
-/// Where a claim about a path comes from.
+/// The source of a claim about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Our own kernel, about its own interface.
+    /// Our own kernel reported it about its own interface.
     Local,
-    /// An ICMP error that quotes the SPI and the low sequence number of one of our packets.
+    /// An ICMP error that quotes the SPI and the low half of the sequence number of one of our packets.
     Quoted { spi: u32, sequence_low: u32 },
-    /// An ICMP error that quotes too little to tell (RFC 792 demands eight bytes, which is a UDP header).
+    /// An ICMP error that quotes too little for a check. RFC 792 demands eight bytes, which is only a UDP header.
     AddressOnly,
 }
 
-/// What an ICMP error says about one of our outer packets.
+/// The content of an ICMP error about one of our outer packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub remote: IpAddr,
@@ -65,18 +67,18 @@ pub struct Claim {
     pub evidence: Evidence,
 }
 
-/// MTUs of old networks, for routers that do not say theirs (RFC 1191 §7.1).
+/// MTUs of old networks, for routers that do not report theirs (RFC 1191 §7.1).
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 508];
 
 impl Claim {
-    /// None if the error is about something else than the size of an ESP packet, an AH packet, or a datagram from
-    /// our port `udp_port`.
+    /// Reads a claim. Returns None unless the error is about the size of an ESP packet, of an AH packet, or of a
+    /// datagram from our port `udp_port`.
     pub fn read(reported: &Reported<'_>, udp_port: u16) -> Option<Self> {
         let about = reported.about;
         let mut mtu = reported.mtu?;
         let (remote, protocol, payload) = match about.first()? >> 4 {
             4 => {
-                // Without DF nobody had to complain.
+                // Without DF, no router had a reason to report.
                 if about.get(6)? & 0x40 == 0 {
                     return None;
                 }
@@ -111,48 +113,48 @@ impl Claim {
     }
 }
 
-/// Why a claim was not believed.
+/// The reason why a claim was not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disbelief {
-    /// Nothing of ours was sent there with that SPI and sequence number lately.
+    /// Nothing was sent there lately with that SPI and sequence number.
     NotOurs,
     /// Too many errors about that path were [`Disbelief::NotOurs`] in this second.
     Guessing,
-    /// The path is known to be as narrow already.
+    /// The path is already known to be as narrow.
     NothingNew,
     /// Too many paths are known.
     Full,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Path {
+struct LearnedMtu {
     mtu: u16,
     until_ms: u64,
 }
 
-/// What was sent through one SA lately.
+/// The packets that were sent through one SA lately.
 #[derive(Debug, Default)]
-struct Sent {
-    /// Upper half: a tag of SPI and address; lower half: the newest low sequence number sent.
+struct SentRecord {
+    /// Upper half: a tag of SPI and address. Lower half: the low half of the last sequence number sent.
     newest: AtomicU64,
-    /// For the even and the odd period. Upper half: the low bits of its number; lower half: a low sequence number from
-    /// just before its first packet.
+    /// One entry for even and one for odd periods. Upper half: the low bits of the period's number. Lower half: the
+    /// low half of a sequence number just before the period's first packet.
     begins: [AtomicU64; 2],
 }
 
-type Paths = HashMap<IpAddr, Path>;
+type Paths = HashMap<IpAddr, LearnedMtu>;
 
 /// The path MTUs of a gateway.
 #[derive(Debug)]
 pub struct PathMtus {
     paths: ArcSwap<Paths>,
     writing: Mutex<()>,
-    /// Spares the common case, in which no path is narrow, the look-up.
+    /// Saves the lookup in the common case that no path is narrow.
     any: AtomicBool,
-    sent: Box<[Sent]>,
-    /// Upper half: the low bits of a second; lower half: wrong quotes in it.
+    sent: Box<[SentRecord]>,
+    /// Upper half: the low bits of a second. Lower half: the number of wrong quotes in it.
     guesses: Box<[AtomicU64]>,
-    /// Keyed: peers choose their SPIs.
+    /// The hash is keyed, because peers choose their SPIs.
     hasher: RandomState,
     paths_max: usize,
 }
@@ -164,21 +166,21 @@ impl Default for PathMtus {
 }
 
 impl PathMtus {
-    /// Remembers `paths_max` paths at most. Learning one costs as much as there are.
+    /// Remembers at most `paths_max` paths. Learning a path copies all known ones.
     pub fn new(paths_max: usize) -> Self {
         Self {
             paths_max,
             paths: ArcSwap::default(),
             writing: Mutex::default(),
             any: AtomicBool::new(false),
-            sent: (0..SENT_SLOTS).map(|_| Sent::default()).collect(),
+            sent: (0..SENT_SLOTS).map(|_| SentRecord::default()).collect(),
             guesses: (0..GUESS_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
         }
     }
 
-    /// Remembers that a packet with this SPI and low sequence number left. Once per run of packets will do, of up to 64:
-    /// with the last one's number.
+    /// Notes that a packet with this SPI and low sequence number was sent. One call with the last number is enough
+    /// for a run of up to 64 packets.
     pub fn sent(&self, remote: IpAddr, spi: u32, sequence_low: u32, now_ms: u64) {
         let Some((slot, tag)) = self.slot(remote, spi) else {
             return;
@@ -202,10 +204,10 @@ impl PathMtus {
             .store(tag << 32 | u64::from(sequence_low), Ordering::Relaxed);
     }
 
-    fn slot(&self, remote: IpAddr, spi: u32) -> Option<(&Sent, u64)> {
+    fn slot(&self, remote: IpAddr, spi: u32) -> Option<(&SentRecord, u64)> {
         let hash = self.hasher.hash_one((remote, spi));
         let slot = self.sent.get(hash as usize % SENT_SLOTS)?;
-        // Never zero, so that an empty slot matches nothing.
+        // The tag is never zero, so that an empty slot matches nothing.
         Some((slot, hash >> 32 | 1))
     }
 
@@ -228,7 +230,7 @@ impl PathMtus {
         newest >> 32 == tag && sequence_low.wrapping_sub(begin) <= sent
     }
 
-    /// Whether wrong quotes about the path to `remote` have used up this second.
+    /// Returns true if wrong quotes about the path to `remote` have used up this second.
     fn is_guessed_at(&self, remote: IpAddr, now_ms: u64) -> bool {
         let count = self.guess_count(remote);
         let value = count.map_or(0, |count| count.load(Ordering::Relaxed));
@@ -252,8 +254,8 @@ impl PathMtus {
         self.guesses.get(hash as usize % GUESS_SLOTS)
     }
 
-    /// Takes the claim that packets to `remote` may be `mtu` bytes long, outer IP header included. Gives what is
-    /// believed from now on.
+    /// Takes the claim that packets to `remote` may have `mtu` bytes, outer IP header included. Returns the MTU that
+    /// is believed from now on.
     pub fn learn(
         &self,
         remote: IpAddr,
@@ -284,12 +286,13 @@ impl PathMtus {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let paths = self.paths.load();
         let known = paths.get(&remote).filter(|path| path.is_fresh(now_ms));
-        // Never up by a message (RFC 1191 §6.3); and the same claim again does not keep it from ageing, as
-        // larger packets are not sent meanwhile.
+        // A message never raises the MTU (RFC 1191 §6.3). Repeating a claim does not extend its age, because no
+        // larger packets are sent meanwhile.
         if known.is_some_and(|path| path.mtu <= mtu) {
             return Err(Disbelief::NothingNew);
         }
-        // Anybody can make up guesses, for any number of peers: they neither fill the table nor cost copies of it.
+        // Anybody can invent guesses for any number of peers. Guesses must neither fill the table nor cost copies of
+        // it.
         let paths_max = match evidence {
             Evidence::AddressOnly => self.paths_max / 2,
             Evidence::Local | Evidence::Quoted { .. } => self.paths_max,
@@ -304,13 +307,14 @@ impl PathMtus {
             Evidence::Local | Evidence::Quoted { .. } => AGE_MS,
         };
         let until_ms = now_ms.saturating_add(age_ms);
-        next.insert(remote, Path { mtu, until_ms });
+        next.insert(remote, LearnedMtu { mtu, until_ms });
         self.paths.store(next.into());
         self.any.store(true, Ordering::Release);
         Ok(mtu)
     }
 
-    /// What is known about the path to `remote`; none if nothing narrower than the interface is.
+    /// Returns the learned MTU of the path to `remote`, in bytes. Returns none if nothing narrower than the
+    /// interface's MTU is known.
     pub fn mtu(&self, remote: IpAddr, now_ms: u64) -> Option<u16> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -321,7 +325,7 @@ impl PathMtus {
     }
 }
 
-impl Path {
+impl LearnedMtu {
     fn is_fresh(&self, now_ms: u64) -> bool {
         now_ms < self.until_ms
     }

@@ -1,13 +1,16 @@
 //! Anti-replay (RFC 4303 §3.4.3) with extended sequence numbers (appendix A2), without locks.
 //!
-//! `check` reads and infers the high half before the ICV is verified; `commit` tests again and sets,
-//! after it was verified: two copies of a packet can be in one batch, or with two workers.
+//! `check` runs before the ICV is verified: it reads the window and infers the high half of the number. `commit` runs
+//! after the ICV was verified: it tests the number again and marks it. The second test is needed because two copies
+//! of a packet can be in one batch, or with two workers.
 //!
-//! Sequence numbers come in blocks of 32. A ring of words holds the last blocks: a word is the tag of its block
-//! in the high half and one bit per number seen in the low half, so that one compare-and-swap takes a word over
-//! from an earlier block and marks numbers in it. `front`, the highest block, moves before any word of it is
-//! written, and is read after the word: a word that a later block has is then seen to be out of the window. So
-//! no interleaving of any number of threads accepts a number twice (`tests/models.rs`).
+//! Sequence numbers are grouped into blocks of 32. A ring of words holds the last blocks. The high half of a word is
+//! the tag of its block. The low half has one bit for each number seen. So one compare-and-swap takes the word over
+//! from an earlier block and marks numbers in it.
+//!
+//! `front` is the highest block. It moves before any word of that block is written, and it is read after the word. A
+//! commit therefore sees that its number is out of the window if a later block has the word. So no interleaving of
+//! any number of threads accepts a number twice (`tests/models.rs` checks it).
 
 use esplanade_crypto::prefetch_line;
 
@@ -26,57 +29,59 @@ pub enum ReplayError {
     BeforeWindow,
 }
 
-/// What [`ReplayWindow::commit_block`] found. Numbers wanted and neither accepted nor before the window are replays.
+/// The result of [`ReplayWindow::commit_block`]. Wanted numbers that are neither accepted nor before the window are
+/// replays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Committed {
-    /// Bit i: number i of the block is new and may pass.
+    /// Bit i is set if number i of the block is new and may pass.
     pub accepted: u32,
-    /// Bit i: number i of the block lies left of the window.
+    /// Bit i is set if number i of the block lies left of the window.
     pub before: u32,
-    /// The highest accepted number is the highest so far.
+    /// True if the highest accepted number is the highest so far.
     pub newest: bool,
 }
 
-/// The edges of a window at one moment, for the packets of a run.
+/// The edges of a window at one moment, for all packets of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Edges {
     top: u64,
-    /// The lowest number in the window; below zero while the window reaches there.
+    /// The lowest number in the window. It wraps below zero while the window is larger than the highest number.
     bottom: u64,
 }
 
-/// Words of a ring that is kept in the window itself: enough for 1,024 numbers.
+/// The number of words in a ring that is kept in the window itself: enough for windows of 1,024 numbers.
 const SHORT: usize = 1 << SHORT_BITS;
 const SHORT_BITS: u8 = 6;
 
-/// The window of one inbound SA. What every packet needs comes first.
+/// The replay window of one inbound SA. The fields that every packet needs come first.
 ///
-/// A word that is left alone while the front moves on by 2^32 times the ring's length has its tag again and keeps its old
-/// bits: what it cannot tell, it refuses.
+/// A word keeps its old bits if it is unused while the front moves on by 2^32 ring lengths: its tag is then the same
+/// again. The window then refuses the numbers of those bits, although they are new.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ReplayWindow {
-    /// The block of the highest number authenticated. With anti-replay off: that number.
+    /// The block of the highest authenticated number. With anti-replay off: that number itself.
     front: AtomicU64,
     size: u32,
-    /// 0 when anti-replay is off.
+    /// The logarithm of the ring's length to base 2. It is 0 when anti-replay is off.
     ring_bits: u8,
     esn: bool,
-    /// The ring of a larger window, a power of two; empty with a short one, or when anti-replay is off.
+    /// The ring of a larger window: a power of two. It is empty if `short` is in use or anti-replay is off.
     long: Box<[AtomicU64]>,
     short: [AtomicU64; SHORT],
 }
 
 impl ReplayWindow {
-    /// The bytes that every packet needs, besides a word of the ring.
+    /// The number of bytes at the start that every packet needs, besides one word of the ring.
     pub(crate) const HOT: usize = std::mem::offset_of!(Self, long);
 
-    /// `size` is brought into bounds. Size 0 switches anti-replay off, which only an SA
-    /// without ESN can do: the window is what the high half is inferred from (RFC 4303 §3.3.3).
+    /// Makes a window of `size` numbers, brought into bounds. Size 0 switches anti-replay off. Only an SA without ESN
+    /// can do so, because the high half is inferred from the window (RFC 4303 §3.3.3).
     pub fn new(size: u32, esn: bool) -> Self {
         let off = size == 0 && !esn;
         let size = size.clamp(WINDOW_MIN, WINDOW_MAX);
-        // With this many, a word has passed to a later block only when all of its own is left of the window.
+        // With this many words, a word passes to a later block only when its whole former block lies left of the
+        // window.
         let words = (size as usize + 31).div_ceil(32).next_power_of_two();
         let words = words.max(SHORT);
         let long = if off || words == SHORT { 0 } else { words };
@@ -90,11 +95,11 @@ impl ReplayWindow {
         }
     }
 
-    /// As if `top` had been received and nothing before it, for tests near the wrap.
+    /// Makes a window as if `top` had been received and nothing before it, for tests near the wrap.
     pub fn starting_at(top: u64, size: u32, esn: bool) -> Self {
         let window = Self::new(size, esn);
         if top > 0 {
-            // Nothing else is marked yet: it cannot be refused.
+            // No other number is marked yet, so the window cannot refuse this one.
             let _ = window.commit(top);
         }
         window
@@ -121,20 +126,20 @@ impl ReplayWindow {
         }
     }
 
-    /// Infers the 64-bit sequence number and refuses what is surely a replay. Changes nothing.
+    /// Infers the 64-bit sequence number and refuses certain replays. Changes nothing.
     pub fn check(&self, sequence_low: u32) -> Result<u64, ReplayError> {
         self.check_between(self.edges(), sequence_low)
     }
 
-    /// The same with what the edges were a while ago.
+    /// Does the work of [`Self::check`] with edges that were read some time ago.
     #[inline]
     pub fn check_between(&self, edges: Edges, sequence_low: u32) -> Result<u64, ReplayError> {
         let mut sequence = u64::from(sequence_low);
         if self.esn {
-            // RFC 4303 appendix A2.2: the one number with this low half in the 2^32 from the bottom on.
+            // RFC 4303 appendix A2.2: among the 2^32 numbers from the bottom on, exactly one has this low half.
             let above = sequence_low.wrapping_sub(edges.bottom as u32);
             sequence = edges.bottom.wrapping_add(above.into());
-            // None may lie below zero or beyond the last subspace.
+            // No number may lie below zero or beyond the last subspace.
             let below_zero = edges.bottom > edges.top;
             if (sequence < edges.bottom) != below_zero {
                 return Err(ReplayError::BeforeWindow);
@@ -161,14 +166,14 @@ impl ReplayWindow {
         }
     }
 
-    /// Has the processor fetch the word of a number, if the ring is short.
+    /// Makes the processor fetch the word of a number, if the ring is the short one.
     #[inline(always)]
     pub(crate) fn prefetch(&self, sequence_low: u32) {
-        // The high half makes no difference to the place.
+        // The index of the word does not depend on the high half.
         prefetch_line(&self.short[(sequence_low >> BLOCK_BITS) as usize % SHORT]);
     }
 
-    /// Marks an authenticated sequence number. Says whether it is the highest so far.
+    /// Marks an authenticated sequence number. Returns true if it is the highest so far.
     pub fn commit(&self, sequence: u64) -> Result<bool, ReplayError> {
         let committed = self.commit_block(block_of(sequence), bit(sequence));
         match (committed.accepted, committed.before) {
@@ -178,11 +183,11 @@ impl ReplayWindow {
         }
     }
 
-    /// Marks several at once, those numbers of a block whose bit is set in `wanted`. The same as [`Self::commit`] of
-    /// each, in order.
+    /// Marks the numbers of a block whose bits are set in `wanted`. The effect is that of [`Self::commit`] for each
+    /// number, in order.
     #[inline]
     pub fn commit_block(&self, block: u64, wanted: u32) -> Committed {
-        // What is not authentic must not move the front.
+        // A block without authentic numbers must not move the front.
         if wanted == 0 {
             return Committed::default();
         }
@@ -196,7 +201,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Anti-replay is off: only the highest number is kept.
+    /// Keeps the highest number only, as anti-replay is off. Returns true if `sequence` is the highest so far.
     fn commit_unchecked(&self, sequence: u64) -> bool {
         sequence > self.front.load(Ordering::Relaxed)
             && sequence > self.front.fetch_max(sequence, Ordering::Relaxed)
@@ -206,13 +211,13 @@ impl ReplayWindow {
     fn commit_in(&self, word: &AtomicU64, block: u64, wanted: u32) -> Committed {
         let mut found = word.load(Ordering::Acquire);
         loop {
-            // Read after the word, see above.
+            // The front must be read after the word: see the head of this file.
             let mut front = self.front.load(Ordering::Acquire);
             if block > front {
                 let former = self.front.fetch_max(block, Ordering::AcqRel);
                 front = former.max(block);
             }
-            // Number 0 is never sent (RFC 4303 §2.2). A block at the front is in the window as a whole.
+            // Number 0 is never sent (RFC 4303 §2.2). The front block lies in the window as a whole.
             let mut bottom = 1;
             if block < front
                 && let Some(word) = self.word(front)
@@ -239,7 +244,7 @@ impl ReplayWindow {
         }
     }
 
-    /// The word of a block; none when anti-replay is off.
+    /// Returns the word of a block. Returns none when anti-replay is off.
     #[inline]
     fn word(&self, block: u64) -> Option<&AtomicU64> {
         match self.ring_bits {
@@ -254,7 +259,7 @@ impl ReplayWindow {
         (block >> self.ring_bits) as u32
     }
 
-    /// The numbers of `block` that were seen, by what is in its word.
+    /// Returns the bits of the numbers of `block` that were seen, given the contents of its word.
     fn seen(&self, block: u64, word: u64) -> u32 {
         if (word >> 32) as u32 == self.tag(block) {
             word as u32
@@ -263,20 +268,21 @@ impl ReplayWindow {
         }
     }
 
-    /// The highest number seen in the front block; its first, if who moved the front has yet to mark.
+    /// The highest number seen in the front block. It is the block's first number if the thread that moved the front
+    /// has not marked a number yet.
     fn top_of(&self, front: u64, word: &AtomicU64) -> u64 {
         let seen = self.seen(front, word.load(Ordering::Acquire));
         highest(front, seen | 1)
     }
 }
 
-/// The block of a number.
+/// The block of a sequence number.
 #[inline]
 pub(crate) fn block_of(sequence: u64) -> u64 {
     sequence >> BLOCK_BITS
 }
 
-/// A number's bit in its block.
+/// The bit of a sequence number in its block.
 #[inline]
 pub(crate) fn bit(sequence: u64) -> u32 {
     1 << (sequence % 32)
@@ -287,7 +293,7 @@ fn highest(block: u64, bits: u32) -> u64 {
     block << BLOCK_BITS | u64::from(bits.checked_ilog2().unwrap_or_default())
 }
 
-/// Bits for the numbers of a block that are less than `bottom`.
+/// Sets the bits of those numbers of `block` that are less than `bottom`.
 fn numbers_before(bottom: u64, block: u64) -> u32 {
     let count = bottom.saturating_sub(block << BLOCK_BITS).min(32);
     ((1u64 << count) - 1) as u32

@@ -1,4 +1,5 @@
-//! Security associations: what one direction of a child SA is made of.
+//! Security associations: the parameters and the state of one direction of a child SA. The walks in
+//! [`crate::outbound`] and [`crate::inbound`] use them.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
@@ -27,41 +28,43 @@ use crate::wire::{IpView, ah};
 pub use crate::options::{DscpSet, Mode, SaDirection, TfcPadding, TunnelOptions};
 pub use crate::path::{PackedPath, Path};
 
-/// What IKE negotiated for one direction.
+/// The parameters that IKE negotiated for one direction.
 pub struct SaParameters<'a> {
     pub spi: u32,
     pub policy: PolicyId,
     pub transform: Transform,
     pub esn: bool,
-    /// Laid out as [`Transform::key_material_len`] says. The SA keeps a copy for as long as it lives.
+    /// The key material in the order that [`Transform::key_material_len`] gives. The SA keeps a copy for as long as
+    /// it lives.
     pub key_material: &'a [u8],
     pub selectors: SelectorSet,
     pub path: Path,
     pub tunnel: TunnelOptions,
     pub lifetime: LifetimeLimits,
-    /// Inbound only; 0 switches anti-replay off.
+    /// The size of the replay window in packets. Inbound only; 0 switches anti-replay off.
     pub replay_window: u32,
-    /// The peer's, as far as is known. Whether workers share the SA depends on it: see [`crate::pace`].
+    /// The peer's replay window in packets, as far as it is known. It decides whether workers share the SA: see
+    /// [`crate::pace`].
     pub peer_replay_window: u32,
     pub mode: Mode,
     /// Outbound only.
     pub tfc: TfcPadding,
-    /// Outbound only: which inner DSCPs this SA takes among its policy's SAs (RFC 4301 §4.1).
+    /// Outbound only: the inner DSCPs that this SA takes among the SAs of its policy (RFC 4301 §4.1).
     pub dscp: DscpSet,
-    /// Priority class of every packet, 0 to 7; none takes it from the DSCP.
+    /// The priority class of every packet, 0 to 7. None takes the class from the DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
-    /// Both ends take later fragments on an SA for certain ports (NON_FIRST_FRAGMENTS_ALSO, RFC 4301 §7.3).
+    /// Both ends accept later fragments on an SA for certain ports (NON_FIRST_FRAGMENTS_ALSO, RFC 4301 §7.3).
     pub non_first_fragments: bool,
-    /// Which interface packets are delivered to, as in [`Flow::interface`](crate::selector::Flow). Outbound it is only
-    /// told: the SPD's entry decides where packets come from.
+    /// Inbound: the interface to which packets are delivered, as in [`Flow::interface`](crate::selector::Flow).
+    /// Outbound the field is only reported: the SPD's entry decides from which interface packets come.
     pub interface: u32,
-    /// The caller's monotonic time of installation, from which limits in time count.
+    /// The caller's monotonic time of installation in milliseconds. Limits in time count from it.
     pub installed_ms: u64,
 }
 
 impl<'a> SaParameters<'a> {
-    /// A tunnel with 32-bit sequence numbers, no limits and a replay window of 64.
+    /// Makes the parameters of a tunnel with 32-bit sequence numbers, no limits and a replay window of 64 packets.
     pub fn new(
         spi: u32,
         policy: PolicyId,
@@ -105,7 +108,7 @@ impl std::fmt::Debug for SaParameters<'_> {
     }
 }
 
-/// What both directions have in common. What every packet needs comes first.
+/// The part that SAs of both directions have in common. The fields that every packet needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SaCommon {
@@ -115,7 +118,8 @@ pub struct SaCommon {
     path: PathCell,
     pub lifetime: Lifetime,
     pub policy: PolicyId,
-    /// Where opened packets are delivered, or come from; 0 is the common interface.
+    /// The interface to which opened packets are delivered, or from which outbound ones come. 0 is the common
+    /// interface.
     pub interface: u32,
     pub(crate) key: Arc<KeyContext>,
     pub selectors: SelectorSet,
@@ -123,13 +127,13 @@ pub struct SaCommon {
     pub dscp: DscpSet,
     pub mode: Mode,
     pub tfc: TfcPadding,
-    /// Priority class of every packet; none takes it from the DSCP.
+    /// The priority class of every packet. None takes the class from the DSCP.
     pub class: Option<u8>,
     pub icmp_errors: IcmpErrors,
     pub non_first_fragments: bool,
-    /// The peer's replay window takes what several workers send.
+    /// Several workers share the SA: the peer's replay window is large enough for it.
     pub shared: bool,
-    /// Which engine the packets go to.
+    /// The engine that the packets go to.
     pub placement: Placement,
     pub installed_ms: u64,
 }
@@ -184,7 +188,7 @@ impl SaCommon {
         self.key.esn()
     }
 
-    /// Its keys, for engines that have a form of their own of them.
+    /// The key material, for engines that keep keys in a form of their own.
     pub fn material(&self) -> &KeyMaterial {
         self.key.material()
     }
@@ -197,40 +201,42 @@ impl SaCommon {
         self.path.load()
     }
 
-    /// The same, but none where it takes more than a few loads.
+    /// Returns the path if a few loads suffice to read it, as between IPv4 ends. Returns none otherwise.
     #[inline(always)]
     pub(crate) fn path_between_ipv4(&self) -> Option<PackedPath> {
         self.path.load_near()
     }
 
-    /// Follows a peer (or this end) to another address; takes effect with the next burst.
+    /// Follows a peer (or this end) to another address. The change takes effect with the next burst.
     pub fn set_path(&self, path: Path) {
         self.path.store(path);
     }
 
-    /// The caller's monotonic time, in milliseconds, of the last packet; 0 before the first.
+    /// The caller's monotonic time of the last packet in milliseconds. It is 0 before the first packet.
     pub fn last_used_ms(&self) -> u64 {
         self.lifetime.last_used_ms()
     }
 }
 
-/// Seals packets. What every packet needs comes first, in as few cache lines as it takes.
+/// An outbound SA, which seals packets. The fields that every packet needs come first and fill as few cache lines as
+/// possible.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct OutboundSa {
-    /// The newest selection of its policy that this SA was or is in: what flow caches compare with.
+    /// The generation of the newest selection of the policy that had this SA. Flow caches compare their stamps with
+    /// it.
     pub(crate) selection: AtomicU64,
     pub sequence: SequenceAllocator,
-    /// The index of the key's slot.
+    /// The number of the SA: the index of its key's slot.
     number: u32,
     nested: bool,
     usual: bool,
     pub common: SaCommon,
     /// The policy whose SA goes around this one; present where `nested` is set.
     next: Option<PolicyId>,
-    /// 0 if the path is not known to be narrow. Kept only where packets are padded.
+    /// The path MTU in bytes; 0 if the path is not known to be narrow. It is kept only for SAs that pad packets.
     path_mtu: AtomicU16,
-    /// For workers that take numbers from it at a time.
+    /// The pace at which several workers take sequence numbers of this SA in batches.
     pub pace: Pace,
 }
 
@@ -245,7 +251,7 @@ impl OutboundSa {
         Self::with_sequence(parameters, sequence)
     }
 
-    /// With sequence numbers that do not begin at 1.
+    /// Makes an SA whose sequence numbers need not begin at 1.
     pub fn with_sequence(
         parameters: SaParameters<'_>,
         sequence: SequenceAllocator,
@@ -265,36 +271,38 @@ impl OutboundSa {
         })
     }
 
-    /// Has the processor fetch what every packet needs: the first two lines.
+    /// Makes the processor fetch the two cache lines that every packet needs.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         prefetch_line(self);
         prefetch_line(&self.common.lifetime);
     }
 
-    /// What tables of SAs and of keys have it under; another SA has it only when this one is no more.
+    /// The number of this SA in tables of SAs and of keys. Another SA can get the number only after this SA is
+    /// dropped.
     #[inline(always)]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Whether what it has sealed goes on through another SA.
+    /// Returns true if packets that this SA has sealed go on through another SA.
     #[inline(always)]
     pub(crate) fn is_nested(&self) -> bool {
         self.nested
     }
 
-    /// Whether this is ESP in tunnel mode as most SAs are: the sequence number is the IV, the outer header takes all from
-    /// the inner one, packets are not padded to a length, and what is sealed leaves.
+    /// Returns true for ESP in tunnel mode as most SAs use it. The sequence number is the IV, and the outer header
+    /// takes all fields from the inner one. Packets are not padded to a length, and sealed packets leave without
+    /// another SA.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         self.usual
     }
 
-    /// What is known of the path, or nothing: packets are padded to no more than fits.
+    /// Sets the learned path MTU in bytes, or none. Packets are padded to no more than fits the path.
     pub fn set_path_mtu(&self, path_mtu: Option<u16>) {
         let path_mtu = path_mtu.unwrap_or(0);
-        // Most SAs have no padding, and a path changes seldom.
+        // Most SAs pad nothing, and a path changes seldom, so the store is skipped when it changes nothing.
         if self.common.layout.tfc != TfcPadding::None
             && self.path_mtu.load(Ordering::Relaxed) != path_mtu
         {
@@ -302,7 +310,7 @@ impl OutboundSa {
         }
     }
 
-    /// The length that traffic flow confidentiality asks of inner packets; 0 if it does not.
+    /// The length in bytes to which TFC padding extends inner packets. It is 0 without TFC padding.
     #[inline(always)]
     pub(crate) fn padded_to(&self) -> usize {
         match self.common.layout.tfc {
@@ -319,7 +327,7 @@ impl OutboundSa {
         }
     }
 
-    /// The longest inner packet whose outer packet takes no more than `path_mtu` bytes (RFC 4301 §8.1).
+    /// The longest inner packet in bytes whose outer packet takes no more than `path_mtu` bytes (RFC 4301 §8.1).
     pub fn inner_mtu(&self, path_mtu: usize) -> usize {
         let layout = &self.common.layout;
         let (path, transform) = (self.common.path(), self.common.transform());
@@ -328,7 +336,7 @@ impl OutboundSa {
             (Protocol::Esp, Mode::Tunnel) => {
                 tunnel::inner_mtu(path_mtu, transform, path.version(), path.udp_encap)
             }
-            // The IP header is the packet's own: as long in front as it was inside.
+            // The packet keeps its own IP header, which is as long in front of ESP as it was inside.
             (Protocol::Esp, Mode::Transport) => {
                 let udp_len = if path.udp_encap { UDP_HEADER_LEN } else { 0 };
                 let header_len = tunnel::header_len(path.version(), false);
@@ -345,7 +353,7 @@ impl OutboundSa {
         }
     }
 
-    /// The length of the outer packet around an inner one of `inner_len` bytes without IP options.
+    /// The length of the outer packet in bytes around an inner packet of `inner_len` bytes without IP options.
     pub fn outer_len(&self, inner_len: usize) -> usize {
         let layout = &self.common.layout;
         let path = self.common.path();
@@ -368,7 +376,8 @@ impl OutboundSa {
         }
     }
 
-    /// The outer header of a packet; in transport mode the packet's own. A flow label that is a hash is the walk's to make.
+    /// The outer header of a packet; in transport mode it is the packet's own. The walk adds the flow label if that
+    /// is a hash.
     pub fn outer_meta(&self, view: &IpView) -> OuterMeta {
         let common = &self.common;
         let meta = OuterMeta::around(common.packed_path(), &common.tunnel, view.into());
@@ -384,28 +393,28 @@ impl OutboundSa {
         }
     }
 
-    /// Why transport mode does not take a packet that is to have this outer header.
+    /// Returns the reason why transport mode refuses a packet with this outer header, or none.
     pub fn refuses(&self, view: &IpView, meta: &OuterMeta) -> Option<DropReason> {
         if self.common.layout.mode != Mode::Transport {
             return None;
         }
-        // It carries whole packets (RFC 4303 §3.3.4).
+        // Transport mode carries whole packets only (RFC 4303 §3.3.4).
         if view.fragment {
             return Some(DropReason::Fragment);
         }
         let path = meta.path();
-        // The packet's addresses are the SA's ends (RFC 4301 §4.1).
+        // The addresses of the packet must be the ends of the SA (RFC 4301 §4.1).
         let between_ends = view.source == path.local.ip() && view.destination == path.remote.ip();
         (!between_ends).then_some(DropReason::OutsideSaSelectors)
     }
 
-    /// The policy of the SA that goes around this one: see [`Self::through`].
+    /// The policy of the SA that protects the packets of this one once more: see [`Self::through`].
     pub fn next_policy(&self) -> Option<PolicyId> {
         self.next
     }
 
-    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel. The walk finds
-    /// the policy in the SPD of the moment: [`Spd::policy`](crate::spd::Spd::policy).
+    /// Sends what this SA has sealed on through an SA of `policy`: AH over ESP, or a tunnel in a tunnel. The walk
+    /// finds the policy in the SPD of the moment: [`Spd::policy`](crate::spd::Spd::policy).
     #[must_use]
     pub fn through(self, policy: PolicyId) -> Self {
         Self {
@@ -417,25 +426,25 @@ impl OutboundSa {
     }
 }
 
-/// Opens packets. What every packet needs is in one cache line and the beginnings of two others: the lifetime's and the
-/// replay window's word.
+/// An inbound SA, which opens packets. The fields that every packet needs are in one cache line, in the first bytes
+/// of the lifetime's line and in the word of the replay window.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct InboundSa {
     pub(crate) plain_ipv4: PlainIpv4,
-    /// An IPv4 address and its port, of which `observed` is; 0 for any other.
+    /// A copy of `observed` in one word, if that is an IPv4 address; otherwise 0.
     observed_short: AtomicU64,
-    /// Of `common`.
+    /// Copy of `common.layout`, kept here so that the hot path reads one cache line.
     pub(crate) layout: Layout,
-    /// Of `common`.
+    /// Copy of `common.interface`, kept here for the same reason.
     pub(crate) interface: u32,
-    /// Of `common`.
+    /// Copy of `common.shared`, kept here for the same reason.
     pub(crate) shared: bool,
     pub replay: ReplayWindow,
     pub common: SaCommon,
-    /// Where authenticated packets come from, as last reported.
+    /// The address from which authenticated packets come, as last reported.
     observed: Mutex<SocketAddr>,
-    /// With `non_first_fragments` only.
+    /// The fragments that arrived, present only with `non_first_fragments`.
     pub(crate) arrivals: Option<Box<Arrivals>>,
 }
 
@@ -445,7 +454,8 @@ const _: () = {
     assert!(replay <= 64 && lifetime % 64 + Lifetime::HOT <= 64);
 };
 
-/// The addresses of the SA's first selector, if these are of IPv4 and all that it looks at: a quick first try.
+/// The IPv4 address ranges of the SA's first selector, for a quick first test. They are set only if that selector
+/// looks at nothing but addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainIpv4 {
     local: [u32; 2],
@@ -453,7 +463,7 @@ pub(crate) struct PlainIpv4 {
 }
 
 impl PlainIpv4 {
-    /// Matches nothing.
+    /// Ranges that match no packet.
     const NONE: Self = Self {
         local: [1, 0],
         remote: [1, 0],
@@ -483,7 +493,7 @@ impl PlainIpv4 {
 }
 
 impl InboundSa {
-    /// Has the processor fetch what a packet needs.
+    /// Makes the processor fetch the cache lines that a packet needs.
     #[inline(always)]
     pub(crate) fn prefetch(&self, sequence_low: u32) {
         prefetch_line(self);
@@ -496,13 +506,13 @@ impl InboundSa {
         Self::with_replay(parameters, replay)
     }
 
-    /// With a window that does not begin at 0.
+    /// Makes an SA whose replay window need not begin at 0.
     pub fn with_replay(
         parameters: SaParameters<'_>,
         replay: ReplayWindow,
     ) -> Result<Self, KeyError> {
         let remote = parameters.path.remote;
-        // The short way looks at addresses alone, and leaves packets as they are.
+        // The quick test looks at addresses alone, and leaves packets as they are.
         let strict = parameters.icmp_errors == IcmpErrors::Strict;
         let plain_ipv4 = match strict || parameters.tunnel.dscp_from_outer {
             true => PlainIpv4::NONE,
@@ -525,7 +535,7 @@ impl InboundSa {
         })
     }
 
-    /// Remembers where the newest packet came from; the former address if that has changed.
+    /// Remembers the address that the newest packet came from. Returns the former address if the new one differs.
     #[inline]
     pub(crate) fn observe(&self, remote: SocketAddr) -> Option<SocketAddr> {
         let short = short(remote);
@@ -539,7 +549,7 @@ impl InboundSa {
     }
 }
 
-/// An IPv4 address and port in a word; 0 for IPv6.
+/// Packs an IPv4 address and port into a word. Returns 0 for IPv6.
 #[inline]
 fn short(address: SocketAddr) -> u64 {
     match address {

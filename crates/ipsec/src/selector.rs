@@ -1,27 +1,27 @@
-//! Selectors: which packets a policy or an SA is for (RFC 4301 §4.4.1).
+//! Selectors: they say for which packets a policy or an SA is (RFC 4301 §4.4.1).
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What policies look at in one packet, seen from this gateway.
+/// The fields of one packet that policies look at, seen from this gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,
-    /// None where extension headers hide it: in later fragments of IPv6.
+    /// The next layer protocol. None if extension headers hide it, as in later fragments of IPv6.
     pub protocol: Option<u8>,
-    /// Local and remote port; none in later fragments and in protocols without ports. ICMP's type and code
+    /// The local and the remote port. None in later fragments and in protocols without ports. ICMP's type and code
     /// stand in both (RFC 7296 §3.13.1).
     pub ports: Option<(u16, u16)>,
-    /// Chooses among the SAs of a policy, never the policy (RFC 4301 §4.1).
+    /// The DSCP. It chooses among the SAs of a policy and never chooses the policy (RFC 4301 §4.1).
     pub dscp: u8,
-    /// The interface that the packet was routed into; 0 is the gateway's common one. Each has its own part of the
-    /// SPD (the SPD selection of RFC 4301 §4.4.1).
+    /// The interface that the packet was routed into; 0 is the gateway's common interface. Each interface has its own
+    /// part of the SPD (the SPD selection of RFC 4301 §4.4.1).
     pub interface: u32,
 }
 
 impl Flow {
-    /// From the common interface, with DSCP 0.
+    /// Makes a flow from the common interface with DSCP 0.
     pub fn new(local: IpAddr, remote: IpAddr, protocol: u8, ports: Option<(u16, u16)>) -> Self {
         Self {
             local,
@@ -42,12 +42,12 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Both ends must have the same IP version and be in order.
+    /// Makes a range. Returns none unless both ends have the same IP version and are in order.
     pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
         (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
     }
 
-    /// The addresses of a prefix; host bits of `address` are ignored.
+    /// The addresses of a prefix. The host bits of `address` are ignored.
     pub fn from_prefix(address: IpAddr, prefix_len: u8) -> Option<Self> {
         match address {
             IpAddr::V4(a) => {
@@ -77,7 +77,7 @@ impl AddressRange {
         self.last
     }
 
-    /// The one address.
+    /// The range of a single address.
     pub fn host(address: IpAddr) -> Self {
         Self {
             first: address,
@@ -85,7 +85,7 @@ impl AddressRange {
         }
     }
 
-    /// The ends as numbers, if they are of IPv4.
+    /// The ends as numbers, if they are IPv4 addresses.
     pub(crate) fn v4(&self) -> Option<(u32, u32)> {
         match (self.first, self.last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => Some((first.to_bits(), last.to_bits())),
@@ -93,7 +93,7 @@ impl AddressRange {
         }
     }
 
-    /// The ends as numbers, if they are of IPv6.
+    /// The ends as numbers, if they are IPv6 addresses.
     pub(crate) fn v6(&self) -> Option<(u128, u128)> {
         match (self.first, self.last) {
             (IpAddr::V6(first), IpAddr::V6(last)) => Some((first.to_bits(), last.to_bits())),
@@ -110,26 +110,26 @@ impl AddressRange {
     }
 }
 
-/// Which ports match.
+/// The ports that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortRange {
-    /// Any port, and packets whose ports cannot be seen.
+    /// Any port matches, and so does a packet whose ports cannot be seen.
     Any,
-    /// Only packets whose ports cannot be seen (RFC 4301 §4.4.1.1, OPAQUE).
+    /// Only packets match whose ports cannot be seen (RFC 4301 §4.4.1.1, OPAQUE).
     Opaque,
-    /// First and last, inclusive. For ICMP and ICMPv6 the type is the high byte and the code the low one
-    /// (RFC 7296 §3.13.1).
+    /// The first and the last port, both included. For ICMP and ICMPv6 the type is the high byte and the code the low
+    /// one (RFC 7296 §3.13.1).
     Range(u16, u16),
 }
 
 impl PortRange {
-    /// ICMP messages of one type with a range of codes (RFC 4301 §4.4.1.1).
+    /// The ports of ICMP messages of one type with a range of codes (RFC 4301 §4.4.1.1).
     pub fn icmp(message_type: u8, first_code: u8, last_code: u8) -> Option<Self> {
         let with = |code| u16::from_be_bytes([message_type, code]);
         (first_code <= last_code).then(|| Self::Range(with(first_code), with(last_code)))
     }
 
-    /// From the start and end ports of an IKE traffic selector (RFC 7296 §3.13.1).
+    /// Converts the start and end ports of an IKE traffic selector (RFC 7296 §3.13.1).
     pub fn from_wire(start: u16, end: u16) -> Option<Self> {
         match (start, end) {
             (0, u16::MAX) => Some(Self::Any),
@@ -148,12 +148,12 @@ impl PortRange {
     }
 }
 
-/// Which next layer protocols match.
+/// The next layer protocols that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NextLayer {
-    /// Any protocol, and packets whose protocol cannot be seen.
+    /// Any protocol matches, and so does a packet whose protocol cannot be seen.
     Any,
-    /// Only packets whose protocol cannot be seen; they are of IPv6 (RFC 4301 §4.4.1.1, OPAQUE).
+    /// Only packets match whose protocol cannot be seen. Such packets are IPv6 (RFC 4301 §4.4.1.1, OPAQUE).
     Opaque,
     Is(u8),
 }
@@ -168,16 +168,16 @@ impl NextLayer {
     }
 }
 
-/// One end of a selector, as IKE negotiates it.
+/// One end of a selector, in the form that IKE negotiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrafficSelector {
     pub addresses: AddressRange,
-    /// 0 is any protocol.
+    /// The protocol number; 0 means any protocol.
     pub protocol: u8,
     pub ports: PortRange,
 }
 
-/// One combination of a local and a remote end.
+/// A combination of a local and a remote end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     pub local: AddressRange,
@@ -188,7 +188,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Everything between two address ranges.
+    /// Selects all packets between two address ranges.
     pub fn between(local: AddressRange, remote: AddressRange) -> Self {
         Self {
             local,
@@ -199,12 +199,13 @@ impl Selector {
         }
     }
 
-    /// Whether a side is only for packets whose ports cannot be seen (RFC 4301 §4.4.1.1).
+    /// Returns true if the local or the remote ports are OPAQUE: only packets match whose ports cannot be seen (RFC
+    /// 4301 §4.4.1.1).
     pub(crate) fn has_opaque_ports(&self) -> bool {
         [self.local_ports, self.remote_ports].contains(&PortRange::Opaque)
     }
 
-    /// The combination of two negotiated ends; none if IP versions or protocols contradict each other.
+    /// Combines two negotiated ends. Returns none if their IP versions or protocols contradict each other.
     pub fn combine(local: &TrafficSelector, remote: &TrafficSelector) -> Option<Self> {
         let protocol = match (local.protocol, remote.protocol) {
             (0, 0) => NextLayer::Any,
@@ -235,7 +236,7 @@ impl Selector {
     }
 }
 
-/// The fields that an SA takes from the packet that asks for it, and not from the policy (PFP, RFC 4301 §4.4.1.2).
+/// The fields that an SA takes from the packet that asks for it, instead of from the policy (PFP, RFC 4301 §4.4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PopulateFromPacket {
     pub local: bool,
@@ -258,7 +259,7 @@ impl PopulateFromPacket {
         *self == Self::NONE
     }
 
-    /// What to negotiate for a packet that `selector` of the policy matches.
+    /// The selector to negotiate for a packet, given the policy's `selector` that matches it.
     pub fn narrow(&self, selector: &Selector, flow: &Flow) -> Selector {
         let mut narrowed = *selector;
         if self.local {
@@ -281,20 +282,20 @@ impl PopulateFromPacket {
     }
 }
 
-/// A packet matches a set if it matches one of its selectors.
+/// A set of selectors. A packet matches the set if it matches one of its selectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SelectorSet(Arc<[Selector]>);
 
-/// Bounds what a peer can make every packet walk through.
+/// Bounds the number of selectors that a peer can make every packet walk through.
 const SELECTORS_MAX: usize = 1024;
 
 impl SelectorSet {
-    /// None if there are more selectors than a packet should have to walk through.
+    /// Makes a set. Returns none if the set has more selectors than a packet should have to walk through.
     pub fn new(selectors: Vec<Selector>) -> Option<Self> {
         (selectors.len() <= SELECTORS_MAX).then(|| Self(selectors.into()))
     }
 
-    /// All combinations of the negotiated ends (RFC 7296 §2.9).
+    /// Makes a set of all combinations of the negotiated ends (RFC 7296 §2.9).
     pub fn from_ends(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Option<Self> {
         if local.len().checked_mul(remote.len())? > SELECTORS_MAX {
             return None;

@@ -1,14 +1,14 @@
-//! Outbound sequence numbers: one allocator per SA, the only source of sequence numbers and
-//! counter IVs.
+//! Outbound sequence numbers. An SA has one allocator, which is the only source of its sequence numbers and counter
+//! IVs.
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// Consecutive sequence numbers, never given out twice.
+/// Consecutive sequence numbers. No number is given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceRun {
     pub first: u64,
     pub count: u32,
-    /// The SA should be rekeyed: few numbers are left.
+    /// Few numbers are left: the SA should be rekeyed.
     pub low: bool,
 }
 
@@ -16,7 +16,7 @@ pub struct SequenceRun {
 #[error("sequence numbers are used up")]
 pub struct Exhausted;
 
-/// In the place of the next number. No run can begin there.
+/// The value of `next` after [`SequenceAllocator::give_away`]. No run can begin with this number.
 const GIVEN_AWAY: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -26,14 +26,14 @@ pub struct SequenceAllocator {
 }
 
 impl SequenceAllocator {
-    /// Begins at 1 (RFC 4303 §2.2) and never cycles (§3.3.3).
+    /// Makes an allocator that begins at 1 (RFC 4303 §2.2) and never cycles (RFC 4303 §3.3.3).
     pub fn new(esn: bool) -> Self {
         Self::starting_at(1, esn)
     }
 
-    /// Begins at `first`, for tests near the end of the sequence space.
+    /// Makes an allocator that begins at `first`, for tests near the end of the sequence space.
     pub fn starting_at(first: u64, esn: bool) -> Self {
-        // u64::MAX itself stays unused, so that `next` cannot overflow.
+        // The number u64::MAX stays unused, so that `next` cannot overflow.
         let last = if esn { u64::MAX - 1 } else { u32::MAX.into() };
         Self {
             next: AtomicU64::new(first.max(1)),
@@ -41,14 +41,14 @@ impl SequenceAllocator {
         }
     }
 
-    /// Takes `count` numbers, all or none.
+    /// Takes `count` numbers: all of them, or none.
     #[inline]
     pub fn take(&self, count: u32) -> Result<SequenceRun, Exhausted> {
         let after = |next: u64| {
             next.checked_add(count.into())
                 .filter(|&after| after - 1 <= self.last)
         };
-        // Relaxed: the numbers order nothing but themselves.
+        // Relaxed suffices: no other memory access is ordered by these numbers.
         let first = self
             .next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, after)
@@ -60,8 +60,8 @@ impl SequenceAllocator {
         })
     }
 
-    /// Leaves all numbers to another place, such as a device that seals: from now on there are none here. False, and
-    /// without effect, where one was taken already.
+    /// Leaves all numbers to another place, such as a device that seals. From then on this allocator has no numbers.
+    /// Returns false and changes nothing if a number was already taken.
     pub fn give_away(&self) -> bool {
         let (ordering, none) = (Ordering::Relaxed, Ordering::Relaxed);
         self.next
@@ -73,7 +73,7 @@ impl SequenceAllocator {
         self.next.load(Ordering::Relaxed) == GIVEN_AWAY
     }
 
-    /// The number that the next packet will have.
+    /// The number of the next packet.
     pub fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Tunnel mode: the outer header (RFC 4301 §5.1.2) and ECN across the tunnel (RFC 6040).
+//! Tunnel mode: the outer header (RFC 4301 §5.1.2), and ECN across the tunnel (RFC 6040).
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
@@ -13,8 +13,8 @@ use crate::wire::{IpVersion, IpView, be16, checksum, esp};
 
 pub use crate::options::{DfPolicy, DscpMap, DscpPolicy, EcnPolicy, FlowLabelPolicy};
 
-/// TTL or hop limit of outer headers where nothing else says one. The inner TTL is not touched: the tunnel is one hop, and the
-/// host that routes into and out of it counts that hop (RFC 4301 §5.1.2.1, note 2).
+/// The TTL or hop limit of outer headers if nothing else sets it. The inner TTL stays as it is: the tunnel is one
+/// hop, and the host that routes into and out of the tunnel counts it (RFC 4301 §5.1.2.1, note 2).
 pub const OUTER_TTL: u8 = 64;
 
 const ECN_MASK: u8 = 0b11;
@@ -22,7 +22,7 @@ const NOT_ECT: u8 = 0b00;
 const ECT_1: u8 = 0b01;
 const CE: u8 = 0b11;
 
-/// The bits of the outer TOS that are not ECN's.
+/// The outer TOS without the ECN bits.
 #[inline(always)]
 fn outer_dscp(policy: &DscpPolicy, inner_tos: u8) -> u8 {
     match policy {
@@ -31,21 +31,22 @@ fn outer_dscp(policy: &DscpPolicy, inner_tos: u8) -> u8 {
     }
 }
 
-/// The outer header of a sealed packet. Back ends with sockets hand these to the kernel; others call
+/// The outer header of a sealed packet. Back ends with sockets hand its fields to the kernel; other back ends call
 /// [`write_outer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterMeta {
     pub path: PackedPath,
     pub tos: u8,
     pub dont_fragment: bool,
-    /// TTL or hop limit; none is the back end's, [`OUTER_TTL`] where it has none.
+    /// The TTL or hop limit. None takes the back end's value, or [`OUTER_TTL`] if the back end has none.
     pub ttl: Option<NonZeroU8>,
-    /// IPv6 only.
+    /// The flow label of an IPv6 header; unused for IPv4.
     pub flow_label: u32,
 }
 
 impl OuterMeta {
-    /// The walk, which has a key for it, puts in a hash where that is the policy for flow labels.
+    /// Makes the outer header of `inner`. The flow label is zero where the policy asks for a hash: the walk has the
+    /// key of the hash and adds it.
     pub fn new(path: Path, options: &TunnelOptions, inner: &IpView) -> Self {
         Self::around(path.into(), options, inner.into())
     }
@@ -82,7 +83,7 @@ impl OuterMeta {
         }
     }
 
-    /// With the default [`TunnelOptions`].
+    /// Makes the outer header under the default [`TunnelOptions`].
     #[inline(always)]
     pub(crate) fn usual(path: PackedPath, inner: OfInner) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl OuterMeta {
         }
     }
 
-    /// Of a packet that is around no packet.
+    /// Makes the outer header of a dummy packet, which has no inner packet.
     pub(crate) fn of_dummy(path: PackedPath, options: &TunnelOptions) -> Self {
         Self {
             path,
@@ -122,13 +123,13 @@ impl OuterMeta {
         header_len(self.version(), false)
     }
 
-    /// Length of the headers in front of the ESP packet.
+    /// The length in bytes of the headers in front of the ESP packet.
     pub fn header_len(&self) -> usize {
         header_len(self.version(), self.udp_encap())
     }
 }
 
-/// What an outer header may take from the packet that it is around.
+/// The fields of an inner packet that its outer header may take over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfInner {
     pub tos: u8,
@@ -146,22 +147,23 @@ impl From<&IpView> for OfInner {
     }
 }
 
-/// What is known about the outer header of a received packet.
+/// The facts that are known about the outer header of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterFacts {
-    /// Port 0 without UDP encapsulation.
+    /// The peer's address. The port is 0 without UDP encapsulation.
     pub remote: SocketAddr,
     pub udp_encap: bool,
-    /// 0 where the back end cannot tell.
+    /// The TOS of the outer header; 0 if the back end does not know it.
     pub tos: u8,
-    /// How many bytes in front of the packet are its IP header (and UDP header). 0 where the back end has none:
-    /// transport mode then makes one from the addresses; AH, which covers it, cannot do without.
+    /// The number of bytes in front of the packet that are its IP header (and UDP header). It is 0 if the back end
+    /// does not have them. Transport mode then makes a header from the addresses. AH needs the received header,
+    /// because its ICV covers it.
     pub header_len: u16,
     pub protocol: Protocol,
 }
 
 impl OuterFacts {
-    /// Of an ESP packet whose IP header the back end does not have.
+    /// Makes the facts for an ESP packet whose IP header the back end does not have.
     pub fn new(remote: SocketAddr, udp_encap: bool, tos: u8) -> Self {
         Self {
             remote,
@@ -181,7 +183,7 @@ pub(crate) const fn header_len(version: IpVersion, udp_encap: bool) -> usize {
     if udp_encap { ip + UDP_HEADER_LEN } else { ip }
 }
 
-/// The longest inner packet whose outer packet fits into `path_mtu`.
+/// The longest inner packet in bytes whose outer packet fits into `path_mtu` bytes.
 pub const fn inner_mtu(
     path_mtu: usize,
     transform: Transform,
@@ -191,13 +193,13 @@ pub const fn inner_mtu(
     transform.payload_len_max(path_mtu.saturating_sub(header_len(version, udp_encap)))
 }
 
-/// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`, whose rest is the
-/// sealed ESP packet. None if the frame is too short or too long, or mixes IP versions.
+/// Writes the outer headers into the first [`OuterMeta::header_len`] bytes of `frame`; the sealed ESP packet is the
+/// rest. Returns none if the frame is too short or too long, or if the path mixes IP versions.
 pub fn write_outer(meta: &OuterMeta, identification: u16, frame: &mut [u8]) -> Option<()> {
     OuterHeader::new(meta).write(identification, frame)
 }
 
-/// The outer headers of packets of one run: they differ in length, identification and checksums.
+/// The outer headers for the packets of one run. The headers differ only in length, identification and checksums.
 pub(crate) struct OuterHeader<'a> {
     meta: &'a OuterMeta,
     protocol: u8,
@@ -231,7 +233,7 @@ impl<'a> OuterHeader<'a> {
         write_udp(&self.meta.path(), frame.get_mut(ip_len..)?)
     }
 
-    /// Without what follows it. Gives the header's length.
+    /// Writes the IP header only. Returns its length in bytes.
     pub(crate) fn write_ip(&self, identification: u16, frame: &mut [u8]) -> Option<usize> {
         match &self.ipv4 {
             Some(header) => header.write(identification, frame),
@@ -272,7 +274,7 @@ impl Ipv4Header {
         let mut words = self.words;
         words[0] |= len;
         words[1] |= identification;
-        // Not summed from what is stored: a load that spans several stores would wait for them.
+        // The sum is not read back from the stored bytes: a load that spans several stores would wait for them.
         let sum = self.sum + u64::from(len) + u64::from(identification);
         words[2] |= u32::from(checksum::fold(sum));
         for (bytes, word) in ip.as_chunks_mut().0.iter_mut().zip(words) {
@@ -298,14 +300,15 @@ fn write_ipv6(meta: &OuterMeta, protocol: u8, frame: &mut [u8]) -> Option<usize>
     Some(IPV6_HEADER_LEN)
 }
 
-/// Writes the UDP header of an encapsulated ESP packet; the sealed bytes are behind it.
+/// Writes the UDP header of an encapsulated ESP packet. The sealed bytes must already be behind it.
 pub(crate) fn write_udp(path: &Path, datagram: &mut [u8]) -> Option<()> {
     let len = u16::try_from(datagram.len()).ok()?;
     put(datagram, 0, &path.local.port().to_be_bytes())?;
     put(datagram, 2, &path.remote.port().to_be_bytes())?;
     put(datagram, 4, &len.to_be_bytes())?;
     put(datagram, 6, &[0, 0])?;
-    // Over IPv4 the checksum stays zero (RFC 3948 §2.1); over IPv6 zero means "discard" (RFC 8200 §8.1).
+    // Over IPv4 the checksum stays zero (RFC 3948 §2.1). Over IPv6 a receiver discards datagrams with a zero checksum
+    // (RFC 8200 §8.1).
     if let (IpAddr::V6(local), IpAddr::V6(remote)) = (path.local.ip(), path.remote.ip()) {
         let pseudo = checksum::sum(u64::from(len) + u64::from(PROTOCOL_UDP), &local.octets());
         let pseudo = checksum::sum(pseudo, &remote.octets());
@@ -324,20 +327,22 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4); none means drop.
+/// Returns the inner ECN field behind the tunnel (RFC 6040 §4.2, figure 4). Returns none if the packet must be
+/// dropped.
 pub fn decapsulated_ecn(inner: u8, outer: u8) -> Option<u8> {
     let (inner, outer) = (inner & ECN_MASK, outer & ECN_MASK);
     match (inner, outer) {
         (NOT_ECT, CE) => None,
         (NOT_ECT, _) => Some(NOT_ECT),
         (CE, _) | (_, CE) => Some(CE),
-        // ECT(1) may mean a lesser degree of congestion and is carried over.
+        // ECT(1) may mean a lesser degree of congestion, so the outer ECT(1) is carried over.
         (_, ECT_1) => Some(ECT_1),
         _ => Some(inner),
     }
 }
 
-/// Brings the outer ECN into an inner packet that `view` was parsed from. False means drop.
+/// Combines the outer ECN field with that of the inner packet, from which `view` was parsed. Returns false if the
+/// packet must be dropped.
 pub(crate) fn decapsulate_ecn(packet: &mut [u8], view: &mut IpView, outer_tos: u8) -> bool {
     let Some(ecn) = decapsulated_ecn(view.tos, outer_tos) else {
         return false;
@@ -346,7 +351,7 @@ pub(crate) fn decapsulate_ecn(packet: &mut [u8], view: &mut IpView, outer_tos: u
     true
 }
 
-/// Brings the outer DSCP into an inner packet that `view` was parsed from (RFC 2983 §5.1).
+/// Copies the outer DSCP into the inner packet, from which `view` was parsed (RFC 2983 §5.1).
 pub(crate) fn decapsulate_dscp(packet: &mut [u8], view: &mut IpView, outer_tos: u8) {
     rewrite_tos(packet, view, outer_tos & !ECN_MASK | view.tos & ECN_MASK);
 }

@@ -1,4 +1,4 @@
-//! AH's mutable fields against scapy's, and hostile headers.
+//! Compares the mutable fields of AH with scapy's, and tries hostile headers.
 
 use esplanade_ipsec::wire::ah::{self, AhHeader, Insertion};
 use esplanade_ipsec::wire::{IpVersion, Malformed};
@@ -26,7 +26,7 @@ fn scapy_sees_the_same_bytes() {
         let header = AhHeader::parse(&seen[at..]).expect(&case.name);
         assert_eq!((header.spi, header.sequence_low), (0x1234, 7));
         assert_eq!((header.next_header, header.header_len), (17, 24));
-        // What the receiver finds is what the sender predicted.
+        // The receiver must find the values that the sender predicted.
         assert_eq!(zeroed(&seen), Ok((seen.clone(), at)), "{}", case.name);
     }
 }
@@ -40,7 +40,7 @@ fn v4(options: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// RFC 4302 §3.3.3.1.1.1: the destination is mutable but predictable with a source route.
+/// RFC 4302 §3.3.3.1.1.1: with a source route the destination is mutable but predictable.
 // RFC 4302 R17
 #[test]
 fn a_source_route_predicts_the_destination() {
@@ -50,7 +50,7 @@ fn a_source_route_predicts_the_destination() {
         assert_eq!(at, 32);
         assert_eq!(seen[16..20], [10, 0, 0, 4]);
         assert_eq!(seen[20..32], [0; 12]);
-        // Travelled: the route holds the routers' addresses and the destination is where we are.
+        // At the end of the route, the route holds the routers' addresses and the destination is our address.
         let travelled = [kind, 11, 12, 10, 0, 0, 3, 10, 0, 0, 4, 0];
         assert_eq!(zeroed(&v4(&travelled)).unwrap().0[16..20], [10, 0, 0, 2]);
     }
@@ -102,7 +102,7 @@ fn an_unknown_routing_header_must_be_at_its_end() {
     assert_eq!(zeroed(&packet), Err(Malformed));
     packet[43] = 0;
     assert_eq!(zeroed(&packet).map(|(_, at)| at), Ok(64));
-    // Type 0 with more segments left than addresses.
+    // The header has type 0, and more segments left than addresses.
     (packet[42], packet[43]) = (0, 2);
     assert_eq!(zeroed(&packet), Err(Malformed));
     packet[43] = 1;
@@ -138,7 +138,7 @@ fn headers_have_the_padded_length() {
     assert_eq!(AhHeader::parse(&[6, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]), None);
 }
 
-/// Transport mode goes behind what routers read and before what only the receiver reads.
+/// In transport mode AH goes behind the headers that routers read and before those that only the receiver reads.
 // RFC 4302 R14; RFC 4301 R77
 #[test]
 fn insertion_places() {
@@ -155,7 +155,7 @@ fn insertion_places() {
     let routing = |next| [next, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(at(&v6(17, &[])), Some((40, 6, 17)));
     assert_eq!(at(&v6(0, &hbh(17))), Some((48, 40, 17)));
-    // Destination options stay behind, unless a routing header follows them.
+    // Destination options stay behind AH, unless a routing header follows them.
     assert_eq!(at(&v6(60, &hbh(17))), Some((40, 6, 60)));
     let before_routing = [hbh(43), routing(60), hbh(6)].concat();
     assert_eq!(at(&v6(60, &before_routing)), Some((56, 48, 60)));

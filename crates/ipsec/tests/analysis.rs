@@ -1,11 +1,11 @@
-//! Findings about an SPD, against trying every packet of a small world.
+//! Compares the findings about an SPD with a trial of every packet of a small world.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::analysis::{FindingKind, analyse};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyDirection, PolicyId};
+use esplanade_ipsec::spd::{Action, Policy, PolicyDirection, PolicyId, SpdEntry};
 use proptest::prelude::*;
 
 const ADDRESSES: u8 = 3;
@@ -15,11 +15,11 @@ fn address(n: u8) -> IpAddr {
     IpAddr::V4([10, 0, 0, n].into())
 }
 
-/// Ports of a selector: any, hidden, or from and to.
+/// The ports of a selector: any, hidden, or a range from the first to the second.
 type Ports = Option<Option<[u16; 2]>>;
-/// Local and remote addresses, protocol (none is any), local and remote ports.
+/// A selector: local and remote addresses, protocol (none is any), local and remote ports.
 type Box = ([u8; 2], [u8; 2], Option<u8>, Ports, Ports);
-/// Selectors, action, direction and interface.
+/// An entry: selectors, action, direction and interface.
 type Line = (Vec<Box>, u8, u8, u32);
 
 fn lines() -> impl Strategy<Value = Vec<Line>> {
@@ -43,7 +43,7 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
     proptest::collection::vec(line, 1..7)
 }
 
-fn entry((selectors, action, direction, interface): &Line, policy: &Arc<Policy>) -> Entry {
+fn entry((selectors, action, direction, interface): &Line, policy: &Arc<Policy>) -> SpdEntry {
     let ports = |ports: &Ports| match ports {
         None => PortRange::Any,
         Some(None) => PortRange::Opaque,
@@ -67,21 +67,21 @@ fn entry((selectors, action, direction, interface): &Line, policy: &Arc<Policy>)
         _ => Action::Discard,
     };
     let set = SelectorSet::new(selectors.collect()).expect("few");
-    Entry {
+    SpdEntry {
         direction: match direction {
             0 => PolicyDirection::Both,
             1 => PolicyDirection::Outbound,
             _ => PolicyDirection::Inbound,
         },
         interface: *interface,
-        ..Entry::new(set, action)
+        ..SpdEntry::new(set, action)
     }
 }
 
-/// A packet and whether it is inbound.
+/// A packet, and whether it is inbound.
 type Seen = (Flow, bool);
 
-fn sees(entry: &Entry, (flow, inbound): &Seen) -> bool {
+fn sees(entry: &SpdEntry, (flow, inbound): &Seen) -> bool {
     let other_way = match inbound {
         true => PolicyDirection::Outbound,
         false => PolicyDirection::Inbound,
@@ -91,8 +91,8 @@ fn sees(entry: &Entry, (flow, inbound): &Seen) -> bool {
         && entry.selectors.matches(flow)
 }
 
-/// All packets of the world, with a port and a protocol beside those that rules name, and hidden ports. Both ports can
-/// be seen or neither, ICMP has its type and code in both, and ESP has none.
+/// All packets of the world. They include hidden ports, and a port and a protocol that no rule names. Both ports can
+/// be seen or neither. ICMP has its type and code in both, and ESP has no ports.
 fn world() -> Vec<Seen> {
     let mut upper: Vec<(u8, Option<(u16, u16)>)> = [1, 6, 17, 50, 47].map(|p| (p, None)).to_vec();
     for a in 0..=PORTS {
@@ -120,7 +120,7 @@ proptest! {
     #[test]
     fn findings_are_what_trying_all_packets_shows(lines in lines()) {
         let policy = Arc::new(Policy::new(PolicyId(1), "p"));
-        let entries: Vec<Entry> = lines.iter().map(|line| entry(line, &policy)).collect();
+        let entries: Vec<SpdEntry> = lines.iter().map(|line| entry(line, &policy)).collect();
         let analysis = analyse(&entries);
         prop_assert!(analysis.undecided.is_empty());
         let world = world();
@@ -162,20 +162,20 @@ proptest! {
     }
 }
 
-/// A narrow exception before a wide rule is how policies are written; it is no finding.
+/// Policies are usually written with a narrow exception before a wide rule, so that is no finding.
 #[test]
 fn exceptions_are_not_reported() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let line = |remote: [u8; 2], action| (vec![([0, 4], remote, None, None, None)], action, 0, 0);
     let entries = [line([1, 2], 1), line([0, 4], 0)];
-    let entries: Vec<Entry> = entries.iter().map(|line| entry(line, &policy)).collect();
+    let entries: Vec<SpdEntry> = entries.iter().map(|line| entry(line, &policy)).collect();
     assert!(analyse(&entries).findings.is_empty());
 }
 
 #[test]
 fn hostile_rules_are_undecided_and_not_endless() {
     let random = |n: u32| (n.wrapping_mul(2_654_435_761) >> 16) as u16;
-    let mut entries: Vec<Entry> = (0..1500u32)
+    let mut entries: Vec<SpdEntry> = (0..1500u32)
         .map(|n| {
             let host = |n: u32| AddressRange::host(IpAddr::V4(u32::from(random(n)).into()));
             let port = |n: u32| PortRange::Range(random(n), random(n));
@@ -186,12 +186,12 @@ fn hostile_rules_are_undecided_and_not_endless() {
                 ..Selector::between(host(n + 3), host(n + 4))
             };
             let set = SelectorSet::new(vec![selector]).expect("one");
-            Entry::new(set, Action::Discard)
+            SpdEntry::new(set, Action::Discard)
         })
         .collect();
     let all = AddressRange::from_prefix(address(0), 0).expect("a prefix");
     let set = SelectorSet::new(vec![Selector::between(all, all)]).expect("one");
-    entries.push(Entry::new(set, Action::Bypass));
+    entries.push(SpdEntry::new(set, Action::Bypass));
     assert_eq!(analyse(&entries).undecided, [1500]);
 }
 
@@ -201,10 +201,10 @@ fn fifty_thousand_policies_are_all_examined() {
     let net = AddressRange::from_prefix(IpAddr::V4([172, 16, 0, 0].into()), 12).expect("a prefix");
     let entry = |local, remote, action| {
         let set = SelectorSet::new(vec![Selector::between(local, remote)]).expect("one");
-        Entry::new(set, action)
+        SpdEntry::new(set, action)
     };
-    // One end is common to all of them, first the local one and then the remote one.
-    let mut entries: Vec<Entry> = (0..25_000)
+    // All entries have one end in common: first the local end, then the remote end.
+    let mut entries: Vec<SpdEntry> = (0..25_000)
         .map(|n| entry(net, host(n), Action::Bypass))
         .collect();
     entries.extend((0..25_000).map(|n| entry(host(n), net, Action::Bypass)));

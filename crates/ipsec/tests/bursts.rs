@@ -1,5 +1,5 @@
-//! Packets that lie in the arena and cannot all be sealed: for the usual kind of SA, which has a way of its own, and
-//! for another.
+//! Tests bursts in the arena of which not all packets can be sealed: for the usual kind of SA, which has code of its
+//! own, and for another kind.
 
 mod common;
 
@@ -8,11 +8,11 @@ use std::num::NonZeroU8;
 use common::{ONE, Tunnel, assert_reconciled, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
-use esplanade_ipsec::outbound::{HEADROOM, Outbound, Packet, TAILROOM, WalkLimits};
+use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, Outbound, TAILROOM, WalkLimits};
 
 const GCM: Transform = Transform::ESP[0];
 
-/// Each with so many bytes of its own in front and behind.
+/// Pushes packets, each with the given numbers of its own bytes in front and behind.
 fn push(tunnel: &mut Tunnel, packets: &[(Vec<u8>, usize, usize)]) {
     let mut places = Vec::new();
     let buffer = tunnel.outbound.receive_buffer().expect("a batch");
@@ -21,7 +21,7 @@ fn push(tunnel: &mut Tunnel, packets: &[(Vec<u8>, usize, usize)]) {
         let at = end + HEADROOM;
         buffer.bytes[at..at + packet.len()].copy_from_slice(packet);
         let place = |at: usize| (buffer.offset + at) as u32;
-        places.push(Packet {
+        places.push(ArenaPacket {
             slot_start: place(at - in_front),
             slot_end: place(at + packet.len() + behind),
             offset: place(at),
@@ -33,7 +33,7 @@ fn push(tunnel: &mut Tunnel, packets: &[(Vec<u8>, usize, usize)]) {
     tunnel.outbound.push_burst(&tunnel.spd, &places);
 }
 
-/// What arrives at the other end.
+/// The packets that arrive at the other end.
 fn arrived(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
     let engine = &mut tunnel.seal_engine;
     tunnel.outbound.submit(engine).expect("it takes all");
@@ -49,7 +49,7 @@ fn tunnels() -> [Tunnel; 2] {
     [None, NonZeroU8::new(9)].map(|ttl| Tunnel::with(GCM, false, |p| p.tunnel.ttl = ttl))
 }
 
-/// A run of them is of one SA, whatever their lengths.
+/// Packets of various lengths. A run of them belongs to one SA.
 fn packets(n: u8) -> Vec<Vec<u8>> {
     let payload = |i: u8| vec![i; usize::from(i) + 8];
     (0..n).map(|i| inner(4, &payload(i))).collect()
@@ -78,7 +78,7 @@ fn a_packet_without_room_around_it_is_dropped_alone() {
 #[test]
 fn a_packet_may_fill_its_slot() {
     for mut tunnel in tunnels() {
-        // Header and IV in front; padding, trailer and ICV behind.
+        // The header and the IV need room in front; the padding, the trailer and the ICV need room behind.
         let packet = inner(4, &[7; 10]);
         let behind = GCM.sealed_len(packet.len()) - packet.len() - 16;
         push(&mut tunnel, &[(packet.clone(), 16, behind)]);

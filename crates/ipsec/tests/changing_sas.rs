@@ -1,4 +1,4 @@
-//! Inbound SAs that are replaced and removed while packets of theirs are under way.
+//! Tests inbound SAs that are replaced and removed while their packets are under way.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn inbound_sa(spi: u32, generation: u8) -> Arc<InboundSa> {
     Arc::new(InboundSa::new(parameters).expect("good keys"))
 }
 
-/// An ESP packet under the key of a generation.
+/// Makes an ESP packet under the key of a generation.
 fn sealed(spi: u32, generation: u8, sequence: u32) -> Vec<u8> {
     let payload = inner(4, &[generation, sequence as u8]);
     let mut esp = spi.to_be_bytes().to_vec();
@@ -44,7 +44,7 @@ fn sealed(spi: u32, generation: u8, sequence: u32) -> Vec<u8> {
     esp
 }
 
-/// Generation and number of each packet delivered.
+/// The generation and the number of each delivered packet.
 fn delivered(opened: &OpenedBatch) -> Vec<(u8, u8)> {
     let packets = opened.delivered().iter().map(|d| opened.packet(d));
     packets.map(|p| (p[p.len() - 2], p[p.len() - 1])).collect()
@@ -86,13 +86,13 @@ fn packets_in_the_engine_stay_with_the_sa_that_they_came_for() {
     let [first, second, third] = [1, 2, 3].map(|generation| inbound_sa(spi, generation));
     end.install(&first);
     assert_eq!(end.push(&sealed(spi, 1, 1)), Ok(()));
-    // Within one batch.
+    // The SA changes within one batch.
     end.install(&second);
     for (generation, sequence) in [(2, 1), (1, 2), (2, 2)] {
         assert_eq!(end.push(&sealed(spi, generation, sequence)), Ok(()));
     }
     end.inbound.submit(&mut engine).expect("it takes it");
-    // And while that batch is in the engine.
+    // The SA changes again while that batch is in the engine.
     end.install(&third);
     assert_eq!(end.push(&sealed(spi, 3, 1)), Ok(()));
     end.inbound.submit(&mut engine).expect("it takes it");
@@ -114,7 +114,7 @@ fn packets_in_the_engine_stay_with_the_sa_that_they_came_for() {
     common::assert_reconciled(end.inbound.counters());
 }
 
-/// Notes the keys of what it is given.
+/// An engine that notes the keys of its batches.
 struct Noting {
     engine: SlowEngine,
     keys: Vec<Weak<KeyContext>>,
@@ -176,7 +176,7 @@ fn nothing_keeps_an_sa_without_packets_under_way() {
     end.inbound.submit(&mut engine).expect("it takes it");
     let opened = end.inbound.poll(&mut engine).expect("finished");
     end.database.sad().remove(spi);
-    // The batch is with the caller; what it needs of the SA is done.
+    // The caller has the batch, which does not need the SA any more.
     end.refresh();
     assert_eq!(Arc::strong_count(&sa), 1);
     end.inbound.recycle(opened);
@@ -194,7 +194,8 @@ fn nothing_keeps_an_sa_without_packets_under_way() {
     assert_eq!(lost, 1, "the engine's loss is counted for the SA");
 }
 
-/// More changes than slots: numbers go round, and every packet is opened with the key that it was sealed with.
+/// There are more changes than slots, so numbers are used again. Every packet must be opened with the key that sealed
+/// it.
 #[test]
 fn numbers_are_used_again_without_mistaking_one_sa_for_another() {
     let mut end = End::new();

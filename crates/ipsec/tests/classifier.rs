@@ -1,4 +1,4 @@
-//! The compiled SPD against a linear search that knows only the definition.
+//! Compares the compiled SPD with a linear search that knows only the definition.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PopulateFromPacket, PortRange, Selector, SelectorSet,
 };
-use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyDirection, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Decision, Policy, PolicyDirection, PolicyId, Spd, SpdEntry};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-/// How addresses of a rule set lie: few of them so that rules overlap, or many.
+/// The spread of the addresses of a rule set: few addresses, so that rules overlap, or many.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     addresses: u32,
@@ -31,7 +31,7 @@ fn v4(n: u32) -> IpAddr {
     IpAddr::V4((0x0a00_0000 + n).into())
 }
 
-/// Differences in the high and in the low half of the address.
+/// Makes addresses that differ in the high and in the low half.
 fn v6(n: u32) -> IpAddr {
     let n = u128::from(n);
     IpAddr::V6((0xfd00 << 112 | (n / 3) << 66 | (n % 3) << 20).into())
@@ -57,7 +57,7 @@ fn port_range(rng: &mut TestRng) -> PortRange {
         0 => PortRange::Opaque,
         1 => PortRange::Range(a.min(b), a.max(b)),
         2 => PortRange::Range(a, u16::MAX),
-        // A range that nothing is in must match nothing.
+        // An empty range must match nothing.
         3 if a > b => PortRange::Range(a, b),
         _ => PortRange::Any,
     }
@@ -92,7 +92,7 @@ fn selector(rng: &mut TestRng, space: Space) -> Selector {
         selector.remote_ports = selector.local_ports;
     }
     if number(rng, 40) == 0 {
-        // Ends of different versions: nothing matches.
+        // The ends have different versions, so nothing matches.
         selector.remote = address_range(rng, v4, space);
     }
     selector
@@ -121,7 +121,7 @@ fn flow(rng: &mut TestRng, space: Space) -> Flow {
     }
 }
 
-fn entries(rng: &mut TestRng, space: Space, count: usize, selectors_max: u32) -> Vec<Entry> {
+fn entries(rng: &mut TestRng, space: Space, count: usize, selectors_max: u32) -> Vec<SpdEntry> {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let mut entry = || {
         let selectors = (0..=number(rng, selectors_max)).map(|_| selector(rng, space));
@@ -131,23 +131,23 @@ fn entries(rng: &mut TestRng, space: Space, count: usize, selectors_max: u32) ->
             1 => Action::Bypass,
             _ => Action::Discard,
         };
-        Entry {
+        SpdEntry {
             direction: match number(rng, 6) {
                 0 => PolicyDirection::Inbound,
                 1 => PolicyDirection::Outbound,
                 _ => PolicyDirection::Both,
             },
             interface: if number(rng, 8) == 0 { 7 } else { 0 },
-            ..Entry::new(selectors, action)
+            ..SpdEntry::new(selectors, action)
         }
     };
     (0..count).map(|_| entry()).collect()
 }
 
-/// RFC 4301 §4.4.1 and §5 read literally: the first entry; and what has no ports does not pass in the clear where an
-/// entry before might have had its datagram (§7.4).
-fn naive(entries: &[Entry], flow: &Flow, inbound: bool) -> &'static str {
-    let sees = |entry: &&Entry| {
+/// Reads RFC 4301 §4.4.1 and §5 literally: the first entry decides. A packet without ports does not pass in the clear
+/// if an earlier entry might have matched its datagram (RFC 4301 §7.4).
+fn naive(entries: &[SpdEntry], flow: &Flow, inbound: bool) -> &'static str {
+    let sees = |entry: &&SpdEntry| {
         let other_way = match inbound {
             true => PolicyDirection::Outbound,
             false => PolicyDirection::Inbound,
@@ -192,7 +192,7 @@ fn compiled(spd: &Spd, flow: &Flow) -> &'static str {
     }
 }
 
-/// `explain` must not tell another story than the lookup.
+/// Asserts that `explain` agrees with the lookup.
 fn explained(spd: &Spd, flow: &Flow) -> &'static str {
     let explanation = spd.explain(flow, false);
     let entry = explanation
@@ -206,7 +206,7 @@ fn explained(spd: &Spd, flow: &Flow) -> &'static str {
     }
 }
 
-fn compare(entries: Vec<Entry>, flows: impl Iterator<Item = Flow>) {
+fn compare(entries: Vec<SpdEntry>, flows: impl Iterator<Item = Flow>) {
     let spd = Spd::new(entries);
     for flow in flows {
         let expected = naive(spd.entries(), &flow, false);
@@ -217,8 +217,8 @@ fn compare(entries: Vec<Entry>, flows: impl Iterator<Item = Flow>) {
     }
 }
 
-/// At the ends of ranges is where mistakes are.
-fn ends(entries: &[Entry]) -> Vec<Flow> {
+/// Flows at the ends of ranges, where mistakes are most likely.
+fn ends(entries: &[SpdEntry]) -> Vec<Flow> {
     let one_version = |s: &&Selector| s.local.first().is_ipv4() == s.remote.first().is_ipv4();
     let selectors = entries.iter().flat_map(|e| e.selectors.as_slice());
     let flows = selectors.filter(one_version).take(40).flat_map(|s| {
@@ -251,7 +251,7 @@ proptest! {
     }
 }
 
-/// More rules than a word, a chunk and a page have.
+/// The rules are more than a word, a line and a page can hold.
 #[test]
 fn large_rule_sets() {
     for (seed, count, space) in [(1, 700, CROWDED), (2, 5000, WIDE), (3, 6000, CROWDED)] {
@@ -267,7 +267,7 @@ fn a_second_page_is_looked_at_after_the_first() {
     let subnet = |n: u32| AddressRange::new(v4(2 * n), v4(2 * n)).expect("in order");
     let everything = AddressRange::from_prefix(v4(0), 0).expect("a prefix");
     let per_entry = 1000u32;
-    let mut entries: Vec<Entry> = (0..70)
+    let mut entries: Vec<SpdEntry> = (0..70)
         .map(|e| {
             let selectors =
                 (0..per_entry).map(|s| Selector::between(everything, subnet(e * per_entry + s)));
@@ -276,11 +276,11 @@ fn a_second_page_is_looked_at_after_the_first() {
             } else {
                 Action::Discard
             };
-            Entry::new(SelectorSet::new(selectors.collect()).expect("few"), action)
+            SpdEntry::new(SelectorSet::new(selectors.collect()).expect("few"), action)
         })
         .collect();
     let rest = SelectorSet::new(vec![Selector::between(everything, everything)]).expect("one");
-    entries.push(Entry::new(rest, Action::Bypass));
+    entries.push(SpdEntry::new(rest, Action::Bypass));
     let targets = [
         0, 1, 2000, 64_000, 65_535, 65_536, 65_999, 66_000, 69_999, 70_001,
     ];
@@ -300,9 +300,9 @@ fn a_second_page_is_looked_at_after_the_first() {
 
 #[test]
 fn memory_is_bounded_where_every_rule_overlaps_every_other() {
-    // Nested ranges in every dimension: every boundary changes a large set.
+    // The ranges are nested in every dimension, so that every boundary changes a large set.
     let count = 10_000u32;
-    let entries: Vec<Entry> = (0..count)
+    let entries: Vec<SpdEntry> = (0..count)
         .map(|n| {
             let range = AddressRange::new(v4(n), v4(4 * count - n)).expect("in order");
             let ports = PortRange::Range(n as u16, (40_000 - n) as u16);
@@ -312,7 +312,7 @@ fn memory_is_bounded_where_every_rule_overlaps_every_other() {
                 ..Selector::between(range, range)
             };
             let set = SelectorSet::new(vec![selector]).expect("one");
-            Entry::new(set, Action::Discard)
+            SpdEntry::new(set, Action::Discard)
         })
         .rev()
         .collect();
@@ -345,9 +345,9 @@ fn an_acquire_asks_for_what_policy_and_packet_say() {
     };
     let acquired = |populate| {
         let policy = Arc::new(Policy::new(PolicyId(1), "web"));
-        let spd = Spd::new(vec![Entry {
+        let spd = Spd::new(vec![SpdEntry {
             populate,
-            ..Entry::new(
+            ..SpdEntry::new(
                 SelectorSet::new(vec![selector]).expect("one"),
                 Action::Protect(policy),
             )

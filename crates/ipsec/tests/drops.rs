@@ -1,4 +1,4 @@
-//! Every drop reason is produced once, counted once, and leaves the counters reconciled.
+//! Asserts that every drop reason is produced once and counted once, and that the counters add up.
 
 mod common;
 
@@ -17,18 +17,18 @@ use esplanade_ipsec::outbound::{Outbound, Outcome, Segments, TrainLimits, WalkLi
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{IpView, checksum, ip};
 
 const GCM: Transform = Transform::ESP[0];
 const CBC: Transform = Transform::ESP[3];
 
-/// Where the reason must be counted.
+/// The place where the reason must be counted.
 enum Walk {
     Outbound(Tunnel),
     Inbound(Tunnel),
-    /// Not counted by a walk: the caller of the SPD decides.
+    /// No walk counts the drop: the caller of the SPD decides.
     Verdict(DropReason),
 }
 
@@ -38,13 +38,13 @@ fn send(mut tunnel: Tunnel, packet: &[u8]) -> Walk {
     Walk::Outbound(tunnel)
 }
 
-/// Receives packets of which the last one is dropped.
+/// Receives packets, of which the last one is dropped.
 fn receive(mut tunnel: Tunnel, packets: &[Vec<u8>]) -> Walk {
     assert_eq!(tunnel.open(packets).len(), packets.len() - 1);
     Walk::Inbound(tunnel)
 }
 
-/// An authentic packet with a body that no honest sender makes.
+/// Makes an authentic packet with a body that no honest sender makes.
 fn forge(tunnel: &Tunnel, body: &[u8]) -> Vec<u8> {
     let key = common::key_material(GCM);
     let key = KeyContext::new(GCM, false, &key).expect("good keys");
@@ -65,7 +65,7 @@ fn receive_forged(body: &[u8]) -> Walk {
 
 fn with_action(action: Action) -> Tunnel {
     let mut tunnel = Tunnel::new(GCM, false);
-    tunnel.spd = Spd::new(vec![Entry::new(selectors(LEFT, RIGHT), action)]);
+    tunnel.spd = Spd::new(vec![SpdEntry::new(selectors(LEFT, RIGHT), action)]);
     tunnel
 }
 
@@ -141,7 +141,7 @@ fn outbound_case(reason: DropReason) -> Walk {
     }
 }
 
-/// Reasons that the caller gives, and those of transport mode, AH and nested SAs.
+/// The reasons that the caller gives, and those of transport mode, AH and nested SAs.
 fn caller_case(reason: DropReason, packet: Vec<u8>) -> Walk {
     match reason {
         DropReason::TooBig => {
@@ -263,7 +263,7 @@ fn inbound_case(reason: DropReason) -> Walk {
             receive_forged(&body)
         }
         DropReason::IcmpErrorMismatch => {
-            // About a packet that the right site sent elsewhere.
+            // The error is about a packet that the right site sent elsewhere.
             let mut error = vec![3, 4, 0, 0, 0, 0, 4, 0];
             error.extend(ipv4("10.2.0.9", "10.3.0.1", 17, 0, &[0; 8]));
             let sum = checksum::fold(checksum::sum(0, &error));
@@ -325,7 +325,7 @@ fn each_reason_is_produced_and_counted_once() {
     }
 }
 
-/// The SPD is ordered: what an entry in front discards does not pass through the SA of a later one.
+/// The SPD is ordered: a packet that an entry discards does not pass through the SA of a later entry.
 // RFC 4301 R90
 #[test]
 fn an_sa_delivers_nothing_that_an_entry_in_front_discards() {
@@ -339,7 +339,7 @@ fn an_sa_delivers_nothing_that_an_entry_in_front_discards() {
         ..selectors(RIGHT, LEFT).as_slice()[0]
     };
     let discard = SelectorSet::new(vec![from_port_7]).expect("one");
-    let spd = Spd::new(vec![Entry::new(discard, Action::Discard)]);
+    let spd = Spd::new(vec![SpdEntry::new(discard, Action::Discard)]);
     let sealed = tunnel.seal(&[passes.clone(), refused.clone(), passes.clone()]);
     for packet in &sealed {
         let pushed = tunnel
@@ -416,7 +416,7 @@ fn failed_randomness_does_not_use_up_the_arena() {
     assert_reconciled(tunnel.outbound.counters());
 }
 
-/// Gives batches back as they were, with the plaintext in their arena.
+/// An engine that returns batches unchanged, with the plaintext in their arena.
 #[derive(Default)]
 struct IdleEngine(Option<Batch>);
 

@@ -1,4 +1,4 @@
-//! Dummy packets in both directions (RFC 4303 §2.6).
+//! Tests dummy packets in both directions (RFC 4303 §2.6).
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{ONE, Tunnel, assert_reconciled, inner};
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
-use esplanade_ipsec::outbound::Refused;
+use esplanade_ipsec::outbound::ReserveRefused;
 use esplanade_ipsec::sa::Mode;
 
 // RFC 4303 R16, R17
@@ -45,6 +45,9 @@ fn transport_mode_has_no_header_for_a_dummy() {
     let mut tunnel = Tunnel::with(Transform::ESP[0], false, |p| p.mode = Mode::Transport);
     let sa = Arc::clone(&tunnel.outbound_sa);
     let refused = tunnel.outbound.push_dummy(&sa, 100);
-    assert_eq!(refused, Err(Refused::Dropped(DropReason::MalformedInner)));
+    assert_eq!(
+        refused,
+        Err(ReserveRefused::Dropped(DropReason::MalformedInner))
+    );
     assert_eq!(tunnel.outbound_sa.sequence.next(), 1, "no number is spent");
 }

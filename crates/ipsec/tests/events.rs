@@ -1,4 +1,4 @@
-//! What the control plane is told, and how often.
+//! Tests which events the control plane gets, and how often.
 
 mod common;
 

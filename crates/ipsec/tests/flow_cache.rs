@@ -1,4 +1,4 @@
-//! The flow cache gives the SPD's answers, whatever changes meanwhile.
+//! Asserts that the flow cache gives the SPD's answers, whatever changes meanwhile.
 
 mod common;
 
@@ -12,7 +12,7 @@ use esplanade_ipsec::DropReason;
 use esplanade_ipsec::sa::{DscpSet, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Flow, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::spd::{
-    Action, Decision, Entry, FlowCache, FlowKey, Policy, PolicyId, Spd, Verdict,
+    Action, Decision, FlowCache, FlowKey, Policy, PolicyId, Spd, SpdEntry, Verdict,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn v6(n: u8) -> IpAddr {
     IpAddr::V6((0xfd00_u128 << 112 | u128::from(n)).into())
 }
 
-/// Both versions; `from` and `count` of the remote addresses.
+/// Selectors of both IP versions. `from` and `count` give the range of the remote addresses.
 fn selectors(from: u8, count: u8, ports: PortRange) -> SelectorSet {
     let of = |version: fn(u8) -> IpAddr| {
         let all = AddressRange::new(version(0), version(255)).expect("in order");
@@ -69,7 +69,7 @@ enum Step {
         count: u8,
         dscp: u8,
     },
-    /// The SPI is a recent one.
+    /// Removes an SA with a recent SPI.
     Remove {
         policy: usize,
         back: u32,
@@ -122,7 +122,7 @@ fn agrees(cache: &FlowCache, spd: &Spd, flow: &Flow, verdict: Verdict) -> bool {
     }
 }
 
-fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> Entry {
+fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> SpdEntry {
     let action = match policies.get(usize::from(kind)) {
         Some(policy) => Action::Protect(Arc::clone(policy)),
         None if kind == 4 => Action::Bypass,
@@ -133,9 +133,9 @@ fn entry(policies: &[Arc<Policy>], (kind, from, count): (u8, u8, u8)) -> Entry {
     } else {
         PortRange::Any
     };
-    Entry {
+    SpdEntry {
         interface: u32::from(from % 2),
-        ..Entry::new(selectors(from, count, ports), action)
+        ..SpdEntry::new(selectors(from, count, ports), action)
     }
 }
 
@@ -189,7 +189,7 @@ fn run(steps: Vec<Step>, flows_max: usize) {
                         (flow, cache.lookup(&spd, &key))
                     })
                     .collect();
-                // Only now: slots stay what they are until the next burst.
+                // The check comes after all lookups: slots must not change until the next burst.
                 for (flow, verdict) in asked {
                     assert!(
                         agrees(&cache, &spd, &flow, verdict),
@@ -207,7 +207,7 @@ proptest! {
     // RFC 4301 R29
     #[test]
     fn answers_are_those_of_the_spd(steps in steps()) {
-        // So small that flows drive each other out, and large enough that none does.
+        // One cache is so small that flows evict each other, and the other is large enough for all flows.
         run(steps.clone(), 8);
         run(steps, 4096);
     }
@@ -218,7 +218,10 @@ fn a_flow_is_looked_up_once() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     policy.install(sa(1, selectors(0, 255, PortRange::Any), DscpSet::ALL));
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(selectors(0, 255, PortRange::Any), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(
+        selectors(0, 255, PortRange::Any),
+        protect,
+    )]);
     let mut cache = FlowCache::new(1024, SECRET);
     let key = |n| FlowKey::from_flow(&Flow::new(v4(1), v4(n), 17, Some((1, 2)))).expect("v4");
     for burst in 0..10 {
@@ -241,14 +244,14 @@ fn a_flow_is_looked_up_once() {
     assert_eq!(cache.misses(), 51);
 }
 
-/// What `install` has done when it returns, every later burst sees; meanwhile either SA is right.
+/// After `install` has returned, every later burst must see its effect. Until then either SA is right.
 #[test]
 fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let everything = || selectors(0, 255, PortRange::Any);
     policy.install(sa(1, everything(), DscpSet::ALL));
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(everything(), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(everything(), protect)]);
     let installed = AtomicU32::new(1);
     const REKEYS: u32 = 3000;
     std::thread::scope(|scope| {
@@ -278,13 +281,13 @@ fn no_burst_that_begins_after_a_rekey_finds_the_former_sa() {
     });
 }
 
-/// However two installations meet, the cache ends with the answer of the policy.
+/// However two installations interleave, the cache must end with the answer of the policy.
 #[test]
 fn installations_at_the_same_time_leave_nothing_stale() {
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let everything = || selectors(0, 255, PortRange::Any);
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(everything(), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(everything(), protect)]);
     let flow = Flow::new(v4(1), v4(2), 17, Some((1, 2)));
     let key = FlowKey::from_flow(&flow).expect("v4");
     let mut cache = FlowCache::new(64, SECRET);
@@ -314,7 +317,10 @@ fn a_removed_sa_is_let_go() {
     let first = sa(1, selectors(0, 255, PortRange::Any), DscpSet::ALL);
     policy.install(Arc::clone(&first));
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(selectors(0, 255, PortRange::Any), protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(
+        selectors(0, 255, PortRange::Any),
+        protect,
+    )]);
     let mut cache = FlowCache::new(256, SECRET);
     for _ in 0..2 {
         cache.begin_burst(&spd, 0);
@@ -329,15 +335,15 @@ fn a_removed_sa_is_let_go() {
     assert_eq!(Arc::strong_count(&first), 1);
 }
 
-/// Keys that all fall into one set, as somebody would send who knew the secret: here it is 0.
+/// All keys fall into one set, as an attacker who knew the secret could arrange. The secret is 0 here.
 #[test]
 fn a_flood_of_colliding_keys_reaches_one_set() {
     let everything = selectors(0, 255, PortRange::Any);
     let zero = AddressRange::host("0.0.0.0".parse().expect("valid"));
     let flooded = SelectorSet::new(vec![Selector::between(zero, zero)]).expect("one");
     let spd = Spd::new(vec![
-        Entry::new(everything, Action::Bypass),
-        Entry::new(flooded, Action::Discard),
+        SpdEntry::new(everything, Action::Bypass),
+        SpdEntry::new(flooded, Action::Discard),
     ]);
     let mut cache = FlowCache::new(4096, [0; 6]);
     let victim =
@@ -373,25 +379,25 @@ fn fragments_need_reassembly_where_ports_decide() {
     let web = || selectors(0, 9, PortRange::Range(80, 80));
     let policy = Arc::new(Policy::new(PolicyId(1), "p"));
     let protect = || Action::Protect(Arc::clone(&policy));
-    let decide = |entries: Vec<Entry>, remote: u8| {
+    let decide = |entries: Vec<SpdEntry>, remote: u8| {
         Spd::new(entries).ports_decide(&Flow::new(v4(1), v4(remote), 6, Some((1, 80))))
     };
     assert!(!decide(vec![], 5));
-    assert!(!decide(vec![Entry::new(everything(), protect())], 5));
+    assert!(!decide(vec![SpdEntry::new(everything(), protect())], 5));
     let both = || {
         vec![
-            Entry::new(web(), protect()),
-            Entry::new(everything(), Action::Bypass),
+            SpdEntry::new(web(), protect()),
+            SpdEntry::new(everything(), Action::Bypass),
         ]
     };
     assert!(decide(both(), 5));
     assert!(!decide(both(), 50), "no port of this address is looked at");
     let shadowed = vec![
-        Entry::new(everything(), protect()),
-        Entry::new(web(), Action::Bypass),
+        SpdEntry::new(everything(), protect()),
+        SpdEntry::new(web(), Action::Bypass),
     ];
     assert!(!decide(shadowed, 5), "the first entry takes them all");
     // RFC 4301 §7.2: fragments have an SA of their own.
-    let opaque = Entry::new(selectors(0, 255, PortRange::Opaque), protect());
-    assert!(!decide(vec![Entry::new(web(), protect()), opaque], 5));
+    let opaque = SpdEntry::new(selectors(0, 255, PortRange::Opaque), protect());
+    assert!(!decide(vec![SpdEntry::new(web(), protect()), opaque], 5));
 }

@@ -1,13 +1,14 @@
-//! Fragmentation and reassembly against scapy, in any order, and against hostile fragments.
+//! Compares fragmentation and reassembly with scapy, in any order, and tries hostile fragments.
 
 use esplanade_ipsec::fragment::{
-    CutError, Fragment, FragmentKey, Limits, Pieces, Pushed, Reassembler, Refusal, Tracker,
+    CutError, Fragment, FragmentKey, FragmentRefusal, Pieces, Pushed, Reassembler,
+    ReassemblyLimits, Tracker,
 };
 use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::vectors;
 use proptest::prelude::*;
 
-/// Packets that lie one behind the other.
+/// Splits bytes that hold packets one behind the other.
 fn split(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while !bytes.is_empty() {
@@ -29,12 +30,12 @@ fn push(reassembler: &mut Reassembler, packet: &[u8], now_ms: u64) -> Pushed {
     reassembler.push(packet, &fragment.expect("a fragment"), now_ms)
 }
 
-/// Reassembly says "without DF"; scapy's packets have no flags.
+/// Reassembles packets. The reassembler clears DF; scapy's packets have no flags.
 fn reassemble(packets: &[Vec<u8>]) -> Vec<u8> {
-    let limits = Limits {
+    let limits = ReassemblyLimits {
         // The smallest MTU of the vectors makes many fragments.
         fragments: 1000,
-        ..Limits::default()
+        ..ReassemblyLimits::default()
     };
     let mut reassembler = Reassembler::new(limits);
     let mut whole = None;
@@ -93,7 +94,7 @@ fn cutting_agrees_with_scapy() {
     assert_eq!(cut, 7);
 }
 
-/// Its offset would run over into the flags, and make a first fragment of it.
+/// The offset of such a fragment would overflow into the flags and make it a first fragment.
 #[test]
 fn nothing_behind_the_longest_datagram_is_cut() {
     let packet = V4::new(8190 * 8, false, 1400).packet();
@@ -150,10 +151,10 @@ impl V4 {
 }
 
 fn reassembler() -> Reassembler {
-    Reassembler::new(Limits::default())
+    Reassembler::new(ReassemblyLimits::default())
 }
 
-/// RFC 5722 §4: the datagram is refused with all that still comes.
+/// RFC 5722 §4: the datagram is refused, with all its further fragments.
 #[test]
 fn an_overlap_refuses_the_datagram_until_it_times_out() {
     let overlapping = [
@@ -165,14 +166,17 @@ fn an_overlap_refuses_the_datagram_until_it_times_out() {
     for second in overlapping {
         let mut r = reassembler();
         assert_eq!(V4::new(16, true, 16).push(&mut r), Pushed::Held);
-        assert_eq!(second.push(&mut r), Pushed::Refused(Refusal::Overlap));
+        assert_eq!(
+            second.push(&mut r),
+            Pushed::Refused(FragmentRefusal::Overlap)
+        );
         assert_eq!(
             V4::new(32, false, 8).push(&mut r),
-            Pushed::Refused(Refusal::Overlap)
+            Pushed::Refused(FragmentRefusal::Overlap)
         );
         assert_eq!(
             V4::new(0, true, 16).push(&mut r),
-            Pushed::Refused(Refusal::Overlap)
+            Pushed::Refused(FragmentRefusal::Overlap)
         );
         let later = V4::new(0, true, 16).packet();
         assert_eq!(push(&mut r, &later, 30_000), Pushed::Held);
@@ -181,7 +185,7 @@ fn an_overlap_refuses_the_datagram_until_it_times_out() {
 
 #[test]
 fn contradicting_ends_are_overlaps() {
-    let refused = Pushed::Refused(Refusal::Overlap);
+    let refused = Pushed::Refused(FragmentRefusal::Overlap);
     let mut r = reassembler();
     assert_eq!(V4::new(32, false, 8).push(&mut r), Pushed::Held);
     assert_eq!(V4::new(40, true, 8).push(&mut r), refused);
@@ -193,7 +197,7 @@ fn contradicting_ends_are_overlaps() {
     assert_eq!(V4::new(16, false, 8).push(&mut r), refused);
 }
 
-/// RFC 8200 §4.5 lets exact duplicates pass, as networks make them.
+/// RFC 8200 §4.5 lets exact duplicates pass, because networks produce them.
 #[test]
 fn exact_duplicates_are_no_overlap() {
     let mut r = reassembler();
@@ -215,7 +219,10 @@ fn exact_duplicates_are_no_overlap() {
     assert_eq!(V4::new(16, true, 16).push(&mut r), Pushed::Held);
     let mut other = V4::new(16, true, 16);
     other.data[3] ^= 1;
-    assert_eq!(other.push(&mut r), Pushed::Refused(Refusal::Overlap));
+    assert_eq!(
+        other.push(&mut r),
+        Pushed::Refused(FragmentRefusal::Overlap)
+    );
 }
 
 // RFC 4301 R51
@@ -225,17 +232,17 @@ fn impossible_fragments_are_refused() {
         Pushed::Refused(refusal) => refusal,
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(V4::new(8, true, 12)), Refusal::Malformed);
-    assert_eq!(refused(V4::new(8, true, 0)), Refusal::Malformed);
-    assert_eq!(refused(V4::new(65_528, false, 8)), Refusal::TooLong);
-    assert_eq!(refused(V4::new(0, true, 0)), Refusal::Malformed);
-    // RFC 1858 and RFC 3128: ports or flags that come later, or twice.
+    assert_eq!(refused(V4::new(8, true, 12)), FragmentRefusal::Malformed);
+    assert_eq!(refused(V4::new(8, true, 0)), FragmentRefusal::Malformed);
+    assert_eq!(refused(V4::new(65_528, false, 8)), FragmentRefusal::TooLong);
+    assert_eq!(refused(V4::new(0, true, 0)), FragmentRefusal::Malformed);
+    // RFC 1858 and RFC 3128: ports or flags come in a later fragment, or twice.
     let tcp = |offset, len| V4 {
         protocol: 6,
         ..V4::new(offset, true, len)
     };
-    assert_eq!(refused(tcp(0, 8)), Refusal::Tiny);
-    assert_eq!(refused(tcp(8, 16)), Refusal::Tiny);
+    assert_eq!(refused(tcp(0, 8)), FragmentRefusal::Tiny);
+    assert_eq!(refused(tcp(8, 16)), FragmentRefusal::Tiny);
     assert_eq!(tcp(0, 16).push(&mut reassembler()), Pushed::Held);
 }
 
@@ -250,7 +257,7 @@ fn ecn_is_combined() {
                 assert!(IpView::parse(&packet).is_ok());
                 Some(packet[1])
             }
-            Pushed::Refused(Refusal::Ecn) => None,
+            Pushed::Refused(FragmentRefusal::Ecn) => None,
             other => panic!("{other:?}"),
         }
     };
@@ -262,10 +269,10 @@ fn ecn_is_combined() {
 
 #[test]
 fn memory_is_bounded_per_source_and_in_all() {
-    let limits = Limits {
+    let limits = ReassemblyLimits {
         bytes: 40_000,
         bytes_per_source: 10_000,
-        ..Limits::default()
+        ..ReassemblyLimits::default()
     };
     let mut r = Reassembler::new(limits);
     let mut held = 0;
@@ -276,11 +283,11 @@ fn memory_is_bounded_per_source_and_in_all() {
         };
         match fragment.push(&mut r) {
             Pushed::Held => held += 1,
-            other => assert_eq!(other, Pushed::Refused(Refusal::Limit)),
+            other => assert_eq!(other, Pushed::Refused(FragmentRefusal::Limit)),
         }
     }
     assert!((5..10).contains(&held));
-    // Other sources still get through, at the cost of the oldest.
+    // Other sources still get through. The oldest datagrams are dropped for them.
     for source in 2..100 {
         let fragment = V4 {
             source,
@@ -303,7 +310,7 @@ fn too_many_fragments_are_refused() {
     }
     assert_eq!(
         V4::new(16_000, true, 8).push(&mut r),
-        Pushed::Refused(Refusal::Limit)
+        Pushed::Refused(FragmentRefusal::Limit)
     );
 }
 
@@ -318,7 +325,7 @@ fn v6(field: u16, id: u32, data: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// RFC 6946: processed in isolation, whatever else has its identification.
+/// RFC 6946: an atomic fragment is processed in isolation, whatever other packets have its identification.
 #[test]
 fn atomic_fragments_stand_alone() {
     let mut r = reassembler();
@@ -340,11 +347,15 @@ fn a_second_fragment_header_is_refused() {
         let mut packet = v6(0, 9, &inner);
         packet[40] = 44;
         let pushed = push(&mut reassembler(), &packet, 0);
-        assert_eq!(pushed, Pushed::Refused(Refusal::Malformed), "{field}");
+        assert_eq!(
+            pushed,
+            Pushed::Refused(FragmentRefusal::Malformed),
+            "{field}"
+        );
     }
 }
 
-/// RFC 7112: all headers in the first fragment.
+/// RFC 7112: the first fragment must have all headers.
 #[test]
 fn a_first_fragment_without_ports_is_tiny() {
     let mut packet = v6(1, 9, &[17, 1, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -353,7 +364,7 @@ fn a_first_fragment_without_ports_is_tiny() {
     let fragment = Fragment::parse(&packet, &view).unwrap().unwrap();
     assert_eq!(
         reassembler().push(&packet, &fragment, 0),
-        Pushed::Refused(Refusal::Tiny)
+        Pushed::Refused(FragmentRefusal::Tiny)
     );
 }
 
@@ -387,7 +398,7 @@ fn later_fragments_share_the_verdict_of_the_first() {
 }
 
 proptest! {
-    /// Any cut at any points, in any order, with duplicates, gives the packet back.
+    /// Fragments of any cut, in any order and with duplicates, give the packet back.
     #[test]
     fn any_cut_in_any_order(len in 16usize..3000, cuts in prop::collection::vec(1usize..300, 0..12), order in any::<u64>()) {
         let mut edges: Vec<usize> = cuts.iter().map(|cut| cut * 8).filter(|cut| *cut < len).collect();
@@ -415,7 +426,7 @@ proptest! {
         prop_assert_eq!(r.bytes(), 0);
     }
 
-    /// What is cut comes together again, options and all.
+    /// A packet that is cut can be reassembled, options included.
     // RFC 4301 R60
     #[test]
     fn cutting_and_reassembling(len in 8usize..4000, mtu in 68usize..1600, options in prop::sample::select(vec![vec![], vec![148, 4, 0, 0], vec![7, 7, 4, 0, 0, 0, 0, 1]])) {
@@ -447,7 +458,7 @@ proptest! {
 
     #[test]
     fn hostile_fragments_never_panic_and_stay_in_bounds(packets in prop::collection::vec((any::<u16>(), 0u32..3, prop::collection::vec(any::<u8>(), 0..64), any::<bool>(), 0u64..100_000), 0..60)) {
-        let limits = Limits { bytes: 3000, bytes_per_source: 2000, fragments: 5, timeout_ms: 1000 };
+        let limits = ReassemblyLimits { bytes: 3000, bytes_per_source: 2000, fragments: 5, timeout_ms: 1000 };
         let mut r = Reassembler::new(limits);
         for (field, id, data, is_v4, now_ms) in packets {
             let packet = if is_v4 {

@@ -1,4 +1,4 @@
-//! ICMP errors through SAs that are for certain ports only (RFC 4301 §6.2): by the packet that they quote.
+//! Tests ICMP errors through SAs for certain ports only (RFC 4301 §6.2). The quoted packet decides about them.
 
 mod common;
 
@@ -11,10 +11,10 @@ use common::{
 use esplanade_crypto::Transform;
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::icmp_errors::IcmpErrors;
-use esplanade_ipsec::outbound::{Outbound, Outcome, Packet, WalkLimits};
+use esplanade_ipsec::outbound::{ArenaPacket, Outbound, Outcome, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, Mode, SaParameters};
 use esplanade_ipsec::selector::{NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 use esplanade_ipsec::wire::checksum;
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ const UDP: u8 = 17;
 const HOSTS: [[&str; 2]; 2] = [["10.1.0.7", "10.2.0.9"], ["2001:db8:1::7", "2001:db8:2::9"]];
 const ROUTERS: [&str; 2] = ["203.0.113.1", "2001:db8:77::1"];
 
-/// UDP between any port and 40001 of the right site.
+/// Selects UDP between any port and port 40001 of the right site.
 fn narrow([local, remote]: [[&str; 2]; 2], at_local: bool) -> SelectorSet {
     let service = PortRange::Range(40_001, 40_001);
     let (local_ports, remote_ports) = match at_local {
@@ -46,7 +46,7 @@ fn tunnel(left: IcmpErrors, right: IcmpErrors) -> Tunnel {
         parameters.icmp_errors = left;
     });
     let protect = Action::Protect(Arc::clone(&tunnel.policy));
-    tunnel.spd = Spd::new(vec![Entry::new(selectors.clone(), protect)]);
+    tunnel.spd = Spd::new(vec![SpdEntry::new(selectors.clone(), protect)]);
     receive_with(&mut tunnel, narrow([RIGHT, LEFT], true), right);
     tunnel
 }
@@ -71,7 +71,7 @@ fn ip(source: &str, destination: &str, protocols: [u8; 2], payload: &[u8]) -> Ve
     }
 }
 
-/// A datagram as the right site sent it to the left.
+/// A datagram as the right site sent it to the left site.
 fn datagram(version: usize, port: u16) -> Vec<u8> {
     let mut udp = port.to_be_bytes().to_vec();
     udp.extend([0x13, 0x88, 0, 24, 0, 0]);
@@ -91,7 +91,7 @@ fn fill_checksum(packet: &mut [u8]) {
     packet[upper + 2..upper + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// "Fragmentation needed" or "packet too big" from a router behind the left gateway, to the right site's host.
+/// Makes "fragmentation needed" or "packet too big" from a router behind the left gateway to the right site's host.
 fn error_about(version: usize, quoted: &[u8]) -> Vec<u8> {
     let kind = [[3, 4, 0, 0, 0, 0, 4, 0], [2, 0, 0, 0, 0, 0, 5, 0]][version];
     error_of(version, kind, HOSTS[version][1], quoted)
@@ -104,7 +104,7 @@ fn error_of(version: usize, head: [u8; 8], destination: &str, quoted: &[u8]) -> 
     packet
 }
 
-/// Whether the left gateway has an SA for it.
+/// Returns an error unless the left gateway has an SA for the packet.
 fn leaves(tunnel: &mut Tunnel, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
     match tunnel.outbound.push(&tunnel.spd, packet).expect("room") {
         Outcome::Protect(_) => Ok(tunnel.seal(&[]).remove(0)),
@@ -113,7 +113,7 @@ fn leaves(tunnel: &mut Tunnel, packet: &[u8]) -> Result<Vec<u8>, DropReason> {
     }
 }
 
-/// What the right gateway makes of a packet that arrives through the SA, whatever the left one would do.
+/// The right gateway's result for a packet that arrives through the SA, whatever the left gateway would do.
 fn arrives(tunnel: &mut Tunnel, packet: &[u8]) -> Result<(), DropReason> {
     let any = |i: usize| {
         Selector::between(
@@ -125,7 +125,7 @@ fn arrives(tunnel: &mut Tunnel, packet: &[u8]) -> Result<(), DropReason> {
     let protect = Action::Protect(Arc::clone(&tunnel.policy));
     let spd = std::mem::replace(
         &mut tunnel.spd,
-        Spd::new(vec![Entry::new(all.clone(), protect)]),
+        Spd::new(vec![SpdEntry::new(all.clone(), protect)]),
     );
     let before: Vec<_> = tunnel.inbound.counters().drops.iter().collect();
     let narrow = Arc::clone(&tunnel.outbound_sa);
@@ -194,7 +194,7 @@ fn an_error_about_other_traffic_goes_nowhere() {
     assert_reconciled(tunnel.outbound.counters());
 }
 
-/// No SA is made for an error (RFC 4301 §6.2).
+/// An error raises no acquire (RFC 4301 §6.2).
 #[test]
 fn an_error_asks_for_no_sa() {
     let mut tunnel = default_tunnel();
@@ -204,7 +204,7 @@ fn an_error_asks_for_no_sa() {
     assert_eq!(tunnel.outbound.drain_events().count(), 0);
 }
 
-/// An administrator's Discard is a decision about errors too.
+/// An administrator's Discard applies to errors too.
 #[test]
 fn an_explicit_discard_stands() {
     let mut tunnel = default_tunnel();
@@ -216,8 +216,8 @@ fn an_explicit_discard_stands() {
     let icmp = SelectorSet::new(vec![icmp]).expect("one");
     let protect = Action::Protect(Arc::clone(&tunnel.policy));
     tunnel.spd = Spd::new(vec![
-        Entry::new(icmp, Action::Discard),
-        Entry::new(narrow([LEFT, RIGHT], false), protect),
+        SpdEntry::new(icmp, Action::Discard),
+        SpdEntry::new(narrow([LEFT, RIGHT], false), protect),
     ]);
     let error = error_about(0, &datagram(0, 40_001));
     assert_eq!(leaves(&mut tunnel, &error), Err(DropReason::PolicyDiscard));
@@ -233,7 +233,7 @@ fn a_child_can_go_by_the_header_alone() {
     assert_eq!(arrives(&mut tunnel, &error), mismatch);
 }
 
-/// With selectors that take any protocol, an error about traffic of others passes but where it is strict.
+/// With selectors for any protocol, an error about other traffic passes unless the SA is strict.
 // RFC 4301 R47
 #[test]
 fn a_child_can_be_strict_where_the_header_would_do() {
@@ -255,7 +255,7 @@ fn a_child_can_be_strict_where_the_header_would_do() {
         assert_eq!(arrives(&mut tunnel, &error), expected, "{mode:?}");
         let mut tunnel = default_tunnel();
         receive_with(&mut tunnel, common::selectors(RIGHT, LEFT), mode);
-        // The right host sent this one into the tunnel.
+        // The right host sent this packet into the tunnel.
         let sent = ip(HOSTS[0][1], HOSTS[0][0], [UDP, UDP], &[0; 16]);
         let good = error_of(0, [3, 1, 0, 0, 0, 0, 0, 0], HOSTS[0][1], &sent);
         let expected = match mode {
@@ -267,7 +267,7 @@ fn a_child_can_be_strict_where_the_header_would_do() {
     }
 }
 
-/// Errors that quote nothing to go by are dropped at both ends.
+/// Errors without a usable quote are dropped at both ends.
 // RFC 4301 R48, R49
 #[test]
 fn hostile_errors_are_refused() {
@@ -283,7 +283,7 @@ fn hostile_errors_are_refused() {
     let mut later = sent.clone();
     later[7] = 9;
     let mut in_error = error_about(0, &sent);
-    // As if the right host had reported about our packet.
+    // The error looks as if the right host had reported about our packet.
     in_error[12..16].copy_from_slice(&[10, 2, 0, 9]);
     in_error[16..20].copy_from_slice(&[10, 1, 0, 7]);
     let mut short_header = sent.clone();
@@ -317,7 +317,7 @@ fn hostile_errors_are_refused() {
             .collect();
         assert_eq!(kinds, [("icmp-error", 1)], "{what}");
     }
-    // Neither a Redirect nor an echo request nor Source Quench is an error about a path.
+    // A Redirect, an echo request and a Source Quench are no errors about a path.
     for kind in [5, 8, 4] {
         let mut tunnel = default_tunnel();
         let other = error_of(0, [kind, 0, 0, 0, 0, 0, 0, 0], HOSTS[0][1], &sent);
@@ -325,7 +325,7 @@ fn hostile_errors_are_refused() {
         assert_eq!(arrives(&mut tunnel, &other), mismatch);
         assert_eq!(leaves(&mut tunnel, &other), Err(DropReason::NoPolicy));
     }
-    // Eight bytes of the upper layer are all that a router must quote, and it may have changed the header.
+    // A router must quote only eight bytes of the upper layer, and it may have changed the header.
     let mut quoted = sent[..28].to_vec();
     quoted[8] -= 1;
     let mut tunnel = default_tunnel();
@@ -346,7 +346,7 @@ fn extension_headers_of_the_quoted_packet_are_skipped() {
     assert_eq!(reason, Err(DropReason::MalformedIcmpError));
 }
 
-/// In transport mode the errors of the peer itself come with the SA for one of its ports.
+/// In transport mode, errors of the peer itself come with the SA for one of its ports.
 #[test]
 fn transport_mode_takes_the_peers_own_errors() {
     let mut tunnel = default_tunnel();
@@ -427,7 +427,7 @@ fn bursts_do_the_same() {
     for (index, packet) in packets.iter().enumerate() {
         let start = index * slot + 96;
         buffer.bytes[start..start + packet.len()].copy_from_slice(packet);
-        places.push(Packet {
+        places.push(ArenaPacket {
             slot_start: (base + index * slot) as u32,
             slot_end: (base + (index + 1) * slot) as u32,
             offset: (base + start) as u32,
@@ -445,7 +445,7 @@ fn bursts_do_the_same() {
 }
 
 proptest! {
-    /// Whatever an error quotes: it is judged, and counted once.
+    /// Whatever an error quotes, it is judged, and counted once.
     #[test]
     fn any_quote_is_judged(
         version in 0..2usize,
@@ -464,7 +464,7 @@ proptest! {
         let error = error_of(version, [kind, 0, 0, 0, 0, 0, 0, 0], HOSTS[version][1], &quoted);
         let left = leaves(&mut tunnel, &error);
         let arrived = arrives(&mut tunnel, &error);
-        // What one end sends the other takes.
+        // An error that one end sends must be accepted by the other.
         prop_assert_eq!(left.is_ok(), arrived.is_ok());
         assert_reconciled(tunnel.outbound.counters());
     }

@@ -1,4 +1,4 @@
-//! Route-based use: the same selectors on several interfaces, each with its own SAs.
+//! Tests route-based use: several interfaces have the same selectors, and each has its own SAs.
 
 mod common;
 
@@ -11,7 +11,7 @@ use esplanade_ipsec::inbound::OpenedBatch;
 use esplanade_ipsec::outbound::Outcome;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
 const IDS: [u32; 2] = [42, 43];
 
@@ -20,8 +20,8 @@ fn everything() -> SelectorSet {
     SelectorSet::new(vec![Selector::between(any, any)]).expect("one is not too many")
 }
 
-/// An entry for everything from the interface, with an SA whose other end is in `tunnel`'s SAD.
-fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
+/// Makes an entry for all packets from the interface, with an SA whose other end is in the SAD of `tunnel`.
+fn bound(tunnel: &Tunnel, interface: u32) -> SpdEntry {
     let transform = Transform::ESP[0];
     let key = key_material(transform);
     let spi = tunnel.database.sad().allocate_spi().expect("room");
@@ -37,9 +37,9 @@ fn bound(tunnel: &Tunnel, interface: u32) -> Entry {
     sad.insert(Arc::new(inbound)).expect("allocated");
     let policy = Arc::new(Policy::new(PolicyId(interface), "all"));
     policy.install(Arc::new(OutboundSa::new(make()).expect("good keys")));
-    Entry {
+    SpdEntry {
         interface,
-        ..Entry::new(everything(), Action::Protect(policy))
+        ..SpdEntry::new(everything(), Action::Protect(policy))
     }
 }
 
@@ -58,7 +58,7 @@ fn opened(tunnel: &mut Tunnel, frames: &[Vec<u8>]) -> OpenedBatch {
 fn packets_stay_with_their_interface() {
     let mut tunnel = Tunnel::new(Transform::ESP[0], false);
     tunnel.spd = Spd::new(IDS.map(|interface| bound(&tunnel, interface)).into());
-    // The same flow every time, so that the flow cache has to tell the interfaces apart.
+    // The flow is the same every time, so that the flow cache has to tell the interfaces apart.
     let packet = inner(4, b"to and fro");
     let from = |tunnel: &mut Tunnel, interface| {
         tunnel.outbound.set_interface(interface);

@@ -1,4 +1,4 @@
-//! Lifetimes alone.
+//! Tests lifetimes alone.
 
 use esplanade_ipsec::lifetime::{Admission, Lifetime, LifetimeEvent, LifetimeLimits};
 
@@ -105,7 +105,7 @@ fn unlimited_never_expires() {
     assert_eq!(lifetime.poll(much), None);
 }
 
-/// The word of recent traffic is emptied long before it is full; nothing is lost then.
+/// The word of recent traffic is emptied long before it is full. No traffic may be lost then.
 #[test]
 fn totals_are_exact_however_much_passes() {
     let limits = LifetimeLimits {
@@ -151,7 +151,7 @@ fn limits_in_bytes_hold_beyond_what_one_word_counts() {
     assert_eq!(lifetime.bytes(), hard);
 }
 
-/// On the machine's own atomics: workers that settle while others count.
+/// Runs on the machine's own atomics: some workers settle while others count.
 #[test]
 fn threads_together_lose_no_count() {
     const RUNS: u64 = 2000;

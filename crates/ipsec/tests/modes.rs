@@ -1,4 +1,4 @@
-//! Transport mode, AH, nested SAs, padding and dummies: both walks against each other, on whole packets.
+//! Tests transport mode, AH, nested SAs, padding and dummies: both walks against each other, on whole packets.
 
 mod common;
 
@@ -14,11 +14,11 @@ use common::{
 use esplanade_crypto::{Protocol, Transform};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::outbound::{HEADROOM, Packet, TAILROOM};
+use esplanade_ipsec::outbound::{ArenaPacket, HEADROOM, TAILROOM};
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TfcPadding};
 use esplanade_ipsec::sad::GroupKey;
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Spd};
+use esplanade_ipsec::spd::{Action, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{FlowLabelPolicy, OuterFacts};
 use esplanade_ipsec::wire::{IpView, checksum};
 use esplanade_testkit::model;
@@ -31,7 +31,7 @@ fn some_packets(version: u8) -> Vec<Vec<u8>> {
     let mut packets: Vec<Vec<u8>> = [0, 1, 7, 100, 1400]
         .map(|len| inner(version, &vec![0x5a; len]))
         .into();
-    // Back ends may read more than the packet.
+    // Back ends may read more bytes than the packet has.
     packets[1].extend([0xee; 5]);
     packets
 }
@@ -108,7 +108,8 @@ fn udp_sum(packet: &[u8], view: &IpView) -> u16 {
     checksum::fold(checksum::sum(sum, upper))
 }
 
-/// RFC 4303 §3.1.1: behind hop-by-hop and routing headers, before destination options for the final destination.
+/// RFC 4303 §3.1.1: ESP goes behind hop-by-hop and routing headers, and before destination options for the final
+/// destination.
 #[test]
 fn transport_mode_goes_between_the_extension_headers() {
     for transform in [GCM, AH] {
@@ -155,7 +156,7 @@ fn transport_mode_keeps_ipv4_options() {
     }
 }
 
-/// A UDP socket keeps the outer IP header to itself.
+/// A UDP socket does not pass on the outer IP header.
 #[test]
 fn transport_mode_does_without_the_outer_header() {
     for version in [4, 6] {
@@ -178,7 +179,7 @@ fn transport_mode_does_without_the_outer_header() {
     }
 }
 
-/// RFC 3948 §3.1.2: behind a NAT the checksum is of addresses that the receiver does not see.
+/// RFC 3948 §3.1.2: behind a NAT the checksum covers addresses that the receiver does not see.
 #[test]
 fn a_nat_does_not_spoil_the_checksum_in_transport_mode() {
     let mut tunnel = Tunnel::with(GCM, false, |p| {
@@ -233,7 +234,7 @@ fn the_ah_header_must_be_there_and_whole() {
     );
     let drops = &tunnel.inbound.counters().drops;
     assert_eq!(drops.get(DropReason::MalformedAh), 3);
-    // Hops change what is mutable, and nothing else.
+    // Hops change the mutable fields and nothing else.
     let mut travelled = sent[0].clone();
     travelled[8] = 9;
     travelled[10..12].fill(0);
@@ -286,7 +287,7 @@ fn dummies_are_made_and_discarded() {
     assert_reconciled(transport.outbound.counters());
 }
 
-/// RFC 6438: one label for a flow, others for others.
+/// RFC 6438: all packets of a flow have one label, and other flows have other labels.
 #[test]
 fn flow_labels_are_copied_or_hashed() {
     let labels = |policy, in_place| {
@@ -318,7 +319,7 @@ fn flow_labels_are_copied_or_hashed() {
     }
 }
 
-/// RFC 4301 §4.1: an SA of a group is found by SPI and destination, whatever SA of ours has the same SPI.
+/// RFC 4301 §4.1: an SA of a group is found by SPI and destination, even if another SA of ours has the same SPI.
 // RFC 4301 R2; RFC 4302 R5; RFC 4303 R4
 #[test]
 fn a_group_has_its_own_sa() {
@@ -351,7 +352,7 @@ fn a_group_has_its_own_sa() {
     let to_all = frames(&mut tunnel, &[inner(4, b"to all")]);
     let opened = open(&mut tunnel, &[to_all[0].clone(), to_us[0].clone()]);
     assert_eq!(opened, [inner(4, b"to all"), inner(4, b"to one")]);
-    // Nobody sent this to the group.
+    // No member of the group sent this packet.
     let mut other = to_all[0].clone();
     other[19] ^= 1;
     other[10..12].fill(0);
@@ -384,7 +385,7 @@ fn a_lost_engine_takes_its_packets_with_it() {
     assert_eq!(of_sa.get(DropReason::EngineFailed), 3);
 }
 
-/// Raw sockets number IPv4 packets that are not, and AH covers the number.
+/// Raw sockets set the identification of IPv4 packets that have none, and AH covers this field.
 #[test]
 fn ah_numbers_what_nobody_has() {
     let mut tunnel = Tunnel::with(AH, false, |p| {
@@ -425,7 +426,8 @@ fn a_dropped_copy_takes_no_room() {
     assert_eq!(free(&mut tunnel.inbound), before - frame.len());
 }
 
-/// What cannot be laid out must not take up the arena: without a job in it, nobody would submit and empty it.
+/// Packets that cannot be laid out must not fill the arena. Without a job in it, nobody would submit the batch and
+/// empty it.
 #[test]
 fn bad_options_do_not_fill_the_arena() {
     let mut tunnel = Tunnel::with(AH, false, |p| {
@@ -467,12 +469,12 @@ fn a_fragment_takes_no_whole_packet_with_it() {
     assert_eq!(drops.get(DropReason::Fragment), 1);
 }
 
-/// One packet in the arena, with more or less room than there should be.
+/// Puts one packet into the arena, with more or less room around it than it needs.
 fn push_at(tunnel: &mut Tunnel, packet: &[u8], in_front: usize, behind: usize) {
     let buffer = tunnel.outbound.receive_buffer().expect("a batch");
     let end = in_front + packet.len();
     buffer.bytes[in_front..end].copy_from_slice(packet);
-    let place = Packet {
+    let place = ArenaPacket {
         slot_start: buffer.offset as u32,
         slot_end: (buffer.offset + end + behind) as u32,
         offset: (buffer.offset + in_front) as u32,
@@ -519,7 +521,7 @@ fn an_outer_header_needs_its_room() {
     assert_eq!((sent, failed), (0, 1));
 }
 
-/// Writes packets into the arena with room around them and pushes them as a burst.
+/// Writes packets into the arena with room around them, and pushes them as a burst.
 fn burst(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<u32> {
     let mut places = Vec::new();
     let buffer = tunnel.outbound.receive_buffer().expect("a batch");
@@ -529,7 +531,7 @@ fn burst(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<u32> {
         let len = packet.len();
         buffer.bytes[offset..offset + len].copy_from_slice(packet);
         let slot_end = offset + len + TAILROOM;
-        places.push(Packet {
+        places.push(ArenaPacket {
             slot_start: (buffer.offset + end) as u32,
             slot_end: (buffer.offset + slot_end) as u32,
             offset: (buffer.offset + offset) as u32,
@@ -545,8 +547,8 @@ fn burst(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<u32> {
 fn with_bypass(tunnel: &mut Tunnel) {
     let host = prefix("10.9.0.0/16");
     let set = SelectorSet::new(vec![Selector::between(host, host)]).expect("one");
-    let mut entries = vec![Entry::new(set, Action::Bypass)];
-    entries.push(Entry::new(
+    let mut entries = vec![SpdEntry::new(set, Action::Bypass)];
+    entries.push(SpdEntry::new(
         selectors(LEFT, RIGHT),
         Action::Protect(Arc::clone(&tunnel.policy)),
     ));
@@ -579,7 +581,8 @@ fn any_packet() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Both ways in seal the same packets the same way, whatever is between them, and count the same.
+    /// Both ways into the walk seal the same packets in the same way and count the same, whatever lies between the
+    /// packets.
     #[test]
     fn a_burst_is_what_its_packets_are(
         packets in proptest::collection::vec(any_packet(), 1..150),
@@ -592,7 +595,7 @@ proptest! {
         };
         let mut one_by_one = Tunnel::with(transform, false, change);
         let mut in_place = Tunnel::with(transform, false, change);
-        // The same SPI in both, so that the bytes can be compared.
+        // Both tunnels have the same SPI, so that the bytes can be compared.
         for tunnel in [&mut one_by_one, &mut in_place] {
             let key = key_material(transform);
             let mut p = parameters(transform, false, 0x1234_5678, &key);

@@ -1,4 +1,5 @@
-//! SAs in SAs (RFC 4301 §4.3, appendix E): bundles on the way out, packets that are IPsec again on the way in.
+//! Tests SAs in SAs (RFC 4301 §4.3, appendix E): bundles on the way out, and packets that are IPsec again on the way
+//! in.
 
 mod common;
 
@@ -22,7 +23,7 @@ use esplanade_ipsec::wire::{IpView, checksum};
 const GCM: Transform = Transform::ESP[0];
 const AH: Transform = Transform::AH[0];
 
-/// Puts the SA of a tunnel behind another: `outer` seals what the tunnel sealed.
+/// Puts the SA of a tunnel behind another: `outer` seals the packets that the tunnel sealed.
 fn nest(tunnel: &mut Tunnel, transform: Transform, change: impl Fn(&mut SaParameters<'_>)) {
     let everything = SelectorSet::new(vec![
         Selector::between(prefix("0.0.0.0/0"), prefix("0.0.0.0/0")),
@@ -77,7 +78,7 @@ fn open_nested(tunnel: &mut Tunnel, frame: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// AH over ESP in transport mode, and a tunnel in a tunnel (RFC 4301 §4.3, appendix E).
+/// Tests AH over ESP in transport mode, and a tunnel in a tunnel (RFC 4301 §4.3, appendix E).
 #[test]
 fn a_packet_goes_through_two_sas_and_back() {
     for (inner_mode, outer_transform, outer_mode) in [
@@ -121,7 +122,7 @@ fn what_nobody_takes_out_of_its_second_sa_is_counted() {
     assert_eq!(drops.get(DropReason::NestedTooDeep), 1);
 }
 
-/// The kernel puts it together first (RFC 4303 §3.4.1).
+/// A fragment of a nested packet goes to the kernel, which reassembles it first (RFC 4303 §3.4.1).
 #[test]
 fn a_fragment_of_an_ipsec_packet_is_not_nested() {
     let mut tunnel = Tunnel::with(GCM, false, |p| p.path = ends(4, false));
@@ -134,7 +135,7 @@ fn a_fragment_of_an_ipsec_packet_is_not_nested() {
     assert_eq!(open_nested(&mut tunnel, &sent[0]), [first]);
 }
 
-/// An engine that is late has every batch inside while packets come back that need another one.
+/// A slow engine holds every batch while packets come back that need another batch.
 #[test]
 fn a_late_engine_loses_nothing_of_a_bundle() {
     let path = ends(4, false);
@@ -164,7 +165,7 @@ fn a_late_engine_loses_nothing_of_a_bundle() {
     }
 }
 
-/// It does what it gets and keeps it.
+/// An engine that processes its batches and keeps them.
 struct LostEngine {
     ready: File,
     kept: Vec<Batch>,
@@ -207,7 +208,8 @@ impl Engine for LostEngine {
     }
 }
 
-/// Also of more batches than the next engine takes at a time, twice lost, and of packets with headers in front.
+/// The lost batches are more than the next engine takes at a time. They are lost twice, and have packets with headers
+/// in front.
 #[test]
 fn what_a_lost_engine_has_is_done_again() {
     for (mode, transform) in [
@@ -239,7 +241,7 @@ fn what_a_lost_engine_has_is_done_again() {
         tunnel.outbound.engine_lost();
         let mut next = SlowEngine::new(2, 2);
         let mut sent = seal_late(&mut tunnel, &[], &mut next);
-        // The numbers are those that were taken at first.
+        // The sequence numbers are those that were taken at first.
         sent.extend(frames(&mut tunnel, &packets[..1]));
         let at = if transform == AH { 20 + 8 } else { 20 + 4 };
         let numbers = sent.iter().map(|frame| frame[at + 3]);

@@ -1,4 +1,4 @@
-//! No sequence number, and so no nonce, is used twice with one key, whatever engines do: every script of engine
+//! Asserts that no sequence number, and so no nonce, is used twice with one key. The tests run every script of engine
 //! behaviour up to a length, with two workers that share the SA.
 
 mod common;
@@ -11,19 +11,19 @@ use esplanade_crypto::{Batch, Engine, JobStatus, RejectReason, Rejected, Transfo
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{OutboundSa, SaParameters};
 use esplanade_ipsec::selector::SelectorSet;
-use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 
-/// What an engine does with the next batch that it is offered.
+/// The engine's behaviour with the next batch that it is offered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Behaviour {
     Seals,
-    /// Refuses for now; the walk offers the same batch again.
+    /// The engine refuses for now, and the walk offers the same batch again.
     Full,
-    /// Refuses for ever: the batch is dropped, and the engine replaced.
+    /// The engine refuses for ever: the batch is dropped, and the engine is replaced.
     Dies,
-    /// Takes the batch, seals the first half of it, and gives up the rest.
+    /// The engine takes the batch, seals its first half, and gives up the rest.
     FailsHalfway,
-    /// Takes the batch and is lost with it.
+    /// The engine takes the batch and is lost with it.
     IsLost,
 }
 
@@ -35,14 +35,14 @@ const BEHAVIOURS: [Behaviour; 5] = [
     Behaviour::IsLost,
 ];
 
-/// What was sealed: the sequence number and IV of one key, and the plaintext with them.
+/// The record of all sealing: the sequence number and IV of one key, and the plaintext with them.
 #[derive(Default)]
 struct Seen {
     plaintexts: HashMap<(u64, Vec<u8>), Vec<u8>>,
 }
 
 impl Seen {
-    /// An engine touches the jobs of `batch` from here on. A second time is allowed for nothing at all.
+    /// Records that an engine processes the first `jobs` jobs of `batch` from here on. No job may be processed twice.
     fn enters(&mut self, batch: &Batch, jobs: usize) {
         for job in batch.jobs.iter().take(jobs) {
             let packet = &batch.buffer[job.esp as usize..(job.esp + job.len) as usize];
@@ -135,14 +135,15 @@ impl Worker {
         }
     }
 
-    /// One round: some packets, one offer to the engine, and what comes of it. Gives the numbers that went out.
+    /// Runs one round: some packets, one offer to the engine, and its result. Returns the sequence numbers that went
+    /// out.
     fn round(&mut self, spd: &Spd, packets: usize) -> Vec<u32> {
         for n in 0..packets {
-            // A batch that waits for a full engine has no room for more: those packets are gone.
+            // A batch that waits for a full engine has no room for more, so those packets are dropped.
             let _ = self.walk.push(spd, &inner(4, &[n as u8; 20]));
         }
         if self.walk.submit(&mut self.engine) == Err(RejectReason::OutOfService) {
-            // The fallback begins with the next batch; what the lost engine still had is gone.
+            // The fallback begins with the next batch. The batches of the lost engine are gone.
             self.walk.engine_lost();
             self.engine.lost = false;
             self.engine.script.clear();
@@ -174,7 +175,7 @@ fn run(script: &[Behaviour]) {
     let policy = Arc::new(Policy::new(POLICY, "site"));
     policy.install(Arc::new(sa.expect("good keys")));
     let set: SelectorSet = selectors(LEFT, RIGHT);
-    let spd = Spd::new(vec![Entry::new(set, Action::Protect(policy))]);
+    let spd = Spd::new(vec![SpdEntry::new(set, Action::Protect(policy))]);
     let seen = Arc::default();
     // The second worker runs the script backwards.
     let backwards: Vec<_> = script.iter().rev().copied().collect();

@@ -1,4 +1,5 @@
-//! Workers that take numbers from one SA and send them late: how far the peer sees them displaced.
+//! Workers take numbers from one SA and send them late. The tests measure how far the peer sees the numbers
+//! displaced.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,8 +13,8 @@ const WORKERS: u64 = 4;
 const BATCHES: u64 = 3000;
 const RUN_MAX: u64 = 64;
 
-/// How many numbers the most displaced one came behind the newest, and how often workers waited. One worker stops again
-/// and again while it holds numbers.
+/// Returns the largest distance by which a number came behind the newest one, and how often workers waited. One
+/// worker stops again and again while it holds numbers.
 fn displacement(window: u32) -> (u64, u32) {
     let (pace, sequence) = (Pace::new(window), SequenceAllocator::new(true));
     let peer = Mutex::new(ReplayWindow::new(window, true));
@@ -94,7 +95,7 @@ fn who_waits_and_does_not_look_holds_nobody_up() {
     let (pace, sequence) = (Pace::new(32), SequenceAllocator::new(true));
     let mut served = Vec::new();
     let first = pace.wait(&sequence, || {
-        // They come while it is stopped, and wait for it and for each other.
+        // The other workers come while this one is stopped. They wait for it and for each other.
         if served.is_empty() {
             let third = |served: &mut Vec<u8>| {
                 let mut tries = 0;

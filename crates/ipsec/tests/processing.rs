@@ -1,4 +1,4 @@
-//! ICMP errors and MSS clamping against scapy; path MTUs, classes and audit events.
+//! Compares ICMP errors and MSS clamping with scapy's, and tests path MTUs, classes and audit events.
 
 use std::net::IpAddr;
 
@@ -7,16 +7,16 @@ use esplanade_ipsec::audit::{Audit, AuditEvent, AuditKind};
 use esplanade_ipsec::class::{Class, ClassQueue, Full};
 use esplanade_ipsec::mss;
 use esplanade_ipsec::pmtu::{AGE_MS, Claim, Disbelief, Evidence, GUESS_AGE_MS, PathMtus};
-use esplanade_ipsec::wire::icmp::{self, Problem};
+use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 use esplanade_ipsec::wire::{IpVersion, IpView, checksum};
 use esplanade_testkit::vectors;
 use proptest::prelude::*;
 
-fn about(packet: &[u8], problem: Problem) -> Option<Vec<u8>> {
+fn about(packet: &[u8], problem: IcmpProblem) -> Option<Vec<u8>> {
     icmp::error_about(packet, &IpView::parse(packet).unwrap(), problem)
 }
 
-const TOO_BIG: Problem = Problem::TooBig { mtu: 1372 };
+const TOO_BIG: IcmpProblem = IcmpProblem::TooBig { mtu: 1372 };
 
 // RFC 4301 R30
 #[test]
@@ -26,7 +26,7 @@ fn icmp_errors_equal_scapys_and_are_read_back() {
     for case in cases {
         let problem = match &case.name {
             name if name.contains("too big") => TOO_BIG,
-            _ => Problem::Prohibited,
+            _ => IcmpProblem::Prohibited,
         };
         let error = about(&case.input, problem).expect(&case.name);
         assert_eq!(error, case.output, "{}", case.name);
@@ -35,7 +35,7 @@ fn icmp_errors_equal_scapys_and_are_read_back() {
         let mtu = (problem == TOO_BIG).then_some(1372);
         assert_eq!(reported.mtu, mtu, "{}", case.name);
         assert!(case.input.starts_with(reported.about));
-        // No error about an error.
+        // An error about an error must not be made.
         assert_eq!(icmp::error_about(&error, &view, problem), None);
         let mut damaged = error.clone();
         *damaged.last_mut().unwrap() ^= 1;
@@ -133,7 +133,7 @@ fn mss_is_lowered_as_scapy_would_have_written_it() {
     assert_eq!(mss::mss_for(IpVersion::V6, 1400), 1340);
 }
 
-/// A checksum that hardware is to complete covers only the pseudo header so far.
+/// A checksum that the hardware completes covers only the pseudo header so far.
 #[test]
 fn a_partial_checksum_is_left_alone() {
     let cases = vectors::primitives("mss.json").cases;
@@ -176,7 +176,7 @@ fn a_path_is_learned_only_from_errors_about_our_packets() {
     assert_eq!(paths.learn(peer, 1400, quoted(7, 4_999_940), 10), Ok(1400));
     assert_eq!(paths.mtu(peer, 10), Some(1400));
     assert_eq!(paths.mtu(elsewhere, 10), None);
-    // Not up again, but further down.
+    // A path MTU does not rise again, but it can fall further.
     assert_eq!(
         paths.learn(peer, 1500, quoted(7, 5_000_000), 20),
         Err(Disbelief::NothingNew)
@@ -199,7 +199,8 @@ fn sequence_numbers_wrap() {
     assert_eq!(paths.learn(peer, 1400, evidence, 0), Ok(1400));
 }
 
-/// An error comes back a round trip later: then it quotes what was sent in these seconds, be it three packets or millions.
+/// An error arrives a round trip later. It then quotes a packet of these seconds, whether three or millions were
+/// sent.
 // RFC 4301 R45
 #[test]
 fn errors_count_about_what_was_sent_in_the_last_seconds() {
@@ -225,14 +226,14 @@ fn errors_count_about_what_was_sent_in_the_last_seconds() {
         Err(Disbelief::NotOurs)
     );
     assert_eq!(learn(fast, 9, 18 * 64_000, 1400, now_ms), Ok(1400));
-    // Nothing was sent for long.
+    // No packet was sent for a long time.
     assert_eq!(learn(slow, 7, 1019, 1300, 60_000), Err(Disbelief::NotOurs));
     paths.sent(slow, 7, 1020, 60_000);
     assert_eq!(learn(slow, 7, 1018, 1300, 60_000), Err(Disbelief::NotOurs));
     assert_eq!(learn(slow, 7, 1020, 1300, 60_000), Ok(1300));
 }
 
-/// Somebody who knows only the gateways' addresses.
+/// An attacker knows only the gateways' addresses.
 #[test]
 fn guesses_at_an_spi_are_few_a_second() {
     let paths = PathMtus::default();
@@ -251,7 +252,7 @@ fn guesses_at_an_spi_are_few_a_second() {
     assert_eq!(looked_at.count(), 32);
     assert_eq!(learn(peer, 7, 999), Err(Disbelief::Guessing));
     assert_eq!(paths.mtu(peer, 999), None);
-    // Other paths go on, and so does this one in the next second.
+    // Other paths stay usable, and so does this path in the next second.
     assert_eq!(learn(other, 7, 999), Ok(600));
     assert_eq!(learn(peer, 7, 1000), Ok(600));
 }
@@ -273,7 +274,7 @@ fn no_path_is_narrower_than_its_floor() {
     );
 }
 
-/// RFC 1191 §6.3: after ten minutes larger packets are tried again; the same claim does not prolong that.
+/// RFC 1191 §6.3: after ten minutes larger packets are tried again. The same claim does not prolong the time.
 // RFC 4301 R63, R64
 #[test]
 fn paths_age() {
@@ -292,7 +293,7 @@ fn paths_age() {
     );
 }
 
-/// An error that quotes nothing secret may be anybody's.
+/// An error that quotes nothing secret may come from anybody.
 #[test]
 fn guesses_age_soon() {
     let paths = PathMtus::default();
@@ -316,7 +317,7 @@ fn the_number_of_paths_is_bounded() {
     assert_eq!(learn(100, AGE_MS), Ok(1400));
 }
 
-/// Whoever knows our address can make them up, for any peer.
+/// Anybody who knows our address can invent such errors, for any peer.
 #[test]
 fn guesses_leave_room_for_what_is_known() {
     let paths = PathMtus::new(100);
@@ -328,7 +329,7 @@ fn guesses_leave_room_for_what_is_known() {
     }
 }
 
-/// What an error says that quotes an IP header and `payload`.
+/// The claim of an error that quotes an IP header and `payload`.
 fn claim(version: u8, protocol: u8, mtu: u32, df: bool, payload: &[u8]) -> Option<Claim> {
     let mut about = if version == 4 {
         let mut header = v4(
@@ -383,11 +384,11 @@ fn claims_are_read_from_the_quoted_packet() {
         evidence(claim(4, 17, 1400, true, &udp[..8])),
         Some(Evidence::AddressOnly)
     );
-    // From another port of ours, about another protocol, about a packet that may be fragmented.
+    // The errors quote another port of ours, another protocol, or a packet that may be fragmented.
     assert_eq!(claim(4, 17, 1400, true, &[0; 20]), None);
     assert_eq!(claim(4, 6, 1400, true, &[0; 20]), None);
     assert_eq!(claim(4, 50, 1400, false, &esp), None);
-    // RFC 1191 §5: a router that does not say; the packet had 1500 bytes.
+    // RFC 1191 §5: the router does not state an MTU. The packet had 1500 bytes.
     assert_eq!(
         claim(4, 50, 0, true, &esp).map(|claim| claim.mtu),
         Some(1492)
@@ -416,7 +417,7 @@ fn higher_classes_go_first_and_lower_ones_do_not_starve() {
         .map(|(c, _)| c.get())
         .collect();
     assert_eq!(order[..4], [7; 4]);
-    // Two have waited for four others and take their turns; then the highest again.
+    // Two items have waited for four others and take their turns. Then the highest class is next again.
     assert_eq!(order[4..8], [0, 3, 7, 7]);
     assert_eq!(order.len(), 30);
     assert!(order.iter().rposition(|c| *c == 7) < Some(20));
@@ -435,8 +436,8 @@ fn lanes_are_bounded_by_themselves() {
 }
 
 proptest! {
-    /// Order within a class is kept, nothing is lost, and no item waits for more than `patience` + 7 others for
-    /// itself and each one before it in its lane.
+    /// The order within a class is kept and nothing is lost. An item waits for at most `patience` + 7 others, for
+    /// itself and for each item before it in its lane.
     #[test]
     fn waiting_is_bounded(pushes in prop::collection::vec(0u8..8, 1..300), patience in 0u64..20) {
         let mut queue = ClassQueue::new(300, patience);
@@ -510,9 +511,9 @@ fn every_audit_event_is_told_or_counted() {
             assert_eq!(report.event.spi, Some(n));
         }
     }
-    // Three at once and two a second.
+    // Three events are reported at once, and two per second.
     assert_eq!(told, 3 + 1);
-    // Another kind has its own bucket.
+    // Another kind of event has its own bucket.
     assert!(audit.record(event(AuditKind::NoSa, 1), 1000).is_some());
     let rest: Vec<_> = audit.flush(60_000).collect();
     assert_eq!(rest, [(AuditKind::Replay, 1000 - told - suppressed)]);
@@ -533,7 +534,8 @@ fn time_that_stands_still_gives_no_tokens() {
 }
 
 /// RFC 4303 §4 and the sections that say "auditable event".
-// RFC 4301 R31, R32, R42, R66, R117; RFC 4302 R16, R21, R23, R32, R34, R35; RFC 4303 R26, R28, R29, R31, R40, R48, R50, R67
+// RFC 4301 R31, R32, R42, R66, R117; RFC 4302 R16, R21, R23, R32, R34, R35; RFC 4303 R26, R28, R29, R31, R40, R48,
+// R50, R67
 #[test]
 fn drops_that_the_rfcs_audit_have_an_event() {
     let audited: Vec<_> = DropReason::ALL

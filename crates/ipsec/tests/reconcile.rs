@@ -1,5 +1,5 @@
-//! Every packet is accounted for, per SA and in total: in = out + bypassed + drops + in flight, at every moment, whatever the
-//! traffic and whatever the engine does.
+//! Asserts that every packet is accounted for, per SA and in total: in = out + bypassed + drops + in flight. It must
+//! hold at every moment, whatever the traffic is and whatever the engine does.
 
 mod common;
 
@@ -12,10 +12,10 @@ use esplanade_crypto::{Engine, JobStatus, KeyContext, RejectReason, Transform, c
 use esplanade_ipsec::drop_reason::WalkCounters;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::lifetime::LifetimeLimits;
-use esplanade_ipsec::outbound::{Outbound, Outcome, Refused, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, Outcome, ReserveRefused, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, SaParameters};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 use esplanade_ipsec::{Database, DropReason};
 use esplanade_testkit::net::Rng;
 
@@ -48,7 +48,7 @@ fn limits(index: usize) -> LifetimeLimits {
     }
 }
 
-/// Batches in the engine, by how many packets of each SA are in them.
+/// The batches in the engine: for each, the number of packets of every SA.
 #[derive(Default)]
 struct Flight {
     filling: [u64; SAS],
@@ -60,7 +60,7 @@ impl Flight {
         self.filling[sa] + self.submitted.iter().map(|batch| batch[sa]).sum::<u64>()
     }
 
-    /// What an engine's answer to a batch means.
+    /// Records the engine's answer to a batch.
     fn submitted(&mut self, result: Result<(), RejectReason>) {
         let batch = std::mem::take(&mut self.filling);
         match result {
@@ -83,7 +83,7 @@ fn assert_total(counters: &WalkCounters, in_flight: u64) {
     assert_eq!(counters.packets_in.load(Relaxed), accounted, "{counters:?}");
 }
 
-/// A slow engine, which for a while is dead.
+/// Submits to a slow engine, which is dead for a while.
 fn submit(rng: &mut Rng, slow: &mut SlowEngine, mut give: impl FnMut(&mut dyn Engine)) {
     match rng.below(12) {
         0 => give(&mut DeadEngine),
@@ -147,7 +147,7 @@ fn inbound(rng: &mut Rng) {
         if let Some(opened) = walk.poll(&mut engine) {
             flight.submitted.pop_front();
             for packet in opened.delivered() {
-                // The inner source says which SA it came through.
+                // The inner source says which SA the packet came through.
                 delivered[usize::from(opened.packet(packet)[14])] += 1;
             }
             walk.recycle(opened);
@@ -166,7 +166,7 @@ fn inbound(rng: &mut Rng) {
     assert!(walk.counters().drops.get(DropReason::EngineFailed) > 0);
 }
 
-/// A packet of this SA; some do not open, or must not pass.
+/// Makes a packet of this SA. Some packets do not open, or must not pass.
 fn sealed(key: &KeyContext, spi: u32, number: u32, sa: usize, rng: &mut Rng) -> Vec<u8> {
     let from = if rng.chance(0.1) {
         "10.3.0.1"
@@ -213,10 +213,10 @@ fn outbound(rng: &mut Rng) {
         let sa = Arc::new(sa.expect("good keys"));
         let policy = Arc::new(Policy::new(common::POLICY, "site"));
         policy.install(Arc::clone(&sa));
-        entries.push(Entry::new(chosen, Action::Protect(policy)));
+        entries.push(SpdEntry::new(chosen, Action::Protect(policy)));
         sas.push(sa);
     }
-    entries.push(Entry::new(
+    entries.push(SpdEntry::new(
         selectors("10.1.0.0/16", "10.9.0.0/16"),
         Action::Bypass,
     ));
@@ -242,14 +242,14 @@ fn outbound(rng: &mut Rng) {
                 chosen[index] += 1;
                 flight.filling[index] += 1;
             }
-            // An SA that refuses counts the packet too.
+            // An SA that refuses a packet counts it too.
             Ok(Outcome::Dropped(_)) => {
                 for (index, sa) in sas.iter().enumerate() {
                     chosen[index] += sa.common.drops.total() - before[index];
                 }
             }
-            Ok(Outcome::Bypass) | Err(Refused::BatchFull) => {}
-            Err(Refused::Dropped(reason)) => panic!("push says {reason} as an outcome"),
+            Ok(Outcome::Bypass) | Err(ReserveRefused::BatchFull) => {}
+            Err(ReserveRefused::Dropped(reason)) => panic!("push says {reason} as an outcome"),
         }
         if rng.chance(0.3) {
             submit(rng, &mut engine, |engine| {

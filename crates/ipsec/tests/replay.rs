@@ -1,11 +1,11 @@
-//! The replay window against a set of numbers, and the inference of the high half against its definition.
+//! Compares the replay window with a set of numbers, and the inference of the high half with its definition.
 
 use std::collections::HashSet;
 
 use esplanade_ipsec::replay::{Committed, ReplayError, ReplayWindow, WINDOW_MAX, WINDOW_MIN};
 use proptest::prelude::*;
 
-/// RFC 4303 §3.4.3 without a window's tricks.
+/// RFC 4303 §3.4.3 as a set of numbers, without a window's tricks.
 struct Model {
     top: u64,
     size: u64,
@@ -34,8 +34,8 @@ impl Model {
     }
 }
 
-/// The only number with this low half in the 2^32 numbers from the window's lower edge on
-/// (RFC 4303 appendix A2.1).
+/// The only number with this low half among the 2^32 numbers from the window's lower edge on (RFC 4303 appendix
+/// A2.1).
 fn reference(top: u64, size: u64, low: u32) -> Option<u64> {
     let bottom = i128::from(top) - i128::from(size) + 1;
     let high = i128::from(top >> 32);
@@ -91,7 +91,7 @@ proptest! {
         esn in any::<bool>(),
         size in any_size(),
         start in prop_oneof![Just(0u64), 0u64..10_000, Just((1 << 32) - 3000)],
-        // Steps mostly within the window, some far ahead, some behind it.
+        // Most steps stay within the window. Some go far ahead, and some go behind it.
         steps in proptest::collection::vec(prop_oneof![8 => -70i64..70, 3 => -5000i64..5000, 2 => -70_000i64..70_000, 1 => 0i64..200_000], 1..300),
     ) {
         let start = if esn { start } else { start.min(1 << 31) };
@@ -100,7 +100,7 @@ proptest! {
         let mut at = start;
         for step in steps {
             at = at.saturating_add_signed(step);
-            // The low half is all that a packet carries; skip numbers that it cannot mean.
+            // A packet carries the low half only, so numbers are skipped that it cannot mean.
             if esn && reference(model.top, model.size, at as u32) != Some(at) {
                 continue;
             }
@@ -123,7 +123,7 @@ fn the_high_half_is_inferred_as_defined() {
                 for low in (0..400u32).flat_map(|d| [d, d.wrapping_neg(), d ^ 1 << 31]) {
                     let inferred = window.check(low);
                     match reference(top, size.into(), low) {
-                        // Only the top is marked; number 0 is never sent.
+                        // Only the top is marked. Number 0 is never sent.
                         Some(n) if n == top && n > 0 => {
                             assert_eq!(inferred, Err(ReplayError::Replayed))
                         }
@@ -169,13 +169,13 @@ fn nothing_wanted_changes_nothing() {
     }
 }
 
-/// What loom cannot: many numbers, on the machine's own atomics.
+/// Tests what loom cannot: many numbers, on the machine's own atomics.
 #[test]
 fn threads_that_see_the_same_packets_accept_each_once() {
     const COUNT: u64 = 200_000;
     let window = ReplayWindow::new(1024, true);
     let receive = |worker: u64| {
-        // Every worker gets every number, in another order.
+        // Every worker gets every number, each in another order.
         let order =
             (0..COUNT / 64).flat_map(|base| (0..64).map(move |i| base * 64 + (i ^ (worker * 21))));
         let accept =

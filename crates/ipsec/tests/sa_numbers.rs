@@ -1,4 +1,5 @@
-//! Outbound SAs and their keys by number: batches keep what they were made with, and nothing keeps more.
+//! Tests outbound SAs and their keys by number: batches keep the SAs and keys that they were made with, and nothing
+//! keeps more.
 
 mod common;
 
@@ -10,11 +11,11 @@ use esplanade_crypto::{Batch, Engine, JobStatus, KeyContext, Rejected, Transform
 use esplanade_ipsec::outbound::{Outbound, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, Spd};
+use esplanade_ipsec::spd::{Action, Policy, Spd, SpdEntry};
 
 const GCM: Transform = Transform::ESP[0];
 
-/// Holds batches until it is asked to go on, and knows which keys they came with.
+/// An engine that holds batches until it is told to go on, and records their keys.
 #[derive(Default)]
 struct HoldingEngine {
     held: VecDeque<Batch>,
@@ -49,7 +50,7 @@ impl HoldingEngine {
     }
 }
 
-/// Gives what was sealed.
+/// Returns the sealed packets.
 fn finish(outbound: &mut Outbound, engine: &mut HoldingEngine) -> Vec<Vec<u8>> {
     engine.goes_on = true;
     let mut sealed = Vec::new();
@@ -101,7 +102,7 @@ fn host(n: u8) -> AddressRange {
     AddressRange::host([10, 2, 0, n].into())
 }
 
-/// One SA a host, in one policy.
+/// Makes a policy with one SA per host.
 fn hosts(count: u8) -> (Arc<Policy>, Spd) {
     let policy = Arc::new(Policy::new(POLICY, "hosts"));
     let key = key_material(GCM);
@@ -116,7 +117,7 @@ fn hosts(count: u8) -> (Arc<Policy>, Spd) {
     let selector = Selector::between(left, prefix("10.2.0.0/16"));
     let selectors = SelectorSet::new(vec![selector]).expect("one");
     let protect = Action::Protect(Arc::clone(&policy));
-    let spd = Spd::new(vec![Entry::new(selectors, protect)]);
+    let spd = Spd::new(vec![SpdEntry::new(selectors, protect)]);
     (policy, spd)
 }
 
@@ -132,7 +133,7 @@ fn flows_that_give_way_take_nothing_from_their_batch() {
             outbound.push(&spd, &packet).expect("room");
         }
         outbound.submit(&mut engine).expect("taken");
-        // With the first round's batch still inside.
+        // The batch of the first round is still in the engine.
         if round > 0 {
             outbound.sweep_flows(usize::MAX);
         }
@@ -140,7 +141,7 @@ fn flows_that_give_way_take_nothing_from_their_batch() {
     let sealed = finish(&mut outbound, &mut engine);
     let spis: HashSet<&[u8]> = sealed.iter().map(|esp| &esp[..4]).collect();
     assert_eq!((sealed.len(), spis.len()), (600, 200));
-    // Eight flows have an SA still, and no other SA is kept.
+    // Eight flows still have an SA, and no other SA is kept.
     outbound.sweep_flows(usize::MAX);
     let kept = |sa: &&Arc<OutboundSa>| Arc::strong_count(sa) > 2;
     let sas = policy.outbound_sas();
@@ -156,7 +157,7 @@ fn flows_that_give_way_take_nothing_from_their_batch() {
 #[test]
 fn a_round_of_all_sets_lets_go_of_what_is_removed() {
     let (policy, spd) = hosts(200);
-    // Rounded up to 128 sets of eight.
+    // The size is rounded up to 128 sets of eight.
     let mut outbound = Outbound::new(WalkLimits::default()).with_flows(600);
     let mut engine = HoldingEngine::default();
     for n in 0..200 {
@@ -192,7 +193,7 @@ fn an_sa_without_a_flow_is_kept_for_its_packets() {
     assert_eq!(Arc::strong_count(&sa), before);
 }
 
-/// A number goes on to another SA, with another key, while the walk and its tables stay.
+/// A number passes to another SA with another key, while the walk and its tables stay.
 #[test]
 fn a_number_never_stands_for_the_key_of_a_former_sa() {
     let (policy, spd) = hosts(1);
@@ -224,21 +225,21 @@ fn a_number_never_stands_for_the_key_of_a_former_sa() {
     assert!(rounds > 0, "no number came back");
 }
 
-/// Forms of keys by slot, as a device keeps them that all workers share.
+/// Key forms by slot, as a device keeps them that all workers share.
 #[derive(Default)]
 struct Device {
     forms: HashMap<u32, (u32, Vec<u8>)>,
     made: usize,
 }
 
-/// A worker's access to it.
+/// A worker's access to the device.
 struct OfDevice {
     device: Arc<Mutex<Device>>,
     inside: VecDeque<Batch>,
 }
 
 impl Device {
-    /// What it has in the key's slot; made anew where it is of a former key.
+    /// The form in the key's slot. It is made anew if it belongs to a former key.
     fn form(&mut self, key: &KeyContext) -> &[u8] {
         let slot = key.slot();
         let known = self.forms.get(&slot.index);
@@ -294,7 +295,7 @@ fn workers_share_a_device_and_no_key_is_another_ones() {
                 outbound.recycle(batch);
             }
         }
-        // All SAs are rekeyed, and their keys' slots are free again.
+        // All SAs are rekeyed, and the slots of their keys are free again.
         for n in 0..HOSTS {
             let mut key = key_material(GCM);
             key[..2].copy_from_slice(&[round + 1, n]);

@@ -1,4 +1,4 @@
-//! The SAD while it changes: a worker's copy, SAs of groups, traffic beside rekeying.
+//! Tests the SAD while it changes: a worker's copy, SAs of groups, and traffic beside rekeying.
 
 mod common;
 
@@ -57,7 +57,7 @@ proptest! {
                     spis.push(spi);
                 }
                 Step::Replace(i) => {
-                    // Removed ones are refused.
+                    // Removed SAs are refused.
                     if let Some(&spi) = spis.get(i) {
                         let _ = sad.insert(inbound_sa(spi));
                     }
@@ -167,7 +167,7 @@ fn groups_are_bounded() {
         destination: address("233.252.0.5"),
         source: None,
     };
-    // One less at a time would copy the table for each of 4,096.
+    // Every insertion copies the table, so the loop makes 4,096 copies.
     let refused = (0..=GROUPS_MAX).find(|&n| sad.insert_group(key(n), Arc::clone(&sa)).is_err());
     assert_eq!(refused, Some(GROUPS_MAX));
     assert!(
@@ -176,8 +176,8 @@ fn groups_are_bounded() {
     );
 }
 
-/// Readers look up while SAs are rekeyed: what a reader finds has the SPI that it asked for, an SA that stays is
-/// always found, and one that was removed before a refresh is not.
+/// Readers look up SAs while SAs are rekeyed. A found SA has the SPI that was asked for. An SA that stays is always
+/// found. An SA that was removed before a refresh is not found.
 #[test]
 fn traffic_goes_on_while_sas_are_rekeyed() {
     let sad = Sad::new();

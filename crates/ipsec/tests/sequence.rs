@@ -1,4 +1,4 @@
-//! The sequence number allocator alone.
+//! Tests the allocator of sequence numbers alone.
 
 use esplanade_ipsec::sequence::{Exhausted, SequenceAllocator};
 

@@ -1,4 +1,4 @@
-//! Selectors, the SPD and the SAD.
+//! Tests selectors, the SPD and the SAD.
 
 mod common;
 
@@ -15,11 +15,11 @@ use esplanade_ipsec::sad::{NotAllocated, SLOTS, Sad};
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
 };
-use esplanade_ipsec::spd::{Action, Decision, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Decision, Policy, PolicyId, Spd, SpdEntry};
 use proptest::prelude::*;
 
 fn any_address() -> impl Strategy<Value = IpAddr> {
-    // Few values, so that matches happen.
+    // There are few values, so that matches happen.
     prop_oneof![
         (0u32..64).prop_map(|n| IpAddr::V4((0x0a00_0000 | n).into())),
         (0u128..64).prop_map(|n| IpAddr::V6((0x2001_0db8 << 96 | n).into())),
@@ -102,8 +102,8 @@ fn naive_match((local, remote): &Ends, flow: &Flow) -> bool {
         && flow.local.is_ipv4() == flow.remote.is_ipv4()
 }
 
-/// The kind of the first entry that matches. What a Bypass would let out in the clear is discarded where its ports
-/// cannot be seen and, with some, an earlier entry would have had it (RFC 4301 §7.4).
+/// The kind of the first entry that matches. A packet with hidden ports is discarded instead of bypassed if an
+/// earlier entry would have matched it with some ports (RFC 4301 §7.4).
 fn naive_kind(entries: &[(Ends, u8)], flow: &Flow) -> Option<u8> {
     let first = entries
         .iter()
@@ -140,7 +140,7 @@ proptest! {
             1 => Action::Bypass,
             _ => Action::Discard,
         };
-        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| Entry::new(SelectorSet::from_ends(local, remote).expect("few"), action(*kind))).collect());
+        let spd = Spd::new(entries.iter().map(|((local, remote), kind)| SpdEntry::new(SelectorSet::from_ends(local, remote).expect("few"), action(*kind))).collect());
         prop_assert_eq!(spd.discards(), entries.iter().any(|(_, kind)| *kind == 2));
         for flow in &flows {
             let first = naive_kind(&entries, flow);
@@ -261,7 +261,7 @@ fn claim_once(sad: &Sad) {
     }
 }
 
-/// Off the path of our packets nobody sees an SPI, and an ICMP error counts only with the right one.
+/// A host that is not on our packets' path sees no SPI, and an ICMP error counts only with the right SPI.
 #[test]
 fn spis_are_not_to_be_guessed() {
     let mut seen: HashSet<u32> = HashSet::new();
@@ -276,7 +276,7 @@ fn spis_are_not_to_be_guessed() {
         "the first SPI of a gateway is any of 2^32"
     );
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
-    // Whoever has an SPI of ours does not know its neighbour's.
+    // A host that has an SPI of ours does not know the neighbouring SPI.
     let steps: HashSet<u32> = (0..200)
         .map(|_| Sad::new())
         .filter_map(|sad| Some(sad.allocate_spi()?.wrapping_sub(sad.allocate_spi()?)))
@@ -300,11 +300,11 @@ fn lookups_go_on_while_sas_come_and_go() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
-            // At least once, however late the thread starts.
+            // The loop runs at least once, however late the thread starts.
             loop {
                 assert!(sad.lookup(stable).is_some_and(|sa| sa.common.spi == stable));
                 for slot in 0..32 {
-                    // Whatever is there must have the SPI that was asked for.
+                    // A found SA must have the SPI that was asked for.
                     let spi = stable & 0xfff0_0000 | slot;
                     assert!(sad.lookup(spi).is_none_or(|sa| sa.common.spi == spi));
                 }
@@ -331,7 +331,7 @@ fn a_later_fragment_does_not_slip_past_a_policy_for_ports() {
         remote_ports: PortRange::Range(443, 443),
         ..selectors(LEFT, RIGHT).as_slice()[0]
     };
-    let entry = Entry::new;
+    let entry = SpdEntry::new;
     let web = SelectorSet::new(vec![web]).expect("one");
     let spd = Spd::new(vec![
         entry(

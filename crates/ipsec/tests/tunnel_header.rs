@@ -1,4 +1,4 @@
-//! The options of the tunnel header, from one end to the other.
+//! Tests the options of the tunnel header, from one end to the other.
 
 mod common;
 
@@ -15,7 +15,7 @@ use esplanade_ipsec::wire::{IpView, checksum};
 
 const GCM: Transform = Transform::ESP[0];
 
-/// Inner packets of either version with this TOS.
+/// Inner packets of both versions with this TOS.
 fn both(tos: u8) -> [Vec<u8>; 2] {
     [
         ipv4("10.1.0.7", "10.2.0.9", 17, tos, &[0; 8]),
@@ -41,7 +41,7 @@ fn outer(options: &TunnelOptions, packet: &[u8]) -> OuterMeta {
     trains.next().expect("one packet")
 }
 
-/// The TOS of a packet behind the tunnel. `tos` is of the packet and of the outer header.
+/// The TOS of a packet behind the tunnel. `packet` has its own TOS, and `outer_tos` is that of the outer header.
 fn delivered(options: &TunnelOptions, packet: &[u8], outer_tos: u8) -> Option<u8> {
     let mut tunnel = tunnel(options);
     let sealed = tunnel.seal(&[packet.to_vec()]);
@@ -84,7 +84,7 @@ fn dscps_are_mapped() {
 fn maps_know_64_code_points() {
     let map = DscpMap::identity().with(64, 1).with(255, 1).with(3, 67);
     let changed = (0..=255).filter(|&inner| map.get(inner) != inner & 63);
-    // 67 is 3 in six bits, as every octet is taken.
+    // The value 67 is 3 in six bits. Every octet is accepted.
     assert_eq!(changed.count(), 0);
     assert_eq!(DscpMap::fixed(200).get(1), 200 & 63);
     assert_eq!(format!("{:?}", DscpMap::identity().with(46, 0)), "{46: 0}");
@@ -146,7 +146,7 @@ fn the_outer_dscp_can_replace_the_inner_one() {
         ..TunnelOptions::default()
     };
     for packet in both(0xb8) {
-        // Also where the outer header has no ECN: nothing takes the short way past it.
+        // The rule also holds where the outer header has no ECN: no shortcut skips it.
         assert_eq!(delivered(&into, &packet, 0x28), Some(0x28));
         assert_eq!(delivered(&into, &packet, 0), Some(0));
         assert_eq!(

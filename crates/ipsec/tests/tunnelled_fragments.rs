@@ -1,5 +1,5 @@
-//! Fragments inside tunnels (RFC 4301 §7): an SA without port selectors carries them all, one with port selectors
-//! takes one whose ports cannot be seen only behind its first.
+//! Tests fragments inside tunnels (RFC 4301 §7). An SA without port selectors carries all fragments. An SA with port
+//! selectors takes a fragment with hidden ports only after its first fragment.
 
 mod common;
 
@@ -14,7 +14,7 @@ use esplanade_ipsec::wire::checksum;
 
 const TRANSFORM: Transform = Transform::ESP[0];
 
-/// UDP from port 5000 to 40001, as a whole packet.
+/// A whole UDP packet from port 5000 to port 40001.
 fn whole() -> Vec<u8> {
     let mut udp = vec![0x13, 0x88, 0x9c, 0x41, 0, 24, 0, 0];
     udp.extend([1; 16]);
@@ -37,7 +37,7 @@ fn fix_checksum(packet: &mut [u8]) {
 
 const FIRST: u16 = 0x2000;
 const MORE: u16 = 0x2000;
-/// Right behind the first.
+/// The offset right behind the first fragment, in units of 8 bytes.
 const LATER: u16 = 3;
 
 // RFC 4301 R50
@@ -49,7 +49,7 @@ fn an_sa_without_ports_carries_every_fragment() {
     assert_eq!(tunnel.open(&sealed), packets);
 }
 
-/// The right end takes only what `selector` of it says; with `agreed` also later fragments.
+/// Makes the right end accept only packets that `selector` matches. With `agreed` it also accepts later fragments.
 fn narrow(tunnel: &Tunnel, selector: Selector, agreed: bool) -> Arc<InboundSa> {
     let key = key_material(TRANSFORM);
     let narrow = InboundSa::new(SaParameters {
@@ -95,11 +95,11 @@ fn later_fragments_pass_behind_their_first_where_the_ends_agreed() {
     let packets = [fragment(FIRST), fragment(MORE | LATER), fragment(LATER + 3)];
     let sealed = tunnel.seal(&packets);
     assert_eq!(tunnel.open(&sealed), packets);
-    // The first has 24 bytes of data: what lies on them is refused.
+    // The first fragment has 24 bytes of data. Fragments that overlap them are refused.
     let sealed = tunnel.seal(&[fragment(1), fragment(2), fragment(MORE | 2)]);
     assert!(tunnel.open(&sealed).is_empty());
     assert_eq!(narrow.common.drops.get(DropReason::FragmentRefused), 3);
-    // Another identification, and another source.
+    // One fragment has another identification, and one has another source.
     let mut other = fragment(LATER);
     other[5] += 1;
     let mut neighbour = fragment(LATER);
@@ -148,7 +148,7 @@ fn what_is_known_about_fragments_ages() {
     assert_eq!(narrow.common.drops.get(DropReason::UnknownFragment), 1);
 }
 
-/// A second SA with the same selectors into the SAD of `tunnel`, and what sends on it.
+/// Adds a second SA with the same selectors to the SAD of `tunnel`, and makes its sender.
 fn second(tunnel: &Tunnel) -> (Tunnel, Arc<InboundSa>) {
     let other = Tunnel::new(TRANSFORM, false);
     let spi = tunnel.database.sad().allocate_spi().expect("room");
@@ -167,7 +167,7 @@ fn second(tunnel: &Tunnel) -> (Tunnel, Arc<InboundSa>) {
     (other, sa)
 }
 
-/// What passes on one says nothing about the other.
+/// A fragment that passes on one SA says nothing about the other SA.
 // RFC 4301 R54
 #[test]
 fn fragments_pass_on_the_sa_of_their_first() {
@@ -180,7 +180,7 @@ fn fragments_pass_on_the_sa_of_their_first() {
     assert_eq!(sa.common.drops.get(DropReason::UnknownFragment), 1);
 }
 
-/// Flags at the end of TCP's first 16 bytes (RFC 1858, RFC 3128), and fragments that are none.
+/// Flags at the end of TCP's first 16 bytes (RFC 1858, RFC 3128), and packets that are no fragments.
 #[test]
 fn tiny_first_fragments_are_refused() {
     for (protocol, len, passes) in [(17, 8, true), (6, 8, false), (6, 16, true), (17, 12, false)] {
@@ -200,7 +200,7 @@ fn tiny_first_fragments_are_refused() {
     }
 }
 
-/// An SA for fragments only: none may lie where the ports were.
+/// On an SA for fragments only, no fragment may lie where the ports were.
 // RFC 4301 R51
 #[test]
 fn an_sa_for_fragments_checks_their_offset() {
@@ -238,7 +238,7 @@ fn fragments_of_ipv6_too() {
     assert_eq!(narrow.common.drops.get(DropReason::UnknownFragment), 1);
 }
 
-/// A peer cannot make the gateway remember without end, nor forget what another peer has sent.
+/// A peer cannot make the gateway remember without end, nor make it forget another peer's fragments.
 #[test]
 fn the_oldest_first_fragment_of_an_sa_is_forgotten() {
     let mut tunnel = Tunnel::new(TRANSFORM, false);

@@ -1,4 +1,4 @@
-//! Whole packets sealed by independent implementations, through the inbound walk and back.
+//! Sends whole packets that independent implementations sealed through the inbound walk and back.
 
 mod common;
 
@@ -13,7 +13,7 @@ use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{InboundSa, Mode, OutboundSa, Path, SaParameters, TunnelOptions};
 use esplanade_ipsec::selector::{Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{DfPolicy, OuterFacts};
 use esplanade_ipsec::{Database, DropReason};
 use esplanade_testkit::vectors::{
@@ -26,7 +26,7 @@ const SMALL: WalkLimits = WalkLimits {
     batches_max: 1,
 };
 
-/// Every case there is: a transform that the packet path lacks fails the test.
+/// Runs every case. A transform that the packet path lacks fails the test.
 fn for_each_case(mut run: impl FnMut(&PacketFile, &PacketCase)) {
     let mut cases = 0;
     for file in packet_files() {
@@ -89,7 +89,7 @@ fn parameters<'a>(file: &PacketFile, case: &'a PacketCase, receiver: bool) -> Sa
     }
 }
 
-/// What the receiver makes of a case: the inner packet, or the name of the drop reason.
+/// The receiver's result for a case: the inner packet, or the name of the drop reason.
 fn receive(
     engine: &mut CpuEngine,
     file: &PacketFile,
@@ -123,7 +123,8 @@ fn receive(
     }
 }
 
-// RFC 4301 R1, R6, R7, R34, R37, R39, R41, R49, R107, R115; RFC 4302 R1, R3, R4, R10, R12, R13, R17, R18, R22, R24, R28, R29, R33, R37; RFC 4303 R1, R2, R3, R10, R15, R16, R18, R19, R30, R38, R39, R43, R45, R47, R51, R68
+// RFC 4301 R1, R6, R7, R34, R37, R39, R41, R49, R107, R115; RFC 4302 R1, R3, R4, R10, R12, R13, R17, R18, R22, R24,
+// R28, R29, R33, R37; RFC 4303 R1, R2, R3, R10, R15, R16, R18, R19, R30, R38, R39, R43, R45, R47, R51, R68
 #[test]
 fn every_packet_is_delivered_or_dropped_as_expected() {
     let mut engine = engine();
@@ -157,20 +158,20 @@ fn sealing_gives_the_same_packets() {
     });
 }
 
-/// Whether the sender's packets follow from its sequence numbers alone.
+/// Returns true if the sender's packets follow from its sequence numbers alone.
 fn deterministic(file: &PacketFile) -> bool {
     !["AES_CBC", "DES", "3DES"]
         .iter()
         .any(|cipher| file.transform.starts_with(cipher))
 }
 
-/// With a counter as IV, or none, the whole outbound walk is deterministic.
+/// With a counter as IV, or without an IV, the whole outbound walk is deterministic.
 // RFC 4302 R2, R7, R37, R40; RFC 4303 R1, R7, R14, R51, R57; RFC 4301 R107, R110
 #[test]
 fn the_outbound_walk_gives_the_same_packets() {
     let mut engine = engine();
     for_each_case(|file, case| {
-        // Those that cover the axes; others were meddled with.
+        // These cases cover the axes. Other cases were altered.
         let plain = ["tunnel v", "transport v"];
         if !deterministic(file) || !plain.iter().any(|start| case.name.starts_with(start)) {
             return;
@@ -179,7 +180,7 @@ fn the_outbound_walk_gives_the_same_packets() {
         let sa = OutboundSa::with_sequence(parameters(file, case, false), sequence);
         let policy = Policy::new(PolicyId(1), "site");
         policy.install(Arc::new(sa.expect("good keys")));
-        let spd = Spd::new(vec![Entry::new(
+        let spd = Spd::new(vec![SpdEntry::new(
             selectors(file, case.mode, false),
             Action::Protect(Arc::new(policy)),
         )]);

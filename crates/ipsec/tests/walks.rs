@@ -1,4 +1,5 @@
-//! Both walks together: what is sealed is opened, what is changed is refused, and every packet is accounted for.
+//! Tests both walks together: sealed packets are opened, changed packets are refused, and every packet is accounted
+//! for.
 
 mod common;
 
@@ -8,7 +9,7 @@ use common::{DeadEngine, SlowEngine, Tunnel, assert_reconciled, facts, inner, ip
 use esplanade_crypto::{RejectReason, Transform};
 use esplanade_ipsec::DropReason;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::outbound::{Outbound, Refused, Segments, TrainLimits, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::OutboundSa;
 use esplanade_ipsec::wire::IpView;
 use proptest::prelude::*;
@@ -115,7 +116,7 @@ proptest! {
     }
 }
 
-/// Seals a super-segment and gives each train's segment count and bytes.
+/// Seals a super-segment. Returns the number of segments and the bytes of each train.
 fn seal_segments(
     tunnel: &mut Tunnel,
     segments: &Segments,
@@ -209,7 +210,7 @@ fn small_packets_of_one_flow_join_one_train() {
     assert_eq!(segments, [4, 1], "the shorter one ends a train");
 }
 
-/// Pushes `total` numbered packets through an engine that finishes late and all at once.
+/// Pushes `total` numbered packets through an engine that finishes late and finishes all batches at once.
 #[test]
 fn packets_come_out_in_order_whatever_the_engine_does() {
     let limits = WalkLimits {
@@ -228,7 +229,7 @@ fn packets_come_out_in_order_whatever_the_engine_does() {
         let packet = inner(4, &[number; 30]);
         let mut outcome = tunnel.outbound.push(&tunnel.spd, &packet);
         while let Err(refused) = outcome {
-            assert_eq!(refused, Refused::BatchFull);
+            assert_eq!(refused, ReserveRefused::BatchFull);
             if tunnel.outbound.submit(&mut seal) == Err(RejectReason::Full) {
                 full += 1;
             }
@@ -333,7 +334,7 @@ fn rekeying_under_traffic_loses_nothing() {
     let mut right = common::parameters(Transform::ESP[0], true, spi, &key);
     right.selectors = common::selectors(common::RIGHT, common::LEFT);
     let sa = esplanade_ipsec::sa::InboundSa::new(right).expect("good keys");
-    // The receiver first, then the sender (RFC 7296 §2.8).
+    // The receiver switches first, then the sender (RFC 7296 §2.8).
     tunnel
         .database
         .sad()

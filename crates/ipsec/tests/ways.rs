@@ -1,5 +1,5 @@
-//! SAs that are moved between engines, which are late, full and lost: every packet comes once, in order, and no nonce
-//! seals two texts.
+//! Tests SAs that are moved between engines, which are late, full and lost. Every packet arrives once and in order,
+//! and no nonce seals two texts.
 
 mod common;
 
@@ -17,7 +17,7 @@ use esplanade_crypto::{
 };
 use esplanade_ipsec::Database;
 use esplanade_ipsec::inbound::Inbound;
-use esplanade_ipsec::outbound::{Outbound, Refused, Segments, WalkLimits};
+use esplanade_ipsec::outbound::{Outbound, ReserveRefused, Segments, WalkLimits};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
 use esplanade_ipsec::sad::Sad;
@@ -28,9 +28,9 @@ const GCM: Transform = Transform::ESP[0];
 const PACKETS: u64 = 1_000_000;
 const SAS: usize = 4;
 const WAYS: usize = 2;
-/// Batches that an engine has inside.
+/// The number of batches that an engine can hold.
 const DEPTH: usize = 5;
-/// Packets between two looks at the engines.
+/// The number of packets between two looks at the engines.
 const BURST: u64 = 24;
 const LIMITS: WalkLimits = WalkLimits {
     buffer_len: 16 * 1024,
@@ -38,7 +38,7 @@ const LIMITS: WalkLimits = WalkLimits {
     batches_max: DEPTH + 1,
 };
 
-/// xorshift64*: the same run every time.
+/// The xorshift64* generator. It makes the same run every time.
 struct Dice(u64);
 
 impl Dice {
@@ -54,7 +54,7 @@ impl Dice {
     }
 }
 
-/// By key and sequence number: what was to be sealed with them.
+/// The texts that were to be sealed, by key and sequence number.
 #[derive(Default)]
 struct Texts {
     hasher: RandomState,
@@ -65,9 +65,9 @@ impl Texts {
     fn enter(&mut self, batch: &Batch) {
         for job in &batch.jobs {
             let packet = &batch.buffer[job.esp as usize..(job.esp + job.len) as usize];
-            // Behind them is the place of the ICV, where anything may be.
+            // The bytes behind the text are the place of the ICV and may have any value.
             let text = &packet[..packet.len() - GCM.icv_len()];
-            // A hash of zero stands for nothing.
+            // A hash of zero stands for an empty entry.
             let hash = self.hasher.hash_one(text) | 1;
             let (sa, number) = (job.key as usize, job.sequence as usize);
             let sas = self.seen.len().max(sa + 1);
@@ -83,7 +83,7 @@ impl Texts {
     }
 }
 
-/// Answers when it likes, and at times never.
+/// An engine that answers when it likes, and at times never.
 struct Moody {
     ready: File,
     inside: VecDeque<Batch>,
@@ -160,7 +160,7 @@ impl<W> Ways<W> {
         }
     }
 
-    /// At times an engine is lost with all that it has.
+    /// At times loses an engine with all its batches.
     fn lose(&mut self, way: usize, lost: impl Fn(&mut W)) {
         if self.dice.one_in(200) {
             self.lost += 1;
@@ -171,7 +171,7 @@ impl<W> Ways<W> {
     }
 }
 
-/// Per SA: the sequence numbers that were sent last, and how many packets were delivered.
+/// Per SA: the sequence numbers that were sent last, and the number of delivered packets.
 #[derive(Default)]
 struct Order {
     sent: [u64; SAS],
@@ -236,7 +236,7 @@ impl World {
                     slots.finish().unwrap();
                     return;
                 }
-                Err(Refused::BatchFull) => {}
+                Err(ReserveRefused::BatchFull) => {}
                 Err(refused) => panic!("{refused:?}"),
             }
             self.seal_and_send(way);

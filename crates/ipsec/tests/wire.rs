@@ -1,4 +1,4 @@
-//! Parsers on bytes from outside, and the outer header.
+//! Tests parsers on bytes from outside, and the outer header.
 
 mod common;
 
@@ -37,7 +37,7 @@ proptest! {
         }
     }
 
-    /// Random next headers and lengths, so that chains of extension headers occur.
+    /// Next headers and lengths are random, so that chains of extension headers occur.
     #[test]
     fn extension_headers_stay_within_the_packet(
         first in proptest::sample::select(vec![0u8, 43, 44, 60, 17]),
@@ -96,7 +96,7 @@ fn ipv4_fields() {
     assert_eq!(parse(&gre).ports, None);
 }
 
-/// RFC 4301 §4.4.1.1 says which headers are skipped; ESP and AH are what is looked for.
+/// RFC 4301 §4.4.1.1 says which headers are skipped. ESP and AH end the search.
 // RFC 4301 R94
 #[test]
 fn the_default_extension_headers_are_skipped() {
@@ -133,7 +133,7 @@ fn later_fragments_have_no_ports() {
 
 #[test]
 fn ipv6_extension_headers_are_skipped() {
-    // Hop-by-hop options, then a routing header of 16 bytes, then destination options, then TCP.
+    // The payload has hop-by-hop options, a routing header of 16 bytes, destination options, and TCP.
     let mut payload = vec![43, 0, 1, 4, 0, 0, 0, 0];
     payload.extend([60, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     payload.extend([6, 0, 1, 4, 0, 0, 0, 0]);
@@ -150,7 +150,8 @@ fn ipv6_extension_headers_are_skipped() {
     assert!(IpView::parse(&ipv6("::1", "::2", 0, 0, &endless)).is_err());
 }
 
-/// RFC 6040 figure 4; rows are the arriving inner field, columns the outer one, in the order of the figure.
+/// RFC 6040 §4.2, figure 4. The rows are the arriving inner field and the columns the outer field, in the order of
+/// the figure.
 // RFC 4301 R37
 #[test]
 fn ecn_at_the_end_of_the_tunnel() {

@@ -1,5 +1,5 @@
-//! Seeds for identities, certificates and signatures. ECDSA and PSS draw random numbers: those signatures are others
-//! each time.
+//! Seeds for identities, certificates and signatures. ECDSA and PSS draw random numbers, so those signatures differ
+//! in every run.
 
 use std::io::Result;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn identities() -> Seeds {
         ]
         .concat()
     };
-    // O=a and CN=* in one RDN, then a value that is a number.
+    // The set has O=a and CN=* in one RDN. The second attribute's value is a number.
     let set = b"\x30\x23\x31\x16\x30\x08\x06\x03\x55\x04\x03\x0c\x01*\x30\x0a\x06\x03\x55\x04\x0a\x1e\x03\x00a,\
         \x31\x09\x30\x07\x06\x02\x2a\x03\x02\x01\x05";
     vec![
@@ -73,7 +73,7 @@ fn certificates() -> Seeds {
     let of = |pem| certificate(pem).der().to_vec();
     let (sun, intermediate) = (of(file!("sun.pem")), of(file!("intermediate.pem")));
     let by = issuer();
-    // A path of two below the authority whose key signs the input.
+    // A path of two certificates below the authority whose key signs the input.
     let authority = issue(
         &by,
         AUTHORITY,
@@ -81,7 +81,7 @@ fn certificates() -> Seeds {
         &extensions(&[
             (b"\x55\x1d\x13", true, b"\x30\x06\x01\x01\xff\x02\x01\x00"),
             (b"\x55\x1d\x0f", true, b"\x03\x02\x01\x06"),
-            // Only names below example.org, and any policy.
+            // The constraints allow names below example.org only, and any policy.
             (
                 b"\x55\x1d\x1e",
                 true,
@@ -125,14 +125,15 @@ fn certificates() -> Seeds {
     ]
 }
 
-/// The target gives signatures; it takes those that come along for forged.
+/// Removes the signature of a certificate. The target adds signatures, and it takes a signature in the input for a
+/// forgery.
 fn unsigned(mut certificate: Vec<u8>) -> Vec<u8> {
     let signature = certificate.len() - 64;
     certificate[signature..].fill(0);
     certificate
 }
 
-/// Identifier, whether critical, and value.
+/// Encodes extensions: identifier, whether critical, and value.
 fn extensions(all: &[(&[u8], bool, &[u8])]) -> Vec<u8> {
     let one = |&(id, critical, value): &(&[u8], bool, &[u8])| {
         let critical: &[u8] = if critical { b"\x01\x01\xff" } else { b"" };
@@ -141,8 +142,9 @@ fn extensions(all: &[(&[u8], bool, &[u8])]) -> Vec<u8> {
     all.iter().map(one).collect::<Vec<_>>().concat()
 }
 
-/// Which peer, the method, and what the AUTH payload says. `rsa-sha256` (method 1) and `rsa-pkcs1` (method 14) are not made
-/// here: no key of ours signs so. Their value is what `openssl dgst -sha256 -sign` makes of [`OCTETS`].
+/// The peer, the method, and the data of the AUTH payload. The seeds `rsa-sha256` (method 1) and `rsa-pkcs1` (method
+/// 14) are not made here, because no key of ours signs so. Their value is the output of `openssl dgst -sha256 -sign`
+/// for [`OCTETS`].
 fn signatures() -> Seeds {
     let seed = |peer: u8, announced: &[_], pem: &[u8], key: &[u8]| {
         let credential = Credential::new(key, vec![certificate(pem)]).expect("a pair");
@@ -165,7 +167,7 @@ fn signatures() -> Seeds {
         ("ecdsa-fixed", seed(1, &[], p256, p256_key)),
         ("ecdsa-fixed-p521", seed(4, &[], p521, p521_key)),
         ("ed25519", seed(3, all, ed25519, ed25519_key)),
-        // An algorithm that nobody has.
+        // The algorithm is unknown to everybody.
         (
             "unknown",
             [

@@ -1,4 +1,4 @@
-//! Seeds for everything but IKE messages.
+//! Seeds for all targets but those of IKE messages.
 
 use std::io::Result;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn configurations() -> Seeds {
     ]
 }
 
-/// Options, then packets behind their length.
+/// The options, then packets behind their length.
 fn packets() -> Seeds {
     let seed = |options: u8, packets: &[Vec<u8>]| {
         let mut bytes = vec![options];
@@ -160,7 +160,7 @@ fn packets() -> Seeds {
         }
         bytes
     };
-    // Padding, its length and the next header end what stands for an authentic body.
+    // Padding, pad length and next header end the body of an authentic packet.
     let body = |inner: &[u8], next: u8| {
         let padding = (30 - inner.len() % 16) as u8 % 16;
         let mut body = inner.to_vec();
@@ -253,7 +253,7 @@ fn ipv6(next: u8, payload_len: u16, payload: &[u8]) -> Vec<u8> {
 
 /// The steps of a script.
 mod step {
-    /// A's command: then one of the choices below.
+    /// A's command. One of the choices below follows.
     pub const COMMAND_A: u8 = 0x00;
     pub const COMMAND_B: u8 = 0x10;
     pub const CHILD_A: u8 = 0x20;
@@ -288,7 +288,7 @@ fn script(options: u8, before: &[u8], after: &[u8]) -> Vec<u8> {
 
 const UP: [u8; 3] = [step::COMMAND_A, step::INITIATE, step::ALL];
 
-/// Exchanges as two honest ends have them, on a good network or a bad one.
+/// Exchanges between two honest ends, on a good network or a bad one.
 fn scripts() -> Seeds {
     use step::*;
     let (up, seed) = (UP, script);

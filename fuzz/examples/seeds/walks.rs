@@ -52,7 +52,7 @@ fn behind_len(packet: &[u8]) -> Vec<u8> {
     [&(packet.len() as u16).to_be_bytes(), packet].concat()
 }
 
-/// Frame and inner packet of the first valid case like this.
+/// The frame and the inner packet of the first valid case that fits.
 fn case(protocol: &str, start: &str, fits: impl Fn(&PacketCase) -> bool) -> (Vec<u8>, Vec<u8>) {
     let files = packet_files().into_iter();
     let of_protocol =
@@ -67,7 +67,7 @@ fn case(protocol: &str, start: &str, fits: impl Fn(&PacketCase) -> bool) -> (Vec
 fn packets() -> Vec<(&'static str, Vec<u8>)> {
     let tcp = |case: &PacketCase| case.name.contains(" tcp ");
     let error = {
-        // Fragmentation needed, about a packet.
+        // An ICMP error "fragmentation needed" about a packet.
         let about = case("esp", "tunnel v4", |_| true).1;
         let mut error = vec![
             0x45, 0, 0, 0, 0, 1, 0, 0, 64, 1, 0, 0, 203, 0, 113, 1, 192, 0, 2, 1,

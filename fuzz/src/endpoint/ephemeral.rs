@@ -1,5 +1,5 @@
-//! Stands for the key exchange, since its arithmetic costs more than all the rest, and for its random numbers, so that an
-//! input always does the same. Nothing here is secret.
+//! A replacement for the key exchange and its random numbers. The arithmetic would cost more than all the rest, and
+//! without random numbers an input always does the same. Nothing here is secret.
 
 use std::sync::{Arc, Mutex};
 
@@ -61,7 +61,7 @@ impl ActiveKeyExchange for Ephemeral {
         &self.data
     }
 
-    /// The exclusive or of both. Zeros are refused, as they are in every group.
+    /// The exclusive or of both public values. Zeros are refused, as in every group.
     fn complete(&self, responder: &[u8]) -> Result<Secret, DhError> {
         check_public(self.method, responder)?;
         if responder.iter().all(|byte| *byte == 0) {

@@ -1,15 +1,15 @@
-//! Stands for the cryptography on both sides, since the kernels cost more than all the rest: a cipher that keeps nothing
-//! secret, and a checksum for an ICV. Lengths, IVs and places are those of the transform.
+//! A replacement for the cryptography on both sides, because the kernels would cost more than all the rest. Its
+//! cipher keeps nothing secret, and its ICV is a checksum. Lengths, IVs and places are those of the transform.
 //!
-//! The kernels are compared with others in `crates/crypto/tests`, and run in the differential test.
+//! The kernels are compared with other implementations in `crates/crypto/tests`, and run in the differential test.
 
 use esplanade_crypto::random::RandomError;
 use esplanade_crypto::{Batch, Direction, IvKind, JobStatus, KeyContext, Protocol, Transform};
 use esplanade_testkit::model::Cipher;
 
-/// SPI and sequence number.
+/// The length in bytes of SPI and sequence number.
 const ESP_HEADER_LEN: usize = 8;
-/// Stands for the unpredictable IVs, so that model and packet path use the same.
+/// The byte of all random IVs, so that the model and the packet path use the same IVs.
 const RANDOM: u8 = 0xa5;
 
 pub fn not_random(bytes: &mut [u8]) -> Result<(), RandomError> {
@@ -17,7 +17,7 @@ pub fn not_random(bytes: &mut [u8]) -> Result<(), RandomError> {
     Ok(())
 }
 
-/// What both sides agreed on, without the key.
+/// The parameters that both sides agreed on, without the key.
 #[derive(Clone, Debug)]
 pub struct Keyed {
     transform: Transform,
@@ -25,7 +25,7 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// None if the engine does not have the transform, or refuses the key.
+    /// Makes a cipher. Returns none if the engine lacks the transform or refuses the key.
     pub fn new(transform: Transform, esn: bool, key: &[u8]) -> Option<Self> {
         let known = KeyContext::new(transform, esn, key).is_ok();
         known.then_some(Self { transform, esn })
@@ -38,7 +38,7 @@ impl Keyed {
         }
     }
 
-    /// Where body and ICV of an ESP packet begin; None if it cannot be one.
+    /// The offsets of the body and the ICV of an ESP packet. None if a packet of this length cannot be one.
     fn parts(&self, len: usize) -> Option<(usize, usize)> {
         let head = ESP_HEADER_LEN + self.transform.iv_len();
         let icv = len.checked_sub(self.transform.icv_len())?;
@@ -64,7 +64,7 @@ impl Keyed {
         icv
     }
 
-    /// Gives whether the packet has the right ICV, which it has after sealing.
+    /// Processes a packet. Returns true if its ICV is right, which it is after sealing.
     fn process(
         &self,
         direction: Direction,
@@ -114,7 +114,7 @@ fn mixed(word: u64) -> u64 {
     word ^ word >> 29
 }
 
-/// Plaintext is not to be taken for ciphertext.
+/// Changes the body, so that plaintext cannot be taken for ciphertext.
 fn flip(body: &mut [u8]) {
     for byte in body {
         *byte ^= 0x5a;

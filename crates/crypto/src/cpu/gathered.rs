@@ -98,7 +98,9 @@ impl<'a, K: Kernel + FormOf> Gathered<'a, K> {
             Direction::Open => {
                 let mut authentic = [false; GROUP];
                 let authentic = &mut authentic[..work.len()];
-                // SAFETY: as for sealing; `authentic` has as many places as there are packets.
+                // SAFETY: the caller guarantees the tier and the packets; `push` checked the lengths. `authentic` has
+                // as many
+                // places as there are packets.
                 unsafe {
                     K::open(tier, work, authentic);
                     #[cfg(test)]

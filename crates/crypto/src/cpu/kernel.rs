@@ -58,17 +58,17 @@ impl Kind {
     }
 }
 
-/// The parts of an ESP packet, and what is to know of its key before that is at hand.
+/// Lengths of the ESP header, IV and ICV, copied from the key so that sorting a batch does not touch the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(4))]
 pub(crate) struct Layout {
-    /// SPI to IV.
+    /// Bytes from the SPI to the end of the IV.
     pub(crate) head: u8,
-    /// What is not body: the head and the ICV.
+    /// Bytes that are not body: the head and the ICV.
     pub(crate) around: u8,
-    /// A block of the body, less one.
+    /// Block size of the body in bytes, minus one.
     block_mask: u8,
-    /// What the key's kernel tells packets apart by.
+    /// The number by which the key's kernel tells packets apart.
     pub(crate) class: u8,
 }
 
@@ -83,14 +83,15 @@ impl Layout {
         }
     }
 
-    /// Whether an ESP packet of `len` bytes can have it: whole blocks between head and ICV, one at least.
+    /// Returns true if an ESP packet of `len` bytes can have this layout: it needs at least one whole block between
+    /// head and ICV.
     #[inline(always)]
     pub(crate) fn fits(self, len: u32) -> bool {
         let around = u32::from(self.around);
         len > around && (len - around) & u32::from(self.block_mask) == 0
     }
 
-    /// All of it, to be compared.
+    /// All fields as one number, for comparisons.
     #[inline(always)]
     pub(crate) fn bits(self) -> u32 {
         u32::from_ne_bytes([self.head, self.around, self.block_mask, self.class])
@@ -108,7 +109,7 @@ pub(crate) struct Work<'a, K> {
     /// Bytes from the header to the end of the ICV. The length fits the transform.
     pub(crate) len: u32,
     pub(crate) layout: Layout,
-    /// All 64 bits, as ESN and implicit IVs need them.
+    /// All 64 bits of the sequence number, as ESN and implicit IVs need them.
     pub(crate) sequence: u64,
 }
 
@@ -132,7 +133,7 @@ impl<K> Work<'_, K> {
         (self.len - u32::from(self.layout.around)) as usize
     }
 
-    /// Packets with equal forms differ only in their keys, sequence numbers and bytes.
+    /// The packet's form. Packets with equal forms differ only in their keys, sequence numbers and bytes.
     #[inline(always)]
     pub(crate) fn form(&self) -> u64 {
         u64::from(self.len) << 32 | u64::from(self.layout.bits())

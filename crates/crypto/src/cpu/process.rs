@@ -40,7 +40,7 @@ fn sorted(direction: Direction, jobs: &mut [Job], keys: &SlotTable<KeyContext>, 
         match keys.get(job.key) {
             Some(key) if inside => group.push(Packet {
                 key,
-                // SAFETY: inside the buffer, as just checked.
+                // SAFETY: the check above guarantees that the offset lies inside the buffer.
                 bytes: unsafe { buffer.add(start) },
                 len: job.len,
                 icv_at: job.icv,

@@ -119,7 +119,7 @@ impl Drop for Field {
     }
 }
 
-/// Whether 1 < y < p - 1. The value is public, so the comparison need not take constant time.
+/// Returns true if 1 < y < p - 1. The value is public, so the comparison need not take constant time.
 pub(super) fn is_valid_public(group: Group, public: &[u8]) -> bool {
     let (Some(modulus), Some(y)) = (Bignum::modulus(group), Bignum::from_bytes(public)) else {
         return false;

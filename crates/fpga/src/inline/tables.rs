@@ -12,21 +12,21 @@ use esplanade_ipsec::sa::{DscpSet, OutboundSa, SaCommon, SaDirection};
 use esplanade_ipsec::selector::Selector;
 use esplanade_ipsec::spd::{self, Policy, PolicyId, Spd};
 
-use super::{InLine, Opening, Refused, lifetime};
+use super::{InLine, InstallRefused, Opening, lifetime};
 use crate::core::{CoreError, Lane};
 use crate::device::Device;
 use crate::fit::row_of;
-use crate::policy::{self, Action, Entry};
+use crate::policy::{self, CoreAction, TernaryEntry};
 
 /// A policy table while it is built.
-struct Table {
-    entries: Vec<Entry>,
+struct PolicyTable {
+    entries: Vec<TernaryEntry>,
     room: usize,
-    /// Whether something did not fit. Nothing may be added behind it then.
+    /// True if something did not fit. Nothing may be added behind it then.
     full: bool,
 }
 
-impl Table {
+impl PolicyTable {
     fn new(room: usize) -> Self {
         Self {
             entries: Vec::new(),
@@ -37,7 +37,7 @@ impl Table {
 
     /// Adds entries for everything that the selectors match. Entries that are there already keep deciding for their
     /// packets.
-    fn add(&mut self, selectors: &[Selector], lane: Lane, action: Action) {
+    fn add(&mut self, selectors: &[Selector], lane: Lane, action: CoreAction) {
         for selector in selectors {
             let entries = match (self.full, lane) {
                 (true, _) => return,
@@ -55,7 +55,7 @@ impl Table {
     }
 
     /// Adds the entries of an SA that is not in the core yet.
-    fn add_coming(mut self, sa: &SaCommon, lane: Lane) -> Result<Vec<Entry>, NoRoom> {
+    fn add_coming(mut self, sa: &SaCommon, lane: Lane) -> Result<Vec<TernaryEntry>, NoRoom> {
         self.add(sa.selectors.as_slice(), lane, ELSEWHERE);
         match self.full {
             true => Err(None),
@@ -65,7 +65,7 @@ impl Table {
 }
 
 /// The action for an SA that has no row or group yet.
-const ELSEWHERE: Action = Action::Protect(0);
+const ELSEWHERE: CoreAction = CoreAction::Protect(0);
 
 /// The row of an SA that does not fit its table. None stands for the SA that is not in the core yet.
 type NoRoom = Option<u32>;
@@ -111,14 +111,19 @@ impl<D: Device> InLine<D> {
         Ok(events)
     }
 
-    /// Whether the tables would still have room with this SA in the core.
-    pub(super) fn room_for(&self, spd: &Spd, lane: Lane, common: &SaCommon) -> Result<(), Refused> {
+    /// Returns true if the tables would still have room with this SA in the core.
+    pub(super) fn room_for(
+        &self,
+        spd: &Spd,
+        lane: Lane,
+        common: &SaCommon,
+    ) -> Result<(), InstallRefused> {
         let made = match lane {
             Lane::Outbound => self.outbound_entries(spd, Some(common)),
             Lane::Inbound => self.inbound_entries(spd, Some(common)),
         };
         made.map(drop)
-            .map_err(|_| Refused::Policies(self.core.policies_max()))
+            .map_err(|_| InstallRefused::Policies(self.core.policies_max()))
     }
 
     /// Removes SAs whose owners dropped them, and follows peers that have moved.
@@ -175,15 +180,15 @@ impl<D: Device> InLine<D> {
 
     /// Builds the outbound entries from the policies of the common interface. Traffic for no SA in the core goes to
     /// software. Its policies may protect it, ask for an SA, bypass it or drop it.
-    fn outbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
-        let mut table = Table::new(self.core.policies_max().saturating_sub(1));
+    fn outbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<TernaryEntry>, NoRoom> {
+        let mut table = PolicyTable::new(self.core.policies_max().saturating_sub(1));
         let (mut needed, mut coming) = (0, coming);
         for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
             let row = match &entry.action {
                 spd::Action::Protect(policy) => self.row_for(policy)?,
                 spd::Action::Discard | spd::Action::Bypass => None,
             };
-            let action = row.map_or(Action::ToHost, Action::Protect);
+            let action = row.map_or(CoreAction::ToHost, CoreAction::Protect);
             table.add(entry.selectors.as_slice(), Lane::Outbound, action);
             let new = coming.take_if(|new| is_for(entry, new));
             if let Some(new) = new {
@@ -201,7 +206,7 @@ impl<D: Device> InLine<D> {
         }
         // Policies behind the last SA need no entries, because they all say "to the host".
         table.entries.truncate(needed);
-        table.entries.push(Entry::any(Action::ToHost));
+        table.entries.push(TernaryEntry::any(CoreAction::ToHost));
         Ok(table.entries)
     }
 
@@ -220,7 +225,7 @@ impl<D: Device> InLine<D> {
         Ok(self.row_of(newest))
     }
 
-    /// Whether a policy has SAs for certain DSCPs.
+    /// Returns true if a policy has SAs for certain DSCPs.
     pub(super) fn is_by_dscp(spd: &Spd, id: PolicyId) -> bool {
         spd.entries().iter().any(|entry| match &entry.action {
             spd::Action::Protect(policy) if policy.id == id => {
@@ -239,14 +244,18 @@ impl<D: Device> InLine<D> {
 
     /// Builds the inbound entries: what each group's SAs were negotiated for, and what the policies in front of them
     /// discard (RFC 4301 §5.2).
-    fn inbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<Entry>, NoRoom> {
-        let mut table = Table::new(self.core.policies_max());
+    fn inbound_entries(&self, spd: &Spd, coming: Coming<'_>) -> Result<Vec<TernaryEntry>, NoRoom> {
+        let mut table = PolicyTable::new(self.core.policies_max());
         let (mut needed, mut coming) = (0, coming);
         for entry in spd.entries().iter().filter(|entry| entry.interface == 0) {
             match &entry.action {
                 spd::Action::Bypass => {}
                 spd::Action::Discard => {
-                    table.add(entry.selectors.as_slice(), Lane::Inbound, Action::Discard);
+                    table.add(
+                        entry.selectors.as_slice(),
+                        Lane::Inbound,
+                        CoreAction::Discard,
+                    );
                 }
                 spd::Action::Protect(policy) => {
                     let mut carries = false;
@@ -279,13 +288,13 @@ impl<D: Device> InLine<D> {
     }
 }
 
-fn is_for(entry: &spd::Entry, sa: &SaCommon) -> bool {
+fn is_for(entry: &spd::SpdEntry, sa: &SaCommon) -> bool {
     matches!(&entry.action, spd::Action::Protect(policy) if policy.id == sa.policy)
 }
 
 /// Adds entries for what an SA in the core may carry, if `of` selects the SA. Returns whether it does.
 fn carry(
-    table: &mut Table,
+    table: &mut PolicyTable,
     row: u32,
     opening: &Opening,
     of: impl Fn(&SaCommon) -> bool,
@@ -297,7 +306,7 @@ fn carry(
     let Some(sa) = sa else {
         return Ok(false);
     };
-    let action = Action::Protect(opening.group);
+    let action = CoreAction::Protect(opening.group);
     table.add(sa.common.selectors.as_slice(), Lane::Inbound, action);
     match table.full {
         true => Err(Some(row)),

@@ -11,7 +11,7 @@ mod running;
 #[cfg(esp_core_simulated)]
 pub use running::Simulated;
 
-/// Whether the simulated core is part of this build.
+/// True if the simulated core is part of this build.
 pub const BUILT: bool = cfg!(esp_core_simulated);
 
 /// The error that the simulated core is not part of this build.

@@ -124,7 +124,7 @@ impl Simulated {
         self.quiet < QUIET_CYCLES || self.streams.iter().zip(PORTS).any(inwards)
     }
 
-    /// Whether a lane has packets that have neither left nor been dropped. The core counts each packet once.
+    /// Returns true if a lane has packets that have neither left nor been dropped. The core counts each packet once.
     fn holds_packets(&mut self) -> bool {
         let mut holds = false;
         for (lane, counters) in [regs::OUT_COUNTERS, regs::IN_COUNTERS]

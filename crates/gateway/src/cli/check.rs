@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use esplanade_ike::config::RemoteMethod;
-use esplanade_ipsec::spd::Entry;
+use esplanade_ipsec::spd::SpdEntry;
 use esplanade_ipsec::spd::analysis::{Finding, FindingKind, analyse};
 
 use super::{Failure, colour, load, print};
@@ -28,7 +28,7 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
 /// not forward for.
 fn policy_warnings(loaded: &Loaded) -> Diagnostics {
     let (planned, missing) = preview(loaded);
-    let entries: Vec<Entry> = planned.iter().map(|p| p.entry.clone()).collect();
+    let entries: Vec<SpdEntry> = planned.iter().map(|p| p.entry.clone()).collect();
     let analysis = analyse(&entries);
     let warning = |finding: &Finding| warning(loaded, &planned, finding);
     let mut list: Vec<Diagnostic> = analysis.findings.iter().filter_map(warning).collect();

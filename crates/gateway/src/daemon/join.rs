@@ -17,7 +17,7 @@ use esplanade_ipsec::sa::{
 use esplanade_ipsec::selector::{
     AddressRange, Flow, NextLayer, PortRange, Selector, SelectorSet, TrafficSelector,
 };
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 
 use crate::config::SaOptions;
 use crate::worker::CoreHandle;
@@ -608,11 +608,11 @@ impl Join {
             let action = Action::Protect(group.policy.clone());
             let selectors = group.selectors.clone();
             let place = (group.order, group.hold, group.policy.id);
-            let entry = Entry {
+            let entry = SpdEntry {
                 interface: group.configured.sa.if_ids.outbound,
                 populate: group.configured.sa.populate,
                 name: group.policy.name.as_str().into(),
-                ..Entry::new(selectors, action)
+                ..SpdEntry::new(selectors, action)
             };
             (place, entry)
         };
@@ -626,10 +626,10 @@ impl Join {
             if let Some(selectors) = SelectorSet::from_ends(&configured.local, &configured.remote) {
                 let place = (index, false, PolicyId(0));
                 let name = format!("{}/{}", configured.connection, configured.child);
-                let entry = Entry {
+                let entry = SpdEntry {
                     interface: configured.sa.if_ids.outbound,
                     name: name.into(),
-                    ..Entry::new(selectors, action)
+                    ..SpdEntry::new(selectors, action)
                 };
                 entries.push((place, entry));
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use esplanade_ike::config::Connection;
 use esplanade_ipsec::sa::DscpSet;
 use esplanade_ipsec::selector::SelectorSet;
-use esplanade_ipsec::spd::{self, Action, Entry, PolicyId};
+use esplanade_ipsec::spd::{self, Action, PolicyId, SpdEntry};
 
 use super::join::{ConfiguredPolicy, PolicyKind};
 use super::policies;
@@ -15,7 +15,7 @@ use crate::config::{Loaded, Policy};
 /// One entry, in the order of the SPD.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    pub entry: Entry,
+    pub entry: SpdEntry,
     /// The children that share it, as indices into [`Loaded::policies`], with the DSCPs of each.
     pub members: Vec<(usize, DscpSet)>,
     /// While no SA is up, packets ask for one.
@@ -76,11 +76,11 @@ pub fn preview(loaded: &Loaded) -> (Vec<Planned>, Vec<Missing>) {
         };
         places.entry(name.clone()).or_insert(planned.len());
         planned.push(Planned {
-            entry: Entry {
+            entry: SpdEntry {
                 interface: policy.sa.if_ids.outbound,
                 populate: policy.sa.populate,
                 name: name.into(),
-                ..Entry::new(selectors, action)
+                ..SpdEntry::new(selectors, action)
             },
             members: vec![(index, policy.sa.dscp)],
             asks,

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use esplanade_ipsec::spd::Entry;
-use esplanade_ipsec::spd::explain::{Comparison, Explanation, Field};
+use esplanade_ipsec::spd::SpdEntry;
+use esplanade_ipsec::spd::explain::{Comparison, Explanation, SelectorField};
 use serde::Serialize;
 
 use super::packet::Packet;
@@ -90,7 +90,7 @@ impl Report {
         packet: &Packet,
         inbound: bool,
         explanation: &Explanation,
-        entry: impl Fn(usize) -> Option<&'a Entry>,
+        entry: impl Fn(usize) -> Option<&'a SpdEntry>,
         name: impl Fn(usize) -> (String, String),
     ) -> Self {
         let flow = packet.flow(inbound);
@@ -340,7 +340,7 @@ impl Hop {
 /// The policies worth showing: the one that decides, those before it that came closest, and later ones that match too.
 fn near(comparisons: &[Comparison], matched: Option<usize>) -> Vec<usize> {
     let end = matched.unwrap_or(comparisons.len());
-    let mut before: Vec<(Field, usize)> = comparisons
+    let mut before: Vec<(SelectorField, usize)> = comparisons
         .iter()
         .take(end)
         .enumerate()

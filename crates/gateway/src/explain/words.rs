@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use esplanade_ipsec::selector::{AddressRange, Flow, NextLayer, PortRange, Selector};
-use esplanade_ipsec::spd::explain::{Comparison, Field};
-use esplanade_ipsec::spd::{Action, Entry};
+use esplanade_ipsec::spd::explain::{Comparison, SelectorField};
+use esplanade_ipsec::spd::{Action, SpdEntry};
 
 use super::packet::protocol_name;
 
@@ -16,7 +16,7 @@ pub fn word(action: &Action) -> &'static str {
     }
 }
 
-pub fn why(entry: &Entry, comparison: &Comparison, flow: &Flow, later: bool) -> String {
+pub fn why(entry: &SpdEntry, comparison: &Comparison, flow: &Flow, later: bool) -> String {
     let selector = |at: usize| entry.selectors.as_slice().get(at);
     let (field, selector) = match comparison {
         Comparison::Matches(at) => {
@@ -28,8 +28,8 @@ pub fn why(entry: &Entry, comparison: &Comparison, flow: &Flow, later: bool) -> 
     };
     let Some(selector) = selector else {
         return match field {
-            Field::Interface => "is for another interface".into(),
-            Field::Direction => "is for the other direction".into(),
+            SelectorField::Interface => "is for another interface".into(),
+            SelectorField::Direction => "is for the other direction".into(),
             _ => "has no selectors".into(),
         };
     };
@@ -42,30 +42,30 @@ pub fn why(entry: &Entry, comparison: &Comparison, flow: &Flow, later: bool) -> 
         Some(port) => format!("port {port} is not {}", ports(range)),
     };
     match field {
-        Field::Remote => format!(
+        SelectorField::Remote => format!(
             "remote address {} is not in {}",
             flow.remote,
             addresses(&selector.remote)
         ),
-        Field::Local => format!(
+        SelectorField::Local => format!(
             "local address {} is not in {}",
             flow.local,
             addresses(&selector.local)
         ),
-        Field::Protocol => format!(
+        SelectorField::Protocol => format!(
             "{} is not {}",
             protocol(flow.protocol),
             next_layer(selector)
         ),
-        Field::RemotePort => format!(
+        SelectorField::RemotePort => format!(
             "remote {}",
             port(flow.ports.map(|p| p.1), &selector.remote_ports)
         ),
-        Field::LocalPort => format!(
+        SelectorField::LocalPort => format!(
             "local {}",
             port(flow.ports.map(|p| p.0), &selector.local_ports)
         ),
-        Field::Interface | Field::Direction => String::new(),
+        SelectorField::Interface | SelectorField::Direction => String::new(),
     }
 }
 

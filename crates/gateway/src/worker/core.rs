@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::Duration;
 
-use esplanade_fpga::core::{Counters, FRAME_MAX};
-use esplanade_fpga::inline::{Opened, Refused, Sent};
+use esplanade_fpga::core::{FRAME_MAX, LaneCounters};
+use esplanade_fpga::inline::{InstallRefused, Opened, OutboundOutcome};
 use esplanade_fpga::{CoreError, Device, InLine, Lane};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa};
@@ -42,8 +42,8 @@ pub struct CoreHandle {
 pub struct CoreReport {
     /// Why the core failed, if it did.
     pub failed: Option<String>,
-    /// Counters of the core: outbound, inbound.
-    pub counters: [Counters; 2],
+    /// The counters of the core: outbound, inbound.
+    pub counters: [LaneCounters; 2],
     /// Number of table rows that hold an SA: outbound, inbound.
     pub installed: (usize, usize),
 }
@@ -228,7 +228,9 @@ impl CoreDriver {
         let spd = self.database.spd();
         let installed = self.core.install(outbound, inbound, &spd);
         installed.map_err(|refused| {
-            if let Refused::Core(error @ (CoreError::Bus(_) | CoreError::NotSealed)) = refused {
+            if let InstallRefused::Core(error @ (CoreError::Bus(_) | CoreError::NotSealed)) =
+                refused
+            {
                 self.fail(error);
             }
             refused.to_string()
@@ -283,7 +285,7 @@ impl CoreDriver {
             let frame = std::mem::take(&mut self.frame);
             let bytes = frame.len() as u64;
             match sent {
-                Sent::Sealed(sealed) => {
+                OutboundOutcome::Sealed(sealed) => {
                     self.outbound.packets_out.fetch_add(1, Ordering::Relaxed);
                     let bytes = bytes - sealed.header_len as u64;
                     self.outbound.bytes_out.fetch_add(bytes, Ordering::Relaxed);
@@ -295,13 +297,13 @@ impl CoreDriver {
                         frame,
                     });
                 }
-                Sent::ToHost => {
+                OutboundOutcome::ToHost => {
                     // The software path will count this packet again.
                     self.outbound.packets_in.fetch_sub(1, Ordering::Relaxed);
                     self.outbound.bytes_in.fetch_sub(bytes, Ordering::Relaxed);
                     self.returned.push(frame);
                 }
-                Sent::Expired => self.outbound.drops.add(DropReason::LifetimeExpired, 1),
+                OutboundOutcome::Expired => self.outbound.drops.add(DropReason::LifetimeExpired, 1),
             }
         }
         while let Some(opened) = self.core.opened(&mut self.frame, self.now_ms)? {

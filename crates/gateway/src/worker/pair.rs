@@ -11,7 +11,7 @@ use esplanade_crypto::{Direction, Protocol, Transform};
 use esplanade_ipsec::pmtu::PathMtus;
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters, TunnelOptions};
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::DfPolicy;
 use esplanade_ipsec::wire::checksum;
 use esplanade_ipsec::{Database, DropReason, WalkCounters};
@@ -254,12 +254,12 @@ fn spd(index: usize, policy: Arc<Policy>) -> Spd {
             remote_ports: PortRange::Range(port, port),
             ..Selector::between(net(index), net(1 - index))
         };
-        Entry::new(SelectorSet::new(vec![selector]).unwrap(), action)
+        SpdEntry::new(SelectorSet::new(vec![selector]).unwrap(), action)
     };
     Spd::new(vec![
         to_port(CLEAR_PORT, Action::Bypass),
         to_port(CLOSED_PORT, Action::Discard),
-        Entry::new(selectors(index, 1 - index), Action::Protect(policy)),
+        SpdEntry::new(selectors(index, 1 - index), Action::Protect(policy)),
     ])
 }
 

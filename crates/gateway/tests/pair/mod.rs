@@ -16,7 +16,7 @@ use esplanade_crypto::Transform;
 use esplanade_fpga::{Device, InLine};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, PortRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::inner_mtu;
 use esplanade_ipsec::wire::IpVersion;
 use esplanade_ipsec::{Database, Event};
@@ -271,7 +271,7 @@ fn associate(sites: &[Site; 2], options: &PairOptions, extras: &Extras) -> Resul
             0 => in_core.0 = Some(outbound),
             _ => in_core.1 = Some(inbound),
         }
-        let entry = Entry::new(
+        let entry = SpdEntry::new(
             selectors(from, to, extras.remote_ports)?,
             Action::Protect(policy),
         );

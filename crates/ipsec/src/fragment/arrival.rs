@@ -1,7 +1,9 @@
-//! Fragments that arrive through a tunnel for certain ports, which later ones do not have (RFC 4301 §7).
+//! Checks fragments that arrive through a tunnel whose SA is for certain ports. Later fragments have no ports (RFC
+//! 4301 §7).
 //!
-//! Where the peers agreed on it, they pass behind a first fragment that passed on the same SA (§7.3). Those that come
-//! before it are dropped, not held: the peer sent them in order, and what it loses is one datagram.
+//! If the peers agreed on it, later fragments pass after a first fragment that passed on the same SA (§7.3).
+//! Fragments that come before their first one are dropped, not held. The peer sent them in order, so the loss is one
+//! datagram.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,15 +14,16 @@ use crate::sa::{InboundSa, SaCommon};
 use crate::selector::{Flow, Selector};
 use crate::wire::IpView;
 
-/// First fragments that an SA knows at a time, and for how long.
+/// The most first fragments that an SA remembers at a time.
 const FIRST_MAX: usize = 256;
+/// The time in milliseconds for which an SA remembers a first fragment.
 const FIRST_MS: u64 = 30_000;
 
-/// What is known about the fragments that have passed on one SA. It is the SA's own, so that no peer makes the
-/// gateway forget what another has sent; all workers share it.
+/// The first fragments that passed on one SA. Every SA has its own table, so that no peer can make the gateway forget
+/// another peer's fragments. All workers share it.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    /// Where the data of the first fragment ends.
+    /// The end of the first fragment's data in the datagram.
     first: Mutex<Tracker<FragmentKey, usize>>,
 }
 
@@ -42,7 +45,7 @@ impl Arrivals {
     }
 }
 
-/// Whether the SA is for this fragment, from which `view` was parsed.
+/// Checks whether the SA may carry this fragment. `view` must have been parsed from it.
 #[cold]
 pub(crate) fn check_arrival(
     sa: &InboundSa,
@@ -83,7 +86,7 @@ fn check_later(
     if matching(&sa.common, &flow).any(|selector| !selector.has_opaque_ports()) {
         return Ok(());
     }
-    // §7.2: not onto the ports of the first fragment, which took another way.
+    // RFC 4301 §7.2: the fragment must not overlap the ports of the first fragment, which took another SA.
     if matching(&sa.common, &flow).next().is_some() {
         return refuse_tiny(packet, fragment);
     }

@@ -4,31 +4,32 @@ use super::PACKET_LEN_MAX;
 use crate::wire::ip::{IPV4_HEADER_LEN, IpView};
 use crate::wire::{IpVersion, be16, checksum};
 
-/// Why a packet cannot be cut.
+/// The reason why a packet cannot be fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutError {
-    /// IPv6, or DF.
+    /// The packet is IPv6, or DF is set.
     NotAllowed,
-    /// No 8 bytes of data fit, or the headers are damaged.
+    /// The packet cannot be cut: not even 8 bytes of data fit, or the headers are damaged.
     Impossible,
 }
 
-/// The fragments of one packet, in order. Their number is known before the first is made.
+/// The fragments of one packet, in order. Their number is known before the first one is made.
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
-    /// With the options that later fragments repeat.
+    /// The header of later fragments, with the options that they repeat.
     later_header: Vec<u8>,
     first_header: &'a [u8],
     data: &'a [u8],
-    /// Of the packet that is cut; not zero if that is a fragment itself.
+    /// Flags and offset of the packet that is cut. They are not zero if that packet is a fragment itself.
     field: u16,
-    /// Bytes of data in the first piece and in those between the first and the last.
+    /// Bytes of data in the first piece.
     first_len: usize,
+    /// Bytes of data in each piece between the first and the last.
     next_len: usize,
 }
 
 impl<'a> Pieces<'a> {
-    /// Cuts `packet`, from which `view` was parsed, into fragments of at most `mtu` bytes.
+    /// Cuts `packet` into fragments of at most `mtu` bytes. `view` must have been parsed from `packet`.
     pub fn new(packet: &'a [u8], view: &IpView, mtu: usize) -> Result<Self, CutError> {
         if view.version != IpVersion::V4 || view.dont_fragment {
             return Err(CutError::NotAllowed);
@@ -45,7 +46,7 @@ impl<'a> Pieces<'a> {
         let first_len = room(first_header)? & !7;
         let next_len = room(&later_header)? & !7;
         let field = be16(packet, 6)?;
-        // The offset of what comes last must be one.
+        // The offset field must be able to hold the offset of the last fragment.
         let start = usize::from(field & 0x1fff) * 8;
         (start + data.len() <= PACKET_LEN_MAX - first_header.len()).then_some(())?;
         Some(Self {
@@ -65,7 +66,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Length of the piece `index`; zero behind the last.
+    /// Length of the piece `index`; zero behind the last piece.
     pub fn len(&self, index: usize) -> usize {
         let (header, start, end) = self.range(index);
         if start >= end && index > 0 {
@@ -83,7 +84,7 @@ impl<'a> Pieces<'a> {
         (&self.later_header, start.min(end), end)
     }
 
-    /// Writes the piece `index` into `slot`, which has its length. None if it has not.
+    /// Writes the piece `index` into `slot`. Returns None if `slot` does not have the piece's length.
     pub fn write(&self, index: usize, slot: &mut [u8]) -> Option<()> {
         const MORE: u16 = 0x2000;
         let (header, start, end) = self.range(index);
@@ -111,7 +112,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The header of later fragments: only options whose copy bit is set go with them (RFC 791 §3.1).
+/// Makes the header of later fragments: it repeats only the options whose copy bit is set (RFC 791 §3.1).
 fn later_header(header: &[u8]) -> Option<Vec<u8>> {
     const COPY: u8 = 0x80;
     let (fixed, mut options) = header.split_first_chunk::<IPV4_HEADER_LEN>()?;

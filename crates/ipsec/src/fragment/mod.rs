@@ -1,4 +1,4 @@
-//! Fragments (RFC 4301 §7): read, put together, remembered, made.
+//! Fragments (RFC 4301 §7): parsing, reassembly, stateful checking and fragmentation.
 
 mod arrival;
 mod cut;
@@ -13,7 +13,7 @@ use crate::wire::{IpVersion, be16, be32};
 
 pub(crate) use arrival::{Arrivals, check_arrival};
 pub use cut::{CutError, Pieces};
-pub use reassemble::{Limits, Pushed, Reassembler, Refusal};
+pub use reassemble::{FragmentRefusal, Pushed, Reassembler, ReassemblyLimits};
 pub use track::Tracker;
 
 use reassemble::check;
@@ -21,35 +21,35 @@ use reassemble::check;
 const FRAGMENT: u8 = 44;
 pub(crate) const FRAGMENT_HEADER_LEN: usize = 8;
 
-/// What the fragments of one datagram have in common (RFC 791 §3.2, RFC 8200 §4.5).
+/// The fields that the fragments of one datagram have in common (RFC 791 §3.2, RFC 8200 §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentKey {
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// Zero in IPv6, where it is no part of the key.
+    /// The IPv4 protocol. It is zero for IPv6, where it is no part of the key.
     pub protocol: u8,
     pub id: u32,
 }
 
-/// One fragment, checked against the bytes there are.
+/// One fragment, whose lengths were checked against the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
     pub key: FragmentKey,
-    /// IP header and extension headers that every fragment repeats.
+    /// Length of the IP header and of the extension headers that every fragment repeats.
     pub unfragmentable_len: usize,
-    /// Where the field lies that will name the first header of the data.
+    /// Offset of the field that names the first header of the data after reassembly.
     pub next_header_at: usize,
     pub next_header: u8,
     pub ecn: u8,
-    /// Where the data lies in the packet.
+    /// The range of the data in the packet.
     pub data: Range<usize>,
-    /// Where it belongs in the datagram.
+    /// The offset of the data in the datagram.
     pub offset: usize,
     pub more: bool,
 }
 
 impl Fragment {
-    /// None if `packet` is whole. `view` was parsed from it.
+    /// Parses a fragment. Returns None if `packet` is whole. `view` must have been parsed from `packet`.
     pub fn parse(packet: &[u8], view: &IpView) -> Result<Option<Self>, Malformed> {
         let fragment = match view.version {
             IpVersion::V4 => Self::parse_v4(packet, view),
@@ -58,13 +58,13 @@ impl Fragment {
         fragment.ok_or(Malformed)
     }
 
-    /// In IPv6 a datagram in one piece that has a fragment header nonetheless (RFC 6946).
+    /// Returns true if this is an IPv6 datagram in one piece that nevertheless has a fragment header (RFC 6946).
     pub fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.more
     }
 
-    /// Whether it can be judged by itself, without what the others of its datagram say: the ports and TCP's flags are
-    /// in the first one whole, and this one does not lie on them (RFC 1858, RFC 3128).
+    /// Returns true if the fragment can be judged without the other fragments of its datagram. The first fragment
+    /// must contain the ports and TCP flags completely, and a later one must not overlap them (RFC 1858, RFC 3128).
     pub fn is_sound(&self, packet: &[u8]) -> bool {
         let data = packet.get(self.data.clone()).unwrap_or_default();
         check(packet, self, data).is_ok()
@@ -95,8 +95,8 @@ impl Fragment {
 
     fn parse_v6(packet: &[u8], view: &IpView) -> Option<Option<Self>> {
         let (mut at, mut next_header_at) = (IPV6_HEADER_LEN, 6);
-        // The view has been through this chain, so it is short and all there. A later fragment's chain ends at
-        // its fragment header, any other's at `upper`.
+        // The view was parsed through this chain, so the chain is short and complete. For a later fragment it ends at
+        // the fragment header, for other packets at `upper`.
         while at < view.upper {
             let kind = *packet.get(next_header_at)?;
             if kind == FRAGMENT {
@@ -126,10 +126,11 @@ impl Fragment {
     }
 }
 
-/// The longest packet that IP can carry.
+/// Length of the longest packet that IP can carry.
 pub(crate) const PACKET_LEN_MAX: usize = 65_535;
 
-/// The fixed header's length, as reassembly counts it: IPv6 payload lengths leave it out.
+/// The most bytes that may follow the headers every fragment repeats. An IPv6 payload length does not count the fixed
+/// header.
 const fn payload_max(version: IpVersion, unfragmentable_len: usize) -> usize {
     let counted = match version {
         IpVersion::V4 => unfragmentable_len,

@@ -1,7 +1,7 @@
 //! Reassembly with bounds (RFC 791 §3.2, RFC 8200 §4.5).
 //!
-//! Overlapping fragments refuse their whole datagram, in IPv4 too (RFC 5722): a receiver that resolved the
-//! overlap in another way than we do would see other ports than the policy was asked about.
+//! An overlap makes the whole datagram refused, in IPv4 too (RFC 5722). A receiver that resolves the overlap
+//! differently would see other ports than the policy was asked about.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,59 +10,61 @@ use super::{Fragment, FragmentKey, payload_max};
 use crate::wire::ip::{IPV6_HEADER_LEN, IpView, PROTOCOL_TCP};
 use crate::wire::{IpVersion, checksum};
 
-/// How much a reassembler holds.
+/// Bounds of a reassembler.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ReassemblyLimits {
     /// Bytes of all unfinished datagrams, bookkeeping included.
     pub bytes: usize,
-    /// Bytes of one source address.
+    /// Bytes of unfinished datagrams of one source address.
     pub bytes_per_source: usize,
     /// Fragments of one datagram.
     pub fragments: usize,
-    /// How long a datagram may take, from its first fragment seen.
+    /// Time limit for a datagram, counted from the first fragment that was seen.
     pub timeout_ms: u64,
 }
 
-impl Default for Limits {
+impl Default for ReassemblyLimits {
     fn default() -> Self {
         Self {
             bytes: 4 << 20,
             bytes_per_source: 512 << 10,
-            // 65,535 bytes through a path of 576.
+            // This many fragments carry 65,535 bytes over a path with an MTU of 576 bytes.
             fragments: 120,
             timeout_ms: 30_000,
         }
     }
 }
 
-/// What became of a fragment.
+/// The result of pushing a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// Kept until the others come; the datagram that it completed is the caller's.
+    /// The fragment is kept until the others come.
     Held,
+    /// The fragment completed its datagram, which is handed to the caller.
     Whole(Vec<u8>),
-    Refused(Refusal),
+    Refused(FragmentRefusal),
 }
 
-/// Why a fragment was refused.
+/// The reason why a fragment was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No data, data before the end that is no multiple of 8, or data behind the end.
+pub enum FragmentRefusal {
+    /// The fragment has no data, or its data is no multiple of 8 although more follow.
     Malformed,
-    /// Overlaps another one, or belongs to a datagram that had an overlap (RFC 5722).
+    /// The fragment overlaps another one, or its datagram had an overlap (RFC 5722).
     Overlap,
-    /// A first fragment without the ports, or a second one inside a TCP header (RFC 1858, RFC 3128, RFC 7112).
+    /// A first fragment lacks the ports, or a later one lies inside a TCP header (RFC 1858, RFC 3128, RFC 7112).
     Tiny,
     /// The datagram would be longer than IP can carry.
     TooLong,
-    /// The datagram has too many fragments, or its source too many bytes here.
+    /// The datagram has too many fragments, or its source too many bytes in this reassembler.
     Limit,
-    /// Congestion was signalled to a flow that does not know the signal (RFC 3168 §5.3).
+    /// Congestion was signalled to a flow that does not support ECN (RFC 3168 §5.3).
     Ecn,
 }
 
-/// Bytes that a datagram and each of its parts cost beside their data.
+/// Bytes that a datagram costs beside its data.
 const DATAGRAM_COST: usize = 256;
+/// Bytes that a fragment costs beside its data.
 const PART_COST: usize = 64;
 
 #[derive(Debug)]
@@ -72,19 +74,19 @@ struct Part {
 }
 
 #[derive(Debug)]
-struct Datagram {
+struct PartialDatagram {
     serial: u64,
-    /// Headers of the first fragment, once it is here.
+    /// The headers of the first fragment, once it has come.
     head: Option<Head>,
-    /// In order, without overlap.
+    /// The fragments' data, sorted by offset and without overlap.
     parts: Vec<Part>,
     received: usize,
-    /// Known from the last fragment on.
+    /// The length of the whole data, once the last fragment has come.
     total: Option<usize>,
-    /// One bit for each ECN value seen.
+    /// One bit for each ECN value that was seen.
     ecn: u8,
     cost: usize,
-    /// Had an overlap: what still comes is refused.
+    /// True if the datagram had an overlap. All of its further fragments are refused.
     refused: bool,
 }
 
@@ -95,23 +97,23 @@ struct Head {
     next_header: u8,
 }
 
-/// Unfinished datagrams of one worker.
+/// The unfinished datagrams of one worker.
 #[derive(Debug)]
 pub struct Reassembler {
-    limits: Limits,
-    /// SipHash with random keys: senders choose addresses and identifications.
-    datagrams: HashMap<FragmentKey, Datagram>,
+    limits: ReassemblyLimits,
+    /// The hash is SipHash with random keys, because senders choose addresses and identifications.
+    datagrams: HashMap<FragmentKey, PartialDatagram>,
     sources: HashMap<IpAddr, usize>,
-    /// Oldest first; finished datagrams stay in it for a while.
+    /// Deadline, key and serial of each datagram, the oldest first. Finished datagrams stay here for a while.
     deadlines: VecDeque<(u64, FragmentKey, u64)>,
     bytes: usize,
     serial: u64,
-    /// Unfinished datagrams that were forgotten.
+    /// Number of unfinished datagrams that were forgotten since the last report.
     given_up: usize,
 }
 
 impl Reassembler {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ReassemblyLimits) -> Self {
         Self {
             limits,
             datagrams: HashMap::new(),
@@ -123,13 +125,13 @@ impl Reassembler {
         }
     }
 
-    /// Bytes held, bookkeeping included.
+    /// Bytes that are held, bookkeeping included.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets datagrams that took too long. Gives the number of those forgotten since the last call, for this reason
-    /// or to make room.
+    /// Forgets datagrams that took too long. Returns the number of datagrams forgotten since the last call, for this
+    /// reason or to make room.
     pub fn expire(&mut self, now_ms: u64) -> usize {
         self.forget_expired(now_ms);
         std::mem::take(&mut self.given_up)
@@ -145,20 +147,20 @@ impl Reassembler {
         }
     }
 
-    /// Takes one fragment of `packet`, from which `fragment` was parsed.
+    /// Takes one fragment, which must have been parsed from `packet`.
     pub fn push(&mut self, packet: &[u8], fragment: &Fragment, now_ms: u64) -> Pushed {
         self.forget_expired(now_ms);
         let Some(data) = packet.get(fragment.data.clone()) else {
-            return Pushed::Refused(Refusal::Malformed);
+            return Pushed::Refused(FragmentRefusal::Malformed);
         };
         if let Err(refusal) = check(packet, fragment, data) {
             return Pushed::Refused(refusal);
         }
         if fragment.is_atomic() {
-            // On its own, whatever else has its identification (RFC 6946 §4).
+            // An atomic fragment stands alone, whatever other fragments have its identification (RFC 6946 §4).
             let head = Head::new(packet, fragment);
             let whole = head.and_then(|head| head.build(data.len(), [data].into_iter(), 0));
-            return whole.map_or(Pushed::Refused(Refusal::Malformed), delivered);
+            return whole.map_or(Pushed::Refused(FragmentRefusal::Malformed), delivered);
         }
         match self.insert(packet, fragment, data, now_ms) {
             Ok(false) => Pushed::Held,
@@ -167,14 +169,14 @@ impl Reassembler {
         }
     }
 
-    /// True once everything is there.
+    /// Adds a fragment. Returns whether the datagram is complete.
     fn insert(
         &mut self,
         packet: &[u8],
         fragment: &Fragment,
         data: &[u8],
         now_ms: u64,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, FragmentRefusal> {
         let key = fragment.key;
         let is_new = !self.datagrams.contains_key(&key);
         let head_len = if fragment.offset == 0 {
@@ -185,11 +187,11 @@ impl Reassembler {
         let cost = data.len() + head_len + PART_COST + if is_new { DATAGRAM_COST } else { 0 };
         let of_source = self.sources.get(&key.source).copied().unwrap_or(0);
         if of_source + cost > self.limits.bytes_per_source || cost > self.limits.bytes {
-            return Err(Refusal::Limit);
+            return Err(FragmentRefusal::Limit);
         }
         if is_new {
             self.serial += 1;
-            let datagram = Datagram {
+            let datagram = PartialDatagram {
                 serial: self.serial,
                 head: None,
                 parts: Vec::new(),
@@ -206,13 +208,13 @@ impl Reassembler {
         }
         let fragments_max = self.limits.fragments;
         let Some(datagram) = self.datagrams.get_mut(&key) else {
-            return Err(Refusal::Limit);
+            return Err(FragmentRefusal::Limit);
         };
         match datagram.insert(packet, fragment, data, fragments_max) {
             Ok(Inserted::Duplicate) => return Ok(false),
             Ok(Inserted::New) => {}
             Err(refusal) => {
-                if refusal == Refusal::Overlap {
+                if refusal == FragmentRefusal::Overlap {
                     self.refuse(&key);
                 }
                 return Err(refusal);
@@ -226,12 +228,14 @@ impl Reassembler {
 
     fn finish(&mut self, key: &FragmentKey) -> Pushed {
         let Some(datagram) = self.remove(key) else {
-            return Pushed::Refused(Refusal::Limit);
+            return Pushed::Refused(FragmentRefusal::Limit);
         };
         const NOT_ECT: u8 = 1 << 0;
         const CE: u8 = 1 << 3;
         let mark = match datagram.ecn {
-            ecn if ecn & CE != 0 && ecn & NOT_ECT != 0 => return Pushed::Refused(Refusal::Ecn),
+            ecn if ecn & CE != 0 && ecn & NOT_ECT != 0 => {
+                return Pushed::Refused(FragmentRefusal::Ecn);
+            }
             ecn if ecn & CE != 0 => 3,
             _ => 0,
         };
@@ -239,10 +243,10 @@ impl Reassembler {
         let whole = datagram
             .head
             .and_then(|head| head.build(datagram.received, parts, mark));
-        whole.map_or(Pushed::Refused(Refusal::TooLong), delivered)
+        whole.map_or(Pushed::Refused(FragmentRefusal::TooLong), delivered)
     }
 
-    /// Keeps only what refuses the rest of a datagram.
+    /// Drops the data of a datagram, and keeps only the mark that refuses its further fragments.
     fn refuse(&mut self, key: &FragmentKey) {
         let Some(datagram) = self.datagrams.get_mut(key) else {
             return;
@@ -273,10 +277,10 @@ impl Reassembler {
         }
     }
 
-    fn remove(&mut self, key: &FragmentKey) -> Option<Datagram> {
+    fn remove(&mut self, key: &FragmentKey) -> Option<PartialDatagram> {
         let datagram = self.datagrams.remove(key)?;
         self.release(&key.source, datagram.cost);
-        // Finished datagrams must not pile up in the queue of deadlines.
+        // Finished datagrams must not accumulate in the queue of deadlines.
         if self.deadlines.len() > 2 * self.datagrams.len() + 64 {
             let datagrams = &self.datagrams;
             self.deadlines
@@ -290,12 +294,12 @@ impl Reassembler {
         let Some(datagram) = live.filter(|datagram| datagram.serial == serial) else {
             return;
         };
-        // Of a refused datagram every fragment was answered for.
+        // Every fragment of a refused datagram has been counted already.
         self.given_up += usize::from(!datagram.refused);
         self.remove(key);
     }
 
-    /// Gives up the oldest datagrams, but not `keep`, until the limit is kept.
+    /// Gives up the oldest datagrams, except `keep`, until the byte limit holds.
     fn make_room(&mut self, keep: &FragmentKey) {
         let mut kept = None;
         while self.bytes > self.limits.bytes {
@@ -319,31 +323,31 @@ impl Reassembler {
     }
 }
 
-/// A second fragment header in an IPv6 packet would make what was put together a fragment again, whose ports nobody
-/// knows. No sender writes one (RFC 8200 §4.1).
+/// Hands out a reassembled packet. A second fragment header in an IPv6 packet would make the result a fragment again,
+/// whose ports are unknown. No conforming sender writes one (RFC 8200 §4.1), so such a packet is refused.
 fn delivered(whole: Vec<u8>) -> Pushed {
     match IpView::parse(&whole) {
         Ok(view) if !view.fragment => Pushed::Whole(whole),
-        _ => Pushed::Refused(Refusal::Malformed),
+        _ => Pushed::Refused(FragmentRefusal::Malformed),
     }
 }
 
 enum Inserted {
     New,
-    /// The very same fragment again, which networks do (RFC 8200 §4.5).
+    /// An exact copy of a fragment that came before. Networks may duplicate packets (RFC 8200 §4.5).
     Duplicate,
 }
 
-impl Datagram {
+impl PartialDatagram {
     fn insert(
         &mut self,
         packet: &[u8],
         fragment: &Fragment,
         data: &[u8],
         fragments_max: usize,
-    ) -> Result<Inserted, Refusal> {
+    ) -> Result<Inserted, FragmentRefusal> {
         if self.refused {
-            return Err(Refusal::Overlap);
+            return Err(FragmentRefusal::Overlap);
         }
         let (start, end) = (fragment.offset, fragment.offset + data.len());
         let index = self.parts.partition_point(|part| part.offset < start);
@@ -359,7 +363,7 @@ impl Datagram {
             .and_then(|before| self.parts.get(before));
         let overlaps_before = before.is_some_and(|part| part.offset + part.data.len() > start);
         let overlaps_behind = self.parts.get(index).is_some_and(|part| part.offset < end);
-        // Two ends, or data behind the end, are a contradiction of the same kind.
+        // A second end, or data behind the end, contradicts like an overlap.
         let last_end = self
             .parts
             .last()
@@ -371,13 +375,13 @@ impl Datagram {
             (None, true) => false,
         };
         if overlaps_before || overlaps_behind || contradicts {
-            return Err(Refusal::Overlap);
+            return Err(FragmentRefusal::Overlap);
         }
         if self.parts.len() >= fragments_max {
-            return Err(Refusal::Limit);
+            return Err(FragmentRefusal::Limit);
         }
         if start == 0 {
-            self.head = Some(Head::new(packet, fragment).ok_or(Refusal::Malformed)?);
+            self.head = Some(Head::new(packet, fragment).ok_or(FragmentRefusal::Malformed)?);
         }
         if !fragment.more {
             self.total = Some(end);
@@ -403,7 +407,7 @@ impl Head {
         })
     }
 
-    /// The whole packet; `mark` is or-ed into its ECN field.
+    /// Builds the whole packet. `mark` is OR-ed into its ECN field.
     fn build<'a>(
         self,
         len: usize,
@@ -420,7 +424,7 @@ impl Head {
             let total = u16::try_from(head_len + len).ok()?;
             header.get_mut(2..4)?.copy_from_slice(&total.to_be_bytes());
             header[1] |= mark;
-            // Without DF: its sender let it be fragmented.
+            // DF is cleared, because the sender allowed fragmentation.
             header.get_mut(6..8)?.fill(0);
             header.get_mut(10..12)?.fill(0);
             let sum = checksum::fold(checksum::sum(0, header));
@@ -436,8 +440,12 @@ impl Head {
     }
 }
 
-/// Everything that one fragment tells by itself.
-pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(), Refusal> {
+/// Checks all that can be checked about one fragment alone.
+pub(super) fn check(
+    packet: &[u8],
+    fragment: &Fragment,
+    data: &[u8],
+) -> Result<(), FragmentRefusal> {
     let version = match fragment.key.source {
         IpAddr::V4(_) => IpVersion::V4,
         IpAddr::V6(_) => IpVersion::V6,
@@ -445,21 +453,21 @@ pub(super) fn check(packet: &[u8], fragment: &Fragment, data: &[u8]) -> Result<(
     if (data.is_empty() && !fragment.is_atomic())
         || (fragment.more && !data.len().is_multiple_of(8))
     {
-        return Err(Refusal::Malformed);
+        return Err(FragmentRefusal::Malformed);
     }
     if fragment.offset + data.len() > payload_max(version, fragment.unfragmentable_len) {
-        return Err(Refusal::TooLong);
+        return Err(FragmentRefusal::TooLong);
     }
-    // The TCP flags must come with the ports (RFC 1858 §3, RFC 3128).
+    // The TCP flags must be in the fragment that has the ports (RFC 1858 §3, RFC 3128).
     if fragment.next_header == PROTOCOL_TCP && (1..16).contains(&fragment.offset) {
-        return Err(Refusal::Tiny);
+        return Err(FragmentRefusal::Tiny);
     }
     if fragment.offset == 0 && fragment.more {
-        let view = IpView::parse(packet).map_err(|_| Refusal::Tiny)?;
+        let view = IpView::parse(packet).map_err(|_| FragmentRefusal::Tiny)?;
         let upper_len = view.total_len.saturating_sub(view.upper);
         let needed = if view.protocol == PROTOCOL_TCP { 16 } else { 8 };
         if upper_len < needed {
-            return Err(Refusal::Tiny);
+            return Err(FragmentRefusal::Tiny);
         }
     }
     Ok(())

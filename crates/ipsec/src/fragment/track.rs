@@ -1,16 +1,16 @@
-//! Stateful fragment checking (RFC 4301 §7.4): what was decided for a datagram's first fragment holds for the
-//! ones that follow it.
+//! Stateful fragment checking (RFC 4301 §7.3; §7.4 demands it for Bypass): the decision about a datagram's first
+//! fragment also holds for its later fragments.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// The verdicts of first fragments, at most `capacity` of them. `K` names a datagram.
+/// The verdicts on first fragments, at most `capacity` of them. A `K` identifies a datagram.
 #[derive(Debug)]
 pub struct Tracker<K, V> {
     capacity: usize,
     timeout_ms: u64,
     verdicts: HashMap<K, Remembered<V>>,
-    /// Oldest first. Has every key of `verdicts` once.
+    /// The keys of `verdicts`, each once, the oldest first.
     order: VecDeque<K>,
 }
 
@@ -30,7 +30,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Tracker<K, V> {
         }
     }
 
-    /// Remembers the verdict of a first fragment. A full table forgets its oldest.
+    /// Remembers the verdict on a first fragment. A full table forgets its oldest entry.
     pub fn first(&mut self, key: K, verdict: V, now_ms: u64) {
         if self.capacity == 0 {
             return;
@@ -50,14 +50,14 @@ impl<K: Copy + Eq + Hash, V: Clone> Tracker<K, V> {
         }
     }
 
-    /// Another datagram of the same identification has begun: what was decided no longer holds.
+    /// Forgets a verdict, because another datagram with the same identification has begun.
     pub fn forget(&mut self, key: &K) {
         if self.verdicts.remove(key).is_some() {
             self.order.retain(|known| known != key);
         }
     }
 
-    /// The verdict for a later fragment; none if its first one was not seen, or too long ago.
+    /// The verdict for a later fragment. None if its first fragment was not seen, or was seen too long ago.
     pub fn later(&self, key: &K, now_ms: u64) -> Option<V> {
         let remembered = self.verdicts.get(key)?;
         (now_ms < remembered.deadline_ms).then(|| remembered.verdict.clone())

@@ -1,4 +1,4 @@
-//! The second half: from an authenticated packet to the inner packet that may pass.
+//! The second half of the inbound walk: from an authenticated packet to a deliverable inner packet.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use crate::wire::ip::{
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
 
-/// Gives the length of the inner packet, which is in `content` now.
+/// Finishes one packet. Adds the inner packet to `content` and returns its length.
 #[inline(always)]
 pub(super) fn finish(
     sa: &InboundSa,
@@ -29,7 +29,7 @@ pub(super) fn finish(
     arrival: Arrival<'_>,
     content: &mut Content,
 ) -> Result<u32, DropReason> {
-    // The outer ECN field says nothing (RFC 6040 §4.2).
+    // The outer ECN field is zero, so it changes nothing (RFC 6040 §4.2).
     if sa.layout.is_esp_tunnel()
         && arrival.facts.outer.tos & 0b11 == 0
         && let Some((offset, len)) = plain_ipv4(sa, buffer, job)
@@ -90,9 +90,9 @@ fn finish_any(
     Ok(view.total_len as u32)
 }
 
-/// Takes the packet that is in the place `at` of those that are delivered back if the SPD discards it. There is none for a
-/// packet that is nested; what comes out of it is held against the SPD. An ICMP error that its SA took by its quote has no
-/// entry of its own: any Discard for its header stands, as it does outbound.
+/// Removes packet `at` from the list of deliverable packets if the SPD discards it. A nested packet is not in the
+/// list; what comes out of it is checked later. An ICMP error that its SA accepted by its quote has no SPD entry of
+/// its own. Any Discard for its header then decides, as it does outbound.
 #[cold]
 pub(super) fn hold_against(
     spd: &Spd,
@@ -116,8 +116,8 @@ pub(super) fn hold_against(
     Err(DropReason::PolicyDiscard)
 }
 
-/// Whether a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of one are put together where
-/// all are (RFC 4303 §3.4.1): outside.
+/// Returns true if a packet is IPsec again and addressed to this end (RFC 4301 §5.2). Fragments of such a packet are
+/// reassembled outside, where all fragments are (RFC 4303 §3.4.1).
 #[inline]
 fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
     matches!(view.protocol, esp::PROTOCOL | ah::PROTOCOL)
@@ -125,10 +125,10 @@ fn is_nested(sa: &InboundSa, view: &IpView) -> bool {
         && view.destination == sa.common.path().local.ip()
 }
 
-/// Where a packet begins, whether in [`Content::rebuilt`], and what it is.
-type Packet = (u32, bool, IpView);
+/// Offset of a packet, whether it is in [`Content::rebuilt`], and its parsed header.
+type FinishedPacket = (u32, bool, IpView);
 
-/// Where the encrypted part lies that the SA's packets have.
+/// The range of the job's encrypted part.
 #[inline]
 fn body(sa: &InboundSa, job: &Job) -> std::ops::Range<usize> {
     let start = job.esp as usize + sa.layout.esp_header_len();
@@ -142,7 +142,7 @@ fn esp_tunnel(
     job: &Job,
     facts: &OuterFacts,
     now_ms: u64,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let range = body(sa, job);
     let start = range.start as u32;
     let body = buffer.get_mut(range).ok_or(DropReason::EngineFailed)?;
@@ -151,13 +151,13 @@ fn esp_tunnel(
         .get_mut(..trailer.payload_len)
         .ok_or(DropReason::BadPadding)?;
     let version = inner_version(trailer.next_header)?;
-    // The inner packet may be shorter than the payload: traffic flow confidentiality (RFC 4303 §2.7).
+    // The inner packet may be shorter than the payload, because of traffic flow confidentiality (RFC 4303 §2.7).
     let view = tunnelled(sa, payload, version, facts.tos, now_ms)?;
     Ok((start, false, view))
 }
 
-/// Place and length of an IPv4 packet without options that the SA's first selector takes by its addresses alone and that
-/// passes as it is. None sends others the long way; it is not a verdict.
+/// Offset and length of a plain IPv4 packet that passes unchanged. It has no options, and the SA's first selector
+/// accepts it by its addresses alone. None means that the general path must decide; it is no verdict.
 #[inline(always)]
 fn plain_ipv4(sa: &InboundSa, buffer: &[u8], job: &Job) -> Option<(u32, u32)> {
     let range = body(sa, job);
@@ -168,7 +168,7 @@ fn plain_ipv4(sa: &InboundSa, buffer: &[u8], job: &Job) -> Option<(u32, u32)> {
     let len = u16::from_be_bytes([fixed[2], fixed[3]]);
     let word =
         |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
-    // IPsec may be nested.
+    // ESP and AH may be nested.
     let plain = trailer.next_header == PROTOCOL_IPV4
         && fixed[0] == 0x45
         && !matches!(fixed[9], esp::PROTOCOL | ah::PROTOCOL)
@@ -187,7 +187,7 @@ fn inner_version(next_header: u8) -> Result<IpVersion, DropReason> {
     }
 }
 
-/// Checks the inner packet of a tunnel and brings the outer ECN in, and the DSCP where the SA says so.
+/// Checks the inner packet of a tunnel. Merges the outer ECN field into it, and the DSCP if the SA says so.
 #[inline]
 fn tunnelled(
     sa: &InboundSa,
@@ -220,7 +220,7 @@ fn ah_tunnel(
     ah_at: usize,
     facts: &OuterFacts,
     now_ms: u64,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let header = frame.get(ah_at..).and_then(ah::AhHeader::parse);
     let header = header.ok_or(DropReason::MalformedAh)?;
     let version = inner_version(header.next_header)?;
@@ -230,13 +230,13 @@ fn ah_tunnel(
     Ok((job.esp + start as u32, false, view))
 }
 
-/// RFC 4302 §3.1.1, backwards.
+/// Removes AH in transport mode (RFC 4302 §3.1.1).
 fn ah_transport(
     sa: &InboundSa,
     frame: &[u8],
     ah_at: usize,
     rebuilt: &mut Vec<u8>,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let (headers, behind) = frame
         .split_at_checked(ah_at)
         .ok_or(DropReason::MalformedAh)?;
@@ -253,14 +253,14 @@ fn ah_transport(
     complete(sa, rebuilt, start, headers.len(), header.next_header, false)
 }
 
-/// RFC 4303 §3.1.1, backwards.
+/// Removes ESP in transport mode (RFC 4303 §3.1.1).
 fn esp_transport(
     sa: &InboundSa,
     buffer: &[u8],
     job: &Job,
     facts: &OuterFacts,
     rebuilt: &mut Vec<u8>,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let layout = &sa.layout;
     let esp_at = job.esp as usize;
     let end = (esp_at + job.len as usize).saturating_sub(layout.icv_len());
@@ -292,7 +292,7 @@ fn esp_transport(
     complete(sa, rebuilt, start, header_len, next_header, facts.udp_encap)
 }
 
-/// An IP header between the SA's ends, where the back end keeps the one that came to itself.
+/// Makes an IP header between the SA's ends, for back ends that keep the received one to themselves.
 fn make_header(
     sa: &InboundSa,
     facts: &OuterFacts,
@@ -322,7 +322,7 @@ fn make_header(
     written.map(|_| ()).ok_or(DropReason::MalformedEsp)
 }
 
-/// Makes a packet of headers whose last announced ESP or AH (or UDP around it) and of what was behind that.
+/// Completes a packet of headers whose last one announced ESP or AH (or UDP around it), and of the payload.
 fn complete(
     sa: &InboundSa,
     rebuilt: &mut Vec<u8>,
@@ -330,7 +330,7 @@ fn complete(
     header_len: usize,
     next_header: u8,
     udp_encap: bool,
-) -> Result<Packet, DropReason> {
+) -> Result<FinishedPacket, DropReason> {
     let result = rebuilt
         .get_mut(start..)
         .ok_or(DropReason::MalformedInner)
@@ -363,7 +363,7 @@ fn complete_packet(
     Ok(view)
 }
 
-/// Where the last of the headers in the first `header_len` bytes says what follows it.
+/// Returns the offset of the next header field of the last header in the first `header_len` bytes.
 fn last_next_header(packet: &[u8], header_len: usize) -> Option<usize> {
     if IpVersion::of_packet(packet)? == IpVersion::V4 {
         return Some(9);
@@ -376,8 +376,8 @@ fn last_next_header(packet: &[u8], header_len: usize) -> Option<usize> {
     (at == header_len).then_some(field)
 }
 
-/// A NAT changed the addresses that the checksum covers, but could not see the checksum (RFC 3948 §3.1.2). The packet
-/// is authentic, so the checksum is computed anew.
+/// Recomputes the transport checksum. A NAT changed the addresses that the checksum covers, but could not see the
+/// checksum (RFC 3948 §3.1.2). The packet is authentic, so a new checksum is right.
 fn recompute_checksum(packet: &mut [u8], view: &IpView) {
     let at = match view.protocol {
         PROTOCOL_TCP => 16,
@@ -387,7 +387,7 @@ fn recompute_checksum(packet: &mut [u8], view: &IpView) {
     let Some(upper) = packet.get_mut(view.upper..view.total_len) else {
         return;
     };
-    // Zero is UDP's "none", with some tunnels over IPv6 too (RFC 6935).
+    // A zero UDP checksum stands for "none". Some tunnels over IPv6 use it too (RFC 6935).
     let none = view.protocol == PROTOCOL_UDP && be16(upper, at) == Some(0);
     let Some(field) = upper
         .get_mut(at..at + 2)

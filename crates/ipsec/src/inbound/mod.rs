@@ -1,6 +1,6 @@
-//! The inbound walk: look up, check for replay, engine, finish.
+//! The inbound walk: look up the SA, check for replay, engine, finish.
 //!
-//! One `Inbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made.
+//! One `Inbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made.
 
 mod finish;
 mod opened;
@@ -25,27 +25,27 @@ use crate::spd::Spd;
 use crate::tunnel::OuterFacts;
 
 pub use opened::{Delivered, OpenedBatch, Share};
-pub use prepare::Received;
+pub use prepare::ReceivedPacket;
 
-use opened::{Arrival, Content, Run, Side};
+use opened::{Arrival, Content, InboundRun, InboundWalkState};
 use reports::Reports;
 
 /// The inbound walk of one worker.
 pub struct Inbound {
     limits: WalkLimits,
-    batches: Circulation<Side>,
-    /// The number of batches ever given to the engine.
+    batches: Circulation<InboundWalkState>,
+    /// The number of batches that were ever submitted.
     submitted: u64,
     reader: SadReader,
-    stage: prepare::Stage,
+    stage: prepare::InboundStage,
     reports: Reports,
     now_ms: u64,
-    /// Packets of opened batches, IPsec again, that found no batch.
-    held: VecDeque<Held>,
+    /// Decapsulated packets that are IPsec again and found no batch.
+    held: VecDeque<HeldInbound>,
 }
 
 /// A packet that waits for a batch.
-struct Held {
+struct HeldInbound {
     packet: Vec<u8>,
     facts: OuterFacts,
     depth: u8,
@@ -58,22 +58,22 @@ impl Inbound {
             batches: Circulation::new(Direction::Open, &limits, None),
             submitted: 0,
             reader: SadReader::new(),
-            stage: prepare::Stage::default(),
+            stage: prepare::InboundStage::default(),
             reports: Reports::new(),
             now_ms: 0,
             held: VecDeque::new(),
         }
     }
 
-    /// With arenas as the engine wants them, which nothing is in yet.
+    /// Replaces the arenas by those that the engine wants. The walk must be empty.
     #[must_use]
     pub fn with_arenas_of(self, engine: &dyn Engine) -> Self {
         let batches = Circulation::new(Direction::Open, &self.limits, Some(engine));
         Self { batches, ..self }
     }
 
-    /// Lets go of SAs that were removed, but for those that a batch under way needs. Every push does; call it when
-    /// there is nothing to push.
+    /// Drops removed SAs, except those that a batch under way needs. Every push does this too. Call it when there is
+    /// nothing to push.
     pub fn refresh(&mut self, sad: &Sad) {
         let filling = self.submitted + 1;
         let in_engine = self.batches.in_engine() as u64;
@@ -84,7 +84,7 @@ impl Inbound {
         self.reader.refresh_between(sad, filling, finished);
     }
 
-    /// Counting together with another walk of the same worker.
+    /// Makes the walk count together with another walk of the same worker.
     #[must_use]
     pub fn with_counters(mut self, counters: Arc<WalkCounters>) -> Self {
         self.reports.counters = counters;
@@ -95,39 +95,40 @@ impl Inbound {
         &self.reports.counters
     }
 
-    /// The caller's monotonic time; call it once per burst.
+    /// Sets the caller's monotonic time. Call it once per burst.
     pub fn set_now_ms(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
     }
 
-    /// Takes the events raised since the last call.
+    /// Takes the events that were raised since the last call.
     pub fn drain_events(&mut self) -> std::vec::Drain<'_, Event> {
         self.reports.events.drain(..)
     }
 
-    /// Takes what is to be audited (RFC 4303 §4): of each kind the first packet since the last call, and how many
-    /// there were.
+    /// Takes the auditable events (RFC 4303 §4). Of each kind it returns the first packet since the last call, and
+    /// the number of packets.
     pub fn drain_audits(&mut self) -> std::vec::Drain<'_, (AuditEvent, u64)> {
         self.reports.audits.drain(..)
     }
 
-    /// The part of the arena that is free: receive into it, [`Inbound::commit_received`] what was used,
-    /// then push each packet by its offset. None while every batch is busy.
+    /// The free part of the arena. Receive into it, call [`Inbound::commit_received`] for the used part, then push
+    /// each packet by its offset. None while every batch is busy.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
         self.batches.free()
     }
 
-    /// Keeps the first `len` bytes of the receive buffer. False if there are not so many.
+    /// Reserves the first `len` bytes of the receive buffer. Returns false if fewer are free.
     pub fn commit_received(&mut self, len: usize) -> bool {
         self.batches.keep(len)
     }
 
-    /// Whether the batch takes another packet.
+    /// Returns true if the batch takes another packet.
     pub fn has_room(&self) -> bool {
         self.batches.room() > 0
     }
 
-    /// Copies one packet into the arena and takes it. It begins [`OuterFacts::header_len`] bytes in front of ESP or AH.
+    /// Copies one packet into the arena and takes it. The packet begins [`OuterFacts::header_len`] bytes in front of
+    /// ESP or AH.
     pub fn push_copy(
         &mut self,
         sad: &Sad,
@@ -154,7 +155,7 @@ impl Inbound {
         self.push_placed(sad, packet.len(), start, facts, depth)
     }
 
-    /// Copies a packet into the arena, if there is room.
+    /// Copies a packet into the arena, if there is room, and returns its offset.
     fn place(&mut self, packet: &[u8]) -> Option<usize> {
         let (batch, _) = self.batches.filling.as_mut()?;
         let start = batch.reserve(packet.len())?;
@@ -181,40 +182,42 @@ impl Inbound {
         result
     }
 
-    /// When the engine is replaced with batches inside: the next one gets them again, with the numbers that they have, if
-    /// the former was one with a `ready_fd`. Otherwise their packets are dropped and counted. What the former engine may
-    /// still give must not be polled.
+    /// Handles the loss of an engine with batches inside. If that engine had a `ready_fd`, its batches are submitted
+    /// to the next engine again. Otherwise their packets are dropped and counted. The lost engine must not be polled
+    /// any more.
     pub fn engine_lost(&mut self) {
         self.batches.abandon(&self.reports.counters, &self.reader);
     }
 
-    /// Packets that wait for [`Inbound::submit`], and batches that are to be submitted again.
+    /// Number of packets that wait for [`Inbound::submit`], and of batches that are to be submitted again.
     pub fn waiting(&self) -> usize {
         self.batches.waiting() + self.batches.again() + self.held.len()
     }
 
-    /// Batches that were submitted and have not come back.
+    /// Number of batches that were submitted and have not come back.
     pub fn in_engine(&self) -> usize {
         self.batches.in_engine()
     }
 
-    /// Whether a whole empty arena is there to receive into. If not, receive nothing until a batch has come back.
+    /// Returns true if a whole empty arena is available to receive into. If not, receive nothing until a batch has
+    /// come back.
     pub fn can_take(&self) -> bool {
         self.batches.is_empty() && self.held.is_empty()
     }
 
-    /// Bytes of the arena that was received into, or copied to.
+    /// Bytes of the arena that were received into or copied to.
     pub fn waiting_bytes(&self) -> usize {
         self.batches.used()
     }
 
-    /// Whether so many bytes of the arena and so many packets are free, so that another receive may join what waits.
+    /// Returns true if this many bytes of the arena and this many packets are free, so that another receive can join
+    /// the batch.
     pub fn has_free(&self, bytes: usize, packets: usize) -> bool {
         self.held.is_empty() && self.batches.free_len() >= bytes && self.batches.room() >= packets
     }
 
-    /// Gives what was pushed to the engine. If it refuses, the packets wait: poll it and try again, or give them to
-    /// another after [`Inbound::engine_lost`]. Without packets, the arena is emptied.
+    /// Submits what was pushed. If the engine refuses, the packets wait. Poll the engine and try again, or submit to
+    /// another engine after [`Inbound::engine_lost`]. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         if let Some((batch, _)) = &mut self.batches.filling {
             batch.keys = self.reader.keys().clone();
@@ -225,14 +228,14 @@ impl Inbound {
         Ok(())
     }
 
-    /// The next opened batch, in the order of submission, with what may be delivered. Give it to
+    /// Takes the next opened batch, in the order of submission, with its deliverable packets. Pass it to
     /// [`Inbound::push_nested`] before it is recycled.
     pub fn poll(&mut self, engine: &mut dyn Engine) -> Option<OpenedBatch> {
         self.finish_next(engine, None)
     }
 
-    /// The same where the SPD has entries that discard: they are in order, and what one in front of an SA's own names does
-    /// not pass although the SA takes it (RFC 4301 §4.4.1).
+    /// Does the same for an SPD that has Discard entries. SPD entries are ordered. Traffic that matches a Discard
+    /// entry in front of the SA's own entry does not pass, even if the SA accepts it (RFC 4301 §4.4.1).
     pub fn poll_against(&mut self, engine: &mut dyn Engine, spd: &Spd) -> Option<OpenedBatch> {
         self.finish_next(engine, spd.discards().then_some(spd))
     }
@@ -257,9 +260,9 @@ impl Inbound {
         Some(OpenedBatch { batch, side })
     }
 
-    /// Takes the packets of an opened batch that are IPsec again and addressed to us (RFC 4301 §5.2, step 5: nested
-    /// SAs) into the batch being filled. Deliver what the batch has before; submit again while packets are waiting.
-    /// Those that find no room are taken when a batch has come back, with [`Inbound::push_held`].
+    /// Moves packets of an opened batch that are IPsec again and addressed to us into the batch being filled (RFC
+    /// 4301 §5.2, step 5: nested SAs). Deliver the batch's packets before. Submit again while packets are waiting.
+    /// Packets that find no room are taken by [`Inbound::push_held`] when a batch has come back.
     pub fn push_nested(&mut self, sad: &Sad, opened: &mut OpenedBatch) {
         for nested in std::mem::take(&mut opened.side.content.nested) {
             let facts = nested.outer();
@@ -278,7 +281,7 @@ impl Inbound {
             if self.has_room()
                 && let Some(start) = self.place(packet)
             {
-                // A drop is counted there.
+                // A drop is counted by the callee.
                 let _ = self.push_placed(sad, packet.len(), start, facts, depth);
                 return;
             }
@@ -286,28 +289,28 @@ impl Inbound {
                 return self.reports.drop_of(DropReason::TooLong, None, None, facts);
             }
         }
-        // No more than were in flight, if nothing was received against `can_take`.
+        // There are at most as many as were in flight, if the caller respects `can_take`.
         if self.held.len() == self.limits.packets_max() {
             return self
                 .reports
                 .drop_of(DropReason::EngineFailed, None, None, facts);
         }
-        // It stays behind those that wait.
-        self.held.push_back(Held {
+        // The packet stays behind those that wait.
+        self.held.push_back(HeldInbound {
             packet: packet.to_vec(),
             facts: *facts,
             depth,
         });
     }
 
-    /// Goes on with packets that found no batch, before the next [`Inbound::submit`].
+    /// Goes on with packets that found no batch. Call it before the next [`Inbound::submit`].
     pub fn push_held(&mut self, sad: &Sad) {
         while let Some(held) = self.held.pop_front() {
             let place = match self.has_room() {
                 true => self.place(&held.packet),
                 false => None,
             };
-            let Held {
+            let HeldInbound {
                 packet,
                 facts,
                 depth,
@@ -342,17 +345,24 @@ impl std::fmt::Debug for Inbound {
     }
 }
 
-/// What it takes to finish packets, besides them.
+/// The context that packets are finished in.
 struct Finishing<'a> {
     reports: &'a mut Reports,
-    /// If it may discard what an SA takes.
+    /// The SPD, if it may discard packets that an SA accepts.
     spd: Option<&'a Spd>,
     now_ms: u64,
 }
 
 impl Finishing<'_> {
     /// Finishes the packets of a run, as many at a time as the replay window takes in one step.
-    fn run(self, sa: &InboundSa, batch: &mut Batch, side: &Side, run: &Run, content: &mut Content) {
+    fn run(
+        self,
+        sa: &InboundSa,
+        batch: &mut Batch,
+        side: &InboundWalkState,
+        run: &InboundRun,
+        content: &mut Content,
+    ) {
         let Self {
             reports,
             spd,
@@ -365,10 +375,10 @@ impl Finishing<'_> {
         let mut tags = side.tags.get(of_run).unwrap_or_default().iter();
         content.turn_to(sa.interface, sa.shared);
         let (mut packets, mut bytes) = (0u64, 0u64);
-        // Only the newest packet of all says where the peer is now.
+        // Only the newest packet of all shows where the peer is now.
         let mut newest_from = None;
         while !jobs.is_empty() {
-            let group = Group::of(jobs, &sa.replay);
+            let group = ReplayGroup::of(jobs, &sa.replay);
             let (of_group, rest) = jobs.split_at_checked(group.len).unwrap_or_default();
             jobs = rest;
             for (job, tag) in of_group.iter().zip(&mut tags) {
@@ -412,14 +422,15 @@ impl Finishing<'_> {
     }
 }
 
-/// Consecutive jobs whose sequence numbers are marked in one step: all of one block of the window, none twice.
-struct Group {
+/// Consecutive jobs whose sequence numbers are marked in one step. All are in one block of the window, and none
+/// occurs twice.
+struct ReplayGroup {
     len: usize,
     committed: Committed,
 }
 
-impl Group {
-    /// The first of these jobs.
+impl ReplayGroup {
+    /// Forms a group of the first jobs.
     #[inline]
     fn of(jobs: &[Job], window: &ReplayWindow) -> Self {
         let block = jobs.first().map_or(0, |job| replay::block_of(job.sequence));
@@ -441,7 +452,7 @@ impl Group {
         }
     }
 
-    /// Whether the packet may pass; if so, whether it is the newest of all.
+    /// Returns an error unless the packet may pass. Returns true if it is the newest of all.
     #[inline]
     fn verdict(&self, job: &Job) -> Result<bool, DropReason> {
         let bit = replay::bit(job.sequence);
@@ -450,9 +461,9 @@ impl Group {
             before,
             newest,
         } = self.committed;
-        // Only what is done was asked for.
+        // The window was asked only about jobs that are done.
         if accepted & bit != 0 {
-            // The highest one that was accepted.
+            // The newest packet is the highest number that was accepted.
             return Ok(newest && accepted ^ bit < bit);
         }
         Err(match job.status {

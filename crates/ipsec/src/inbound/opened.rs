@@ -1,4 +1,4 @@
-//! What the inbound walk knows about a batch, and the batch when it has been opened.
+//! The data that the inbound walk keeps about a batch, and the opened batch that the caller gets.
 
 use std::net::SocketAddr;
 
@@ -12,18 +12,18 @@ use crate::wire::{IpView, ah};
 
 /// Consecutive jobs of one SA.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct InboundRun {
     pub sa: SaName,
     pub first_job: u32,
     pub jobs: u32,
 }
 
-/// What belongs to one job.
+/// The data that the walk keeps about one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
-    /// Index into [`Side::facts`].
+    /// Index into [`InboundWalkState::facts`].
     pub facts: u32,
-    /// AH: where in [`Side::saved`] the headers are as they came.
+    /// For AH: offset in [`InboundWalkState::saved`] of the headers as they came.
     pub saved: u32,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct Tag {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub outer: OuterFacts,
-    /// How many SAs have been taken off before.
+    /// Number of SAs that were removed before.
     pub depth: u8,
 }
 
-/// What the engine does not need to know.
+/// The data that the walk keeps about a batch and that the engine does not need.
 #[derive(Debug, Default)]
-pub(super) struct Side {
-    pub runs: Vec<Run>,
+pub(super) struct InboundWalkState {
+    pub runs: Vec<InboundRun>,
     /// One per job.
     pub tags: Vec<Tag>,
     pub facts: Vec<Facts>,
@@ -46,25 +46,25 @@ pub(super) struct Side {
     pub content: Content,
 }
 
-/// What came out.
+/// The result of opening a batch.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub delivered: Vec<Delivered>,
-    /// From which place in `delivered` on packets are for which interface, and from an SA that workers share.
+    /// Ranges of `delivered`: index of the first packet, its interface, and whether workers share its SA.
     pub interfaces: Vec<(usize, u32, bool)>,
     /// Packets that are IPsec again.
     pub nested: Vec<Nested>,
-    /// Packets that are not in the arena in one piece: their own header and what was behind ESP or AH.
+    /// Packets that are not contiguous in the arena: their own header, then what was behind ESP or AH.
     pub rebuilt: Vec<u8>,
 }
 
 impl Content {
-    /// Of all that is delivered.
+    /// Bytes of all deliverable packets.
     pub fn bytes(&self) -> u64 {
         self.delivered.iter().map(|d| u64::from(d.len)).sum()
     }
 
-    /// The bytes of a packet; `buffer` is the arena.
+    /// The bytes of a packet. `buffer` is the arena.
     pub fn packet<'a>(&'a self, buffer: &'a [u8], delivered: &Delivered) -> &'a [u8] {
         let bytes = match delivered.rebuilt {
             true => &self.rebuilt,
@@ -73,7 +73,7 @@ impl Content {
         bytes.get(delivered.range()).unwrap_or_default()
     }
 
-    /// What is delivered next is for this interface.
+    /// Assigns the packets that are delivered next to this interface.
     pub fn turn_to(&mut self, interface: u32, shared: bool) {
         if self
             .interfaces
@@ -94,7 +94,7 @@ pub(super) struct Nested {
 }
 
 impl Nested {
-    /// The outer header of what is inside.
+    /// The outer header for the next SA.
     pub fn outer(&self) -> OuterFacts {
         let view = &self.view;
         OuterFacts {
@@ -110,18 +110,18 @@ impl Nested {
     }
 }
 
-/// What of a job is not the engine's: how its packet came.
+/// The facts about the arrival of a job's packet.
 #[derive(Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub tag: &'a Tag,
     pub facts: &'a Facts,
-    /// [`Side::saved`].
+    /// The bytes of [`InboundWalkState::saved`].
     pub saved: &'a [u8],
     /// The caller's time, by which fragments age.
     pub now_ms: u64,
 }
 
-impl circulation::Side for Side {
+impl circulation::WalkState for InboundWalkState {
     type Sas = SadReader;
 
     fn clear(&mut self) {
@@ -135,7 +135,7 @@ impl circulation::Side for Side {
         self.content.rebuilt.clear();
     }
 
-    /// Packets lie where they were received, each in a slot for the longest.
+    /// Packets lie where they were received, each in a slot for the longest packet.
     fn front(&self) -> Option<usize> {
         let headers = self.facts.iter().map(|facts| facts.outer.header_len.into());
         Some(headers.max().unwrap_or(0))
@@ -150,12 +150,12 @@ impl circulation::Side for Side {
     }
 }
 
-/// An inner packet that may pass, with the outer ECN brought in.
+/// A deliverable inner packet, into which the outer ECN field was merged.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivered {
     pub(super) offset: u32,
     pub(super) len: u32,
-    /// In [`Content::rebuilt`], not in the arena.
+    /// True if the packet is in [`Content::rebuilt`] and not in the arena.
     pub(super) rebuilt: bool,
 }
 
@@ -170,9 +170,9 @@ impl Delivered {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub interface: u32,
-    /// From SAs that workers share: see [`crate::pace`].
+    /// True if the packets come from SAs that workers share: see [`crate::pace`].
     pub shared: bool,
-    /// Which of [`OpenedBatch::delivered`].
+    /// The range in [`OpenedBatch::delivered`].
     pub packets: std::ops::Range<usize>,
 }
 
@@ -180,16 +180,16 @@ pub struct Share {
 #[derive(Debug)]
 pub struct OpenedBatch {
     pub(super) batch: Batch,
-    pub(super) side: Side,
+    pub(super) side: InboundWalkState,
 }
 
 impl OpenedBatch {
-    /// What may be delivered, in order.
+    /// The deliverable packets, in order.
     pub fn delivered(&self) -> &[Delivered] {
         &self.side.content.delivered
     }
 
-    /// The same by interface, which can come up several times.
+    /// The deliverable packets by interface. An interface may occur several times.
     pub fn by_interface(&self) -> impl Iterator<Item = Share> + '_ {
         let interfaces = &self.side.content.interfaces;
         let ends = interfaces.iter().skip(1).map(|(first, ..)| *first);
@@ -207,7 +207,7 @@ impl OpenedBatch {
         self.side.content.packet(&self.batch.buffer, delivered)
     }
 
-    /// The same to write to: coalescing changes headers in place.
+    /// The bytes of an inner packet for writing: coalescing changes headers in place.
     pub fn packet_mut(&mut self, delivered: &Delivered) -> &mut [u8] {
         let bytes = match delivered.rebuilt {
             true => &mut self.side.content.rebuilt[..],

@@ -1,11 +1,11 @@
-//! The first half: from bytes in the arena to jobs.
+//! The first half of the inbound walk: from bytes in the arena to jobs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use esplanade_crypto::{Batch, Job, JobStatus, Protocol};
 
 use super::Inbound;
-use super::opened::{Facts, Run, Side, Tag};
+use super::opened::{Facts, InboundRun, InboundWalkState, Tag};
 use super::reports::Reports;
 use crate::drop_reason::DropReason;
 use crate::replay::ReplayError;
@@ -17,28 +17,28 @@ use crate::wire::ah::{self, AhHeader};
 
 /// A received packet in the arena, from ESP or AH on.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub struct ReceivedPacket {
     pub offset: u32,
     pub len: u32,
-    /// Its outer header: an index into the burst's facts.
+    /// The index of its outer header in the burst's facts.
     pub facts: u32,
 }
 
-/// Packets that go through the steps together, so that their cache misses overlap.
+/// Number of packets that go through the steps together, so that their cache misses overlap.
 const STAGE: usize = 128;
 
-/// The packets of a step whose SAs are known.
+/// The packets of a stage and the runs of packets of one SA.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct InboundStage {
     heads: Vec<Head>,
     runs: Vec<StageRun>,
 }
 
 #[derive(Clone, Copy)]
 struct Head {
-    packet: Received,
+    packet: ReceivedPacket,
     spi: u32,
-    /// What the SPI names.
+    /// The slot that the SPI encodes.
     slot: u32,
     sequence_low: u32,
     protocol: Protocol,
@@ -53,20 +53,20 @@ struct StageRun {
     protocol: Protocol,
 }
 
-/// What packets that are pushed together have in common.
+/// Values that packets of one push share.
 #[derive(Clone, Copy)]
 struct Burst<'a> {
     facts: &'a [OuterFacts],
-    /// The place of the first of them in [`Side::facts`].
+    /// Index of the first packet's outer header in [`InboundWalkState::facts`].
     first_facts: u32,
-    /// How many jobs a batch takes.
+    /// The most jobs in a batch.
     jobs_max: usize,
     now_ms: u64,
 }
 
 impl Burst<'_> {
     #[inline]
-    fn outer(&self, packet: &Received) -> &OuterFacts {
+    fn outer(&self, packet: &ReceivedPacket) -> &OuterFacts {
         self.facts.get(packet.facts as usize).unwrap_or(&NO_FACTS)
     }
 }
@@ -81,8 +81,8 @@ impl From<ReplayError> for DropReason {
 }
 
 impl Inbound {
-    /// Takes one packet, ESP or AH to its end, that lies in the arena at `offset`. Packets must not overlap.
-    /// A drop is counted already.
+    /// Takes one packet that lies in the arena at `offset`, from ESP or AH to its end. Packets must not overlap. A
+    /// drop is counted already.
     pub fn push(
         &mut self,
         sad: &Sad,
@@ -106,7 +106,7 @@ impl Inbound {
             self.reports.drop_of(DropReason::TooLong, None, None, facts);
             return Err(DropReason::TooLong);
         };
-        let received = Received {
+        let received = ReceivedPacket {
             offset,
             len,
             facts: 0,
@@ -115,13 +115,13 @@ impl Inbound {
         self.stage(sad, &burst, &[received])
     }
 
-    /// Takes packets that lie in the arena and must not overlap, in order. Drops are counted.
-    pub fn push_burst(&mut self, sad: &Sad, facts: &[OuterFacts], packets: &[Received]) {
+    /// Takes packets that lie in the arena, in order. They must not overlap. Drops are counted.
+    pub fn push_burst(&mut self, sad: &Sad, facts: &[OuterFacts], packets: &[ReceivedPacket]) {
         let bytes: u64 = packets.iter().map(|packet| u64::from(packet.len)).sum();
         self.reports.counters.count_in(packets.len() as u64, bytes);
         let burst = self.begin(sad, facts, 0);
         for stage in packets.chunks(STAGE) {
-            // Drops are counted there.
+            // Drops are counted by the callee.
             let _ = self.stage(sad, &burst, stage);
         }
     }
@@ -142,12 +142,12 @@ impl Inbound {
         }
     }
 
-    /// Gives the last drop's reason.
+    /// Prepares a stage. The error is the last drop's reason.
     fn stage(
         &mut self,
         sad: &Sad,
         burst: &Burst<'_>,
-        packets: &[Received],
+        packets: &[ReceivedPacket],
     ) -> Result<(), DropReason> {
         let Self {
             batches,
@@ -169,8 +169,8 @@ impl Inbound {
     }
 }
 
-impl Stage {
-    /// Reads the fields in the clear.
+impl InboundStage {
+    /// Reads the unencrypted fields of the packets.
     #[inline(always)]
     fn read(
         &mut self,
@@ -178,11 +178,11 @@ impl Stage {
         reports: &mut Reports,
         batch: &Batch,
         burst: &Burst<'_>,
-        packets: &[Received],
+        packets: &[ReceivedPacket],
     ) -> Result<(), DropReason> {
         self.heads.clear();
         let mut result = Ok(());
-        // The slot is worked out here, where no packet waits for the one before.
+        // The slot is decoded here, where no packet waits for the one before.
         let (mut last, mut slot) = (0, sad.slot_of(0));
         for &packet in packets {
             let outer = burst.outer(&packet);
@@ -208,14 +208,14 @@ impl Stage {
         result
     }
 
-    /// Finds the SAs.
+    /// Finds the SAs of the packets.
     #[inline(always)]
     fn find(&mut self, sad: &Sad, reader: &mut SadReader, batch: &Batch, burst: &Burst<'_>) {
         self.runs.clear();
         let has_groups = sad.has_groups();
         let mut last = None;
         for (first, head) in self.heads.iter().enumerate() {
-            // An SPI alone does not name the SA of a group.
+            // An SPI alone does not identify the SA of a group.
             if last == Some((head.spi, head.protocol)) && !has_groups {
                 continue;
             }
@@ -233,14 +233,14 @@ impl Stage {
         }
     }
 
-    /// Checks the packets and makes jobs of them.
+    /// Checks the packets and turns them into jobs.
     #[inline(always)]
     fn prepare(
         &self,
         reader: &SadReader,
         reports: &mut Reports,
         batch: &mut Batch,
-        side: &mut Side,
+        side: &mut InboundWalkState,
         burst: &Burst<'_>,
     ) -> Result<(), DropReason> {
         let mut result = Ok(());
@@ -250,7 +250,7 @@ impl Stage {
                 .get(at + 1)
                 .map_or(self.heads.len(), |next| next.first);
             let heads = self.heads.get(run.first..end).unwrap_or_default();
-            // Protocol and SPI name the SA (RFC 4301 §4.1).
+            // Protocol and SPI identify the SA (RFC 4301 §4.1).
             let sa = reader.get(run.sa);
             let sa = sa.filter(|sa| sa.layout.protocol == run.protocol);
             let Some(sa) = sa else {
@@ -268,7 +268,7 @@ impl Stage {
             let jobs = batch.jobs.len() as u32 - first_job;
             match side.runs.last_mut() {
                 Some(last) if last.sa == run.sa => last.jobs += jobs,
-                _ if jobs > 0 => side.runs.push(Run {
+                _ if jobs > 0 => side.runs.push(InboundRun {
                     sa: run.sa,
                     first_job,
                     jobs,
@@ -287,7 +287,7 @@ fn prepare_run(
     heads: &[Head],
     reports: &mut Reports,
     batch: &mut Batch,
-    side: &mut Side,
+    side: &mut InboundWalkState,
     burst: &Burst<'_>,
 ) -> Result<(), DropReason> {
     let mut result = Ok(());
@@ -357,9 +357,9 @@ fn malformed(protocol: Protocol) -> DropReason {
     }
 }
 
-/// SPI and sequence number; none if the packet is not in the arena or too short.
+/// Returns SPI and sequence number. None if the packet is not in the arena, or too short.
 #[inline]
-fn clear_fields(batch: &Batch, protocol: Protocol, packet: &Received) -> Option<(u32, u32)> {
+fn clear_fields(batch: &Batch, protocol: Protocol, packet: &ReceivedPacket) -> Option<(u32, u32)> {
     let start = packet.offset as usize;
     let bytes = batch
         .buffer
@@ -372,7 +372,7 @@ fn clear_fields(batch: &Batch, protocol: Protocol, packet: &Received) -> Option<
     Some(((fields >> 32) as u32, fields as u32))
 }
 
-/// The SA of a packet to a group, whose controller chooses the SPIs (RFC 4301 §4.1). The outer header
+/// Finds the SA of a packet to a multicast group, whose controller chooses the SPIs (RFC 4301 §4.1). The outer header
 /// must be there.
 fn find_group(
     sad: &Sad,
@@ -391,7 +391,7 @@ fn find_group(
     Some(reader.hold(sa))
 }
 
-/// Source and destination of an IP header.
+/// Returns source and destination of an IP header.
 fn ends(header: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let v4 =
         |at: usize| -> Option<IpAddr> { Some((*header.get(at..)?.first_chunk::<4>()?).into()) };
@@ -403,14 +403,14 @@ fn ends(header: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// Checks an AH and takes the mutable fields away while the engine works (RFC 4302 §3.4). Gives
-/// offset and length of what it works on, and where the ICV is in that.
+/// Checks an AH packet, and replaces the mutable fields by zeros while the engine works (RFC 4302 §3.4). Returns
+/// offset and length of the engine's input, and the ICV's offset in it.
 fn prepare_ah(
     sa: &InboundSa,
     batch: &mut Batch,
     saved: &mut Vec<u8>,
     outer: &OuterFacts,
-    packet: &Received,
+    packet: &ReceivedPacket,
 ) -> Result<(u32, u32, u32), DropReason> {
     let at = usize::from(outer.header_len);
     let start = (packet.offset as usize).checked_sub(at);

@@ -1,4 +1,4 @@
-//! What a walk tells others: counters, events and what is to be audited.
+//! The reports of a walk: counters, events and audit events.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Reports {
         }
     }
 
-    /// A packet of an SA.
+    /// Counts a dropped packet of an SA.
     #[cold]
     pub fn drop_packet(
         &mut self,
@@ -40,6 +40,7 @@ impl Reports {
         self.drop_at(reason, Some(spi), sequence, facts, Some(local));
     }
 
+    /// Counts a dropped packet that belongs to no known SA.
     #[cold]
     pub fn drop_of(
         &mut self,
@@ -79,7 +80,7 @@ impl Reports {
         }
     }
 
-    /// Follows a peer that a NAT shows under its UDP port (RFC 7296 §2.23).
+    /// Follows a peer whose UDP port a NAT has changed (RFC 7296 §2.23).
     #[inline(always)]
     pub fn observe(&mut self, sa: &InboundSa, facts: &OuterFacts) {
         if let Some(from) = sa.observe(facts.remote) {

@@ -1,13 +1,13 @@
-//! The fast way in: packets that lie in the arena, with room around them, in bursts.
+//! The fast way in: bursts of packets that lie in the arena, with room around them.
 //!
-//! Each step is done for a stage of packets before the next, so that what the processor must fetch for one packet
-//! (its flow, its SA) is fetched while it works on others. What is per flow and what is per SA is done once for
+//! Each step is done for a whole stage of packets before the next step. What the processor must fetch for one packet
+//! (its flow, its SA) is thus fetched while it works on other packets. Work per flow and per SA is done once for
 //! consecutive packets.
 
 use std::slice::from_ref;
 
-use super::prepare::{self, Place, Plan, Preparer, Shape};
-use super::stage::{self, Header, NO_SA, Stage, Staged};
+use super::prepare::{self, PacketPlace, Plan, Preparer, Shape};
+use super::stage::{self, Header, NO_SA, OutboundStage, Staged};
 use super::{OVERHEAD_MAX, Outbound, refuse};
 use crate::circulation::ReceiveBuffer;
 use crate::drop_reason::DropReason;
@@ -17,56 +17,56 @@ use crate::spd::{FlowCache, Spd, Verdict};
 use crate::tunnel::FlowLabelPolicy;
 use crate::wire::IpView;
 
-/// Room that a packet must have in front of it in its slot, for any SA and its outer headers.
+/// Bytes that must be free in front of a packet in its slot, for any SA and its outer headers.
 pub const HEADROOM: usize = 96;
-/// Room that it must have behind it, for any SA without traffic flow confidentiality.
+/// Bytes that must be free behind a packet, for any SA without traffic flow confidentiality.
 pub const TAILROOM: usize = OVERHEAD_MAX;
 
-/// A packet in the arena: `offset..offset + len`, within a slot that is its own.
+/// A packet in the arena: `offset..offset + len`, within its own slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet {
+pub struct ArenaPacket {
     pub slot_start: u32,
     pub slot_end: u32,
     pub offset: u32,
     pub len: u32,
 }
 
-impl Packet {
+impl ArenaPacket {
     fn range(&self) -> std::ops::Range<usize> {
         let start = self.offset as usize;
         start..start + self.len as usize
     }
 }
 
-/// What a burst needs for a while.
+/// Memory that a burst uses for a while.
 #[derive(Default)]
 pub(super) struct Scratch {
-    stage: Stage,
+    stage: OutboundStage,
     bypassed: Vec<u32>,
 }
 
 impl Outbound {
-    /// The part of the arena that is free: put packets into it, [`Outbound::commit_received`] what was used, then
-    /// [`Outbound::push_burst`] them. None while every batch is busy.
+    /// The free part of the arena. Put packets into it, call [`Outbound::commit_received`] for the used part, then
+    /// [`Outbound::push_burst`]. None while every batch is busy.
     pub fn receive_buffer(&mut self) -> Option<ReceiveBuffer<'_>> {
         self.batches.free()
     }
 
-    /// Keeps the first `len` bytes of the receive buffer. False if there are not so many.
+    /// Reserves the first `len` bytes of the receive buffer. Returns false if fewer are free.
     pub fn commit_received(&mut self, len: usize) -> bool {
         self.batches.keep(len)
     }
 
-    /// How many packets the batch still takes.
+    /// The number of packets for which the batch still has room.
     pub fn room(&self) -> usize {
         self.batches.room()
     }
 
-    /// Decides on packets that lie in the arena and makes them ready for the engine, in order. More than there is
-    /// [`Self::room`] for are dropped as too long. The SPD lets some pass as they are: see [`Self::bypassed`].
-    pub fn push_burst(&mut self, spd: &Spd, packets: &[Packet]) {
+    /// Decides on packets that lie in the arena, and makes them ready for the engine, in order. Packets beyond
+    /// [`Self::room`] are dropped as too long. Packets that the SPD bypasses are listed in [`Self::bypassed`].
+    pub fn push_burst(&mut self, spd: &Spd, packets: &[ArenaPacket]) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        // The cache is out of the way, so that an SA of it can be used while the rest changes.
+        // The cache is taken out, so that one of its SAs can be used while the rest of `self` changes.
         let mut flows = self.flows.take();
         if let Some(flows) = &mut flows {
             scratch.bypassed.clear();
@@ -83,13 +83,13 @@ impl Outbound {
         self.scratch = scratch;
     }
 
-    /// Of the last burst, the packets (by their index in it) that the caller sends as they are.
+    /// The packets of the last burst, by their index in it, that the caller sends as they are.
     pub fn bypassed(&self) -> &[u32] {
         &self.scratch.bypassed
     }
 
     #[inline(never)]
-    fn parse_stage(&self, packets: &[Packet], flows: &FlowCache, stage: &mut Stage) {
+    fn parse_stage(&self, packets: &[ArenaPacket], flows: &FlowCache, stage: &mut OutboundStage) {
         let filling = self.batches.filling.as_ref();
         let buffer = filling.map_or(&[][..], |(batch, _)| &batch.buffer);
         let mut bytes = 0;
@@ -107,15 +107,15 @@ impl Outbound {
 
     #[inline(never)]
     fn find_stage(&mut self, spd: &Spd, flows: &mut FlowCache, stage: &mut [Staged]) {
-        // What is asked of memory is asked for in short loops, so that the processor has many of them under way, also
-        // where it has to find out first where a page is.
+        // Memory accesses are issued in short loops, so that many are under way at once. Page table walks overlap
+        // that way too.
         for staged in stage.iter() {
             flows.prefetch_slot(&staged.key, staged.hash);
         }
         for staged in stage.iter_mut() {
             staged.at = flows.locate(&staged.key, staged.hash);
         }
-        // Nothing here is locked: what is still on its way for one entry does not keep the next waiting.
+        // Nothing here is a locked instruction, so a pending fetch for one entry does not block the next.
         for staged in stage {
             if let Some((slot, number)) = flows.protected(staged.at) {
                 staged.verdict = Verdict::Protect(slot);
@@ -140,13 +140,13 @@ impl Outbound {
     fn prepare_stage(
         &mut self,
         spd: &Spd,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         flows: &mut FlowCache,
         scratch: &mut Scratch,
         first: u32,
     ) {
         let Scratch { stage, bypassed } = scratch;
-        let Stage {
+        let OutboundStage {
             flows: staged,
             lens,
         } = stage;
@@ -191,20 +191,20 @@ impl Outbound {
                     self.discard_icmp(spd, flows, (reason, head.header), packets, lens);
                 }
                 Verdict::Discard(reason) => self.counters.count_drop(reason, head.count.into()),
-                // `find_stage` has made a drop of it.
+                // `find_stage` turned acquires into drops.
                 Verdict::Acquire(_) => {}
             }
         }
     }
 
-    /// Drops packets, but for errors about packets of an SA.
+    /// Drops packets, except ICMP errors about packets of an SA.
     #[cold]
     fn discard_icmp(
         &mut self,
         spd: &Spd,
         flows: &mut FlowCache,
         (reason, header): (DropReason, Header),
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
     ) {
         for (packet, len) in packets.iter().zip(lens) {
@@ -224,13 +224,13 @@ impl Outbound {
         }
     }
 
-    /// Prepares packets of one SA whose outer headers are the same.
+    /// Prepares packets of one SA whose outer headers are equal.
     #[inline(always)]
     fn prepare_run(
         &mut self,
         sa: &OutboundSa,
         header: Header,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
         bytes: u64,
     ) {
@@ -249,15 +249,15 @@ impl Outbound {
         }
     }
 
-    /// ESP in tunnel mode, where the first packet's flow says all that there is to know. Gives how many packets are
-    /// dropped. There is room for all.
-    // Not inline: what is around it would take the registers.
+    /// Prepares packets of an ESP tunnel, for which the header fields of the first packet suffice. There must be room
+    /// for all packets. The error has the number of dropped packets.
+    // The function is not inlined, because the code around it would take the registers.
     #[inline(never)]
     fn prepare_tunnelled(
         &mut self,
         sa: &OutboundSa,
         header: Header,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
         bytes: u64,
     ) -> Result<(), (DropReason, u32)> {
@@ -279,12 +279,12 @@ impl Outbound {
         result
     }
 
-    /// All others.
+    /// Prepares packets of all other SAs.
     #[inline(never)]
     fn prepare_planned(
         &mut self,
         sa: &OutboundSa,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         lens: &[u32],
         bytes: u64,
     ) -> Result<(), (DropReason, u32)> {
@@ -314,8 +314,8 @@ impl Outbound {
         Ok(())
     }
 
-    /// The plan for a run, by the headers of its first packet.
-    fn plan_run(&self, sa: &OutboundSa, packets: &[Packet]) -> Result<Plan, DropReason> {
+    /// Makes the plan for a run from the headers of its first packet.
+    fn plan_run(&self, sa: &OutboundSa, packets: &[ArenaPacket]) -> Result<Plan, DropReason> {
         let filling = self.batches.filling.as_ref();
         let (batch, _) = filling.ok_or(DropReason::TooLong)?;
         let first = packets.first();
@@ -326,8 +326,8 @@ impl Outbound {
 }
 
 #[inline(always)]
-fn places(packets: &[Packet], lens: &[u32]) -> impl Iterator<Item = Place> {
-    packets.iter().zip(lens).map(|(packet, len)| Place {
+fn places(packets: &[ArenaPacket], lens: &[u32]) -> impl Iterator<Item = PacketPlace> {
+    packets.iter().zip(lens).map(|(packet, len)| PacketPlace {
         slot_start: packet.slot_start as usize,
         slot_end: packet.slot_end as usize,
         start: packet.offset as usize,
@@ -335,8 +335,8 @@ fn places(packets: &[Packet], lens: &[u32]) -> impl Iterator<Item = Place> {
     })
 }
 
-/// Whether the packets of `next` can be prepared together with those of `head`, which are of `sa`: in transport mode
-/// each flow has its own addresses, and hashed flow labels are of one flow.
+/// Returns true if the packets of `next` can be prepared together with those of `head`, which belong to `sa`. In
+/// transport mode each flow has its own addresses, and a hashed flow label belongs to one flow.
 #[inline(always)]
 fn joins(sa: &OutboundSa, head: &Staged, next: &Staged) -> bool {
     next.sa == head.sa

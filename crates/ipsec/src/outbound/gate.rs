@@ -1,4 +1,4 @@
-//! Whether an SA takes packets, and what the control plane is to know about it.
+//! Decides whether an SA may take packets, and collects the events about it for the control plane.
 
 use crate::drop_reason::DropReason;
 use crate::event::Event;
@@ -6,14 +6,14 @@ use crate::lifetime::LifetimeEvent;
 use crate::sa::{OutboundSa, SaDirection};
 
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct SaGate {
     pub events: Vec<Event>,
     pub now_ms: u64,
 }
 
-impl Gate {
-    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Gives the
-    /// first.
+impl SaGate {
+    /// Takes sequence numbers for packets that are about to be sealed, if the SA's lifetime allows them. Returns the
+    /// first number.
     #[inline(always)]
     pub fn admit(&mut self, sa: &OutboundSa, packets: u32, bytes: u64) -> Result<u64, DropReason> {
         let taken = sa.sequence.take(packets);

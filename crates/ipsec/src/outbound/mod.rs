@@ -1,9 +1,9 @@
 //! The outbound walk: decide, prepare, engine, finish.
 //!
-//! One `Outbound` belongs to one worker. Its buffers circulate: nothing is allocated once they are made. Packets come
-//! in one of two ways. [`Outbound::push_burst`] takes those that lie in the arena already, with room around them, and
-//! costs least. [`Outbound::decide`] and [`Outbound::reserve`] give slots that lie side by side, for packets that are
-//! cut from super-segments and leave in trains.
+//! One `Outbound` belongs to one worker. Its buffers circulate, so nothing is allocated after they are made. Packets
+//! come in one of two ways. [`Outbound::push_burst`] takes packets that lie in the arena already, with room around
+//! them; it costs least. [`Outbound::decide`] and [`Outbound::reserve`] give slots that lie side by side, for packets
+//! that are cut from super-segments and leave in trains.
 
 mod burst;
 mod gate;
@@ -33,23 +33,23 @@ use crate::wire::IpView;
 use crate::wire::ip::PROTOCOL_NONE;
 
 pub use crate::circulation::WalkLimits;
-pub use burst::{HEADROOM, Packet, TAILROOM};
+pub use burst::{ArenaPacket, HEADROOM, TAILROOM};
 pub use sealed::{SealedBatch, Train, TrainLimits, Trains};
 pub use slots::Slots;
 
-use gate::Gate;
+use gate::SaGate;
 pub(crate) use prepare::set_protocol_and_len;
 use prepare::{OUTER_HEADROOM, Plan, Preparer};
-use side::Side;
+use side::OutboundWalkState;
 
-/// An ESP packet fits an outer packet behind the largest outer headers.
+/// Length of the longest ESP packet that fits an outer packet behind the largest outer headers.
 const ESP_LEN_MAX: usize = 65_535 - OUTER_HEADROOM;
 
-/// No SA adds more than this to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
+/// The most bytes that an SA adds to a packet: IPv6 header and AH with the longest ICV, or ESP with header, IV,
 /// padding, trailer and the longest ICV.
 const OVERHEAD_MAX: usize = 40 + 12 + 32 + 4;
 
-/// Flows of each IP version that a walk remembers.
+/// Number of flows of each IP version that a walk remembers.
 const FLOWS: usize = 4096;
 
 fn flow_cache(flows: usize) -> FlowCache {
@@ -64,11 +64,11 @@ fn flow_cache(flows: usize) -> FlowCache {
     FlowCache::new(flows, key)
 }
 
-/// More SAs than this are not applied to one packet (RFC 4301 §4.4.1.2 leaves the limit to us).
+/// The most SAs that are applied to one packet. RFC 4301 §4.4.1.2 leaves the limit to us.
 pub const NESTING_MAX: u8 = 4;
 
-/// How a packet read from the protected side is cut: `segments` inner packets, all of `segment_len` bytes but
-/// the last. Lengths count from the inner IP header.
+/// The cut of a packet from the protected side: `count` inner packets. All but the last have `segment_len` bytes.
+/// Lengths count from the inner IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
     pub count: u32,
@@ -91,52 +91,52 @@ impl Segments {
     }
 }
 
-/// What becomes of an outbound packet.
+/// The decision on an outbound packet.
 #[derive(Debug)]
 pub enum Outcome {
     Protect(Arc<OutboundSa>),
-    /// The caller sends it as it is.
+    /// The caller sends the packet as it is.
     Bypass,
-    /// Counted already.
+    /// The packet was dropped and is counted already.
     Dropped(DropReason),
 }
 
-/// Why [`Outbound::reserve`] gave no slots.
+/// The reason why [`Outbound::reserve`] returned no slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Submit the batch and try again; nothing was taken or counted.
+pub enum ReserveRefused {
+    /// Submit the batch and try again. Nothing was taken or counted.
     BatchFull,
-    /// Counted already.
+    /// The packets were dropped and are counted already.
     Dropped(DropReason),
 }
 
 /// The outbound walk of one worker.
 pub struct Outbound {
     limits: WalkLimits,
-    batches: Circulation<Side>,
+    batches: Circulation<OutboundWalkState>,
     ivs: IvPool,
-    gate: Gate,
+    gate: SaGate,
     counters: Arc<WalkCounters>,
-    /// Of the IP headers that are written here, not by the back end.
+    /// The last identification of IP headers that are written here and not by the back end.
     identification: u16,
-    /// Keeps flow labels from telling which flow they are of.
+    /// A key that keeps flow labels from revealing their flows.
     label_key: RandomState,
-    /// Always there but while a burst uses it.
+    /// The flow cache. It is absent only while a burst uses it.
     flows: Option<FlowCache>,
-    /// The interface that packets come from, in the SPD's eyes.
+    /// The interface that packets come from, in the numbering of the SPD.
     interface: u32,
     scratch: burst::Scratch,
     /// A sealed packet on its way to the next SA of its bundle.
     nested: Vec<u8>,
-    /// Such packets that found no batch.
-    held: VecDeque<Held>,
+    /// Sealed packets that found no batch for the next SA.
+    held: VecDeque<HeldOutbound>,
 }
 
 /// A sealed packet that waits for a batch, to go through the next SA of its bundle.
-struct Held {
+struct HeldOutbound {
     sa: Arc<OutboundSa>,
     packet: Vec<u8>,
-    /// Of the SA that it waits for.
+    /// Nesting depth of the SA that it waits for.
     depth: u8,
 }
 
@@ -145,13 +145,13 @@ impl Outbound {
         Self::with_random(limits, random::fill, FLOWS)
     }
 
-    /// With another source of the IVs that must be unpredictable; `flows` is as in [`Self::with_flows`].
+    /// Makes a walk with another source of unpredictable IVs. `flows` is as in [`Self::with_flows`].
     pub fn with_random(limits: WalkLimits, source: RandomSource, flows: usize) -> Self {
         Self {
             limits,
             batches: Circulation::new(Direction::Seal, &limits, None),
             ivs: IvPool::new(source),
-            gate: Gate::default(),
+            gate: SaGate::default(),
             counters: Arc::default(),
             identification: 0,
             label_key: RandomState::new(),
@@ -163,14 +163,14 @@ impl Outbound {
         }
     }
 
-    /// With arenas as the engine wants them, which nothing is in yet.
+    /// Replaces the arenas by those that the engine wants. The walk must be empty.
     #[must_use]
     pub fn with_arenas_of(self, engine: &dyn Engine) -> Self {
         let batches = Circulation::new(Direction::Seal, &self.limits, Some(engine));
         Self { batches, ..self }
     }
 
-    /// With a flow cache for this many flows of each IP version. Best as many as are in use at a time.
+    /// Sets the size of the flow cache for each IP version. The best size is the number of flows in use at a time.
     #[must_use]
     pub fn with_flows(self, flows: usize) -> Self {
         Self {
@@ -179,19 +179,20 @@ impl Outbound {
         }
     }
 
-    /// Counting together with another walk of the same worker.
+    /// Makes the walk count together with another walk of the same worker.
     #[must_use]
     pub fn with_counters(self, counters: Arc<WalkCounters>) -> Self {
         Self { counters, ..self }
     }
 
-    /// The interface that the next packets come from (RFC 4301 §4.4.1, the SPD's selection); 0 is the common one.
+    /// Sets the interface that the next packets come from (RFC 4301 §4.4.1, the SPD's selection). 0 is the common
+    /// interface.
     pub fn set_interface(&mut self, interface: u32) {
         self.interface = interface;
     }
 
-    /// Lets go of SAs that are not in use any more, in a part of the flow cache: call it between bursts. While packets
-    /// are [`Self::waiting`] it does nothing.
+    /// Drops unused SAs from a part of the flow cache. Call it between bursts. It does nothing while packets are
+    /// [`Self::waiting`].
     pub fn sweep_flows(&mut self, sets: usize) {
         if self.waiting() == 0
             && let Some(flows) = &mut self.flows
@@ -200,7 +201,7 @@ impl Outbound {
         }
     }
 
-    /// How many sets [`Self::sweep_flows`] has to look at until it has seen all.
+    /// Number of sets that [`Self::sweep_flows`] must visit to have seen all.
     pub fn flow_sets(&self) -> usize {
         self.flows.as_ref().map_or(0, FlowCache::sets)
     }
@@ -209,17 +210,17 @@ impl Outbound {
         &self.counters
     }
 
-    /// The caller's monotonic time; call it once per burst.
+    /// Sets the caller's monotonic time. Call it once per burst.
     pub fn set_now_ms(&mut self, now_ms: u64) {
         self.gate.now_ms = now_ms;
     }
 
-    /// Takes the events raised since the last call.
+    /// Takes the events that were raised since the last call.
     pub fn drain_events(&mut self) -> std::vec::Drain<'_, Event> {
         self.gate.events.drain(..)
     }
 
-    /// Looks a packet, from which `view` was parsed, up in the SPD and counts it as `segments.count` packets.
+    /// Looks a packet up in the SPD and counts it as `segments.count` packets. `view` must have been parsed from it.
     pub fn decide(
         &mut self,
         spd: &Spd,
@@ -267,7 +268,7 @@ impl Outbound {
         }
     }
 
-    /// Counts a packet that did not parse.
+    /// Counts a packet that could not be parsed.
     pub fn drop_malformed(&mut self, len: usize) -> DropReason {
         self.drop_packet(DropReason::MalformedInner, len)
     }
@@ -284,19 +285,19 @@ impl Outbound {
         self.refuse(sa, reason, segments.count);
     }
 
-    /// Counts packets that [`Outbound::decide`] let pass and for which no batch can be had.
+    /// Counts packets that [`Outbound::decide`] let pass and for which no batch is available.
     pub fn give_up(&mut self, sa: &OutboundSa, segments: &Segments) {
         self.drop_decided(sa, DropReason::EngineFailed, segments);
     }
 
-    /// Reserves one slot per segment, with everything around the inner packets written. The caller
-    /// fills the slots: see [`Slots::next_slot`].
+    /// Reserves one slot per segment and writes everything around the inner packets. The caller fills the slots, see
+    /// [`Slots::next_slot`].
     pub fn reserve<'a>(
         &'a mut self,
         sa: &'a Arc<OutboundSa>,
         view: &IpView,
         segments: &Segments,
-    ) -> Result<Slots<'a>, Refused> {
+    ) -> Result<Slots<'a>, ReserveRefused> {
         self.reserve_nested(sa, view, segments, 0)
     }
 
@@ -306,7 +307,7 @@ impl Outbound {
         view: &IpView,
         segments: &Segments,
         depth: u8,
-    ) -> Result<Slots<'a>, Refused> {
+    ) -> Result<Slots<'a>, ReserveRefused> {
         let mut plan = match self.plan(sa, view) {
             Ok(plan) => plan,
             Err(reason) => return Err(self.refuse(sa, reason, segments.count)),
@@ -320,7 +321,7 @@ impl Outbound {
         sa: &'a Arc<OutboundSa>,
         plan: Plan,
         segments: &Segments,
-    ) -> Result<Slots<'a>, Refused> {
+    ) -> Result<Slots<'a>, ReserveRefused> {
         let (_, full_len) = plan.room(segments.segment_len);
         let (_, last_len) = plan.room(segments.last_len);
         let count = segments.count as usize;
@@ -332,7 +333,7 @@ impl Outbound {
             return Err(self.refuse(sa, DropReason::TooLong, segments.count));
         }
         if !self.fits(count, bytes) {
-            return Err(Refused::BatchFull);
+            return Err(ReserveRefused::BatchFull);
         }
         let sequence = match self.gate.admit(sa, segments.count, segments.bytes() as u64) {
             Ok(sequence) => sequence,
@@ -341,12 +342,16 @@ impl Outbound {
         if let Some(flows) = &mut self.flows {
             flows.hold(sa);
         }
-        // `fits` saw that there is a batch.
-        let (batch, side) = self.batches.filling.as_mut().ok_or(Refused::BatchFull)?;
+        // `fits` checked that there is a batch.
+        let (batch, side) = self
+            .batches
+            .filling
+            .as_mut()
+            .ok_or(ReserveRefused::BatchFull)?;
         if batch.used() == 0 {
             batch.reserve(OUTER_HEADROOM);
         }
-        let slot = batch.reserve(bytes).ok_or(Refused::BatchFull)?;
+        let slot = batch.reserve(bytes).ok_or(ReserveRefused::BatchFull)?;
         let preparer = Preparer {
             batch,
             side,
@@ -362,10 +367,10 @@ impl Outbound {
             *segments,
             slot,
         )
-        .map_err(Refused::Dropped)
+        .map_err(ReserveRefused::Dropped)
     }
 
-    /// What the packets of a run with this header have in common.
+    /// Computes the parameters that packets of a run with this header share.
     fn plan(&self, sa: &OutboundSa, view: &IpView) -> Result<Plan, DropReason> {
         let mut meta = sa.outer_meta(view);
         if let Some(reason) = sa.refuses(view, &meta) {
@@ -378,7 +383,7 @@ impl Outbound {
         Ok(Plan::new(sa, meta, view.tos, view.version.next_header()))
     }
 
-    fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
+    fn refuse(&self, sa: &OutboundSa, reason: DropReason, packets: u32) -> ReserveRefused {
         refuse(&self.counters, sa, reason, packets)
     }
 
@@ -389,20 +394,20 @@ impl Outbound {
         })
     }
 
-    /// Whether `segments` packets of `bytes` inner bytes in all fit into the batch, whatever their SA (if it has no
-    /// traffic flow confidentiality).
+    /// Returns true if `segments` packets of `bytes` inner bytes in total fit into the batch with any SA. SAs that
+    /// pad for traffic flow confidentiality are excepted.
     pub fn has_room(&self, segments: usize, bytes: usize) -> bool {
         self.fits(segments, bytes + segments * OVERHEAD_MAX)
     }
 
-    /// Parses, decides and copies one packet: the whole of the walk's first half for packets that are
-    /// not cut. The only refusal is `BatchFull`, before anything is counted: submit and push again.
-    pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, Refused> {
-        // A packet that does not even fit an empty batch goes on, and is dropped as too long.
+    /// Parses, decides on and copies one packet: the first half of the walk for packets that are not cut. The only
+    /// refusal is `BatchFull`, before anything is counted. Submit then, and push again.
+    pub fn push(&mut self, spd: &Spd, packet: &[u8]) -> Result<Outcome, ReserveRefused> {
+        // A packet that does not fit an empty batch goes on, and is dropped as too long.
         let empty = self.batches.filling.as_ref();
         let empty = empty.is_some_and(|(batch, _)| batch.jobs.is_empty());
         if !empty && !self.has_room(1, packet.len()) {
-            return Err(Refused::BatchFull);
+            return Err(ReserveRefused::BatchFull);
         }
         let Ok(view) = IpView::parse(packet) else {
             return Ok(Outcome::Dropped(self.drop_malformed(packet.len())));
@@ -413,12 +418,12 @@ impl Outbound {
         };
         match self.copy(sa, &view, packet, 0) {
             Ok(()) => Ok(outcome),
-            // Padding for traffic flow confidentiality can be more than there is room for; it is no reason to wait.
-            Err(Refused::BatchFull) => {
+            // Padding for traffic flow confidentiality can exceed the room of a batch. Waiting would not help then.
+            Err(ReserveRefused::BatchFull) => {
                 self.refuse(sa, DropReason::TooLong, 1);
                 Ok(Outcome::Dropped(DropReason::TooLong))
             }
-            Err(Refused::Dropped(reason)) => Ok(Outcome::Dropped(reason)),
+            Err(ReserveRefused::Dropped(reason)) => Ok(Outcome::Dropped(reason)),
         }
     }
 
@@ -428,18 +433,19 @@ impl Outbound {
         view: &IpView,
         packet: &[u8],
         depth: u8,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ReserveRefused> {
         let segments = Segments::one(view.total_len);
         let mut slots = self.reserve_nested(sa, view, &segments, depth)?;
         if let (Some(slot), Some(packet)) = (slots.next_slot(), packet.get(..view.total_len)) {
             slot.copy_from_slice(packet);
         }
-        slots.finish().map_err(Refused::Dropped)
+        slots.finish().map_err(ReserveRefused::Dropped)
     }
 
-    /// Seals a dummy packet of `len` zero bytes (RFC 4303 §2.6). Only for ESP in tunnel mode, where the outer header
-    /// does not come from a packet: others are refused as malformed. It counts as a dummy, not as a packet.
-    pub fn push_dummy(&mut self, sa: &Arc<OutboundSa>, len: usize) -> Result<(), Refused> {
+    /// Seals a dummy packet of `len` zero bytes (RFC 4303 §2.6). Only ESP in tunnel mode can do this, because its
+    /// outer header does not come from a packet. Other SAs are refused as malformed. The packet counts as a dummy,
+    /// not as a packet.
+    pub fn push_dummy(&mut self, sa: &Arc<OutboundSa>, len: usize) -> Result<(), ReserveRefused> {
         self.counters.count_dummies(1);
         let common = &sa.common;
         if common.layout.protocol != Protocol::Esp || common.layout.mode != Mode::Tunnel {
@@ -450,22 +456,22 @@ impl Outbound {
         let result = self.slots(sa, plan, &Segments::one(len));
         // Slots that are not written are sealed as zeros.
         match result.map(drop) {
-            Err(Refused::BatchFull) => {
+            Err(ReserveRefused::BatchFull) => {
                 self.counters.uncount_dummies(1);
-                Err(Refused::BatchFull)
+                Err(ReserveRefused::BatchFull)
             }
             result => result,
         }
     }
 
-    /// When the engine is replaced with batches inside: the next one gets them again, with the numbers that they have, if
-    /// the former was one with a `ready_fd`. Otherwise their packets are dropped and counted. What the former engine may
-    /// still give must not be polled.
+    /// Handles the loss of an engine with batches inside. If that engine had a `ready_fd`, its batches are submitted
+    /// to the next engine, with the same sequence numbers. Otherwise their packets are dropped and counted. The lost
+    /// engine must not be polled any more.
     pub fn engine_lost(&mut self) {
         self.batches.abandon(&self.counters, &());
     }
 
-    /// Packets that wait for [`Outbound::submit`], and batches that are to be submitted again.
+    /// Number of packets that wait for [`Outbound::submit`], and of batches that are to be submitted again.
     pub fn waiting(&self) -> usize {
         self.batches.waiting() + self.batches.again() + self.held.len()
     }
@@ -475,24 +481,24 @@ impl Outbound {
         self.batches.used()
     }
 
-    /// Batches that were submitted and have not come back.
+    /// Number of batches that were submitted and have not come back.
     pub fn in_engine(&self) -> usize {
         self.batches.in_engine()
     }
 
-    /// Whether any packet finds room, at need behind a [`Outbound::submit`]. If not, take none until a batch has come
-    /// back. `batches_max` is to be one more than the engine can have inside.
+    /// Returns true if any packet finds room, possibly after a [`Outbound::submit`]. If not, take no packets until a
+    /// batch has come back. `batches_max` must be one more than the engine can hold.
     pub fn can_take(&self) -> bool {
         self.batches.has_empty() && self.held.is_empty()
     }
 
-    /// Whether half of a batch is free: for all but the longest super-segments that is as good.
+    /// Returns true if half of a batch is free. That suffices for all but the longest super-segments.
     pub fn is_half_free(&self) -> bool {
         self.batches.is_half_free() && self.held.is_empty()
     }
 
-    /// Gives what was reserved to the engine. If it refuses, the packets wait: poll it and try again, or give them to
-    /// another after [`Outbound::engine_lost`]. Without packets, the arena is emptied.
+    /// Submits what was reserved. If the engine refuses, the packets wait. Poll the engine and try again, or submit
+    /// to another engine after [`Outbound::engine_lost`]. Without packets, the arena is emptied.
     pub fn submit(&mut self, engine: &mut dyn Engine) -> Result<(), RejectReason> {
         self.take_held();
         if let (Some((batch, side)), Some(flows)) = (&mut self.batches.filling, &self.flows) {
@@ -508,7 +514,9 @@ impl Outbound {
             let Ok(view) = IpView::parse(&held.packet) else {
                 continue;
             };
-            if self.copy(&held.sa, &view, &held.packet, held.depth) != Err(Refused::BatchFull) {
+            if self.copy(&held.sa, &view, &held.packet, held.depth)
+                != Err(ReserveRefused::BatchFull)
+            {
                 continue;
             }
             if !self.batches.is_empty() {
@@ -518,9 +526,9 @@ impl Outbound {
         }
     }
 
-    /// The next sealed batch, in the order of submission. Packets that go through another SA are in the batch being
-    /// filled now, or wait for one: submit again while packets are [`Self::waiting`]. `spd` has the policies of those
-    /// SAs.
+    /// Takes the next sealed batch, in the order of submission. Packets that another SA protects once more are then
+    /// in the batch being filled, or wait for a batch: submit again while packets are [`Self::waiting`]. `spd` has
+    /// the policies of those SAs.
     pub fn poll(&mut self, engine: &mut dyn Engine, spd: &Spd) -> Option<SealedBatch> {
         let (batch, side) = self.batches.poll(engine)?;
         let (mut packets, mut bytes) = (0, 0u64);
@@ -538,7 +546,7 @@ impl Outbound {
         Some(sealed)
     }
 
-    /// Finishes a batch with packets that were not sealed, are not complete yet, or do not leave yet.
+    /// Finishes a batch in which some packets were not sealed, are not complete yet, or do not leave yet.
     fn finish(&mut self, spd: &Spd, sealed: &mut SealedBatch) {
         let SealedBatch { batch, side } = &mut *sealed;
         let (mut packets_out, mut bytes_out) = (0u64, 0u64);
@@ -609,19 +617,19 @@ impl Outbound {
         let depth = depth + 1;
         let refused = match self.held.is_empty() {
             true => self.copy(&sa, &view, packet, depth).err(),
-            // It stays behind those.
-            false => Some(Refused::BatchFull),
+            // The packet stays behind those that wait already.
+            false => Some(ReserveRefused::BatchFull),
         };
         match refused {
-            // Counted already, with the SA that refused.
-            None | Some(Refused::Dropped(_)) => Ok(()),
-            // No more than were in flight, if nothing was taken against `can_take`.
-            Some(Refused::BatchFull) if self.held.len() < self.limits.packets_max() => {
+            // The packet is counted already, with the SA that refused it.
+            None | Some(ReserveRefused::Dropped(_)) => Ok(()),
+            // There are at most as many as were in flight, if the caller respects `can_take`.
+            Some(ReserveRefused::BatchFull) if self.held.len() < self.limits.packets_max() => {
                 let packet = packet.to_vec();
-                self.held.push_back(Held { sa, packet, depth });
+                self.held.push_back(HeldOutbound { sa, packet, depth });
                 Ok(())
             }
-            Some(Refused::BatchFull) => Err(DropReason::EngineFailed),
+            Some(ReserveRefused::BatchFull) => Err(DropReason::EngineFailed),
         }
     }
 
@@ -633,10 +641,15 @@ impl Outbound {
 
 #[cold]
 #[inline(never)]
-fn refuse(counters: &WalkCounters, sa: &OutboundSa, reason: DropReason, packets: u32) -> Refused {
+fn refuse(
+    counters: &WalkCounters,
+    sa: &OutboundSa,
+    reason: DropReason,
+    packets: u32,
+) -> ReserveRefused {
     counters.count_drop(reason, packets.into());
     sa.common.drops.add(reason, packets.into());
-    Refused::Dropped(reason)
+    ReserveRefused::Dropped(reason)
 }
 
 impl std::fmt::Debug for Outbound {

@@ -1,9 +1,9 @@
-//! Laying out one packet: ESP or AH header, IV, padding and trailer around it, and the job for the engine.
+//! Lays out one packet: ESP or AH header, IV, padding and trailer around it, and the job for the engine.
 
 use esplanade_crypto::{Batch, IvKind, Job, JobStatus, Protocol};
 
 use super::ESP_LEN_MAX;
-use super::side::{Frame, Side};
+use super::side::{Frame, OutboundWalkState};
 use crate::drop_reason::DropReason;
 use crate::iv::IvPool;
 use crate::layout::Layout;
@@ -13,10 +13,10 @@ use crate::wire::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, PROTOCOL_UDP};
 use crate::wire::udp_encap::UDP_HEADER_LEN;
 use crate::wire::{IpVersion, IpView, ah, be16, checksum, esp};
 
-/// Longest outer headers that a [`super::Train`] can be sent with: IPv6 and UDP.
+/// Length of the longest outer headers with which a [`super::Train`] can be sent: IPv6 and UDP.
 pub(super) const OUTER_HEADROOM: usize = 48;
 
-/// What the packets of one run have in common.
+/// Parameters that the packets of one run share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub shape: Shape,
@@ -24,16 +24,16 @@ pub(super) struct Plan {
     pub depth: u8,
 }
 
-/// What ESP or AH around them looks like.
+/// Parameters of the ESP or AH around the packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub layout: Layout,
     pub spi: u32,
     pub key: u32,
     pub class: u8,
-    /// What tunnel mode puts into the trailer.
+    /// The next header field of the trailer in tunnel mode.
     pub next_header: u8,
-    /// Inner packets are padded to this length (RFC 4303 §2.7).
+    /// Inner packets are padded to this length in bytes (RFC 4303 §2.7).
     pub padded_to: usize,
 }
 
@@ -51,7 +51,7 @@ impl Shape {
         }
     }
 
-    /// As [`Self::new`] for an SA that is usual, of which the compiler so knows some things.
+    /// Does the same as [`Self::new`] for a usual SA, some of whose parameters the compiler then knows.
     #[inline(always)]
     pub fn of_usual(sa: &OutboundSa, inner_tos: u8, next_header: u8) -> Self {
         let layout = sa.common.layout.usual();
@@ -65,7 +65,7 @@ impl Shape {
         }
     }
 
-    /// For the bytes of the arena from `start` on; see [`Job`] about `icv`.
+    /// Makes a job for the bytes of the arena from `start` on. [`Job`] explains `icv`.
     #[inline(always)]
     pub fn job(&self, start: usize, len: usize, icv: usize, sequence: u64) -> Job {
         Job {
@@ -89,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// The bytes of a slot for an inner packet of `len` bytes, and how many of them are before it.
+    /// Returns how many bytes of a slot go before an inner packet of `len` bytes, and the length of the slot.
     pub fn room(&self, len: usize) -> (usize, usize) {
         let layout = &self.shape.layout;
         if layout.is_esp_tunnel() {
@@ -98,14 +98,14 @@ impl Plan {
         }
         let front = self.front();
         let back = match layout.protocol {
-            // How much of the packet is payload is not known yet.
+            // The payload's length within the packet is not known yet.
             Protocol::Esp => layout.behind_len_max(),
             Protocol::Ah => 0,
         };
         (front, front + len + back)
     }
 
-    /// Bytes that go in front of the inner packet in the arena.
+    /// Number of bytes that go in front of the inner packet in the arena.
     fn front(&self) -> usize {
         let layout = &self.shape.layout;
         match (layout.protocol, layout.mode) {
@@ -129,19 +129,19 @@ impl Plan {
     }
 }
 
-/// An inner packet in the arena and the bytes around it that are its own.
+/// An inner packet in the arena, and the slot around it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct PacketPlace {
     pub slot_start: usize,
     pub slot_end: usize,
     pub start: usize,
     pub len: usize,
 }
 
-/// The batch being filled and what it takes to fill it.
+/// The batch being filled, and what is needed to fill it.
 pub(super) struct Preparer<'a> {
     pub batch: &'a mut Batch,
-    pub side: &'a mut Side,
+    pub side: &'a mut OutboundWalkState,
     pub ivs: &'a mut IvPool,
     pub identification: &'a mut u16,
 }
@@ -153,13 +153,13 @@ impl std::fmt::Debug for Preparer<'_> {
 }
 
 impl Preparer<'_> {
-    /// A packet that is in its place, in whatever mode.
+    /// Lays out a packet that is in its place, in any mode.
     pub fn packet(
         &mut self,
         sa: &OutboundSa,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
     ) -> Result<(), DropReason> {
         if !plan.shape.layout.is_esp_tunnel() {
             return self.framed(sa, plan, sequence, place);
@@ -172,13 +172,14 @@ impl Preparer<'_> {
         Ok(())
     }
 
-    /// Transport mode, and AH in either mode: the packet is in its place and gets its IP header with it.
+    /// Lays out a packet in transport mode, or with AH in either mode. The packet is in its place and includes its IP
+    /// header.
     pub fn framed(
         &mut self,
         sa: &OutboundSa,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
     ) -> Result<(), DropReason> {
         let start = place.start.checked_sub(plan.front());
         let start = start
@@ -196,8 +197,8 @@ impl Preparer<'_> {
         Ok(())
     }
 
-    /// Moves the headers before the place for ESP or AH to the front and opens a gap behind them.
-    fn insert(&mut self, place: &Place, start: usize) -> Result<ah::Insertion, DropReason> {
+    /// Moves the headers that precede ESP or AH to the front, which opens a gap behind them.
+    fn insert(&mut self, place: &PacketPlace, start: usize) -> Result<ah::Insertion, DropReason> {
         let end = place.start + place.len;
         let packet = self.batch.buffer.get(place.start..end);
         let packet = packet.ok_or(DropReason::TooLong)?;
@@ -210,12 +211,12 @@ impl Preparer<'_> {
         Ok(at)
     }
 
-    /// RFC 4303 §3.1.1, with RFC 3948 §3.2 if encapsulated.
+    /// Lays out ESP in transport mode (RFC 4303 §3.1.1), in UDP if encapsulated (RFC 3948 §3.2).
     fn esp_transport(
         &mut self,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
         let layout = &plan.shape.layout;
@@ -246,12 +247,12 @@ impl Preparer<'_> {
         Ok((job, unsaved(start, frame_len, header_len)))
     }
 
-    /// RFC 4302 §3.1.1.
+    /// Lays out AH in transport mode (RFC 4302 §3.1.1).
     fn ah_transport(
         &mut self,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
         let at = self.insert(place, start)?;
@@ -264,12 +265,12 @@ impl Preparer<'_> {
         self.ah(plan, sequence, at.at, at.next_header, start, frame_len)
     }
 
-    /// RFC 4302 §3.1.2.
+    /// Lays out AH in tunnel mode (RFC 4302 §3.1.2).
     fn ah_tunnel(
         &mut self,
         plan: &Plan,
         sequence: u64,
-        place: &Place,
+        place: &PacketPlace,
         start: usize,
     ) -> Result<(Job, Frame), DropReason> {
         let frame_len = plan.front() + place.len;
@@ -283,7 +284,7 @@ impl Preparer<'_> {
         self.ah(plan, sequence, at, plan.shape.next_header, start, frame_len)
     }
 
-    /// Writes the AH at `at` and takes the mutable fields away while the engine works (RFC 4302 §3.3.3).
+    /// Writes AH at `at`, and replaces the mutable fields by zeros while the engine works (RFC 4302 §3.3.3).
     fn ah(
         &mut self,
         plan: &Plan,
@@ -302,7 +303,7 @@ impl Preparer<'_> {
         if plan.shape.layout.iv_kind == IvKind::Sequence
             && let Some(iv) = header.get_mut(ah::FIXED_LEN..ah::FIXED_LEN + 8)
         {
-            // AES-GMAC (RFC 4543 §4).
+            // AES-GMAC's IV begins the ICV field (RFC 4543 §4).
             iv.copy_from_slice(&sequence.to_be_bytes());
         }
         let saved = self.side.saved.len();
@@ -329,13 +330,15 @@ fn unsaved(start: usize, len: usize, header_len: usize) -> Frame {
     }
 }
 
-/// The next IPv4 identification: for packets that may be fragmented on their way. Never zero, see [`number`].
+/// Returns the next IPv4 identification, for packets that may be fragmented on their way. It is never zero, see
+/// [`number`].
 pub(super) fn next(identification: &mut u16) -> u16 {
     *identification = identification.wrapping_add(1).max(1);
     *identification
 }
 
-/// Numbers an IPv4 packet whose identification is zero: a raw socket would do it behind AH's back, which covers it.
+/// Sets the identification of an IPv4 packet if it is zero. A raw socket would otherwise set it after AH has covered
+/// it.
 fn number(packet: &mut [u8], identification: &mut u16) {
     if let Some(ip) = packet.first_chunk_mut::<IPV4_HEADER_LEN>()
         && ip[0] >> 4 == 4
@@ -348,15 +351,15 @@ fn number(packet: &mut [u8], identification: &mut u16) {
     }
 }
 
-/// ESP in tunnel mode (RFC 4303 §3.3): looks at no byte of the packets, which may still be to be written. If some could
-/// not be laid out, gives why the last of them, and how many.
+/// Lays out ESP in tunnel mode (RFC 4303 §3.3). It reads no byte of the packets, which may be written later. If some
+/// packets could not be laid out, the error has the reason of the last one and their number.
 #[inline(always)]
 pub(super) fn esp_tunnel(
     batch: &mut Batch,
     ivs: &mut IvPool,
     shape: &Shape,
     mut sequence: u64,
-    places: impl Iterator<Item = Place>,
+    places: impl Iterator<Item = PacketPlace>,
 ) -> Result<(), (DropReason, u32)> {
     let Batch { buffer, jobs, .. } = batch;
     let buffer = &mut **buffer;
@@ -374,13 +377,13 @@ pub(super) fn esp_tunnel(
     result
 }
 
-/// Writes what is around a packet of an ESP tunnel. Gives where ESP begins, and its length.
+/// Writes header, IV and trailer around a packet of an ESP tunnel. Returns where ESP begins and its length.
 #[inline(always)]
 pub(super) fn lay_out(
     buffer: &mut [u8],
     shape: &Shape,
     sequence: u64,
-    place: &Place,
+    place: &PacketPlace,
     ivs: &mut IvPool,
 ) -> Result<(usize, usize), DropReason> {
     let layout = &shape.layout;
@@ -413,7 +416,7 @@ pub(super) fn lay_out(
     Ok((start, len))
 }
 
-/// SPI, sequence number and IV (RFC 4303 §2).
+/// Writes SPI, sequence number and IV (RFC 4303 §2).
 #[inline(always)]
 fn write_header(
     packet: &mut [u8],
@@ -443,8 +446,8 @@ fn write_header(
     Ok(())
 }
 
-/// Makes an IP header announce another protocol and length, with the checksum brought along (RFC 1624). None if the
-/// length is too great for it.
+/// Changes the protocol and length of an IP header and updates the checksum (RFC 1624). Returns None if the length is
+/// too large for the header.
 pub(crate) fn set_protocol_and_len(
     packet: &mut [u8],
     protocol_at: usize,

@@ -1,9 +1,9 @@
-//! Sealed batches, and how their packets leave: in trains, or one by one with their outer headers.
+//! Sealed batches. Their packets leave in trains, or one by one with their outer headers.
 
 use esplanade_crypto::{Batch, Job, JobStatus};
 
 use super::prepare::{OUTER_HEADROOM, next};
-use super::side::{Frame, Run, Side};
+use super::side::{Frame, OutboundRun, OutboundWalkState};
 use crate::sa::OutboundSa;
 use crate::tunnel::{OuterHeader, OuterMeta, write_outer, write_udp};
 use crate::wire::ah;
@@ -12,36 +12,36 @@ use crate::wire::ah;
 #[derive(Debug)]
 pub struct SealedBatch {
     pub(super) batch: Batch,
-    pub(super) side: Side,
+    pub(super) side: OutboundWalkState,
 }
 
-/// Bounds of one [`Train`], after what one send can take.
+/// Bounds of one [`Train`]. They follow from what one send can take.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainLimits {
     pub segments: usize,
     pub bytes: usize,
 }
 
-/// Sealed packets that lie one behind the other and have the same outer header: what one UDP GSO send takes.
+/// Sealed packets that lie one behind the other and have the same outer header. One UDP GSO send takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
     pub meta: &'a OuterMeta,
-    /// IP protocol of what follows the IP header when it is not in UDP: ESP or AH.
+    /// The IP protocol behind the IP header if it is not UDP: ESP or AH.
     pub protocol: u8,
-    /// ESP from the SPI on; with AH everything behind the outer IP header.
+    /// With ESP: the bytes from the SPI on. With AH: everything behind the outer IP header.
     pub esp: &'a [u8],
-    /// The length of every packet but perhaps the last, which may be shorter.
+    /// The length of every packet. The last packet may be shorter.
     pub segment_len: usize,
     pub segments: usize,
-    /// Priority, 0 to 7.
+    /// The priority, 0 to 7.
     pub class: u8,
-    /// Transport mode and AH: the whole outer packet, for back ends that send those. It may have options or
-    /// extension headers, which `meta` cannot say.
+    /// In transport mode and with AH: the whole outer packet, for back ends that send such packets. It may have
+    /// options or extension headers, which `meta` cannot express.
     pub frame: Option<&'a [u8]>,
 }
 
 impl SealedBatch {
-    /// The batch's packets in order. With limits of one segment, each packet alone.
+    /// Returns the batch's packets in order. If the limit is one segment, each packet is a train.
     pub fn trains(&self, limits: TrainLimits) -> Trains<'_> {
         Trains {
             sealed: self,
@@ -52,16 +52,17 @@ impl SealedBatch {
         }
     }
 
-    /// Whether all packets have the same priority, as they do in most batches.
+    /// Returns true if all packets have the same priority, as in most batches.
     pub fn is_of_one_class(&self) -> bool {
         let mut classes = self.batch.jobs.iter().map(|job| job.class);
         let first = classes.next();
         classes.all(|class| Some(class) == first)
     }
 
-    /// Each packet in order as it goes onto the wire, outer IP header first. The header is written in place over
-    /// what is in front of the packet, which may be the end of the one before: a frame is valid until `each` returns.
-    /// `identification` counts on, for IPv4. Gives how many packets there was no room for a header for.
+    /// Passes each packet to `each` in order, as it goes onto the wire with its outer IP header. The header is
+    /// written over the bytes in front of the packet, which may belong to the packet before. A frame is therefore
+    /// valid until `each` returns. `identification` is counted up, for IPv4. Returns the number of packets that have
+    /// no room for a header.
     pub fn for_each_frame(
         &mut self,
         identification: &mut u16,
@@ -100,17 +101,17 @@ impl SealedBatch {
         failed
     }
 
-    /// A run whose packets another SA takes.
-    pub(super) fn nested_run(&self, run: usize) -> Option<(&Run, &OutboundSa)> {
+    /// Returns a run whose packets go on to another SA, and the run's SA.
+    pub(super) fn nested_run(&self, run: usize) -> Option<(&OutboundRun, &OutboundSa)> {
         let run = self.side.runs.get(run).filter(|run| run.nested)?;
         Some((run, self.side.sa(run)?))
     }
 
-    /// Builds a sealed packet with its outer header in `frame`. None if it was not sealed; inner none if there is no
-    /// such packet.
+    /// Builds a sealed packet with its outer header in `frame`. Returns None if the packet was not sealed, and
+    /// Some(None) if the header could not be written.
     pub(super) fn copy_frame(
         &self,
-        run: &Run,
+        run: &OutboundRun,
         job_in_run: usize,
         identification: u16,
         frame: &mut Vec<u8>,
@@ -137,9 +138,9 @@ fn frame_range(frame: &Frame) -> std::ops::Range<usize> {
     start..start + frame.len as usize
 }
 
-/// What can be written into a frame only when it is sealed: AH's mutable fields, and the UDP header, whose checksum
-/// over IPv6 covers the sealed bytes.
-pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
+/// Writes the parts of frames that can be written only after sealing. These are AH's mutable fields, and the UDP
+/// header, whose checksum over IPv6 covers the sealed bytes.
+pub(super) fn complete_frames(batch: &mut Batch, side: &OutboundWalkState, run: &OutboundRun) {
     for job_in_run in 0..run.jobs as usize {
         let Some(frame) = side.frame(run, job_in_run) else {
             return;
@@ -166,9 +167,9 @@ pub(super) fn complete_frames(batch: &mut Batch, side: &Side, run: &Run) {
 pub struct Trains<'a> {
     sealed: &'a SealedBatch,
     limits: TrainLimits,
-    runs: std::slice::Iter<'a, Run>,
-    run: Option<&'a Run>,
-    /// Of the run, those that are still to come.
+    runs: std::slice::Iter<'a, OutboundRun>,
+    run: Option<&'a OutboundRun>,
+    /// The jobs of the run that are still to come.
     jobs: &'a [Job],
 }
 
@@ -214,9 +215,14 @@ impl<'a> Iterator for Trains<'a> {
     }
 }
 
-fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame, class: u8) -> Option<Train<'a>> {
+fn framed<'a>(
+    batch: &'a Batch,
+    run: &'a OutboundRun,
+    frame: &Frame,
+    class: u8,
+) -> Option<Train<'a>> {
     let packet = batch.buffer.get(frame_range(frame))?;
-    // Headers in front include the UDP header, which a socket writes itself.
+    // The headers in front include the UDP header, which a socket writes itself.
     let esp = packet.get(frame.header_len as usize..)?;
     Some(Train {
         meta: &run.meta,
@@ -232,7 +238,7 @@ fn framed<'a>(batch: &'a Batch, run: &'a Run, frame: &Frame, class: u8) -> Optio
     })
 }
 
-/// How many packets from the first on make one train, and their bytes.
+/// Returns how many packets from the first on form one train, and their bytes.
 #[inline]
 fn train_of(head: &Job, rest: &[Job], limits: &TrainLimits) -> (usize, usize) {
     let (mut segments, mut bytes) = (1, head.len as usize);

@@ -1,4 +1,4 @@
-//! What the outbound walk knows about a batch that the engine does not need.
+//! The data that the outbound walk keeps about a batch and that the engine does not need.
 
 use esplanade_crypto::SlotTable;
 
@@ -9,38 +9,38 @@ use crate::tunnel::{OfInner, OuterMeta};
 
 /// Consecutive jobs of one SA with the same outer header.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct OutboundRun {
     pub meta: OuterMeta,
     /// The SA's number.
     pub sa: u32,
     pub first_job: u32,
     pub jobs: u32,
-    /// The first job's place in [`Side::frames`], where the packets have their IP header with them.
+    /// The first job's index in [`OutboundWalkState::frames`], if the packets lie there with their IP headers.
     pub first_frame: Option<u32>,
-    /// How many SAs were applied before this one.
+    /// Number of SAs that were applied before this one.
     pub depth: u8,
-    /// The packets go to the next SA of their bundle.
+    /// True if the packets go to the next SA of their bundle.
     pub nested: bool,
 }
 
 /// A packet that lies in the arena with its IP header: transport mode and AH.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
-    /// The outer IP header.
+    /// Offset of the outer IP header.
     pub start: u32,
-    /// From there to the end.
+    /// Bytes from there to the end.
     pub len: u32,
-    /// Headers in front of ESP or AH.
+    /// Bytes of the headers in front of ESP or AH.
     pub header_len: u32,
-    /// AH: where in [`Side::saved`] the headers are as they will be sent, else empty.
+    /// For AH: offset in [`OutboundWalkState::saved`] of the headers as they will be sent.
     pub saved: u32,
     pub saved_len: u32,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Side {
-    pub runs: Vec<Run>,
-    /// By number; a snapshot, once the batch is with the engine.
+pub(super) struct OutboundWalkState {
+    pub runs: Vec<OutboundRun>,
+    /// The SAs by number. It is a snapshot from the time the batch was submitted.
     pub sas: SlotTable<OutboundSa>,
     pub frames: Vec<Frame>,
     pub saved: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) struct Side {
     nested: bool,
 }
 
-impl circulation::Side for Side {
+impl circulation::WalkState for OutboundWalkState {
     type Sas = ();
 
     fn clear(&mut self) {
@@ -73,16 +73,16 @@ impl circulation::Side for Side {
     }
 }
 
-impl Side {
-    pub fn sa(&self, run: &Run) -> Option<&OutboundSa> {
+impl OutboundWalkState {
+    pub fn sa(&self, run: &OutboundRun) -> Option<&OutboundSa> {
         self.sas.get(run.sa).map(|sa| &**sa)
     }
 
-    pub fn frame(&self, run: &Run, job_in_run: usize) -> Option<&Frame> {
+    pub fn frame(&self, run: &OutboundRun, job_in_run: usize) -> Option<&Frame> {
         self.frames.get(run.first_frame? as usize + job_in_run)
     }
 
-    /// All packets are ESP in tunnel mode, and leave.
+    /// Returns true if all packets are ESP in tunnel mode and leave.
     pub fn is_plain(&self) -> bool {
         self.frames.is_empty() && !self.nested
     }
@@ -92,8 +92,8 @@ impl Side {
     pub fn add_usual(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
         let last = self.runs.last().map(|run| run.sa);
         match sa.common.path_between_ipv4() {
-            Some(path) if last != Some(sa.number()) => self.runs.push(Run {
-                // The header's one copy.
+            Some(path) if last != Some(sa.number()) => self.runs.push(OutboundRun {
+                // The header is made in place, so that it is copied only once.
                 meta: OuterMeta::usual(path, inner),
                 sa: sa.number(),
                 first_job,
@@ -106,7 +106,7 @@ impl Side {
         }
     }
 
-    /// Adds jobs with an outer header that is made for them.
+    /// Adds jobs, and makes an outer header for them.
     #[inline(never)]
     pub fn add_tunnelled(&mut self, sa: &OutboundSa, inner: OfInner, first_job: u32, jobs: u32) {
         let meta = OuterMeta::around(sa.common.packed_path(), &sa.common.tunnel, inner);
@@ -129,7 +129,7 @@ impl Side {
             _ => {
                 let nested = sa.is_nested();
                 self.nested |= nested;
-                self.runs.push(Run {
+                self.runs.push(OutboundRun {
                     meta: *meta,
                     sa: number,
                     first_job,

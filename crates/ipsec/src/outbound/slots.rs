@@ -1,32 +1,32 @@
-//! Places in the arena for the segments of one packet, side by side.
+//! Slots in the arena for the segments of one packet, side by side.
 
-use super::prepare::{self, Place, Plan, Preparer};
+use super::prepare::{self, PacketPlace, Plan, Preparer};
 use super::{Segments, refuse};
 use crate::drop_reason::{DropReason, WalkCounters};
 use crate::sa::OutboundSa;
 
-/// The places for a packet's segments. A place that is not asked for is sealed as zeros: the arena
-/// still has the bytes of earlier packets.
+/// The slots for a packet's segments. A slot that is not asked for is sealed as zeros, because the arena still has
+/// the bytes of earlier packets.
 #[derive(Debug)]
 pub struct Slots<'a> {
     preparer: Preparer<'a>,
     counters: &'a WalkCounters,
     sa: &'a OutboundSa,
     plan: Plan,
-    /// Of the next packet that is completed.
+    /// The sequence number of the next packet that is completed.
     sequence: u64,
     left: Segments,
-    /// Where the next slot begins.
+    /// The offset at which the next slot begins.
     slot: usize,
-    /// Where the first slot begins, and the jobs that there were before.
+    /// The offset at which the first slot begins, and the number of jobs before it.
     begin: (usize, usize),
-    /// A packet that has its header in front, and is completed when it has been written.
-    open: Option<Place>,
+    /// A packet whose header is part of its slot. It is completed after the caller has written it.
+    open: Option<PacketPlace>,
     dropped: Option<DropReason>,
 }
 
 impl<'a> Slots<'a> {
-    /// `slot` is where the first of the slots begins; the arena has been reserved.
+    /// `slot` is where the first slot begins. The arena must have been reserved.
     pub(super) fn new(
         preparer: Preparer<'a>,
         counters: &'a WalkCounters,
@@ -54,7 +54,7 @@ impl<'a> Slots<'a> {
         Ok(slots)
     }
 
-    /// Writes what is around the packets of an ESP tunnel, which does not depend on them.
+    /// Writes header, IV and trailer of an ESP tunnel's packets, which do not depend on the packets' bytes.
     fn prepare_all(&mut self, segments: Segments) -> Result<(), DropReason> {
         let (first_job, count) = (self.preparer.batch.jobs.len(), segments.count);
         let (plan, mut slot, mut left) = (self.plan, self.slot, segments);
@@ -76,8 +76,8 @@ impl<'a> Slots<'a> {
         Ok(())
     }
 
-    /// The place for the next inner packet, exactly as long as [`Segments`] said. Its bytes are left
-    /// over from earlier packets: write all of them.
+    /// Returns the slot of the next inner packet, exactly as long as [`Segments`] says. The slot contains bytes of
+    /// earlier packets, so the caller must write all of it.
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
         self.complete();
         let place = next_place(&self.plan, &mut self.slot, &mut self.left)?;
@@ -108,15 +108,16 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same as dropping it, but says if a packet could not be laid out; that is counted already.
+    /// Completes the remaining slots, as dropping does, and reports whether a packet could not be laid out. Such
+    /// packets are counted already.
     pub fn finish(mut self) -> Result<(), DropReason> {
         self.complete_all();
         self.dropped.take().map_or(Ok(()), Err)
     }
 }
 
-/// The next slot's bounds; `slot` is where it begins.
-fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<Place> {
+/// Returns the next slot's bounds. `slot` is where it begins.
+fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<PacketPlace> {
     left.count = left.count.checked_sub(1)?;
     let len = match left.count {
         0 => left.last_len,
@@ -125,7 +126,7 @@ fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<Plac
     let (front, whole) = plan.room(len);
     let slot_start = *slot;
     *slot += whole;
-    Some(Place {
+    Some(PacketPlace {
         slot_start,
         slot_end: slot_start + whole,
         start: slot_start + front,
@@ -136,7 +137,7 @@ fn next_place(plan: &Plan, slot: &mut usize, left: &mut Segments) -> Option<Plac
 impl Drop for Slots<'_> {
     fn drop(&mut self) {
         self.complete_all();
-        // Without a job nobody might submit the batch, and so empty the arena.
+        // If no job was added, the arena is released: nobody might submit the batch and thereby empty it.
         let (arena, jobs) = self.begin;
         let batch = &mut *self.preparer.batch;
         if batch.jobs.len() == jobs {

@@ -1,4 +1,4 @@
-//! A stage of packets that came into the arena: which flows they are of, by their headers.
+//! A stage of packets in the arena: sorts them into flows by their headers.
 
 use crate::drop_reason::DropReason;
 use crate::selector::Flow;
@@ -7,31 +7,31 @@ use crate::tunnel::OfInner;
 use crate::wire::ip::IPV6_HEADER_LEN;
 use crate::wire::{IpVersion, IpView};
 
-/// Packets that go through the steps together: enough for their cache misses to overlap, few enough for what is
-/// known about them to stay near.
+/// Number of packets that go through the steps together. It is enough for their cache misses to overlap, and small
+/// enough for the stage's data to stay in the nearest cache.
 pub(super) const PACKETS: usize = 128;
 
-/// The number of no SA: there are never so many.
+/// The number that stands for no SA. There are never so many SAs.
 pub(super) const NO_SA: u32 = u32::MAX;
 
-/// What is known about a stage. It is kept for the next one, so that its memory need not be made again.
+/// The data of a stage. Its memory is kept for the next stage.
 #[derive(Default)]
-pub(super) struct Stage {
+pub(super) struct OutboundStage {
     pub flows: Vec<Staged>,
-    /// Of each packet, as its header says.
+    /// The length of each packet, as its header says.
     pub lens: Vec<u32>,
 }
 
-/// Consecutive packets of a stage that are of one flow and get the same outer header, and what is known about them.
+/// Consecutive packets of a stage that belong to one flow and get the same outer header.
 #[derive(Clone, Copy)]
 pub(super) struct Staged {
     pub key: FlowKey,
     pub hash: u64,
-    /// What the outer header takes from the packets.
+    /// The header fields that the outer header takes from the packets.
     pub header: Header,
     pub at: Located,
     pub verdict: Verdict,
-    /// Of the SA, or [`NO_SA`].
+    /// The number of the SA, or [`NO_SA`].
     pub sa: u32,
     /// The first packet's index in the stage.
     pub first: u32,
@@ -39,7 +39,7 @@ pub(super) struct Staged {
     pub bytes: u32,
 }
 
-/// TOS, Don't Fragment, version and flow label; and whether it is a fragment, which not every SA takes.
+/// TOS, Don't Fragment, version, flow label, and whether the packet is a fragment, which not every SA takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header(u64);
 
@@ -88,21 +88,21 @@ impl Header {
     }
 }
 
-/// What a packet's headers say.
-struct Parsed {
+/// The values that a packet's headers contain.
+struct ParsedHeaders {
     key: FlowKey,
     header: Header,
     len: u32,
 }
 
-/// The first 24 bytes of an IPv4 packet without options: its header, and the ports.
+/// The first 24 bytes of an IPv4 packet without options: its header and the ports.
 #[derive(Clone, Copy)]
 struct FirstWords([u64; 3]);
 
 impl FirstWords {
-    /// Like none that is sound.
+    /// A value that no sound packet has.
     const NONE: Self = Self([0; 3]);
-    /// What packets of one flow have in common: all but lengths, identifications, TTLs and checksums.
+    /// Mask of the fields that packets of one flow share: all but lengths, identifications, TTLs and checksums.
     const COMMON: [u64; 3] = [
         u64::from_le_bytes([255, 255, 0, 0, 0, 0, 255, 255]),
         u64::from_le_bytes([0, 255, 0, 0, 255, 255, 255, 255]),
@@ -125,8 +125,8 @@ impl FirstWords {
         u32::from(((self.0[0] >> 16) as u16).swap_bytes())
     }
 
-    /// Whether this is the beginning of an IPv4 packet without options. RFC 1071: the order of bytes does not matter
-    /// for whether a sum is zero.
+    /// Returns true if these are the first bytes of an IPv4 packet without options. The byte order does not matter to
+    /// whether a sum is zero (RFC 1071 §2).
     #[inline(always)]
     fn is_sound(&self, packet_len: usize) -> bool {
         let [a, b, c] = self.0;
@@ -136,14 +136,14 @@ impl FirstWords {
         (a & 0xff == 0x45) & (len >= 24) & (len as usize <= packet_len) & sum.is_multiple_of(0xffff)
     }
 
-    /// Whether packets, of which this one is sound, have the same flow and the same outer header.
+    /// Returns true if both packets have the same flow and the same outer header. One of them must be sound.
     #[inline(always)]
     fn is_like(&self, other: &Self) -> bool {
         let (a, b, [x, y, z]) = (self.0, other.0, Self::COMMON);
         (a[0] ^ b[0]) & x | (a[1] ^ b[1]) & y | (a[2] ^ b[2]) & z == 0
     }
 
-    /// The flow and what the outer header takes from the packet, if it is sound. None for later fragments, and for
+    /// The flow, and the fields that the outer header takes from a sound packet. None for later fragments, and for
     /// protocols without ports.
     #[inline(always)]
     fn flow(&self) -> Option<(FlowKey, Header)> {
@@ -160,8 +160,8 @@ impl FirstWords {
     }
 }
 
-impl Parsed {
-    /// TCP and UDP over IPv6 without extension headers; none for all others.
+impl ParsedHeaders {
+    /// Parses TCP and UDP over IPv6 without extension headers. Returns None for all other packets.
     fn plain_ipv6(packet: &[u8]) -> Option<Self> {
         let first = packet.first_chunk::<6>()?;
         let payload_len = u32::from(u16::from_be_bytes([first[4], first[5]]));
@@ -195,8 +195,8 @@ impl Parsed {
     }
 }
 
-impl Stage {
-    /// Sorts packets by their flows, as long as they follow one another. Gives how many were malformed.
+impl OutboundStage {
+    /// Sorts packets into runs of consecutive packets of one flow. Returns the number of malformed packets.
     #[inline(always)]
     pub fn parse<'a>(
         &mut self,
@@ -206,7 +206,7 @@ impl Stage {
     ) -> u64 {
         self.flows.clear();
         self.lens.clear();
-        // Of the packet before, if it was of plain IPv4.
+        // The first words of the packet before, if it was plain IPv4.
         let mut last = FirstWords::NONE;
         let mut malformed = 0;
         for packet in packets {
@@ -235,12 +235,12 @@ impl Stage {
 
     #[inline(never)]
     fn parse_other(&mut self, packet: &[u8], cache: &FlowCache, interface: u32) -> bool {
-        let parsed = Parsed::plain_ipv6(packet);
-        let Some(parsed) = parsed.or_else(|| Parsed::other(packet, interface)) else {
+        let parsed = ParsedHeaders::plain_ipv6(packet);
+        let Some(parsed) = parsed.or_else(|| ParsedHeaders::other(packet, interface)) else {
             self.lens.push(0);
             return false;
         };
-        let Parsed { key, header, len } = parsed;
+        let ParsedHeaders { key, header, len } = parsed;
         let first = self.lens.len() as u32;
         match self.flows.last_mut() {
             Some(flow)
@@ -279,7 +279,7 @@ impl Staged {
         self.bytes += len;
     }
 
-    /// The places of its packets in the stage, and of `more` packets that follow.
+    /// The indices of the run's packets in the stage, and of `more` packets that follow.
     pub fn range(&self, more: u32) -> std::ops::Range<usize> {
         self.first as usize..(self.first + self.count + more) as usize
     }
@@ -291,18 +291,18 @@ mod tests {
 
     use super::*;
 
-    /// As [`Stage::parse`] reads packets.
-    fn fast(packet: &[u8]) -> Option<Parsed> {
+    /// Parses a packet as [`OutboundStage::parse`] does.
+    fn fast(packet: &[u8]) -> Option<ParsedHeaders> {
         let words = FirstWords::of(packet).filter(|words| words.is_sound(packet.len()));
         let v4 = words.and_then(|words| {
             let (key, header) = words.flow()?;
-            Some(Parsed {
+            Some(ParsedHeaders {
                 key,
                 header,
                 len: words.total_len(),
             })
         });
-        v4.or_else(|| Parsed::plain_ipv6(packet))
+        v4.or_else(|| ParsedHeaders::plain_ipv6(packet))
     }
 
     proptest! {
@@ -335,7 +335,7 @@ mod tests {
                 packet[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
             if let Ok(view) = IpView::parse(&packet) {
-                let slow = Parsed::other(&packet, 0).map(|p| (p.key, p.header, p.len));
+                let slow = ParsedHeaders::other(&packet, 0).map(|p| (p.key, p.header, p.len));
                 let fast = fast(&packet).map(|p| (p.key, p.header, p.len));
                 prop_assert!(fast.is_none() || fast == slow, "{fast:?}, not {slow:?}");
                 let plain = matches!(packet[0], 0x45 | 0x60..) && matches!(protocol, 6 | 17);

@@ -1,11 +1,11 @@
-//! The straight way for the usual kind of SA ([`OutboundSa::is_usual`]): what most packets go, many of them alone in
-//! their run. What can be checked once for a stage is not checked for each run, and nothing is looked up that such SAs
-//! have no choice in.
+//! The fast path for usual SAs ([`OutboundSa::is_usual`]). Most packets take it, and many of them are alone in their
+//! run. Checks that can be done once per stage are not done per run. Nothing is looked up that such SAs have no
+//! choice in.
 
 use esplanade_crypto::Batch;
 
-use super::burst::Packet;
-use super::prepare::{self, Place, Shape};
+use super::burst::ArenaPacket;
+use super::prepare::{self, PacketPlace, Shape};
 use super::stage::{Header, Staged};
 use super::{Outbound, refuse};
 use crate::drop_reason::DropReason;
@@ -14,12 +14,12 @@ use crate::sa::OutboundSa;
 use crate::spd::{FlowCache, Verdict};
 
 impl Outbound {
-    /// Prepares the runs of a stage from the one at `at` on, as long as their SAs are usual. Gives the first of those
-    /// that are left: `at` itself if there may not be room for all.
+    /// Prepares the runs of a stage from index `at` on, as long as their SAs are usual. Returns the index of the
+    /// first run that is left. That is `at` itself if there may not be room for all packets.
     #[inline(never)]
     pub(super) fn prepare_usual(
         &mut self,
-        packets: &[Packet],
+        packets: &[ArenaPacket],
         flows: &FlowCache,
         (staged, lens): (&[Staged], &[u32]),
         mut at: usize,
@@ -84,15 +84,15 @@ impl Outbound {
     }
 }
 
-/// For a run of one packet, as most are where flows are many. Not inline, as [`lay_out_all`] is not, because the registers
-/// do not suffice for what a run and what a packet needs.
+/// Lays out a run of one packet; with many flows most runs are like that. This function and [`lay_out_all`] are not
+/// inlined, because the registers do not suffice for both at once.
 #[inline(never)]
 fn lay_out_one(
     to: (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
-    packet: &Packet,
+    packet: &ArenaPacket,
     len: u32,
 ) {
     lay_out(to, sa, header, std::iter::once((packet, len, sequence)));
@@ -104,7 +104,7 @@ fn lay_out_all(
     sa: &OutboundSa,
     header: Header,
     sequence: u64,
-    packets: &[Packet],
+    packets: &[ArenaPacket],
     lens: &[u32],
 ) {
     let packets = packets.iter().zip(lens).zip(sequence..);
@@ -112,19 +112,19 @@ fn lay_out_all(
     lay_out(to, sa, header, packets);
 }
 
-/// As [`prepare::esp_tunnel`]. No job for a packet that does not fit its slot.
+/// Does the same as [`prepare::esp_tunnel`]. A packet that does not fit its slot gets no job.
 #[inline(always)]
 fn lay_out<'a>(
     (batch, ivs): (&mut Batch, &mut IvPool),
     sa: &OutboundSa,
     header: Header,
-    packets: impl Iterator<Item = (&'a Packet, u32, u64)>,
+    packets: impl Iterator<Item = (&'a ArenaPacket, u32, u64)>,
 ) {
     let Batch { buffer, jobs, .. } = batch;
     let buffer = &mut **buffer;
     let shape = Shape::of_usual(sa, header.of_inner().tos, header.version().next_header());
     for (packet, len, sequence) in packets {
-        let place = Place {
+        let place = PacketPlace {
             slot_start: packet.slot_start as usize,
             slot_end: packet.slot_end as usize,
             start: packet.offset as usize,

@@ -1,18 +1,18 @@
-//! Which slots have changed, for readers that keep copies of them. One writer at a time, any number of readers, no
-//! waiting.
+//! A log of changed slots, for readers that keep copies of the slots. There is one writer at a time and any number of
+//! readers, and nobody waits.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The last changes, in a ring.
 #[derive(Debug)]
 pub struct Changes {
-    /// The number of changes ever.
+    /// The total number of changes.
     count: AtomicU64,
-    /// A power of two.
+    /// The changed slots. Their number is a power of two.
     slots: Box<[AtomicU32]>,
 }
 
-/// More has changed than the ring still tells.
+/// The ring no longer has all changes since the reader's last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown;
 
@@ -29,17 +29,18 @@ impl Changes {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Tells that `slot` has its new content. The caller sees to it that there is one writer.
+    /// Records that `slot` has new content. The caller ensures that there is one writer at a time.
     pub fn record(&self, slot: u32) {
         let count = self.count.load(Ordering::Relaxed);
         if let Some(place) = self.place(count) {
-            // Release: who reads this finds `count` at least at its present value, and so notices.
+            // Release: a reader that sees this slot also sees `count` at its present value or above, and so notices
+            // the overwriting.
             place.store(slot, Ordering::Release);
         }
         self.count.store(count.wrapping_add(1), Ordering::Release);
     }
 
-    /// Gives every slot changed since `seen` was the count, and the count now.
+    /// Passes every slot that changed since the count was `seen` to `changed`, and returns the present count.
     pub fn since(&self, seen: u64, mut changed: impl FnMut(u32)) -> Result<u64, Unknown> {
         let count = self.count();
         let kept = self.slots.len() as u64;
@@ -53,7 +54,7 @@ impl Changes {
             }
             at = at.wrapping_add(1);
         }
-        // The writer may by now have come round to what was read, and is one ahead of its count.
+        // The writer may meanwhile have overwritten what was read. It is also one slot ahead of its count.
         if seen != count && self.count().wrapping_sub(seen) >= kept {
             return Err(Unknown);
         }

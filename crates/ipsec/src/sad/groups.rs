@@ -1,5 +1,5 @@
-//! SAs that are told apart by addresses too, as multicast needs (RFC 4301 §4.1): a group's controller chooses the
-//! SPI, so it says nothing of a slot here.
+//! SAs that are identified by addresses too, as multicast needs (RFC 4301 §4.1). The controller of a group chooses
+//! the SPI, so the SPI encodes no slot here.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,15 +10,15 @@ use arc_swap::ArcSwapOption;
 use super::SPI_MIN;
 use crate::sa::InboundSa;
 
-/// The number of such SAs that there can be.
+/// The most such SAs that can exist.
 pub const GROUPS_MAX: usize = 4096;
 
-/// What an SA of a group is found by.
+/// The key by which an SA of a group is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupKey {
     pub spi: u32,
     pub destination: IpAddr,
-    /// None: any source.
+    /// The source address; None for any source.
     pub source: Option<IpAddr>,
 }
 
@@ -26,18 +26,18 @@ pub struct GroupKey {
 #[error("no more than {GROUPS_MAX} group SAs can be installed, with SPIs from 256 on")]
 pub struct GroupRefused;
 
-type Table = HashMap<GroupKey, Arc<InboundSa>>;
+type GroupTable = HashMap<GroupKey, Arc<InboundSa>>;
 
-/// Copied on every change: there are few groups, and they change rarely. The hash is keyed.
+/// The table is copied on every change, because there are few groups, and they change rarely. Its hash is keyed.
 #[derive(Debug, Default)]
-pub(super) struct Groups(ArcSwapOption<Table>);
+pub(super) struct Groups(ArcSwapOption<GroupTable>);
 
 impl Groups {
     pub fn is_empty(&self) -> bool {
         self.0.load().is_none()
     }
 
-    /// The longest match: SPI, destination and source before SPI and destination.
+    /// Finds the longest match: SPI, destination and source before SPI and destination.
     pub fn lookup(&self, spi: u32, destination: IpAddr, source: IpAddr) -> Option<Arc<InboundSa>> {
         let table = self.0.load();
         let table = table.as_ref()?;
@@ -51,7 +51,7 @@ impl Groups {
         with(Some(source)).or_else(|| with(None)).cloned()
     }
 
-    /// The caller keeps other writers away.
+    /// Installs an SA. The caller ensures that there is one writer at a time.
     pub fn insert(&self, key: GroupKey, sa: Arc<InboundSa>) -> Result<(), GroupRefused> {
         let mut table = self.copy();
         if key.spi < SPI_MIN || (table.len() >= GROUPS_MAX && !table.contains_key(&key)) {
@@ -62,7 +62,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The caller keeps other writers away.
+    /// Removes an SA. The caller ensures that there is one writer at a time.
     pub fn remove(&self, key: &GroupKey) -> Option<Arc<InboundSa>> {
         let mut table = self.copy();
         let sa = table.remove(key)?;
@@ -75,7 +75,7 @@ impl Groups {
         self.copy().into_values().collect()
     }
 
-    fn copy(&self) -> Table {
+    fn copy(&self) -> GroupTable {
         let table = self.0.load();
         table.as_deref().cloned().unwrap_or_default()
     }

@@ -1,10 +1,12 @@
 //! The security association database for inbound packets.
 //!
-//! We choose inbound SPIs, so an SPI says, to us alone (see `spi.rs`), where its SA is: in 20 bits the slot, in 12 a
-//! random tag that tells a slot's occupants apart. Lookups take no lock; the slots come in chunks that are
-//! made when first needed and never move. Workers keep copies of the slots that they use, see [`SadReader`].
+//! We choose inbound SPIs, so an SPI can encode the place of its SA, readable only by us (see `spi.rs`). 20 bits are
+//! the slot, and 12 bits are a random tag that tells a slot's successive SAs apart. Lookups take no lock. Slots come
+//! in chunks, which are made when first needed and never move. Workers keep copies of the slots that they use, see
+//! [`SadReader`].
 //!
-//! An SPI that somebody else made up costs its lookup two or three loads: there is nothing to collide with.
+//! A lookup of an invented SPI costs two or three loads. There is no hash table whose chains an attacker could
+//! lengthen.
 
 mod changes;
 mod groups;
@@ -25,26 +27,26 @@ use groups::Groups;
 pub use groups::{GROUPS_MAX, GroupKey, GroupRefused};
 pub(crate) use reader::SaName;
 pub use reader::SadReader;
-use spi::{Place, SLOT_BITS, SpiCode};
+use spi::{SLOT_BITS, SpiCode, SpiPlace};
 
-/// Lower SPIs are reserved (RFC 4303 §2.1).
+/// The smallest SPI; lower ones are reserved (RFC 4303 §2.1).
 const SPI_MIN: u32 = 256;
 
-/// A worker that has missed more changes than this begins its copy anew.
+/// A worker that missed more changes than this rebuilds its copy.
 const CHANGES_KEPT: usize = 16 * 1024;
 
 const CHUNK_BITS: u32 = 10;
 const CHUNK_SLOTS: usize = 1 << CHUNK_BITS;
 const CHUNKS: usize = 1 << (SLOT_BITS - CHUNK_BITS);
 
-/// The number of inbound SAs that there can be.
+/// The most inbound SAs that can exist.
 pub const SLOTS: usize = CHUNKS * CHUNK_SLOTS;
 
 type Chunk = Box<[ArcSwapOption<InboundSa>]>;
 
 pub struct Sad {
     code: SpiCode,
-    /// False: there was no randomness for the code's key, so no SPI is given out.
+    /// False if there was no randomness for the key of the code. Then no SPI is given out.
     has_spis: bool,
     chunks: Box<[OnceLock<Chunk>]>,
     changes: Changes,
@@ -52,14 +54,14 @@ pub struct Sad {
     allocator: Mutex<Allocator>,
 }
 
-/// Which SPIs are given out. Only the control plane comes here.
+/// The SPIs that are given out. Only the control plane uses this.
 #[derive(Default)]
 struct Allocator {
-    /// Freed slots, the longest free first: a late packet for a deleted SA meets an empty slot.
+    /// Freed slots, the one free for longest first. A late packet for a deleted SA thus meets an empty slot.
     free: VecDeque<u32>,
-    /// The first slot that no SA was given. Others may have been claimed.
+    /// The first slot that was never given out. Later slots may have been claimed.
     next: u32,
-    /// What is given out, by slot.
+    /// The tags of the SPIs that are given out, by slot.
     tags: HashMap<u32, u32>,
 }
 
@@ -80,8 +82,8 @@ impl Sad {
         Self::default()
     }
 
-    /// One whose SPIs name their slots in the clear, for SAs whose SPIs others chose: a few such SPIs lie close together
-    /// then. Anybody can guess its other SPIs.
+    /// A SAD whose SPIs contain their slots unencoded. It is for SAs whose SPIs others chose: a few such SPIs then
+    /// lie close together. Anybody can guess the other SPIs of such a SAD.
     pub fn plain() -> Self {
         Self::with(SpiCode::plain(), true)
     }
@@ -97,7 +99,7 @@ impl Sad {
         }
     }
 
-    /// Reserves a slot and gives its SPI; none when the table is full or there is no randomness.
+    /// Reserves a slot and returns its SPI. None if the table is full or there is no randomness.
     pub fn allocate_spi(&self) -> Option<u32> {
         if !self.has_spis {
             return None;
@@ -112,10 +114,10 @@ impl Sad {
         Some(spi)
     }
 
-    /// Reserves an SPI that someone else chose, such as that of a manually keyed SA. False if it is below 256, or its
-    /// slot is taken.
+    /// Reserves an SPI that somebody else chose, such as that of a manually keyed SA. Returns false if the SPI is
+    /// below 256, or if its slot is taken.
     pub fn claim_spi(&self, spi: u32) -> bool {
-        let Place { slot, tag } = self.code.decode(spi);
+        let SpiPlace { slot, tag } = self.code.decode(spi);
         let mut allocator = self.allocator();
         let free = spi >= SPI_MIN && !allocator.tags.contains_key(&slot);
         if free {
@@ -125,7 +127,7 @@ impl Sad {
         free
     }
 
-    /// Makes an allocated SPI receive. An SA that was there is replaced.
+    /// Installs an SA with an allocated SPI. An SA that was there is replaced.
     pub fn insert(&self, sa: Arc<InboundSa>) -> Result<(), NotAllocated> {
         let spi = sa.common.spi;
         let allocator = self.allocator();
@@ -147,14 +149,14 @@ impl Sad {
         Ok(())
     }
 
-    /// The SA of an SPI from the network.
+    /// Finds the SA of an SPI from the network.
     pub fn lookup(&self, spi: u32) -> Option<Arc<InboundSa>> {
         let sa = self.receiver(spi)?.load_full()?;
         (sa.common.spi == spi).then_some(sa)
     }
 
-    /// The SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1): SPI, destination and
-    /// source; SPI and destination; SPI.
+    /// Finds the SA of a packet whose outer addresses are known, by the longest match (RFC 4301 §4.1): SPI,
+    /// destination and source; then SPI and destination; then SPI.
     pub fn lookup_addressed(
         &self,
         spi: u32,
@@ -165,12 +167,12 @@ impl Sad {
         group.or_else(|| self.lookup(spi))
     }
 
-    /// Whether there are SAs that only [`Self::lookup_addressed`] finds.
+    /// Returns true if there are SAs that only [`Self::lookup_addressed`] finds.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// Makes an SA of a group receive. An SA that was there is replaced.
+    /// Installs an SA of a multicast group. An SA that was there is replaced.
     pub fn insert_group(&self, key: GroupKey, sa: Arc<InboundSa>) -> Result<(), GroupRefused> {
         let _one_writer = self.allocator();
         self.groups.insert(key, sa)
@@ -181,7 +183,7 @@ impl Sad {
         self.groups.remove(key)
     }
 
-    /// Stops receiving and gives the SPI back. Workers finish the batch that they are in with the old SA.
+    /// Removes an SA and frees its SPI. Workers finish their present batch with the old SA.
     pub fn remove(&self, spi: u32) -> Option<Arc<InboundSa>> {
         let mut allocator = self.allocator();
         let place = self.code.decode(spi);
@@ -194,7 +196,7 @@ impl Sad {
         sa
     }
 
-    /// Every installed SA, for status reports.
+    /// Returns every installed SA, for status reports.
     pub fn all(&self) -> Vec<Arc<InboundSa>> {
         let chunks = self.chunks.iter().filter_map(OnceLock::get);
         chunks
@@ -204,7 +206,7 @@ impl Sad {
             .collect()
     }
 
-    /// The slot that an SPI names.
+    /// The slot that an SPI encodes.
     #[inline]
     pub(crate) fn slot_of(&self, spi: u32) -> u32 {
         self.code.decode(spi).slot
@@ -230,7 +232,8 @@ impl std::fmt::Debug for Sad {
 }
 
 impl Allocator {
-    /// A slot that no SA has. New ones come first, up to the end of their chunk: those that were freed rest meanwhile.
+    /// Takes a free slot. New slots come first, up to the end of their chunk, so that freed slots stay unused for a
+    /// while.
     fn take(&mut self) -> Option<u32> {
         loop {
             let opens_chunk = (self.next as usize).is_multiple_of(CHUNK_SLOTS);
@@ -248,7 +251,7 @@ impl Allocator {
         }
     }
 
-    fn owns(&self, place: Place) -> bool {
+    fn owns(&self, place: SpiPlace) -> bool {
         self.tags.get(&place.slot) == Some(&place.tag)
     }
 
@@ -260,12 +263,12 @@ impl Allocator {
     }
 }
 
-/// A tag for a slot, and the SPI that they make; none if there is no randomness.
+/// Draws a tag for a slot, and returns the tag and the SPI. None if there is no randomness.
 fn draw(code: &SpiCode, slot: u32) -> Option<(u32, u32)> {
     loop {
         let tag = random::next_u32().ok()? >> SLOT_BITS;
-        let spi = code.encode(Place { slot, tag });
-        // 256 of four thousand million are refused: this ends.
+        let spi = code.encode(SpiPlace { slot, tag });
+        // Only 256 of four billion SPIs are refused, so the loop ends.
         if spi >= SPI_MIN {
             return Some((tag, spi));
         }

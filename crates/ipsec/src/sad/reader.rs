@@ -1,7 +1,7 @@
-//! One worker's copy of the SAD: a lookup is two loads, with no atomic operation and no reference count.
+//! One worker's copy of the SAD. A lookup is two loads, with no atomic operation and no reference count.
 //!
-//! An SA has a number here, by which batches name it and its key. Of one that was removed or replaced, the number goes
-//! to no other SA while a batch is under way that may name it. Until then the SA and its key stay.
+//! Batches name an SA and its key by a number of this copy. The number of a removed or replaced SA is not reused
+//! while a batch that may name it is under way. Until then the SA and its key stay.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,51 +9,51 @@ use std::sync::Arc;
 use esplanade_crypto::{KeyContext, SlotTable, prefetch_line};
 
 use super::Sad;
-use crate::numbers::Pool;
+use crate::numbers::NumberPool;
 use crate::sa::InboundSa;
 
-/// The SAs that a worker has met. Call [`Self::refresh`] once per burst, and from time to time without traffic: a
-/// removed SA, and with it its keys, lives until then.
+/// The SAs that a worker has met. Call [`Self::refresh`] once per burst, and from time to time without traffic. A
+/// removed SA and its keys live until then.
 #[derive(Debug, Default)]
 pub struct SadReader {
     seen: u64,
-    slots: Vec<Slot>,
+    slots: Vec<ReaderSlot>,
     keys: SlotTable<KeyContext>,
-    /// SAs that no slot has any more, by number.
+    /// SAs that are in no slot any more, by number.
     retired: HashMap<u32, Arc<InboundSa>>,
-    /// Their numbers, each with the last batch that may name it.
+    /// The numbers of those SAs, each with the last batch that may name it.
     retiring: VecDeque<(u64, u32)>,
-    pool: Pool,
-    /// The batch being filled.
+    pool: NumberPool,
+    /// The number of the batch being filled.
     batch: u64,
 }
 
-/// An SA that was met, told from others of the same slot.
+/// A slot's SA, as far as this worker has met it.
 #[derive(Clone, Debug)]
-struct Slot {
+struct ReaderSlot {
     sa: Option<Arc<InboundSa>>,
     spi: u32,
     number: u32,
 }
 
 const NONE: u32 = u32::MAX;
-const EMPTY: Slot = Slot {
+const EMPTY: ReaderSlot = ReaderSlot {
     sa: None,
     spi: 0,
     number: NONE,
 };
 
-/// What a batch knows an SA by.
+/// The name of an SA in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SaName {
-    /// Where it was, and mostly still is.
+    /// The slot where the SA was, and mostly still is.
     slot: u32,
-    /// The number of its key too.
+    /// The number of the SA, which is also the number of its key.
     pub number: u32,
 }
 
 impl SaName {
-    /// Of no SA.
+    /// The name of no SA.
     pub const NONE: Self = Self {
         slot: NONE,
         number: NONE,
@@ -65,13 +65,13 @@ impl SadReader {
         Self::default()
     }
 
-    /// Drops what was removed or replaced since the last call.
+    /// Drops the SAs that were removed or replaced since the last call.
     pub fn refresh(&mut self, sad: &Sad) {
         self.refresh_between(sad, 0, 0);
     }
 
-    /// The same while batches are under way, which have ascending numbers: `filling` is the next to be submitted, those
-    /// up to `finished` will not be looked at again.
+    /// Does the same while batches are under way. Batches have ascending numbers. `filling` is the next to be
+    /// submitted; batches up to `finished` are not looked at any more.
     pub(crate) fn refresh_between(&mut self, sad: &Sad, filling: u64, finished: u64) {
         self.batch = filling;
         let before = sad.changes.count();
@@ -96,14 +96,15 @@ impl SadReader {
         }
     }
 
-    /// The SA of an SPI from the network. A peer that makes SPIs up costs no memory: only what is found is kept.
+    /// Finds the SA of an SPI from the network. Invented SPIs cost no memory, because only SAs that are found are
+    /// kept.
     pub fn lookup(&mut self, sad: &Sad, spi: u32) -> Option<&Arc<InboundSa>> {
         let name = self.find(sad, (sad.slot_of(spi), spi), 0);
         let slot = self.slots.get(name.slot as usize)?;
         slot.sa.as_ref()
     }
 
-    /// Has the processor fetch what [`Self::find`] looks at.
+    /// Prefetches what [`Self::find`] reads.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
@@ -111,7 +112,7 @@ impl SadReader {
         }
     }
 
-    /// What to call the SA of an SPI; the processor fetches what a packet with this sequence number needs of it.
+    /// Finds the name of an SPI's SA. It also prefetches what a packet with this sequence number needs of the SA.
     #[inline]
     pub(crate) fn find(&mut self, sad: &Sad, (at, spi): (u32, u32), sequence_low: u32) -> SaName {
         if let Some(slot) = self.slots.get(at as usize)
@@ -139,7 +140,7 @@ impl SadReader {
         self.retired.get(&name.number).map(Arc::as_ref)
     }
 
-    /// The keys by the numbers of their SAs.
+    /// The keys, by the numbers of their SAs.
     pub(crate) fn keys(&self) -> &SlotTable<KeyContext> {
         &self.keys
     }
@@ -151,7 +152,7 @@ impl SadReader {
             self.slots.resize(at + 1, EMPTY);
         }
         let number = self.number(&sa);
-        let slot = Slot {
+        let slot = ReaderSlot {
             sa: Some(sa),
             spi,
             number,
@@ -163,21 +164,21 @@ impl SadReader {
         })
     }
 
-    /// Names an SA that no slot has, for the batch being filled.
+    /// Names an SA that is in no slot, for the batch being filled.
     pub(crate) fn hold(&mut self, sa: Arc<InboundSa>) -> SaName {
         let number = self.number(&sa);
         self.retire(number, sa);
         SaName { slot: NONE, number }
     }
 
-    /// A number for an SA and its key.
+    /// Gives a number to an SA and its key.
     fn number(&mut self, sa: &InboundSa) -> u32 {
         let number = self.pool.take();
         self.keys.insert(number, Arc::clone(&sa.common.key));
         number
     }
 
-    fn put(&mut self, at: usize, slot: Slot) {
+    fn put(&mut self, at: usize, slot: ReaderSlot) {
         let Some(place) = self.slots.get_mut(at) else {
             return;
         };

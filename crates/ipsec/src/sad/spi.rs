@@ -1,10 +1,10 @@
-//! What an SPI says about its SA's slot, for us alone.
+//! Encodes an SA's slot in its SPI, readable only by this gateway.
 //!
-//! Blind forgers, of ICMP errors for example, must guess an SPI. So the 32 bits are a keyed bijection of the slot and a
-//! random tag: who does not know the key cannot tell slots from tags, or one SPI from another.
+//! Blind forgers, of ICMP errors for example, must guess an SPI. Therefore the 32 bits are a keyed bijection of the
+//! slot and a random tag. Without the key nobody can tell slots from tags, or predict one SPI from another.
 //!
-//! The low 10 bits are a permutation of the slot's low 10 bits: an engine whose SAs lie where the low bits say finds
-//! up to 1,024 SAs of neighbouring slots at different places.
+//! The low 10 bits are a permutation of the slot's low 10 bits. An engine that places SAs by these bits finds up to
+//! 1,024 SAs of neighbouring slots at different places.
 
 use esplanade_crypto::random::{self, RandomError};
 
@@ -12,24 +12,24 @@ pub(super) const SLOT_BITS: u32 = 20;
 const LOW_BITS: u32 = 10;
 const LOW: usize = 1 << LOW_BITS;
 const LOW_MASK: u32 = LOW as u32 - 1;
-/// Half of what stands above the low bits.
+/// Half the number of bits above the low bits.
 const HALF_BITS: u32 = 11;
 const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: usize = 3;
 
-/// Where an SA is, and the number that tells it from others that were there. The tag has 12 bits.
+/// The slot of an SA, and a tag of 12 bits that tells the SA from others that were in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SpiPlace {
     pub slot: u32,
     pub tag: u32,
 }
 
 pub(super) struct SpiCode {
-    /// Of a Feistel network over the upper bits; its functions are hashes by multiplication.
+    /// The keys of a Feistel network over the upper bits. Its round functions are multiplicative hashes.
     factors: [u64; ROUNDS],
-    /// For the low bits of an SPI: those of its slot, and above them a mask for the upper bits.
+    /// Indexed by the low bits of an SPI: the low bits of its slot, and above them a mask for the upper bits.
     decoded: Box<[u32; LOW]>,
-    /// For the low bits of a slot: those of its SPI.
+    /// Indexed by the low bits of a slot: the low bits of its SPI.
     encoded: Box<[u16; LOW]>,
 }
 
@@ -56,7 +56,7 @@ impl SpiCode {
         })
     }
 
-    /// The low 20 bits are the slot, the others the tag.
+    /// A code without a key: the low 20 bits are the slot, and the other bits the tag.
     pub fn plain() -> Self {
         Self {
             factors: [0; ROUNDS],
@@ -65,7 +65,7 @@ impl SpiCode {
         }
     }
 
-    pub fn encode(&self, place: Place) -> u32 {
+    pub fn encode(&self, place: SpiPlace) -> u32 {
         let low = u32::from(self.encoded[(place.slot & LOW_MASK) as usize]);
         let high = place.tag << (SLOT_BITS - LOW_BITS) | place.slot >> LOW_BITS;
         let (mut left, mut right) = (high >> HALF_BITS, high & HALF_MASK);
@@ -73,12 +73,12 @@ impl SpiCode {
             left ^= hash(factor, right);
             (left, right) = (right, left);
         }
-        // The halves stay where they were, so that without factors nothing changes.
+        // The halves go back to their places, so that a code without keys changes nothing.
         (right << HALF_BITS | left) << LOW_BITS ^ (self.decoded[low as usize] & !LOW_MASK) ^ low
     }
 
     #[inline]
-    pub fn decode(&self, spi: u32) -> Place {
+    pub fn decode(&self, spi: u32) -> SpiPlace {
         let decoded = self.decoded[(spi & LOW_MASK) as usize];
         let high = (spi ^ decoded) >> LOW_BITS;
         let (mut right, mut left) = (high >> HALF_BITS, high & HALF_MASK);
@@ -88,7 +88,7 @@ impl SpiCode {
         }
         let high = left << HALF_BITS | right;
         let slot_high = high & ((1 << (SLOT_BITS - LOW_BITS)) - 1);
-        Place {
+        SpiPlace {
             slot: slot_high << LOW_BITS | decoded & LOW_MASK,
             tag: high >> (SLOT_BITS - LOW_BITS),
         }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn plain_is_plain() {
-        let place = Place {
+        let place = SpiPlace {
             slot: 0x6_7890,
             tag: 0x345,
         };
@@ -131,7 +131,7 @@ mod tests {
     fn neighbouring_slots_differ_in_the_low_bits() {
         let code = SpiCode::new().unwrap();
         let low = |slot| {
-            code.encode(Place {
+            code.encode(SpiPlace {
                 slot,
                 tag: slot * 3 % 4095 + 1,
             }) & LOW_MASK
@@ -140,12 +140,15 @@ mod tests {
         assert_eq!(seen.len(), LOW);
     }
 
-    /// One slot's tags, and one tag's slots, spread over all bits under some key each: no bit stands still, and the SPIs
-    /// of the first slots are not the same under two keys.
+    /// One slot's tags, and one tag's slots, spread over all bits: no bit is constant. The first slots have different
+    /// SPIs under two keys.
     #[test]
     fn no_bit_of_an_spi_is_known() {
         let codes: Vec<SpiCode> = (0..64).map(|_| SpiCode::new().unwrap()).collect();
-        for place in [Place { slot: 0, tag: 1 }, Place { slot: 1, tag: 4095 }] {
+        for place in [
+            SpiPlace { slot: 0, tag: 1 },
+            SpiPlace { slot: 1, tag: 4095 },
+        ] {
             let spis: HashSet<u32> = codes.iter().map(|code| code.encode(place)).collect();
             assert!(spis.len() > 60, "{}", spis.len());
             let (ones, zeros) = spis
@@ -154,7 +157,7 @@ mod tests {
             assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
         }
         let spis: Vec<u32> = (1..4096)
-            .map(|tag| codes[0].encode(Place { slot: 0, tag }))
+            .map(|tag| codes[0].encode(SpiPlace { slot: 0, tag }))
             .collect();
         for bit in LOW_BITS..32 {
             let ones = spis.iter().filter(|spi| **spi >> bit & 1 == 1).count();

@@ -1,16 +1,17 @@
-//! What an administrator wants to know about an SPD: entries that no packet reaches, and entries whose order matters.
+//! The analysis of an SPD for its administrator: entries that no packet reaches, and entries whose order matters.
 //!
-//! Every selector is a box of six dimensions. Taking the boxes of all earlier entries away from those of an entry
-//! leaves the packets that do reach it: its part of the decorrelated SPD (RFC 4301 appendix B). The number of boxes
-//! can explode with hostile rules, so the work is bounded and the result says whether it is complete.
+//! Every selector is a box of six dimensions. Subtracting the boxes of all earlier entries from those of an entry
+//! leaves the packets that reach the entry. They are its part of the decorrelated SPD (RFC 4301 appendix B). The
+//! number of boxes can explode with hostile rules. So the work is bounded, and the result says whether it is
+//! complete.
 
 use std::sync::Arc;
 
-use super::{Action, Entry, PolicyDirection};
+use super::{Action, PolicyDirection, SpdEntry};
 use crate::selector::{NextLayer, PortRange, Selector};
 use crate::wire::ip;
 
-/// Something about one entry. Numbers are places in the list.
+/// A finding about one entry. Numbers of entries are places in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub entry: usize,
@@ -19,35 +20,35 @@ pub struct Finding {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FindingKind {
-    /// Its selectors contradict themselves: it matches nothing.
+    /// The selectors of the entry contradict themselves: the entry matches no packet.
     Empty,
-    /// One earlier entry matches all of its packets.
+    /// One earlier entry matches all packets of this entry.
     Shadowed { by: usize },
-    /// Earlier entries together match all of its packets.
+    /// Earlier entries together match all packets of this entry.
     Unreachable { by: Vec<usize> },
-    /// An earlier entry that does something else matches some of its packets, and packets that are not its own: neither
-    /// is an exception from the other.
+    /// An earlier entry with another action matches some packets of this entry, and packets that this entry does not
+    /// match. So neither entry is an exception from the other.
     Overlaps { with: usize },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Analysis {
     pub findings: Vec<Finding>,
-    /// Entries that were too complex to tell: nothing is said about them.
+    /// The entries that were too complex to decide. There are no findings about them.
     pub undecided: Vec<usize>,
 }
 
-/// Comparisons of boxes for all entries: about a second.
+/// The most comparisons of boxes for all entries: about one second of work.
 const WORK_MAX: usize = 100_000_000;
-/// Boxes that may be left of one entry.
+/// The most boxes that may be left of one entry.
 const PIECES_MAX: usize = 4096;
-/// Overlaps that are named for one entry.
+/// The most overlaps that are named for one entry.
 const OVERLAPS_MAX: usize = 3;
 
 const DIMENSIONS: usize = 6;
 const PROTOCOL_HIDDEN: u128 = 256;
 const PORT_HIDDEN: u128 = 65_536;
-/// Places in [`Region::ranges`].
+/// The indices of the dimensions in [`Region::ranges`].
 const REMOTE: usize = 0;
 const LOCAL: usize = 1;
 const PROTOCOL: usize = 2;
@@ -64,8 +65,8 @@ const WITH_PORTS: [u8; 7] = [
     ip::PROTOCOL_UDP_LITE,
 ];
 
-/// Packets of one IP version and one interface: inclusive ranges. Type and code of ICMP, which stand in both ports, are
-/// kept in the local one.
+/// The packets of one IP version and one interface: a box of inclusive ranges. Type and code of ICMP, which stand in
+/// both ports, are kept in the local port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
     v6: bool,
@@ -74,8 +75,8 @@ struct Region {
 }
 
 impl Region {
-    /// None if nothing matches.
-    fn new(entry: &Entry, selector: &Selector) -> Option<Self> {
+    /// Makes the region of a selector. Returns none if no packet matches.
+    fn new(entry: &SpdEntry, selector: &Selector) -> Option<Self> {
         let wide = |(first, last): (u32, u32)| (u128::from(first), u128::from(last));
         let (v6, local, remote) = match (selector.local.v4(), selector.remote.v4()) {
             (Some(local), Some(remote)) => (false, wide(local), wide(remote)),
@@ -121,7 +122,8 @@ impl Region {
         region.is_real().then_some(region)
     }
 
-    /// Whether there is such a packet: both ports can be seen, of a protocol that has any, or neither.
+    /// Returns true if such a packet can exist. Either both ports can be seen and the protocol has ports, or both are
+    /// hidden.
     fn is_real(&self) -> bool {
         let [protocol, remote, local] =
             [PROTOCOL, REMOTE_PORT, LOCAL_PORT].map(|dimension| self.ranges[dimension]);
@@ -139,7 +141,7 @@ impl Region {
             && self.common(other).is_real()
     }
 
-    /// Of two whose ranges overlap.
+    /// The intersection of two regions whose ranges overlap.
     fn common(&self, other: &Self) -> Self {
         let ranges = std::array::from_fn(|dimension| {
             let (a, b) = (self.ranges[dimension], other.ranges[dimension]);
@@ -155,7 +157,8 @@ impl Region {
             && pairs.all(|(a, b)| a.0 <= b.0 && b.1 <= a.1)
     }
 
-    /// What is left of it without `other`, which it meets: at most two boxes a dimension, that do not meet each other.
+    /// Subtracts `other`, which must meet this region. Adds the remainder to `left`: at most two boxes per dimension,
+    /// which do not meet each other.
     fn without(mut self, other: &Self, left: &mut Vec<Self>) {
         for (dimension, (first, last)) in other.ranges.iter().enumerate() {
             let (own_first, own_last) = self.ranges[dimension];
@@ -177,19 +180,19 @@ impl Region {
     }
 }
 
-/// Too much work.
+/// The error of an entry that takes too much work.
 struct TooComplex;
 
-/// All regions in the order of where their range of one dimension begins: an interval tree without nodes.
+/// All regions, sorted by the start of their range in one dimension: an interval tree without nodes.
 struct Intervals {
-    /// With the entries that they are of.
+    /// The regions, each with the number of its entry.
     regions: Vec<(usize, Region)>,
     dimension: usize,
-    /// Where ranges end, sorted by that.
+    /// The ends of all ranges, sorted.
     lasts: Vec<u128>,
-    /// Over `regions`, the greatest end in each half, quarter and so on; the root is at 1.
+    /// A tree over `regions`: the greatest end in each half, quarter and so on. The root has index 1.
     greatest: Vec<u128>,
-    /// Leaves of that tree: a power of two.
+    /// The number of leaves of that tree: a power of two.
     leaves: usize,
 }
 
@@ -221,22 +224,22 @@ impl Intervals {
         }
     }
 
-    /// How many begin at or before `last`: the first ones.
+    /// The number of regions that begin at or before `last`. They come first.
     fn begun(&self, last: u128) -> usize {
         let begins = |(_, region): &(usize, Region)| region.ranges[self.dimension].0 <= last;
         self.regions.partition_point(begins)
     }
 
-    /// How many regions overlap with this range.
+    /// The number of regions that overlap with this range.
     fn count(&self, (first, last): (u128, u128)) -> usize {
         let ended = self.lasts.partition_point(|end| *end < first);
         self.begun(last) - ended
     }
 
-    /// Visits those that [`Intervals::count`] counts.
+    /// Visits the regions that [`Intervals::count`] counts.
     fn overlapping(&self, (first, last): (u128, u128), visit: &mut impl FnMut(usize, &Region)) {
         let begun = self.begun(last);
-        // Nodes with the first leaf below each, and how many there are.
+        // The nodes to visit, each with its first leaf and the number of its leaves.
         let mut open = vec![(1, 0, self.leaves)];
         while let Some((node, from, len)) = open.pop() {
             if from >= begun || self.greatest[node] < first {
@@ -255,9 +258,9 @@ impl Intervals {
 }
 
 struct Analyser {
-    /// Of every entry.
+    /// The regions of every entry.
     regions: Vec<Vec<Region>>,
-    /// The same by the addresses of either end.
+    /// The same regions, sorted by the addresses of either end.
     ends: [Intervals; 2],
     work: usize,
 }
@@ -268,18 +271,18 @@ impl Analyser {
         Ok(())
     }
 
-    /// Whether every packet of entry `inner` is one of entry `outer`, by single boxes.
+    /// Returns true if every box of entry `inner` lies in a single box of entry `outer`.
     fn covers(&self, outer: usize, inner: usize) -> bool {
         let (outer, inner) = (&self.regions[outer], &self.regions[inner]);
         inner.iter().all(|a| outer.iter().any(|b| b.contains(a)))
     }
 
-    /// The earlier entries that meet this one, in their order.
+    /// The earlier entries that meet this entry, in their order.
     fn meeting(&mut self, entry: usize) -> Result<Vec<usize>, TooComplex> {
         let mut found = Vec::new();
         for at in 0..self.regions[entry].len() {
             let own = self.regions[entry][at];
-            // Of both ends' addresses, the one that leaves fewer to look at.
+            // The search goes by that end whose addresses leave fewer regions to look at.
             let [remote, local] = [REMOTE, LOCAL].map(|end| self.ends[end].count(own.ranges[end]));
             let end = if remote <= local { REMOTE } else { LOCAL };
             self.spend(remote.min(local))?;
@@ -294,7 +297,8 @@ impl Analyser {
         Ok(found)
     }
 
-    /// Whether nothing is left of an entry behind the earlier ones; gives those that took something.
+    /// Returns the earlier entries that match packets of this entry if they leave no packet for it. Returns none if
+    /// packets are left.
     fn taken_by(
         &mut self,
         entry: usize,
@@ -325,7 +329,11 @@ impl Analyser {
         Ok(None)
     }
 
-    fn examine(&mut self, entries: &[Entry], entry: usize) -> Result<Vec<FindingKind>, TooComplex> {
+    fn examine(
+        &mut self,
+        entries: &[SpdEntry],
+        entry: usize,
+    ) -> Result<Vec<FindingKind>, TooComplex> {
         if self.regions[entry].is_empty() {
             return Ok(vec![FindingKind::Empty]);
         }
@@ -348,7 +356,7 @@ impl Analyser {
     }
 }
 
-/// Whether it makes no difference which of the two a packet meets.
+/// Returns true if a packet fares the same with either action.
 fn same_action(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::Protect(a), Action::Protect(b)) => Arc::ptr_eq(a, b),
@@ -357,9 +365,9 @@ fn same_action(a: &Action, b: &Action) -> bool {
     }
 }
 
-/// Examines entries in the order of the SPD.
-pub fn analyse(entries: &[Entry]) -> Analysis {
-    let regions = |entry: &Entry| {
+/// Examines the entries in the order of the SPD.
+pub fn analyse(entries: &[SpdEntry]) -> Analysis {
+    let regions = |entry: &SpdEntry| {
         let selectors = entry.selectors.as_slice().iter();
         selectors.filter_map(|s| Region::new(entry, s)).collect()
     };

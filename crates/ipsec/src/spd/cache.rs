@@ -1,16 +1,16 @@
-//! The flow cache: what the SPD decided for a flow, found by exact match (the hash record of Gateway 2.0).
+//! The flow cache: the SPD's decisions about recent flows, found by exact match (the hash record of Gateway 2.0).
 //!
-//! One belongs to one worker. An entry holds the key, the SA and a stamp. A hit compares the stamp with two numbers
-//! that its packet needs anyway or that are loaded once per burst:
+//! A cache belongs to one worker. An entry holds the key, the SA and a stamp. A hit compares the stamp with two
+//! numbers. The packet needs the first number anyway, and the second is loaded once per burst:
 //!
-//! - the *generation* in the SA, which [`super::Policy::install`] and [`super::Policy::remove`] change in all SAs of a
-//!   policy, so that a flow never stays with an SA that its policy would not choose any more;
-//! - the *epoch* of the SPD snapshot, which a new snapshot changes.
+//! - The *generation* is in the SA. [`super::Policy::install`] and [`super::Policy::remove`] change it in all SAs of
+//!   a policy, so that a flow never keeps an SA that its policy would not choose any more.
+//! - The *epoch* belongs to the SPD snapshot. A new snapshot changes it.
 //!
-//! Peers and hosts choose addresses and ports. The hash is keyed, so they cannot aim at one set; whoever found
-//! collisions nevertheless (the multiply-fold is no cryptographic hash, but its result is never seen) would only
-//! evict flows of that set, at the price of a lookup in the compiled SPD: a search looks at eight entries, whatever
-//! is stored.
+//! Peers and hosts choose addresses and ports. The hash is keyed, so they cannot aim at one set. The multiply-fold is
+//! no cryptographic hash, but nobody outside sees its result. Whoever still found collisions would only evict flows
+//! of that set, at the price of a lookup in the compiled SPD each. A search looks at eight entries, whatever is
+//! stored.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sa::OutboundSa;
 use crate::selector::Flow;
 use crate::wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 
-/// What a flow is told from others by, made from a packet without looking at policies.
+/// The fields that tell one flow from another, read from a packet without looking at policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowKey {
     V4 {
@@ -38,8 +38,8 @@ pub enum FlowKey {
     },
 }
 
-/// `rest`: remote port, local port, protocol, DSCP and two flags, from the lowest bit up; then 16 bits that the cache
-/// uses for the interface.
+/// The bits of `rest`, from the lowest up: remote port, local port, protocol, DSCP and two flags. The 16 bits above
+/// them hold the cache's number for the interface.
 const PROTOCOL_SHIFT: u32 = 32;
 const DSCP_SHIFT: u32 = 40;
 const PORTS_KNOWN: u64 = 1 << 46;
@@ -50,7 +50,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 impl FlowKey {
-    /// Of a packet that is no later fragment; none for a protocol without ports.
+    /// Makes the key of a packet that is no later fragment. Returns none for a protocol without ports.
     #[inline(always)]
     pub(crate) fn plain_ipv4(addresses: u64, ports: u32, protocol: u8, tos: u8) -> Option<Self> {
         let rest = u64::from(ports)
@@ -61,8 +61,8 @@ impl FlowKey {
         matches!(protocol, TCP | UDP).then_some(Self::V4 { addresses, rest })
     }
 
-    /// Of an outbound packet of IPv6. None if it takes more than a look at fixed offsets: extension headers, other
-    /// protocols; then make it from a [`Flow`].
+    /// Makes the key of an outbound IPv6 packet from fixed offsets. Returns none for extension headers and other
+    /// protocols; the caller then makes the key from a [`Flow`].
     #[inline]
     pub(crate) fn from_ipv6(packet: &[u8]) -> Option<Self> {
         let header = packet.first_chunk::<44>()?;
@@ -87,7 +87,7 @@ impl FlowKey {
         })
     }
 
-    /// None for a flow between addresses of different versions, which no packet has.
+    /// Makes the key of a flow. Returns none for a flow between addresses of different versions, which no packet has.
     #[inline]
     pub fn from_flow(flow: &Flow) -> Option<Self> {
         let mut rest = u64::from(flow.dscp & 0x3f) << DSCP_SHIFT;
@@ -112,7 +112,7 @@ impl FlowKey {
         }
     }
 
-    /// Whether the packet is ICMP or ICMPv6.
+    /// Returns true if the packet is ICMP or ICMPv6.
     pub(crate) fn is_icmp(&self) -> bool {
         let rest = self.rest();
         let protocol = (rest >> PROTOCOL_SHIFT) as u8;
@@ -125,7 +125,7 @@ impl FlowKey {
         }
     }
 
-    /// The flow that this is the key of.
+    /// The flow that has this key.
     pub fn flow(&self, interface: u32) -> Flow {
         let whole =
             |[high, low]: [u64; 2]| IpAddr::V6((u128::from(high) << 64 | u128::from(low)).into());
@@ -148,21 +148,21 @@ impl FlowKey {
     }
 }
 
-/// What to do with a packet. An SA is fetched with [`FlowCache::sa`].
+/// The decision about a packet. [`FlowCache::sa`] fetches the SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Protect(SaSlot),
     Bypass,
     Discard(DropReason),
-    /// Protect, but there is no SA yet: [`Spd::acquire`] with the number of the entry.
+    /// The packet must be protected, but there is no SA yet. The number is that of the entry, for [`Spd::acquire`].
     Acquire(u32),
 }
 
-/// Where the cache holds an SA until the next burst begins.
+/// The place of an SA in the cache. It is valid until the next burst begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaSlot(u32);
 
-/// Where a flow was found in the cache.
+/// The place in the cache at which a flow was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Located(u32);
 
@@ -174,14 +174,14 @@ const NOWHERE: u32 = u32::MAX;
 const PENDING: u32 = 1 << 31;
 const V6: u32 = 1 << 30;
 
-/// Entries that a key may be in.
+/// The number of entries in a set: a key can be in any entry of its set.
 const WAYS: usize = 8;
-/// Decisions of the same burst that a miss looks at.
+/// The number of decisions of the same burst that a miss searches.
 const RECENT: usize = 16;
-/// Interfaces that one worker's packets came from; with more the cache starts anew.
+/// The most interfaces from which a worker's packets may come. With more interfaces the cache starts anew.
 const INTERFACES_MAX: usize = 4096;
 
-/// Entries of each version that a cache may have.
+/// The most entries of each IP version in a cache.
 pub const FLOWS_MAX: usize = 1 << 26;
 
 const EPOCH_BITS: u32 = 24;
@@ -192,21 +192,21 @@ const POLICY_DISCARD: u64 = 3;
 const _: () = assert!(POLICY_DISCARD < policy::FIRST_GENERATION);
 
 #[derive(Debug)]
-struct Slot<const W: usize> {
+struct FlowSlot<const W: usize> {
     key: [u64; W],
-    /// Generation and epoch; 0 is an empty slot, as epochs begin at 1.
+    /// The generation above the epoch. A stamp of 0 means that the slot is empty, as epochs begin at 1.
     stamp: u64,
     sa: Option<Arc<OutboundSa>>,
 }
 
-impl<const W: usize> Slot<W> {
+impl<const W: usize> FlowSlot<W> {
     const EMPTY: Self = Self {
         key: [0; W],
         stamp: 0,
         sa: None,
     };
 
-    /// 0 if this is the key.
+    /// Returns 0 if and only if the slot has this key.
     #[inline(always)]
     fn difference(&self, key: &[u64; W]) -> u64 {
         let pairs = self.key.iter().zip(key);
@@ -240,23 +240,23 @@ fn verdict(protect: bool, stamp: u64, slot: u32) -> Verdict {
     }
 }
 
-/// Four cache lines for IPv4, eight for IPv6.
+/// A set of slots: four cache lines for IPv4, eight for IPv6.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Set<const W: usize>([Slot<W>; WAYS]);
+struct Set<const W: usize>([FlowSlot<W>; WAYS]);
 
 impl<const W: usize> Set<W> {
-    const EMPTY: Self = Self([Slot::EMPTY; WAYS]);
+    const EMPTY: Self = Self([FlowSlot::EMPTY; WAYS]);
 }
 
 #[derive(Debug)]
-struct Table<const W: usize> {
+struct FlowTable<const W: usize> {
     sets: Vec<Set<W>>,
-    /// Where the sweep goes on, and which way gives way next.
+    /// The set at which the sweep goes on. Its low bits also choose the way to evict next.
     hand: usize,
 }
 
-impl<const W: usize> Table<W> {
+impl<const W: usize> FlowTable<W> {
     fn new(flows: usize) -> Self {
         let sets = flows
             .clamp(WAYS, FLOWS_MAX)
@@ -277,8 +277,8 @@ impl<const W: usize> Table<W> {
     fn locate(&self, hash: u64, key: &[u64; W]) -> Option<u32> {
         let index = self.index(hash);
         let Set(set) = self.sets.get(index)?;
-        // A flow that found a place in the line of its first choice is there. Which of the two it is, is a guess that
-        // is wrong too often to be one.
+        // A flow that found a place in the line of its first choice is in one of two slots. Both are compared without
+        // a branch, because the processor would guess the right one too seldom.
         let first = first_choice(hash);
         let (slot, other) = (set.get(first)?, set.get(first ^ 1)?);
         let (here, there) = (slot.difference(key), other.difference(key));
@@ -292,7 +292,7 @@ impl<const W: usize> Table<W> {
         Some((index * WAYS + way) as u32)
     }
 
-    /// What is kept at `at`, unless it is stale: whether there is an SA, and the stamp.
+    /// The entry at `at`, unless it is stale: whether it has an SA, and its stamp.
     #[inline]
     fn current(&self, at: u32, epoch: u64) -> Option<(bool, u64)> {
         let slot = self.slot(at)?;
@@ -308,19 +308,19 @@ impl<const W: usize> Table<W> {
         }
     }
 
-    /// Gives what was in the slot before.
-    fn insert(&mut self, hash: u64, new: Slot<W>, epoch: u64) -> Slot<W> {
+    /// Puts `new` into a slot and returns the former contents of the slot.
+    fn insert(&mut self, hash: u64, new: FlowSlot<W>, epoch: u64) -> FlowSlot<W> {
         let index = self.index(hash);
         self.hand = self.hand.wrapping_add(1);
         let Some(Set(set)) = self.sets.get_mut(index) else {
             return new;
         };
         let first = first_choice(hash);
-        // A key must not be there twice.
+        // The set must not hold a key twice.
         let way = match set.iter().position(|slot| slot.key == new.key) {
             Some(same) => same,
             None if !set[first].is_current(epoch) => first,
-            // In the same cache line.
+            // This slot is in the same cache line.
             None if !set[first ^ 1].is_current(epoch) => first ^ 1,
             None => {
                 let free = set.iter().position(|slot| !slot.is_current(epoch));
@@ -330,7 +330,7 @@ impl<const W: usize> Table<W> {
         std::mem::replace(&mut set[way], new)
     }
 
-    /// Empties stale slots of the next `count` sets.
+    /// Empties the stale slots of the next `count` sets.
     fn sweep(&mut self, count: usize, epoch: u64, tables: &mut SaTables) {
         let len = self.sets.len();
         for _ in 0..count.min(len) {
@@ -352,7 +352,7 @@ impl<const W: usize> Table<W> {
     }
 
     #[inline]
-    fn slot(&self, at: u32) -> Option<&Slot<W>> {
+    fn slot(&self, at: u32) -> Option<&FlowSlot<W>> {
         let at = at as usize;
         self.sets.get(at / WAYS)?.0.get(at % WAYS)
     }
@@ -363,7 +363,7 @@ impl<const W: usize> Table<W> {
     }
 }
 
-/// A decision that enters the tables when the next burst begins: until then no slot changes.
+/// A decision that enters the tables when the next burst begins. Until then no slot changes.
 #[derive(Debug)]
 struct Pending {
     key: FlowKey,
@@ -371,28 +371,28 @@ struct Pending {
     sa: Option<Arc<OutboundSa>>,
 }
 
-/// The slot of its set that a flow takes if it is free.
+/// The slot of its set that a flow takes if the slot is free.
 #[inline]
 fn first_choice(hash: u64) -> usize {
     (hash >> (u64::BITS - WAYS.trailing_zeros())) as usize
 }
 
-/// What the SPD decided for recent outbound flows.
+/// The SPD's decisions about recent outbound flows.
 pub struct FlowCache {
     secret: [u64; 6],
-    v4: Table<2>,
-    v6: Table<5>,
-    /// The snapshot that `epoch` stands for.
+    v4: FlowTable<2>,
+    v6: FlowTable<5>,
+    /// The number of the snapshot that `epoch` stands for.
     spd: u64,
     epoch: u64,
     interface: u32,
     interface_bits: u64,
-    /// The place of an interface is its number in keys.
+    /// The known interfaces. The index of an interface is its number in keys.
     interfaces: Vec<u32>,
     pending: Vec<Pending>,
-    /// SAs of the flows in `v4`, `v6` and `pending`.
+    /// The SAs of the flows in `v4`, `v6` and `pending`.
     tables: SaTables,
-    /// Sets that the sweep has seen since SAs were last let go.
+    /// The number of sets that the sweep has visited since SAs were last released.
     swept: usize,
     misses: u64,
 }
@@ -415,12 +415,13 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl FlowCache {
-    /// With room for about `flows` flows of each IP version (at most [`FLOWS_MAX`]); `secret` is random.
+    /// Makes a cache with room for about `flows` flows of each IP version (at most [`FLOWS_MAX`]). `secret` must be
+    /// random.
     pub fn new(flows: usize, secret: [u64; 6]) -> Self {
         Self {
             secret,
-            v4: Table::new(flows),
-            v6: Table::new(flows),
+            v4: FlowTable::new(flows),
+            v6: FlowTable::new(flows),
             spd: 0,
             epoch: 1,
             interface: 0,
@@ -433,18 +434,18 @@ impl FlowCache {
         }
     }
 
-    /// Sets for the flows of each IP version.
+    /// The number of sets for the flows of each IP version.
     pub fn sets(&self) -> usize {
         self.v4.sets.len()
     }
 
-    /// Lookups that the SPD answered.
+    /// The number of lookups that the SPD answered.
     pub fn misses(&self) -> u64 {
         self.misses
     }
 
-    /// Before the first packet of a burst, with the snapshot that the burst will use and the interface that it comes
-    /// from. Slots handed out before are void.
+    /// Begins a burst. The caller calls it before the first packet, with the snapshot that the burst will use and the
+    /// interface that it comes from. Slots from earlier bursts become invalid.
     pub fn begin_burst(&mut self, spd: &Spd, interface: u32) {
         self.store_pending();
         if self.spd != spd.id {
@@ -469,7 +470,7 @@ impl FlowCache {
         }
     }
 
-    /// Forgets everything.
+    /// Forgets all flows.
     pub fn clear(&mut self) {
         self.v4.clear(&mut self.tables);
         self.v6.clear(&mut self.tables);
@@ -479,33 +480,34 @@ impl FlowCache {
         self.epoch = 1;
     }
 
-    /// Looks in the next `sets` sets for SAs that are not in use any more, and lets go of them at the end of each round
-    /// through the cache: keys shall not outlive their SA by much. Call it between bursts, and not while packets with
-    /// SAs of this cache wait for their batch to leave.
+    /// Searches the next `sets` sets for SAs that are no longer in use. The SAs are released at the end of each round
+    /// through the cache, so that keys do not outlive their SA by much. Call it between bursts, and not while packets
+    /// with SAs of this cache wait in a batch.
     pub fn sweep(&mut self, sets: usize) {
         self.store_pending();
         self.v4.sweep(sets, self.epoch, &mut self.tables);
         self.v6.sweep(sets, self.epoch, &mut self.tables);
         self.swept = self.swept.saturating_add(sets);
-        // A change copies parts of the tables while a batch has a snapshot, so many are made at a time.
+        // A change copies parts of the tables while a batch has a snapshot, so many changes are made at a time.
         if self.swept >= self.sets() {
             self.swept = 0;
             self.tables.release();
         }
     }
 
-    /// The SAs of all flows that have one.
+    /// The SAs of all flows that have one, and their keys.
     pub(crate) fn tables(&self) -> &SaTables {
         &self.tables
     }
 
-    /// Puts an SA that no flow here may have into [`Self::tables`], until the next sweep.
+    /// Keeps an SA in [`Self::tables`] until the next sweep, for packets whose flow may not be in the cache.
     #[inline]
     pub(crate) fn hold(&mut self, sa: &Arc<OutboundSa>) {
         self.tables.hold(sa);
     }
 
-    /// For [`FlowCache::find`]: to be computed for a whole burst first, so that the searches overlap.
+    /// The hash of a key, for [`FlowCache::find`]. The caller computes it for a whole burst first, so that the
+    /// searches overlap.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> u64 {
         let [a, b, c, d, e, f] = self.secret;
@@ -524,7 +526,7 @@ impl FlowCache {
         }
     }
 
-    /// Has the processor fetch the line that [`FlowCache::find`] most probably finds the flow in.
+    /// Makes the processor fetch the cache line in which [`FlowCache::find`] most probably finds the flow.
     #[inline]
     pub fn prefetch_slot(&self, key: &FlowKey, hash: u64) {
         match key {
@@ -533,15 +535,16 @@ impl FlowCache {
         }
     }
 
-    /// The decision for a packet: from the cache, else from `spd`, the snapshot that the burst began with. At most one
-    /// decision a packet is kept for the next burst.
+    /// Returns the decision about a packet, from the cache or else from `spd`, the snapshot that the burst began
+    /// with. At most one decision per packet is kept for the next burst.
     #[inline]
     pub fn find(&mut self, spd: &Spd, key: &FlowKey, hash: u64) -> Verdict {
         let at = self.locate(key, hash);
         self.settle(spd, key, at)
     }
 
-    /// The first half of [`FlowCache::find`]: where the flow is, current or not. Has the processor fetch its SA.
+    /// Does the first half of [`FlowCache::find`]: it finds the flow, current or not, and makes the processor fetch
+    /// its SA.
     #[inline]
     pub(crate) fn locate(&self, key: &FlowKey, hash: u64) -> Located {
         let at = match *key {
@@ -562,8 +565,8 @@ impl FlowCache {
         Located(at.unwrap_or(NOWHERE))
     }
 
-    /// The second half of [`FlowCache::find`] for most packets: where the SA is and its number, if it is known and
-    /// current, and the flow of IPv4.
+    /// Does the second half of [`FlowCache::find`] for most packets. Returns the place of the SA and its number if
+    /// the flow is IPv4 and its entry has an SA and is current.
     #[inline(always)]
     pub(crate) fn protected(&self, Located(at): Located) -> Option<(SaSlot, u32)> {
         let slot = match at < V6 {
@@ -575,7 +578,7 @@ impl FlowCache {
         current.then(|| (SaSlot(at), sa.number()))
     }
 
-    /// The second half of [`FlowCache::find`].
+    /// Does the second half of [`FlowCache::find`].
     #[inline]
     pub(crate) fn settle(&mut self, spd: &Spd, key: &FlowKey, Located(at): Located) -> Verdict {
         let current = match (at, at & V6) {
@@ -589,7 +592,7 @@ impl FlowCache {
         }
     }
 
-    /// [`FlowCache::hash`] and [`FlowCache::find`].
+    /// Does the work of [`FlowCache::hash`] and [`FlowCache::find`].
     pub fn lookup(&mut self, spd: &Spd, key: &FlowKey) -> Verdict {
         let hash = self.hash(key);
         self.find(spd, key, hash)
@@ -611,7 +614,7 @@ impl FlowCache {
     #[cold]
     fn miss(&mut self, spd: &Spd, key: &FlowKey) -> Verdict {
         debug_assert_eq!(spd.id, self.spd, "the burst began with another snapshot");
-        // A new flow rarely begins with one packet.
+        // A new flow often begins with several packets, so the newest decisions are searched first.
         let recent = self.pending.len().saturating_sub(RECENT);
         let known = self.pending.iter().skip(recent).position(|p| p.key == *key);
         if let Some(at) = known.map(|at| recent + at)
@@ -630,7 +633,7 @@ impl FlowCache {
                 let generation = match reason {
                     DropReason::NoPolicy => NO_POLICY,
                     DropReason::PolicyDiscard => POLICY_DISCARD,
-                    // Depends on SAs, of which there is none to ask.
+                    // The decision depends on SAs, and no SA is at hand whose generation a hit could compare.
                     _ => return Verdict::Discard(reason),
                 };
                 (Verdict::Discard(reason), generation, None)
@@ -664,12 +667,16 @@ impl FlowCache {
         let former = match key {
             FlowKey::V4 { addresses, .. } => {
                 let key = [addresses, rest];
-                let former = self.v4.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                let former = self
+                    .v4
+                    .insert(hash, FlowSlot { key, stamp, sa }, self.epoch);
                 former.sa
             }
             FlowKey::V6 { local, remote, .. } => {
                 let key = [local[0], local[1], remote[0], remote[1], rest];
-                let former = self.v6.insert(hash, Slot { key, stamp, sa }, self.epoch);
+                let former = self
+                    .v6
+                    .insert(hash, FlowSlot { key, stamp, sa }, self.epoch);
                 former.sa
             }
         };

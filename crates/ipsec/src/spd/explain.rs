@@ -1,11 +1,12 @@
-//! Why the SPD decides as it does, entry by entry: for people, not for the packet path.
+//! Explains, entry by entry, why the SPD decides as it does. The explanation is for people; the packet path does not
+//! use it.
 
-use super::{Action, Entry, PolicyDirection, Spd};
+use super::{Action, PolicyDirection, Spd, SpdEntry};
 use crate::selector::{Flow, Selector};
 
 /// The first field in which a packet and a selector differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
+pub enum SelectorField {
     Interface,
     Direction,
     /// The IP version or the address.
@@ -16,31 +17,32 @@ pub enum Field {
     LocalPort,
 }
 
-/// What comparing one entry with the packet gave.
+/// The result of comparing one entry with the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// With this selector of the entry.
+    /// The entry matches; its selector of this number does.
     Matches(usize),
-    /// The selector that came closest, and where it differs. The entry has none at all if it is none.
-    Differs(Field, Option<usize>),
+    /// The entry does not match. The fields name the difference to the selector that came closest, and that
+    /// selector's number. The number is none if no selector was compared.
+    Differs(SelectorField, Option<usize>),
 }
 
-/// How the SPD looks at one packet.
+/// The SPD's view of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The entries in order, to the end of the list.
+    /// The comparisons with all entries, in order.
     pub comparisons: Vec<Comparison>,
-    /// The first that matches.
+    /// The first entry that matches.
     pub matched: Option<usize>,
-    /// An entry before it that might be the one for the whole datagram, of which this fragment hides ports or protocol:
-    /// a Bypass does not apply then (RFC 4301 §7.4).
+    /// An earlier entry that might match the whole datagram, of which this fragment hides ports or protocol. A Bypass
+    /// does not apply then (RFC 4301 §7.4).
     pub doubt: Option<usize>,
 }
 
 impl Spd {
     /// Compares a packet with every entry.
     pub fn explain(&self, flow: &Flow, inbound: bool) -> Explanation {
-        let compare = |entry: &Entry| entry.compare(flow, inbound);
+        let compare = |entry: &SpdEntry| entry.compare(flow, inbound);
         let comparisons: Vec<Comparison> = self.entries.iter().map(compare).collect();
         let matches = |comparison: &Comparison| matches!(comparison, Comparison::Matches(_));
         let matched = comparisons.iter().position(matches);
@@ -60,19 +62,19 @@ impl Spd {
     }
 }
 
-impl Entry {
+impl SpdEntry {
     fn compare(&self, flow: &Flow, inbound: bool) -> Comparison {
         if self.interface != flow.interface {
-            return Comparison::Differs(Field::Interface, None);
+            return Comparison::Differs(SelectorField::Interface, None);
         }
         let other_way = match inbound {
             true => PolicyDirection::Outbound,
             false => PolicyDirection::Inbound,
         };
         if self.direction == other_way {
-            return Comparison::Differs(Field::Direction, None);
+            return Comparison::Differs(SelectorField::Direction, None);
         }
-        let mut closest = Comparison::Differs(Field::Remote, None);
+        let mut closest = Comparison::Differs(SelectorField::Remote, None);
         for (index, selector) in self.selectors.as_slice().iter().enumerate() {
             let Some(field) = selector.difference(flow) else {
                 return Comparison::Matches(index);
@@ -90,24 +92,24 @@ impl Entry {
 }
 
 impl Selector {
-    /// Where a packet falls out of it; none if it matches.
-    fn difference(&self, flow: &Flow) -> Option<Field> {
+    /// The first field in which the packet differs from this selector, or none if the selector matches.
+    fn difference(&self, flow: &Flow) -> Option<SelectorField> {
         if !self.remote.contains(flow.remote) {
-            Some(Field::Remote)
+            Some(SelectorField::Remote)
         } else if !self.local.contains(flow.local) {
-            Some(Field::Local)
+            Some(SelectorField::Local)
         } else if !self.protocol.contains(flow.protocol) {
-            Some(Field::Protocol)
+            Some(SelectorField::Protocol)
         } else if !self
             .remote_ports
             .contains(flow.ports.map(|(_, remote)| remote))
         {
-            Some(Field::RemotePort)
+            Some(SelectorField::RemotePort)
         } else if !self
             .local_ports
             .contains(flow.ports.map(|(local, _)| local))
         {
-            Some(Field::LocalPort)
+            Some(SelectorField::LocalPort)
         } else {
             None
         }

@@ -1,4 +1,5 @@
-//! The security policy database: an ordered list, first match wins, no match is Discard (RFC 4301 §4.4.1).
+//! The security policy database (RFC 4301 §4.4.1): an ordered list of entries. The first entry that matches a packet
+//! decides; a packet that no entry matches is discarded.
 
 pub mod analysis;
 pub mod cache;
@@ -29,7 +30,8 @@ pub enum Action {
     Discard,
 }
 
-/// Which packets an entry is for. A Protect entry for inbound packets says that they must come through an SA.
+/// The direction of the packets that an entry matches. A Protect entry for inbound packets demands that they come
+/// through an SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyDirection {
     #[default]
@@ -38,22 +40,22 @@ pub enum PolicyDirection {
     Inbound,
 }
 
-/// One line of the SPD.
+/// One entry of the SPD.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct SpdEntry {
     pub selectors: SelectorSet,
     pub direction: PolicyDirection,
-    /// The interface that the entry is bound to, 0 is the common one: see [`Flow::interface`].
+    /// The interface that the entry is bound to; 0 is the common interface. See [`Flow::interface`].
     pub interface: u32,
     pub action: Action,
-    /// For Protect.
+    /// The fields that SAs of a Protect entry take from the packet.
     pub populate: PopulateFromPacket,
-    /// For reports; empty if it has none.
+    /// The name in reports; empty if the entry has none.
     pub name: Arc<str>,
 }
 
-impl Entry {
-    /// For both directions, on the common interface.
+impl SpdEntry {
+    /// Makes an entry for both directions on the common interface.
     pub fn new(selectors: SelectorSet, action: Action) -> Self {
         Self {
             selectors,
@@ -66,21 +68,21 @@ impl Entry {
     }
 }
 
-/// What to do with an outbound packet.
+/// The decision about an outbound packet.
 #[derive(Debug)]
 pub enum Decision<'a> {
     Protect(Arc<OutboundSa>),
     Bypass,
     Discard(DropReason),
-    /// Protect, but there is no SA yet.
+    /// The packet must be protected, but there is no SA yet.
     Acquire(Acquire<'a>),
 }
 
-/// A [`Decision`] with what a flow cache needs to keep it.
+/// A [`Decision`] with the data that a flow cache keeps of it.
 enum Resolved<'a> {
     Protect {
         sa: Arc<OutboundSa>,
-        /// Of the policy's selection that the SA was chosen from.
+        /// The generation of the policy's selection that the SA was chosen from.
         generation: u64,
     },
     Bypass,
@@ -91,16 +93,16 @@ enum Resolved<'a> {
     },
 }
 
-/// An SA that is wanting.
+/// A request for an SA that is missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Acquire<'a> {
     pub policy: &'a Policy,
-    /// What to negotiate: the policy's selector, with the fields that come from the packet (PFP).
+    /// The selector to negotiate: the policy's selector, with the fields that come from the packet (PFP).
     pub selector: Selector,
 }
 
 impl Acquire<'_> {
-    /// The event, once per policy until [`Policy::acquire_done`].
+    /// Returns the event once per policy, until [`Policy::acquire_done`].
     pub fn raise(&self, flow: &Flow) -> Option<Event> {
         self.policy.raise_acquire().then_some(Event::Acquire {
             policy: self.policy.id,
@@ -110,11 +112,12 @@ impl Acquire<'_> {
     }
 }
 
-/// A snapshot: the control plane publishes a new one, workers load it once per burst.
+/// A snapshot of the SPD. The control plane publishes new snapshots, and each worker loads the snapshot once per
+/// burst.
 #[derive(Debug)]
 pub struct Spd {
     id: u64,
-    entries: Vec<Entry>,
+    entries: Vec<SpdEntry>,
     /// The policies of the Protect entries, sorted by their ids.
     policies: Vec<Arc<Policy>>,
     classifier: Classifier,
@@ -127,7 +130,7 @@ impl Default for Spd {
     }
 }
 
-fn policies(entries: &[Entry]) -> Vec<Arc<Policy>> {
+fn policies(entries: &[SpdEntry]) -> Vec<Arc<Policy>> {
     let protecting = entries.iter().filter_map(|entry| match &entry.action {
         Action::Protect(policy) => Some(Arc::clone(policy)),
         Action::Bypass | Action::Discard => None,
@@ -142,7 +145,7 @@ static SNAPSHOTS: AtomicU64 = AtomicU64::new(1);
 
 impl Spd {
     /// Compiles the entries. SAs are not part of a snapshot: they come and go in the [`Policy`].
-    pub fn new(entries: Vec<Entry>) -> Self {
+    pub fn new(entries: Vec<SpdEntry>) -> Self {
         Self {
             id: SNAPSHOTS.fetch_add(1, Ordering::Relaxed),
             classifier: Classifier::new(&entries),
@@ -154,12 +157,12 @@ impl Spd {
         }
     }
 
-    /// Differs from that of every other snapshot.
+    /// The number of this snapshot. No other snapshot has the same number.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[SpdEntry] {
         &self.entries
     }
 
@@ -169,13 +172,13 @@ impl Spd {
         self.policies.get(at.ok()?)
     }
 
-    /// Bytes that the compiled form takes.
+    /// The number of bytes that the compiled form takes.
     pub fn compiled_len(&self) -> usize {
         self.classifier.memory()
     }
 
-    /// The first entry that matches, and its selector that does.
-    fn find(&self, flow: &Flow, inbound: bool) -> Option<(u32, &Entry, &Selector)> {
+    /// Finds the first entry that matches and its selector that matches.
+    fn find(&self, flow: &Flow, inbound: bool) -> Option<(u32, &SpdEntry, &Selector)> {
         let found = self.classifier.find(flow, inbound)?;
         let entry = self.entries.get(found.entry as usize)?;
         let selectors = entry.selectors.as_slice();
@@ -186,16 +189,16 @@ impl Spd {
         ))
     }
 
-    /// Whether an entry before `index` could be the one for this packet if only its ports were known: a later
-    /// fragment must not pass in the clear when its datagram would not (RFC 4301 §7.4).
+    /// Returns true if an entry before `index` might match the packet if its ports were known. A later fragment must
+    /// not pass in the clear if its datagram would not (RFC 4301 §7.4).
     fn may_belong_before(&self, index: u32, flow: &Flow, inbound: bool) -> bool {
         let first = || self.classifier.first_possible(flow, inbound, false);
         flow.ports.is_none() && first().is_some_and(|possible| possible.entry < index)
     }
 
-    /// Whether the decision on an outbound datagram depends on ports, or a protocol, that its later fragments do not
-    /// have: then it must be put together before (RFC 4301 §7.3). An entry with OPAQUE ports takes fragments as they
-    /// are (§7.2).
+    /// Returns true if the decision on an outbound datagram depends on ports or a protocol that its later fragments
+    /// lack. The datagram must then be reassembled before the decision (RFC 4301 §7.3). An entry with OPAQUE ports
+    /// takes fragments as they are (RFC 4301 §7.2).
     pub fn ports_decide(&self, flow: &Flow) -> bool {
         let fragment = Flow {
             ports: None,
@@ -204,7 +207,7 @@ impl Spd {
         let Some(possible) = self.classifier.first_possible(&fragment, false, true) else {
             return false;
         };
-        let populates = |entry: &Entry| entry.populate.local_port || entry.populate.remote_port;
+        let populates = |entry: &SpdEntry| entry.populate.local_port || entry.populate.remote_port;
         let entry = self.entries.get(possible.entry as usize);
         if possible.certain && !entry.is_some_and(populates) {
             return false;
@@ -213,8 +216,8 @@ impl Spd {
         !found.is_some_and(|(_, _, selector)| selector.has_opaque_ports())
     }
 
-    /// Asks for the SA that a packet of this flow has not got: once per policy until [`Policy::acquire_done`].
-    /// `entry` is [`cache::Verdict::Acquire`]'s.
+    /// Asks for the SA that a packet of this flow lacks, once per policy until [`Policy::acquire_done`]. `entry`
+    /// comes from [`cache::Verdict::Acquire`].
     pub fn acquire(&self, entry: u32, flow: &Flow) -> Option<Event> {
         let entry = self.entries.get(entry as usize)?;
         let Action::Protect(policy) = &entry.action else {
@@ -230,7 +233,7 @@ impl Spd {
         Acquire { policy, selector }.raise(flow)
     }
 
-    /// The outbound decision (RFC 4301 §5.1).
+    /// Makes the outbound decision (RFC 4301 §5.1).
     pub fn outbound(&self, flow: &Flow) -> Decision<'_> {
         match self.resolve(flow) {
             Resolved::Protect { sa, .. } => Decision::Protect(sa),
@@ -268,19 +271,19 @@ impl Spd {
         }
     }
 
-    /// Whether any entry discards: without one, [`Spd::inbound_discards`] says no to every packet.
+    /// Returns true if any entry discards. Otherwise [`Spd::inbound_discards`] returns false for every packet.
     pub fn discards(&self) -> bool {
         self.discards
     }
 
-    /// Whether a packet must not pass although it came through an SA that is for it: the entries are in order, and the
-    /// first that matches discards it (RFC 4301 §4.4.1).
+    /// Returns true if a packet must not pass although it came through an SA that is for it. This is so if the first
+    /// entry that matches discards the packet (RFC 4301 §4.4.1).
     pub fn inbound_discards(&self, flow: &Flow) -> bool {
         let first = self.find(flow, true);
         first.is_some_and(|(_, entry, _)| matches!(entry.action, Action::Discard))
     }
 
-    /// Whether a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
+    /// Returns an error unless a packet that came without protection may pass (RFC 4301 §5.2, step 3b).
     pub fn inbound_bypass(&self, flow: &Flow) -> Result<(), DropReason> {
         match self.classifier.find(flow, true) {
             Some(found) if found.bypass && !self.may_belong_before(found.entry, flow, true) => {

@@ -1,4 +1,4 @@
-//! A Protect entry's policy: the SAs that carry its traffic.
+//! The policy of a Protect entry: the SAs that carry its traffic.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,25 +10,25 @@ use crate::options::PolicyId;
 use crate::sa::OutboundSa;
 use crate::selector::{AddressRange, Flow, Selector};
 
-/// More SAs than this a policy does not send with: the oldest gives way. Its traffic asks for a new one.
+/// The most SAs that a policy sends with. One more SA displaces the oldest, whose traffic then asks for a new SA.
 pub const SAS_MAX: usize = 1024;
 
-/// A Protect entry's policy. It outlives the SPD snapshots that refer to it, and holds the SAs in use: several where
-/// peers or PFP narrowed the selectors, or where DSCPs have SAs of their own (RFC 4301 §4.1).
+/// The policy of a Protect entry. It outlives the SPD snapshots that refer to it, and holds the SAs in use. There are
+/// several SAs where peers or PFP narrowed the selectors, or where DSCPs have SAs of their own (RFC 4301 §4.1).
 #[derive(Debug)]
 pub struct Policy {
     pub id: PolicyId,
     pub name: String,
     outbound: ArcSwap<Selection>,
-    /// Held by the control plane only; packets never wait for it.
+    /// The lock of the control plane. The packet path never takes it.
     changing: Mutex<()>,
     acquire_raised: AtomicBool,
 }
 
-/// The SAs of a policy at one time, newest first.
+/// The SAs of a policy at one moment, newest first.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// Differs from that of every other selection of every policy; none for the first, empty one.
+    /// A number that no other selection of any policy has. It is 0 for the first selection, which is empty.
     generation: u64,
     sas: Vec<Arc<OutboundSa>>,
 }
@@ -42,8 +42,8 @@ impl Selection {
         self.sas.is_empty()
     }
 
-    /// The newest SA for a packet of these selectors, one for its DSCP rather than another: any of them may carry it,
-    /// as the receiver does not look at DSCPs (RFC 4301 §4.1).
+    /// Finds the newest SA whose selectors match the packet, and prefers one for its DSCP. Any of these SAs may carry
+    /// the packet, because the receiver does not look at DSCPs (RFC 4301 §4.1).
     pub(super) fn find(&self, flow: &Flow) -> Option<&Arc<OutboundSa>> {
         let mut other = None;
         let fit = |sa: &&Arc<OutboundSa>| sa.common.selectors.matches(flow);
@@ -58,7 +58,7 @@ impl Selection {
 }
 
 static GENERATIONS: AtomicU64 = AtomicU64::new(FIRST_GENERATION);
-/// Those below mean something else in a flow cache.
+/// The first generation of a selection. A flow cache uses smaller numbers for decisions without an SA.
 pub(super) const FIRST_GENERATION: u64 = 256;
 
 impl Policy {
@@ -72,9 +72,9 @@ impl Policy {
         }
     }
 
-    /// Sends from now on with `sa`. It takes the place of an SA with the same selectors and DSCPs, which is given
-    /// back; this is the switch of a rekey (RFC 7296 §2.8): the former inbound SA stays in the SAD until it is removed
-    /// there. Others stay, and carry what `sa` does not.
+    /// Sends with `sa` from now on. The SA replaces an SA with the same selectors and DSCPs, which the function
+    /// returns. This is the switch of a rekey (RFC 7296 §2.8): the former inbound SA stays in the SAD until it is
+    /// removed there. Other SAs stay, and carry what `sa` does not.
     pub fn install(&self, sa: Arc<OutboundSa>) -> Option<Arc<OutboundSa>> {
         let former = self.change(|sas| {
             let same = |old: &Arc<OutboundSa>| {
@@ -88,7 +88,7 @@ impl Policy {
         former
     }
 
-    /// Stops sending with the SA of this SPI; leaves all others in place.
+    /// Stops sending with the SA of this SPI. All other SAs stay in place.
     pub fn remove(&self, spi: u32) -> Option<Arc<OutboundSa>> {
         let has = |sa: &Arc<OutboundSa>| sa.common.spi == spi;
         if !self.outbound.load().sas.iter().any(has) {
@@ -97,7 +97,8 @@ impl Policy {
         self.change(|sas| sas.iter().position(has).map(|at| sas.remove(at)))
     }
 
-    /// Stops sending with this very SA: its SPI is the peer's choice, and another SA may have the same one.
+    /// Stops sending with exactly this SA. The SPI would not do: it is the peer's choice, and another SA may have the
+    /// same SPI.
     pub fn withdraw(&self, sa: &Arc<OutboundSa>) {
         let is = |other: &Arc<OutboundSa>| Arc::ptr_eq(other, sa);
         if self.outbound.load().sas.iter().any(is) {
@@ -105,9 +106,9 @@ impl Policy {
         }
     }
 
-    /// Replaces the selection; SAs of the former and of the new one drop out of all flow caches. In this order a
-    /// reader that still chose from the former one has its generation, which no SA carries any more. One change at a
-    /// time, or a former generation could come back.
+    /// Replaces the selection. SAs of the former and of the new selection drop out of all flow caches. The order of
+    /// the stores matters: a reader that still chose from the former selection stores its generation, which no SA
+    /// carries any more. Only one change runs at a time, or a former generation could come back.
     fn change<T>(&self, edit: impl FnOnce(&mut Vec<Arc<OutboundSa>>) -> T) -> T {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
@@ -122,12 +123,12 @@ impl Policy {
         result
     }
 
-    /// The newest SA in use, whatever it is for.
+    /// The newest SA in use, whatever its selectors are.
     pub fn outbound_sa(&self) -> Option<Arc<OutboundSa>> {
         self.outbound.load().sas.first().cloned()
     }
 
-    /// The SA for this packet.
+    /// The SA for a packet of this flow.
     pub fn outbound_sa_for(&self, flow: &Flow) -> Option<Arc<OutboundSa>> {
         self.outbound.load().find(flow).cloned()
     }
@@ -141,17 +142,17 @@ impl Policy {
         self.outbound.load()
     }
 
-    /// The next packet without an SA raises an acquire again.
+    /// Allows the next packet without an SA to raise an acquire again.
     pub fn acquire_done(&self) {
         self.acquire_raised.store(false, Ordering::Relaxed);
     }
 
-    /// Whether traffic has asked for an SA, and nobody has answered yet.
+    /// Returns true if traffic has asked for an SA and nobody has answered yet.
     pub fn acquire_is_raised(&self) -> bool {
         self.acquire_raised.load(Ordering::Relaxed)
     }
 
-    /// For a packet that another SA has sealed: asks once for an SA between its two ends.
+    /// Asks once for an SA between the two ends of a packet that another SA has sealed.
     pub(crate) fn acquire_for_nested(&self, flow: &Flow) -> Option<Event> {
         let ends = Selector::between(
             AddressRange::host(flow.local),
@@ -164,7 +165,7 @@ impl Policy {
         })
     }
 
-    /// True for the first packet that finds no SA.
+    /// Returns true for the first packet that finds no SA.
     pub(crate) fn raise_acquire(&self) -> bool {
         !self.acquire_is_raised() && !self.acquire_raised.swap(true, Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! The SAs that one worker's flows have, and their keys, by the SAs' numbers.
+//! The SAs that the flows of one worker use, and their keys, by the SAs' numbers.
 //!
-//! Batches take snapshots, so that a packet names its SA by number and counts no reference. An SA stays as long as a
-//! flow of the cache has it, and then until [`SaTables::release`].
+//! Batches take snapshots of these tables, so that a packet names its SA by number and counts no reference. An SA
+//! stays here as long as a flow of the cache uses it, and after that until [`SaTables::release`].
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::sa::OutboundSa;
 pub(crate) struct SaTables {
     keys: SlotTable<KeyContext>,
     sas: SlotTable<OutboundSa>,
-    /// By number.
+    /// The number of flows that use each SA, by the number of the SA.
     uses: Vec<Use>,
-    /// Numbers that flows have left, each once.
+    /// The numbers that no flow uses any more, each once.
     left: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     flows: u32,
-    /// The number is in [`SaTables::left`].
+    /// True if the number is in [`SaTables::left`].
     left: bool,
 }
 
@@ -35,11 +35,11 @@ impl SaTables {
         &self.sas
     }
 
-    /// A flow has this SA from now on.
+    /// Records that one more flow uses this SA.
     pub fn enter(&mut self, sa: &Arc<OutboundSa>) {
         let number = sa.number();
         let index = number as usize;
-        // As long as an SA is in a table, no other has its number.
+        // As long as an SA is in a table, no other SA has its number.
         if self.sas.get(number).is_none() {
             self.sas.insert(number, Arc::clone(sa));
             self.keys.insert(number, Arc::clone(&sa.common.key));
@@ -50,7 +50,7 @@ impl SaTables {
         self.uses[index].flows += 1;
     }
 
-    /// A flow does not have this SA any more.
+    /// Records that one flow less uses this SA.
     pub fn leave(&mut self, sa: &OutboundSa) {
         let number = sa.number();
         if let Some(of) = self.uses.get_mut(number as usize) {
@@ -62,7 +62,7 @@ impl SaTables {
         }
     }
 
-    /// For packets whose flow is not in the cache.
+    /// Keeps the SA until the next release, for packets whose flow is not in the cache.
     pub fn hold(&mut self, sa: &Arc<OutboundSa>) {
         if self.sas.get(sa.number()).is_none() {
             self.enter(sa);
@@ -70,7 +70,8 @@ impl SaTables {
         }
     }
 
-    /// Lets go of SAs that no flow has. No batch that is still to take its snapshot may have a packet of them.
+    /// Drops the SAs that no flow uses. The caller guarantees that no batch that has not taken its snapshot yet has a
+    /// packet of such an SA.
     pub fn release(&mut self) {
         for number in self.left.drain(..) {
             let Some(of) = self.uses.get_mut(number as usize) else {

@@ -1,12 +1,12 @@
-//! The Authentication Header (RFC 4302 §2) and what its ICV leaves out: the mutable fields, options and
-//! extension headers of the IP header before it (§3.3.3.1, appendix A).
+//! The Authentication Header (RFC 4302 §2). The ICV leaves out mutable fields, options and extension headers of the
+//! IP header before the AH (RFC 4302 §3.3.3.1, appendix A); this module finds them.
 
 use super::be32;
 use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpVersion, Malformed};
 
 /// IANA protocol number.
 pub const PROTOCOL: u8 = 51;
-/// Everything before the ICV.
+/// The length in bytes of all fields before the ICV.
 pub const FIXED_LEN: usize = 12;
 
 const HOP_BY_HOP: u8 = 0;
@@ -15,25 +15,25 @@ const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 const EXTENSION_HEADERS_MAX: usize = 16;
 
-/// Longest run of IP header, options and extension headers before an AH that is worked on. A peer that could
-/// make it as long as the packet could also make every packet be copied twice.
+/// The most bytes of IP header, options and extension headers before an AH that is processed. Every packet's headers
+/// are copied: without the bound a peer could have whole packets copied twice.
 const HEADERS_LEN_MAX: usize = 1024;
 
-/// The fields in the clear.
+/// The fields of the header that are in the clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhHeader {
     pub next_header: u8,
-    /// From the next header field to the end of the ICV's padding.
+    /// The length in bytes from the next header field to the end of the ICV's padding.
     pub header_len: usize,
     pub spi: u32,
     pub sequence_low: u32,
 }
 
 impl AhHeader {
-    /// `bytes` begins with the AH; all of it must be there.
+    /// Parses the AH at the start of `bytes`. Returns none unless the whole AH is there.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let fixed = bytes.first_chunk::<FIXED_LEN>()?;
-        // In 32-bit words, minus 2 (§2.2).
+        // The field counts 32-bit words, minus 2 (RFC 4302 §2.2).
         let header_len = (usize::from(fixed[1]) + 2) * 4;
         (FIXED_LEN..=bytes.len())
             .contains(&header_len)
@@ -46,8 +46,8 @@ impl AhHeader {
     }
 }
 
-/// The length of an AH whose ICV field holds `icv_len` bytes (with AES-GMAC, IV and ICV). The header is a
-/// multiple of 32 bits in IPv4 and of 64 bits in IPv6 (§2.6; for AES-GMAC erratum 3643 of RFC 4543).
+/// The length in bytes of an AH whose ICV field holds `icv_len` bytes (with AES-GMAC, the IV and the ICV). The length
+/// is a multiple of 4 bytes in IPv4 and of 8 bytes in IPv6 (RFC 4302 §2.6; for AES-GMAC erratum 3643 of RFC 4543).
 pub const fn header_len(version: IpVersion, icv_len: usize) -> usize {
     let align = match version {
         IpVersion::V4 => 4,
@@ -56,7 +56,7 @@ pub const fn header_len(version: IpVersion, icv_len: usize) -> usize {
     (FIXED_LEN + icv_len).next_multiple_of(align)
 }
 
-/// Writes an AH as long as `header`, with a zero ICV and zero padding. None if no AH has this length.
+/// Writes an AH that fills `header`, with a zero ICV and zero padding. Returns none if no AH has this length.
 pub fn write(header: &mut [u8], next_header: u8, spi: u32, sequence_low: u32) -> Option<()> {
     let words = (header.len() / 4).checked_sub(2)?;
     if header.len() < FIXED_LEN || !header.len().is_multiple_of(4) {
@@ -72,20 +72,22 @@ pub fn write(header: &mut [u8], next_header: u8, spi: u32, sequence_low: u32) ->
     Some(())
 }
 
-/// Where a security header goes in transport mode: behind what routers look at (§3.1.1, RFC 4303 §3.1.1).
+/// The place of a security header in transport mode: behind the headers that routers look at (RFC 4302 §3.1.1, RFC
+/// 4303 §3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insertion {
-    /// Offset of the new header.
+    /// The offset of the new header.
     pub at: usize,
-    /// Offset of the field that must name it.
+    /// The offset of the field that must name the new header.
     pub next_header_at: usize,
-    /// What that field says now.
+    /// The present value of that field.
     pub next_header: u8,
 }
 
 impl Insertion {
-    /// Behind the IPv4 header; behind the IPv6 hop-by-hop and routing headers, and destination options that
-    /// stand before a routing header. None if the headers are malformed or the packet is a fragment.
+    /// Finds the place behind the IPv4 header. In IPv6 it lies behind the hop-by-hop and routing headers, and behind
+    /// destination options that stand before a routing header. Returns none if the headers are malformed or the
+    /// packet is a fragment.
     pub fn find(packet: &[u8]) -> Option<Self> {
         if packet.first()? >> 4 == 4 {
             let at = usize::from(packet.first()? & 0x0f) * 4;
@@ -125,12 +127,12 @@ impl Insertion {
     }
 }
 
-/// Brings the headers before the AH into the form that the ICV is computed over: mutable fields zero, fields
-/// whose value at the receiver is known with that value (§3.3.3.1). Appends the bytes as they were to `saved`;
-/// [`restore`] puts them back. Gives the offset of the AH, which is the number of bytes saved.
+/// Brings the headers before the AH into the form that the ICV covers: mutable fields become zero, and predictable
+/// fields take the value that the receiver sees (RFC 4302 §3.3.3.1). Appends the former bytes to `saved`; [`restore`]
+/// puts them back. Returns the offset of the AH, which is the number of bytes saved.
 ///
-/// Serves both ends: what a receiver finds already has the predicted values. On an error neither `packet` nor
-/// `saved` has changed.
+/// Both ends call it: at the receiver the predictable fields already have their values. On an error neither `packet`
+/// nor `saved` has changed.
 pub fn zero_mutable(packet: &mut [u8], saved: &mut Vec<u8>) -> Result<usize, Malformed> {
     let first = *packet.first().ok_or(Malformed)?;
     let len = match first >> 4 {
@@ -155,17 +157,17 @@ pub fn zero_mutable(packet: &mut [u8], saved: &mut Vec<u8>) -> Result<usize, Mal
     }
 }
 
-/// Puts back what [`zero_mutable`] saved.
+/// Puts the bytes back that [`zero_mutable`] saved.
 pub fn restore(packet: &mut [u8], saved: &[u8]) {
     if let Some(header) = packet.get_mut(..saved.len()) {
         header.copy_from_slice(saved);
     }
 }
 
-/// `header` is the whole IPv4 header (§3.3.3.1.1).
+/// Zeroes the mutable fields of `header`, which is the whole IPv4 header (RFC 4302 §3.3.3.1.1).
 fn zero_v4(header: &mut [u8]) -> Option<()> {
     let (fixed, mut options) = header.split_first_chunk_mut::<IPV4_HEADER_LEN>()?;
-    // AH protects whole packets (§3.3.4): a fragment here was not reassembled.
+    // AH protects whole packets (RFC 4302 §3.3.4), so a fragment here was not reassembled.
     let fragmented = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
     if fixed[9] != PROTOCOL || fragmented {
         return None;
@@ -202,11 +204,12 @@ const NO_OPERATION: u8 = 1;
 const LOOSE_SOURCE_ROUTE: u8 = 131;
 const STRICT_SOURCE_ROUTE: u8 = 137;
 
-/// Appendix A1: no operation, security, extended security, commercial security, router alert, sender directed
-/// multi-destination delivery. All others are zeroed, also those not known here.
+/// The immutable options (RFC 4302 appendix A1): no operation, security, extended security, commercial security,
+/// router alert, and sender directed multi-destination delivery. All other options are zeroed, unknown ones included.
 const IMMUTABLE_OPTIONS: [u8; 6] = [NO_OPERATION, 130, 133, 134, 148, 149];
 
-/// Where a source route ends that is still to be travelled; inner none if it has been (RFC 791 §3.1).
+/// Returns the last address of a source route that is not completed. The inner option is none if the route is
+/// completed (RFC 791 §3.1).
 fn final_hop(option: &[u8]) -> Option<Option<[u8; 4]>> {
     let (&[_, len, pointer], route) = option.split_first_chunk::<3>()?;
     if !route.len().is_multiple_of(4) || pointer < 4 {
@@ -215,7 +218,7 @@ fn final_hop(option: &[u8]) -> Option<Option<[u8; 4]>> {
     Some(route.last_chunk::<4>().copied().filter(|_| pointer <= len))
 }
 
-/// Where the extension headers before the AH end.
+/// Returns the offset at which the extension headers before the AH end.
 fn ah_offset_v6(packet: &[u8]) -> Option<usize> {
     let mut at = IPV6_HEADER_LEN;
     let mut next_header = *packet.get(6)?;
@@ -226,7 +229,7 @@ fn ah_offset_v6(packet: &[u8]) -> Option<usize> {
                 next_header = *packet.get(at)?;
                 at += 8 + usize::from(*packet.get(at + 1)?) * 8;
             }
-            // Also fragment headers, for the same reason as in IPv4.
+            // A fragment header ends up here too, for the same reason as in IPv4.
             _ => return None,
         }
         if at > HEADERS_LEN_MAX {
@@ -236,10 +239,11 @@ fn ah_offset_v6(packet: &[u8]) -> Option<usize> {
     None
 }
 
-/// `header` is the fixed IPv6 header and the extension headers before the AH (§3.3.3.1.2).
+/// Zeroes the mutable fields of `header`: the fixed IPv6 header and the extension headers before the AH (RFC 4302
+/// §3.3.3.1.2).
 fn zero_v6(header: &mut [u8]) -> Option<()> {
     let (fixed, mut rest) = header.split_first_chunk_mut::<IPV6_HEADER_LEN>()?;
-    // Traffic class and flow label; the hop limit.
+    // These bytes hold the traffic class, the flow label and the hop limit.
     fixed[0] = 0x60;
     fixed[1..4].fill(0);
     fixed[7] = 0;
@@ -257,8 +261,8 @@ fn zero_v6(header: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Options whose third highest bit says that they may change en route lose their data, not type and length
-/// (§3.3.3.1.2.2).
+/// Zeroes the data, not type and length, of options that may change en route. The third highest bit of the type marks
+/// them (RFC 4302 §3.3.3.1.2.2).
 fn zero_options(mut options: &mut [u8]) -> Option<()> {
     const PAD1: u8 = 0;
     const MAY_CHANGE: u8 = 0x20;
@@ -277,7 +281,7 @@ fn zero_options(mut options: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A routing header as it will be at its last hop: every remaining segment has swapped places with the
+/// Brings a routing header into its form at the last hop: each remaining segment has swapped places with the
 /// destination (RFC 2460 §4.4; RFC 6275 §6.4 for type 2).
 fn predict_route(fixed: &mut [u8; IPV6_HEADER_LEN], extension: &mut [u8]) -> Option<()> {
     let (head, addresses) = extension.split_first_chunk_mut::<8>()?;
@@ -285,7 +289,7 @@ fn predict_route(fixed: &mut [u8; IPV6_HEADER_LEN], extension: &mut [u8]) -> Opt
     if segments_left == 0 {
         return Some(());
     }
-    // What other types do to the packet is not known here.
+    // The effect of other routing types on the packet is not known here.
     if !matches!(kind, 0 | 2) || !addresses.len().is_multiple_of(16) {
         return None;
     }

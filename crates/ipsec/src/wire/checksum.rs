@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071).
 
-/// The sum of 16-bit big-endian words, to be continued or [`fold`]ed.
+/// Adds 16-bit big-endian words to `sum`. The result can be passed to `sum` again or to [`fold`].
 pub fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(4);
     for word in &mut words {
@@ -12,7 +12,7 @@ pub fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     sum + u64::from(u32::from_be_bytes(last))
 }
 
-/// The one's complement of the folded sum.
+/// Folds a sum to 16 bits and returns its one's complement.
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -20,8 +20,8 @@ pub fn fold(mut sum: u64) -> u16 {
     !(sum as u16)
 }
 
-/// Whether the checksum of an IPv4 header without options is right. Their sum is a multiple of 0xffff, whatever the
-/// order of bytes, and is not zero as the version is not.
+/// Returns true if the checksum of an IPv4 header without options is right. The sum of such a header is a multiple of
+/// 0xffff in either byte order. The sum is not zero, because the version is not zero.
 #[inline]
 pub(crate) fn is_sound(header: &[u8; 20]) -> bool {
     let (words, _) = header.as_chunks::<4>();
@@ -31,7 +31,7 @@ pub(crate) fn is_sound(header: &[u8; 20]) -> bool {
     words.sum::<u64>().is_multiple_of(0xffff)
 }
 
-/// The checksum after one 16-bit word changed (RFC 1624 equation 3).
+/// Returns the checksum after one 16-bit word changed from `old` to `new` (RFC 1624 equation 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
 }

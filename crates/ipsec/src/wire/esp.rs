@@ -2,14 +2,14 @@
 
 use super::be32;
 
-/// SPI and sequence number.
+/// The length in bytes of SPI and sequence number.
 pub const HEADER_LEN: usize = 8;
-/// Pad length and next header.
+/// The length in bytes of pad length and next header.
 pub const TRAILER_LEN: usize = 2;
 /// IANA protocol number.
 pub const PROTOCOL: u8 = 50;
 
-/// The two fields in the clear.
+/// The two ESP fields that are in the clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspHeader {
     pub spi: u32,
@@ -25,28 +25,28 @@ impl EspHeader {
     }
 }
 
-/// The header; only the low half of the sequence number is sent (RFC 4303 §2.2.1).
+/// Makes the ESP header. Only the low half of the sequence number is sent (RFC 4303 §2.2.1).
 #[inline(always)]
 pub(crate) fn header(spi: u32, sequence: u64) -> [u8; HEADER_LEN] {
     (u64::from(spi) << 32 | sequence & 0xffff_ffff).to_be_bytes()
 }
 
-/// The header, and the sequence number as an IV of 8 bytes: unique because sequence numbers are.
+/// Makes the ESP header and an IV of 8 bytes from the sequence number. The IV is unique because sequence numbers are.
 #[inline(always)]
 pub(crate) fn header_and_iv(spi: u32, sequence: u64) -> [u8; HEADER_LEN + 8] {
     let header = u64::from_be_bytes(header(spi, sequence));
     (u128::from(header) << 64 | u128::from(sequence)).to_be_bytes()
 }
 
-/// What the trailer says about an opened body.
+/// The fields of the trailer of an opened body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// Length of the payload, without padding and trailer.
+    /// The length of the payload in bytes, without padding and trailer.
     pub payload_len: usize,
     pub next_header: u8,
 }
 
-/// Reads the trailer of an authenticated body. The padding must be 1, 2, 3, … (RFC 4303 §2.4).
+/// Reads the trailer of an authenticated body. Returns none unless the padding is 1, 2, 3, … (RFC 4303 §2.4).
 #[inline]
 pub fn parse_trailer(body: &[u8]) -> Option<Trailer> {
     let (rest, &[padding_len, next_header]) = body.split_last_chunk::<TRAILER_LEN>()?;
@@ -54,7 +54,8 @@ pub fn parse_trailer(body: &[u8]) -> Option<Trailer> {
         body.last_chunk::<8>(),
         SHORT_PADDING.get(usize::from(padding_len)),
     ) {
-        // Up to six bytes of padding and their number stand before the last byte.
+        // After the shift, the word ends with the padding (up to six bytes) and the pad length; the next header is
+        // shifted out.
         let tail = u64::from_le_bytes(*tail) << 8 >> 8;
         let padding = tail >> (8 * (SHORT_PADDING.len() - 1 - usize::from(padding_len)));
         return (padding == *expected).then_some(Trailer {
@@ -75,7 +76,7 @@ pub fn parse_trailer(body: &[u8]) -> Option<Trailer> {
         })
 }
 
-/// Padding of up to 6 bytes and its length, little-endian; the next header comes behind.
+/// Padding of up to 6 bytes followed by the pad length, as little-endian numbers. The next header follows them.
 const SHORT_PADDING: [u64; 7] = {
     let mut table = [0; 7];
     let mut len = 0;
@@ -91,8 +92,8 @@ const SHORT_PADDING: [u64; 7] = {
     table
 };
 
-/// Writes `padding_len` bytes of padding and the trailer (RFC 4303 §2.4). `behind` begins behind the payload and goes
-/// on to the end of the ICV, which may be overwritten: it is computed later.
+/// Writes `padding_len` bytes of padding and the trailer (RFC 4303 §2.4). `behind` begins behind the payload and
+/// reaches to the end of the ICV. The function may overwrite bytes of the ICV, which is computed later.
 #[inline]
 pub(crate) fn write_trailer(behind: &mut [u8], padding_len: usize, next_header: u8) {
     if let Some(&padding) = SHORT_PADDING.get(padding_len)

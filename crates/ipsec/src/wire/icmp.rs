@@ -1,13 +1,13 @@
-//! ICMP errors: made for inner senders (RFC 792, RFC 4443, RFC 4301 §6 and §8.2), and read.
+//! ICMP errors (RFC 792, RFC 4443): makes them for inner senders (RFC 4301 §6 and §8.2), and reads them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::ip::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, IpView, PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 use super::{IpVersion, be16, be32, checksum};
 
-/// Longest IPv4 error message (RFC 1812 §4.3.2.3).
+/// The longest IPv4 error message in bytes (RFC 1812 §4.3.2.3).
 const V4_LEN_MAX: usize = 576;
-/// Longest IPv6 error message: the minimum MTU (RFC 4443 §2.4).
+/// The longest IPv6 error message in bytes: the minimum MTU (RFC 4443 §2.4).
 const V6_LEN_MAX: usize = 1280;
 const ICMP_HEADER_LEN: usize = 8;
 
@@ -20,16 +20,17 @@ const V6_TOO_BIG: u8 = 2;
 const V6_PARAMETER_PROBLEM: u8 = 4;
 const V6_REDIRECT: u8 = 137;
 
-/// What is reported about a packet.
+/// The problem that an ICMP error reports about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// It needs fragmentation and forbids it. The largest packet that would pass.
+pub enum IcmpProblem {
+    /// The packet needs fragmentation and forbids it. `mtu` is the length in bytes of the largest packet that would
+    /// pass.
     TooBig { mtu: u32 },
-    /// A policy discards it (RFC 4301 §6: communication administratively prohibited).
+    /// A policy discards the packet (RFC 4301 §6: communication administratively prohibited).
     Prohibited,
 }
 
-impl Problem {
+impl IcmpProblem {
     fn v4(self) -> (u8, u8, u32) {
         match self {
             Self::TooBig { mtu } => (V4_UNREACHABLE, V4_FRAGMENTATION_NEEDED, mtu.min(0xffff)),
@@ -45,13 +46,13 @@ impl Problem {
     }
 }
 
-/// Makes the error message about `packet`, from which `view` was parsed, for its sender. None if there must be
-/// none: about ICMP errors, later fragments, and packets from or to what is not one host (RFC 1122 §3.2.2,
-/// RFC 4443 §2.4).
+/// Makes the error message about `packet`, from which `view` was parsed, for the sender of the packet. Returns none
+/// where no error is allowed: about ICMP errors, later fragments, and packets whose source or destination is not a
+/// single host (RFC 1122 §3.2.2, RFC 4443 §2.4).
 ///
-/// It comes from the packet's destination. On the protected side an address of the gateway's own would be taken
-/// for a spoofed one, while that address is where the route leads.
-pub fn error_about(packet: &[u8], view: &IpView, problem: Problem) -> Option<Vec<u8>> {
+/// The source of the message is the packet's destination. On the protected side an address of the gateway would look
+/// spoofed; the packet's destination does not, because the route to it leads here.
+pub fn error_about(packet: &[u8], view: &IpView, problem: IcmpProblem) -> Option<Vec<u8>> {
     if view.later_fragment || !is_host(view.source) || !is_host(view.destination) {
         return None;
     }
@@ -69,7 +70,7 @@ pub fn error_about(packet: &[u8], view: &IpView, problem: Problem) -> Option<Vec
 fn is_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
-            // 240/4 has no hosts and ends with the broadcast address.
+            // The block 240/4 has no hosts, and its last address is the broadcast address.
             let unusable = a.is_unspecified() || a.is_loopback() || a.is_multicast();
             !unusable && a.octets()[0] < 240
         }
@@ -77,12 +78,12 @@ fn is_host(address: IpAddr) -> bool {
     }
 }
 
-/// Also true for ICMP that is cut off before it says what it is.
+/// Returns true for ICMP errors, and for ICMP that is cut off before its type.
 fn is_error(packet: &[u8], view: &IpView) -> bool {
     let kind = packet.get(view.upper);
     match (view.version, view.protocol) {
         (IpVersion::V4, PROTOCOL_ICMP) => !matches!(kind, Some(0 | 8..=10 | 13..=18)),
-        // RFC 4443 §2.1: types below 128 are errors. Redirects count as such (§2.4 e.2).
+        // Types below 128 are errors (RFC 4443 §2.1). Redirects count as errors here (RFC 4443 §2.4 e.2).
         (IpVersion::V6, PROTOCOL_ICMPV6) => {
             kind.is_none_or(|kind| *kind < 128 || *kind == V6_REDIRECT)
         }
@@ -90,12 +91,12 @@ fn is_error(packet: &[u8], view: &IpView) -> bool {
     }
 }
 
-fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: Problem) -> Option<Vec<u8>> {
+fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: IcmpProblem) -> Option<Vec<u8>> {
     let room = V4_LEN_MAX - IPV4_HEADER_LEN - ICMP_HEADER_LEN;
     let quoted = about.get(..about.len().min(room))?;
     let total = (IPV4_HEADER_LEN + ICMP_HEADER_LEN + quoted.len()) as u16;
     let mut message = Vec::with_capacity(total.into());
-    // DSCP CS6 (RFC 1812 §4.3.2.5), no identification, DF, TTL 64.
+    // The header has DSCP CS6 (RFC 1812 §4.3.2.5), no identification, DF, and TTL 64.
     message.extend_from_slice(&[0x45, 0xc0]);
     message.extend_from_slice(&total.to_be_bytes());
     message.extend_from_slice(&[0, 0, 0x40, 0, 64, PROTOCOL_ICMP, 0, 0]);
@@ -107,7 +108,7 @@ fn error_v4(about: &[u8], from: Ipv4Addr, to: Ipv4Addr, problem: Problem) -> Opt
     Some(message)
 }
 
-fn error_v6(about: &[u8], from: Ipv6Addr, to: Ipv6Addr, problem: Problem) -> Option<Vec<u8>> {
+fn error_v6(about: &[u8], from: Ipv6Addr, to: Ipv6Addr, problem: IcmpProblem) -> Option<Vec<u8>> {
     let room = V6_LEN_MAX - IPV6_HEADER_LEN - ICMP_HEADER_LEN;
     let quoted = about.get(..about.len().min(room))?;
     let payload = (ICMP_HEADER_LEN + quoted.len()) as u16;
@@ -137,18 +138,19 @@ fn push_icmp(
     message[start + 2..start + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// An ICMP error that names a packet of somebody's.
+/// An ICMP error, as parsed: it quotes a packet that somebody sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported<'a> {
     pub kind: u8,
     pub code: u8,
-    /// With "fragmentation needed" and "packet too big". Zero from routers older than RFC 1191.
+    /// The MTU that "fragmentation needed" and "packet too big" report. It is zero from routers older than RFC 1191.
     pub mtu: Option<u32>,
-    /// The packet that it is about: an IP header and at least eight bytes, cut off somewhere.
+    /// The quoted packet: an IP header and at least eight bytes, cut off somewhere.
     pub about: &'a [u8],
 }
 
-/// Reads the ICMP error in a packet from which `view` was parsed. None if it is none, or damaged.
+/// Reads the ICMP error in a packet from which `view` was parsed. Returns None unless the bytes are an ICMP error
+/// with an intact quote.
 pub fn parse_error<'a>(packet: &'a [u8], view: &IpView) -> Option<Reported<'a>> {
     if view.later_fragment || !is_error(packet, view) {
         return None;
@@ -168,8 +170,9 @@ pub fn parse_error<'a>(packet: &'a [u8], view: &IpView) -> Option<Reported<'a>> 
     read_error(view.version, message)
 }
 
-/// Whether a packet is an ICMP error that a router or host on the way sends about another packet, whatever its state.
-/// Source Quench is not sent any more (RFC 6633), and a Redirect says nothing beyond its own link.
+/// Returns true if the packet is an ICMP error that a router or host on the way sends about another packet. Source
+/// Quench is excluded because it is no longer sent (RFC 6633). A Redirect is excluded because it says nothing beyond
+/// its own link.
 pub fn is_transit_error(packet: &[u8], view: &IpView) -> bool {
     if view.later_fragment {
         return false;
@@ -187,9 +190,9 @@ pub fn is_transit_error(packet: &[u8], view: &IpView) -> bool {
     }
 }
 
-/// The packet that a transit error is about, as far as it is quoted. None unless the error is whole, its checksum is
-/// right, its destination is the sender of that packet, and that packet is one that errors are sent about: no
-/// ICMP error and no later fragment (RFC 1122 §3.2.2, RFC 4443 §2.4 e).
+/// Returns the packet that a transit error quotes, as far as it is quoted. Returns none unless the error is whole,
+/// its checksum is right, and its destination is the sender of the quoted packet. The quoted packet must also be one
+/// that errors are sent about: no ICMP error and no later fragment (RFC 1122 §3.2.2, RFC 4443 §2.4 e).
 pub fn quoted(packet: &[u8], view: &IpView) -> Option<IpView> {
     if view.fragment || !is_transit_error(packet, view) || !is_host(view.source) {
         return None;
@@ -204,7 +207,7 @@ pub fn quoted(packet: &[u8], view: &IpView) -> Option<IpView> {
     sound.then_some(quoted)
 }
 
-/// Reads an ICMP error whose checksum somebody else has verified.
+/// Reads an ICMP error whose checksum the caller has already verified.
 pub fn read_error(version: IpVersion, message: &[u8]) -> Option<Reported<'_>> {
     let (head, about) = message.split_first_chunk::<ICMP_HEADER_LEN>()?;
     let (kind, code) = (head[0], head[1]);

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 headers, as far as the packet path looks at them.
+//! IPv4 and IPv6 headers: the fields that the packet path looks at.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
-/// More extension headers than this is an attack on the parser, not a packet.
+/// The most extension headers of a packet. A packet with more is taken for an attack on the parser.
 const EXTENSION_HEADERS_MAX: usize = 16;
 
 pub const IPV4_HEADER_LEN: usize = 20;
@@ -41,7 +41,7 @@ impl IpVersion {
         }
     }
 
-    /// Of the packet whose first byte is there.
+    /// The version of a packet, from its first byte.
     pub(crate) fn of_packet(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => Some(Self::V4),
@@ -50,7 +50,7 @@ impl IpVersion {
         }
     }
 
-    /// The ESP next header of a tunnelled packet.
+    /// The ESP next header value of a tunnelled packet of this version.
     pub const fn next_header(self) -> u8 {
         match self {
             Self::V4 => PROTOCOL_IPV4,
@@ -64,44 +64,44 @@ impl IpVersion {
 #[error("not a well-formed IP packet")]
 pub struct Malformed;
 
-/// A checked look at an IP packet: every length in it has been compared with the bytes there are.
+/// The fields of a checked IP packet: every length in it has been compared with the number of bytes that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpView {
     pub version: IpVersion,
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// IPv4 TOS or IPv6 traffic class: DSCP and ECN.
+    /// The IPv4 TOS or IPv6 traffic class: DSCP and ECN.
     pub tos: u8,
     pub ttl: u8,
-    /// 0 in IPv4.
+    /// The IPv6 flow label; 0 in IPv4.
     pub flow_label: u32,
-    /// IPv4 Don't Fragment; IPv6 routers never fragment, so always true there.
+    /// The IPv4 Don't Fragment flag. It is always true in IPv6, whose routers never fragment.
     pub dont_fragment: bool,
-    /// From the IP header to the end of the packet; bytes behind it are not part of it.
+    /// The length in bytes from the IP header to the end of the packet. Bytes behind it are not part of the packet.
     pub total_len: usize,
-    /// IPv4 header with options, or the fixed IPv6 header.
+    /// The length in bytes of the IPv4 header with options, or of the fixed IPv6 header.
     pub header_len: usize,
     /// The upper-layer protocol, behind any IPv6 extension headers.
     pub protocol: u8,
-    /// Where the upper-layer header begins.
+    /// The offset of the upper-layer header.
     pub upper: usize,
     pub fragment: bool,
-    /// A fragment that is not the first has no upper-layer header.
+    /// The packet is a fragment and not the first one, so it has no upper-layer header.
     pub later_fragment: bool,
-    /// Source and destination port; ICMP type and code stand in both (RFC 7296 §3.13.1).
+    /// The source and the destination port. ICMP type and code stand in both (RFC 7296 §3.13.1).
     pub ports: Option<(u16, u16)>,
 }
 
-/// What stands at fixed places of an IP header: a look without checks. Lengths may exceed what is there.
+/// The fields at fixed places of an IP header, read without checks. The lengths may exceed the bytes that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHeader {
     pub version: IpVersion,
-    /// As in [`IpView`].
+    /// The header length in bytes, as in [`IpView`].
     pub header_len: usize,
     pub total_len: usize,
-    /// In IPv6 perhaps that of an extension header.
+    /// The upper-layer protocol. In IPv6 it may be that of an extension header.
     pub protocol: u8,
-    /// In IPv6 never: an extension header would say so.
+    /// The packet is a fragment. It is never set in IPv6, where an extension header would say so.
     pub fragment: bool,
 }
 
@@ -138,7 +138,7 @@ impl FixedHeader {
         }
     }
 
-    /// Source and destination of the packet that it is of, one behind the other.
+    /// The source and the destination address of the packet that this header was read from, as adjacent bytes.
     #[inline]
     pub fn addresses<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
         let range = match self.version {
@@ -168,8 +168,8 @@ impl IpView {
         is_sound.then_some(view)
     }
 
-    /// Reads the beginning of a packet, as ICMP errors quote it: `total_len` is as much of the packet as is there. The
-    /// checksum of an IPv4 header may be wrong, as routers changed the header before they quoted it.
+    /// Reads the beginning of a packet that an ICMP error quotes. `total_len` is then the number of bytes that are
+    /// there. The checksum of an IPv4 header may be wrong, because routers change the header before they quote it.
     pub(crate) fn parse_quoted(quoted: &[u8]) -> Option<Self> {
         let fixed = FixedHeader::of(quoted)?;
         let total_len = fixed.total_len.min(quoted.len());
@@ -247,7 +247,8 @@ impl IpView {
         })
     }
 
-    /// A later fragment of IPv6 may begin with an extension header, and the rest of the chain is not in it.
+    /// The next layer protocol, if it can be seen. A later fragment of IPv6 may begin with an extension header, and
+    /// does not hold the rest of the chain.
     fn next_layer(&self) -> Option<u8> {
         let hidden = self.later_fragment
             && self.version == IpVersion::V6
@@ -285,7 +286,7 @@ impl IpView {
     }
 }
 
-/// Where the IPv6 extension headers end.
+/// The end of a chain of IPv6 extension headers.
 struct ExtensionChain {
     protocol: u8,
     upper: usize,
@@ -294,7 +295,7 @@ struct ExtensionChain {
 }
 
 impl ExtensionChain {
-    /// Skips the headers that RFC 4301 §4.4.1.1 wants skipped by default.
+    /// Skips the extension headers that RFC 4301 §4.4.1.1 skips by default.
     fn walk(packet: &[u8], first: u8) -> Option<Self> {
         let mut chain = Self {
             protocol: first,

@@ -1,4 +1,4 @@
-//! Checked views of bytes from outside. Nothing here indexes without a length test before it.
+//! Checked views of bytes that come from outside. No function here indexes bytes without a length test before it.
 
 pub mod ah;
 pub mod checksum;

@@ -1,19 +1,19 @@
 //! UDP encapsulation of ESP (RFC 3948).
 
-/// The port for UDP-encapsulated ESP and for IKE behind a NAT.
+/// The UDP port for UDP-encapsulated ESP, and for IKE behind a NAT.
 pub const PORT: u16 = 4500;
 pub const UDP_HEADER_LEN: usize = 8;
 
-/// What a datagram on the encapsulation port carries.
+/// The contents of a datagram on the encapsulation port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classified {
-    /// One 0xff byte (RFC 3948 §2.3); ignored.
+    /// A NAT keepalive: one 0xff byte (RFC 3948 §2.3). It is ignored.
     Keepalive,
-    /// Behind four zero bytes (RFC 3948 §2.2).
+    /// An IKE message behind four zero bytes (RFC 3948 §2.2).
     Ike,
-    /// Begins with a non-zero SPI (RFC 3948 §2.1).
+    /// An ESP packet: it begins with a non-zero SPI (RFC 3948 §2.1).
     Esp,
-    /// Too short for anything.
+    /// A datagram that is too short for any of these.
     Runt,
 }
 

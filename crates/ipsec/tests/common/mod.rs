@@ -1,4 +1,4 @@
-//! Two gateways that share no memory but the packets: what the tests of the packet path begin with.
+//! Two gateways that share no memory but the packets: the common start of the packet path's tests.
 #![allow(dead_code, reason = "every test binary uses another part")]
 
 pub mod whole;
@@ -16,7 +16,7 @@ use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::outbound::{Outbound, TrainLimits, WalkLimits};
 use esplanade_ipsec::sa::{InboundSa, OutboundSa, Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, Selector, SelectorSet};
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::OuterFacts;
 use esplanade_ipsec::wire::{checksum, ip};
 
@@ -38,7 +38,7 @@ pub fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// The selectors of a tunnel between two sites, for each IP version.
+/// The selectors of a tunnel between two sites, one for each IP version.
 pub fn selectors(local: [&str; 2], remote: [&str; 2]) -> SelectorSet {
     let pair = |i: usize| Selector::between(prefix(local[i]), prefix(remote[i]));
     SelectorSet::new(vec![pair(0), pair(1)]).expect("two are not too many")
@@ -62,7 +62,7 @@ pub fn key_material(transform: Transform) -> Vec<u8> {
         .collect()
 }
 
-/// The left end's parameters; the right end's selectors are turned round.
+/// The parameters of the left end. The right end swaps the selectors.
 pub fn parameters(transform: Transform, esn: bool, spi: u32, key: &[u8]) -> SaParameters<'_> {
     SaParameters {
         esn,
@@ -101,7 +101,7 @@ pub fn ipv6(source: &str, destination: &str, next: u8, class: u8, payload: &[u8]
     packet
 }
 
-/// A UDP packet from the left site to the right one.
+/// Makes a UDP packet from the left site to the right one.
 pub fn inner(version: u8, payload: &[u8]) -> Vec<u8> {
     let mut udp = vec![0x13, 0x88, 0x9c, 0x41];
     udp.extend((8 + payload.len() as u16).to_be_bytes());
@@ -117,7 +117,7 @@ pub fn engine() -> CpuEngine {
     CpuEngine::new(8).expect("the self test passes")
 }
 
-/// One tunnel with its two ends: left seals, right opens.
+/// A tunnel with its two ends: the left end seals and the right end opens.
 pub struct Tunnel {
     pub policy: Arc<Policy>,
     pub spd: Spd,
@@ -135,7 +135,7 @@ impl Tunnel {
         Self::with(transform, esn, |_| {})
     }
 
-    /// With other parameters; `change` sees the left end's.
+    /// Makes a tunnel with other parameters. `change` gets the parameters of the left end.
     pub fn with(transform: Transform, esn: bool, change: impl Fn(&mut SaParameters<'_>)) -> Self {
         let database = Database::new();
         let spi = database.sad().allocate_spi().expect("an empty SAD");
@@ -155,7 +155,7 @@ impl Tunnel {
             .expect("allocated");
         let policy = Arc::new(Policy::new(POLICY, "site"));
         policy.install(Arc::clone(&outbound_sa));
-        let spd = Spd::new(vec![Entry::new(
+        let spd = Spd::new(vec![SpdEntry::new(
             selectors(LEFT, RIGHT),
             Action::Protect(Arc::clone(&policy)),
         )]);
@@ -172,18 +172,18 @@ impl Tunnel {
         }
     }
 
-    /// Publishes an SPD whose last entry protects IPv4 with another policy: a bundle's next one.
+    /// Publishes an SPD whose last entry protects IPv4 with another policy: the next policy of a bundle.
     #[allow(dead_code)]
     pub fn add_policy(&mut self, policy: Arc<Policy>) {
         let everything = prefix("0.0.0.0/0");
         let everything = SelectorSet::new(vec![Selector::between(everything, everything)]);
         let everything = everything.expect("one is not too many");
         let mut entries = self.spd.entries().to_vec();
-        entries.push(Entry::new(everything, Action::Protect(policy)));
+        entries.push(SpdEntry::new(everything, Action::Protect(policy)));
         self.spd = Spd::new(entries);
     }
 
-    /// Seals packets of the left site; each ESP packet alone.
+    /// Seals packets of the left site. Returns each ESP packet alone.
     pub fn seal(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         for packet in packets {
             let _ = self
@@ -202,7 +202,7 @@ impl Tunnel {
         sealed
     }
 
-    /// Opens packets at the right site and gives what is delivered.
+    /// Opens packets at the right site. Returns the delivered packets.
     pub fn open(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.open_from(packets, &facts())
     }
@@ -223,8 +223,9 @@ impl Tunnel {
     }
 }
 
-/// Drives the inbound walk with arbitrary bytes: as they are, aimed at the SA, and as the body of an authentic
-/// packet, which reaches the trailer and the inner packet. A fuzz target can include this file and call it.
+/// Drives the inbound walk with arbitrary bytes in three forms: unchanged, aimed at the SA, and as the body of an
+/// authentic packet. The third form reaches the trailer and the inner packet. Fuzz targets include this file and call
+/// the function.
 pub fn drive_inbound(tunnel: &mut Tunnel, data: &[u8]) {
     let sa = Arc::clone(&tunnel.inbound_sa);
     let transform = sa.common.transform();
@@ -252,7 +253,7 @@ pub fn drive_inbound(tunnel: &mut Tunnel, data: &[u8]) {
     assert_reconciled(tunnel.inbound.counters());
 }
 
-/// Packets in must be packets out, bypassed or dropped.
+/// Asserts that every packet that came in went out, was bypassed or was dropped.
 pub fn assert_reconciled(counters: &WalkCounters) {
     use std::sync::atomic::Ordering::Relaxed;
     let accounted = counters.packets_out.load(Relaxed)
@@ -262,7 +263,7 @@ pub fn assert_reconciled(counters: &WalkCounters) {
     assert_eq!(taken, accounted, "{counters:?}");
 }
 
-/// Finishes only at every `period`-th poll, and then everything it holds, the last batch first.
+/// An engine that finishes batches only at every `period`-th poll. It then finishes all of them, the last one first.
 pub struct SlowEngine {
     pub capacity: usize,
     pub period: usize,
@@ -303,7 +304,7 @@ impl Engine for SlowEngine {
     }
 }
 
-/// Takes nothing any more.
+/// An engine that accepts no more batches.
 pub struct DeadEngine;
 
 impl Engine for DeadEngine {

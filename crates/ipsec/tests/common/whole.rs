@@ -1,4 +1,4 @@
-//! Whole packets, with their outer headers, through both walks.
+//! Sends whole packets, with their outer headers, through both walks.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub fn ends(version: u8, udp_encap: bool) -> Path {
     }
 }
 
-/// Seals packets and gives them as they go onto the wire.
+/// Seals packets. Returns them as they go onto the wire.
 pub fn frames(tunnel: &mut Tunnel, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
     for packet in packets {
         let _ = tunnel.outbound.push(&tunnel.spd, packet).expect("room");
@@ -44,7 +44,7 @@ pub fn flush(tunnel: &mut Tunnel) -> Vec<Vec<u8>> {
     sent
 }
 
-/// Where ESP or AH begins, and what a back end that sees the whole packet knows.
+/// The offset of ESP or AH, and the facts that a back end knows if it sees the whole packet.
 pub fn facts_of(frame: &[u8]) -> OuterFacts {
     let view = IpView::parse(frame).expect("a well-formed outer packet");
     let udp = view.protocol == ip::PROTOCOL_UDP;

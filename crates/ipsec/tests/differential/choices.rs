@@ -1,4 +1,4 @@
-//! What decides about a scenario: a seed, or the input of a fuzzer.
+//! The choices of a scenario, which come from a seed or from the input of a fuzzer.
 
 use esplanade_testkit::net::Rng;
 
@@ -12,7 +12,7 @@ impl Choices<'_> {
         Self::Seed(Rng::new(seed))
     }
 
-    /// Below `bound`; 0 once a fuzzer's input has ended.
+    /// Returns a number below `bound`. It is 0 once a fuzzer's input has ended.
     pub fn below(&mut self, bound: usize) -> usize {
         match self {
             Self::Seed(rng) => rng.below(bound as u64) as usize,
@@ -26,7 +26,7 @@ impl Choices<'_> {
         }
     }
 
-    /// True once in `times`; never once a fuzzer's input has ended.
+    /// Returns true once in `times` calls on average. It never does once a fuzzer's input has ended.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) + 1 == times
     }

@@ -1,4 +1,4 @@
-//! The model's cryptography: one packet at a time through a key context.
+//! The model's cryptography: it passes one packet at a time through a key context.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use esplanade_crypto::{
 };
 use esplanade_testkit::model::Cipher;
 
-/// Stands for the unpredictable IVs, so that model and packet path use the same.
+/// The byte of all random IVs, so that the model and the packet path use the same IVs.
 const RANDOM: u8 = 0xa5;
 
 pub fn not_random(bytes: &mut [u8]) -> Result<(), RandomError> {
@@ -16,7 +16,7 @@ pub fn not_random(bytes: &mut [u8]) -> Result<(), RandomError> {
     Ok(())
 }
 
-/// What the engine does with a batch.
+/// Processes a batch as the engine does.
 pub fn process(batch: &mut Batch) {
     cpu::process(batch);
 }
@@ -25,7 +25,7 @@ pub fn process(batch: &mut Batch) {
 pub struct Keyed(Arc<KeyContext>);
 
 impl Keyed {
-    /// None if the engine does not have the transform.
+    /// Makes a cipher. Returns none if the engine lacks the transform.
     pub fn new(transform: Transform, esn: bool, key: &[u8]) -> Option<Self> {
         KeyContext::new(transform, esn, key)
             .ok()

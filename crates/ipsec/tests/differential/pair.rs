@@ -1,4 +1,4 @@
-//! Each end twice: the real one and the model.
+//! The two ends of a connection, each of them twice: the real one and the model.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use esplanade_ipsec::icmp_errors::IcmpErrors;
 use esplanade_ipsec::inbound::Inbound;
 use esplanade_ipsec::lifetime::{LifetimeEvent, LifetimeLimits};
 use esplanade_ipsec::outbound::{
-    HEADROOM, Outbound, Outcome, Packet, TAILROOM, Train, TrainLimits, WalkLimits,
+    ArenaPacket, HEADROOM, Outbound, Outcome, TAILROOM, Train, TrainLimits, WalkLimits,
 };
 use esplanade_ipsec::replay::ReplayWindow;
 use esplanade_ipsec::sa::{
@@ -19,7 +19,7 @@ use esplanade_ipsec::sa::{
 };
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
 use esplanade_ipsec::sequence::SequenceAllocator;
-use esplanade_ipsec::spd::{Action, Entry, Policy, PolicyId, Spd};
+use esplanade_ipsec::spd::{Action, Policy, PolicyId, Spd, SpdEntry};
 use esplanade_ipsec::tunnel::{self, DfPolicy, DscpMap, DscpPolicy, EcnPolicy, OuterFacts};
 use esplanade_ipsec::{Database, DropReason, Event};
 use esplanade_testkit::model;
@@ -32,27 +32,28 @@ const LIMITS: WalkLimits = WalkLimits {
     batches_max: 2,
 };
 
-/// Fewer than there are, so that some give way.
+/// The size of the flow cache. There are more flows, so that some are evicted.
 const FLOWS: usize = 64;
 
-/// The longest traffic flow confidentiality padding.
+/// The longest traffic flow confidentiality padding, in bytes.
 pub const TFC_MAX: usize = 150;
 
-/// What IKE would have agreed on, seen from the sender.
+/// The parameters that IKE would have agreed on, seen from the sender.
 pub struct Agreed {
     pub policy: u32,
     pub transform: Transform,
     pub key: Vec<u8>,
-    /// The key again, for the model.
+    /// The same key, for the model.
     pub cipher: Keyed,
     pub options: model::SaOptions,
     pub first_sequence: u64,
-    /// How far the receiver's window is ahead of the sender, as if so many packets had been lost.
+    /// The number of packets by which the receiver's window is ahead of the sender, as if those packets had been
+    /// lost.
     pub ahead: u64,
     pub replay_window: u32,
 }
 
-/// A packet on its way: as the model wrote it, and where it seems to come from.
+/// A packet on its way: its bytes as the model wrote them, and the address that it seems to come from.
 pub type InFlight = (Vec<u8>, SocketAddr);
 
 pub struct Sender {
@@ -61,7 +62,7 @@ pub struct Sender {
     engine: Direct,
     spd: Spd,
     policies: BTreeMap<u32, Arc<Policy>>,
-    /// Every SA there ever was, the installed ones among them.
+    /// All SAs that ever existed, the installed ones included.
     sas: Vec<Arc<OutboundSa>>,
     hard: BTreeSet<u32>,
     soft: BTreeSet<u32>,
@@ -74,13 +75,13 @@ pub struct Receiver {
     engine: Direct,
     database: &'static Database,
     sas: BTreeMap<u32, Arc<InboundSa>>,
-    /// Those that moved, by SPI.
+    /// The addresses of the peers that moved, by SPI.
     peers: BTreeMap<u32, SocketAddr>,
     hard: BTreeSet<u32>,
     soft: BTreeSet<u32>,
 }
 
-/// The CPU engine without its self-test, which takes longer than a scenario.
+/// The CPU engine without its self-test, which would take longer than a scenario.
 #[derive(Default)]
 struct Direct(VecDeque<Batch>);
 
@@ -251,7 +252,7 @@ impl Sender {
                     Action::Protect(Arc::clone(policy.or_insert_with(new)))
                 }
             };
-            real.push(Entry::new(set(&entry.selectors), action));
+            real.push(SpdEntry::new(set(&entry.selectors), action));
         }
         self.spd = Spd::new(real);
         self.model.policies = entries;
@@ -290,7 +291,7 @@ impl Sender {
         sas.retain(|sa| sa.options.spi != spi);
     }
 
-    /// Sends packets one by one, or as a burst in place; gives what is on its way now.
+    /// Sends packets one by one, or as a burst in place. Returns the packets that are on their way now.
     pub fn send(&mut self, burst: &[Vec<u8>], in_place: bool) -> Vec<Vec<u8>> {
         let outcomes: Vec<_> = burst.iter().map(|packet| self.model.send(packet)).collect();
         if in_place {
@@ -346,7 +347,7 @@ impl Sender {
         }
     }
 
-    /// Drops are compared by their counters.
+    /// Pushes a burst. Drops are compared by their counters.
     fn push_burst(&mut self, burst: &[Vec<u8>], outcomes: &[model::Outbound]) {
         let buffer = self.outbound.receive_buffer().expect("an empty batch");
         let (mut places, mut end) = (Vec::new(), 0);
@@ -355,7 +356,7 @@ impl Sender {
             buffer.bytes[offset..offset + len].copy_from_slice(packet);
             let slot_end = offset + len + TAILROOM + TFC_MAX;
             let at = |within: usize| (buffer.offset + within) as u32;
-            places.push(Packet {
+            places.push(ArenaPacket {
                 slot_start: at(end),
                 slot_end: at(slot_end),
                 offset: at(offset),
@@ -393,7 +394,7 @@ impl Sender {
             let real = self.sas.iter().rfind(|real| real.common.spi == spi);
             let real = real.expect("installed in both");
             check_usage(&real.common, sa.usage, &sa.drops);
-            // One that has expired may throw numbers away.
+            // An SA that has expired may leave numbers unused.
             if !sa.options.limits.hard_reached(sa.usage) {
                 assert_eq!(real.sequence.next(), sa.sequence, "next number of {spi:#x}");
             }
@@ -404,7 +405,7 @@ impl Sender {
     }
 }
 
-/// ESP in tunnel mode with its outer header.
+/// Makes the frame of a packet of ESP in tunnel mode, with its outer header.
 fn framed(train: &Train<'_>) -> Vec<u8> {
     let mut frame = vec![0; train.meta.header_len()];
     frame.extend(train.esp);
@@ -422,7 +423,7 @@ fn note(soft: &mut BTreeSet<u32>, hard: &mut BTreeSet<u32>, spi: u32, event: Lif
 }
 
 impl Drop for Receiver {
-    /// The database is as it was.
+    /// Brings the database back to its former state.
     fn drop(&mut self) {
         for spi in self.model.inbound.keys() {
             self.database.sad().remove(*spi);
@@ -431,7 +432,7 @@ impl Drop for Receiver {
 }
 
 thread_local! {
-    /// One for all scenarios, as it takes longer to make than many of them.
+    /// All scenarios share one database, because making one takes longer than most scenarios.
     static DATABASE: &'static Database = Box::leak(Box::new(Database::with_plain_spis()));
 }
 
@@ -449,7 +450,7 @@ impl Receiver {
         }
     }
 
-    /// False if the SPI's slot is taken.
+    /// Installs the SA at both ends. Returns false if the SPI's slot is taken.
     pub fn install(&mut self, agreed: &Agreed, options: model::SaOptions) -> bool {
         if !self.database.sad().claim_spi(options.spi) {
             return false;
@@ -484,7 +485,7 @@ impl Receiver {
         assert_eq!(removed, self.model.inbound.remove(&spi).is_some());
     }
 
-    /// Receives a burst; gives the number of packets delivered.
+    /// Receives a burst. Returns the number of delivered packets.
     pub fn receive(&mut self, burst: &[InFlight]) -> usize {
         let outcomes = self.model.receive(burst);
         for ((frame, from), outcome) in burst.iter().zip(&outcomes) {
@@ -531,7 +532,7 @@ impl Receiver {
                 Event::Lifetime { spi, event, .. } => {
                     note(&mut self.soft, &mut self.hard, spi, event)
                 }
-                // It may move more than once in a burst.
+                // A peer may move more than once in a burst.
                 Event::PeerMoved { spi, to, .. } => {
                     self.peers.insert(spi, to);
                 }
@@ -552,7 +553,7 @@ impl Receiver {
     }
 }
 
-/// The length of the IP header with its extensions and of UDP, in front of ESP or AH.
+/// The length of the IP header with its extensions, and of UDP, in front of ESP or AH.
 pub fn header_len(frame: &[u8]) -> usize {
     let (mut protocol, mut at) = (frame[9], usize::from(frame[0] & 15) * 4);
     if frame[0] >> 4 == 6 {
@@ -564,7 +565,7 @@ pub fn header_len(frame: &[u8]) -> usize {
     at + if protocol == 17 { 8 } else { 0 }
 }
 
-/// What a back end knows about the headers of a packet.
+/// The facts that a back end knows about the headers of a packet.
 fn facts(frame: &[u8], from: SocketAddr) -> OuterFacts {
     let ip = model::Ip::parse(frame).expect("headers are not meddled with");
     OuterFacts {

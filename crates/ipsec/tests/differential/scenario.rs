@@ -1,4 +1,4 @@
-//! One scenario: two ends, their policies and SAs, and what happens to them and their packets.
+//! One scenario: two ends, their policies and SAs, and the events that change them and their packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,17 +12,17 @@ use super::traffic;
 
 const STEPS_MAX: usize = 60;
 const BURST_MAX: usize = 8;
-/// Packets on their way; the oldest get lost.
+/// The most packets on their way. One more packet displaces the oldest.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// What happened, so that a test can see that everything does.
+/// The events that happened, so that a test can assert that each kind does happen.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub sealed: usize,
     pub delivered: usize,
     pub bypassed: u64,
     pub rekeys: usize,
-    /// By drop reason, both directions.
+    /// The drops by reason, in both directions.
     pub drops: std::collections::BTreeMap<model::Reason, u64>,
 }
 
@@ -37,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// A run that never gets anywhere proves nothing.
+    /// Asserts that each kind of event happened. A run that reaches nothing proves nothing.
     pub fn assert_everything_happened(&self) {
         assert!(self.delivered * 4 > self.sealed, "most packets get lost");
         assert!(self.bypassed > 0 && self.rekeys > 0);
@@ -71,10 +71,11 @@ struct World<'a, 'b> {
     sender: Sender,
     receiver: Receiver,
     network: Vec<InFlight>,
-    /// What was received already, for replays.
+    /// The packets that were received already, for replays.
     history: Vec<InFlight>,
     agreed: Vec<Agreed>,
-    /// Bursts are of one packet; there are limits that stop an SA, which a longer burst could overshoot.
+    /// True if every burst has one packet. SAs may then have limits that stop them, which a longer burst could
+    /// overshoot.
     strict: bool,
     serial: u32,
     tally: Tally,
@@ -147,7 +148,7 @@ impl World<'_, '_> {
             entries.push(model::Entry { selectors, action });
         }
         if self.choices.below(4) != 0 {
-            // Everything else goes through a tunnel, as in most gateways.
+            // All other packets go through a tunnel, as in most gateways.
             let selectors = [true, false].map(traffic::everything).to_vec();
             let action = model::EntryAction::Protect(99);
             entries.push(model::Entry { selectors, action });
@@ -155,14 +156,14 @@ impl World<'_, '_> {
         self.sender.publish(entries);
     }
 
-    /// A new SA, or one in place of another.
+    /// Installs a new SA, or replaces an SA.
     fn rekey(&mut self) {
         let Some(agreed) = self.agree() else { return };
         let mut options = agreed.options.clone();
         options.selectors = options.selectors.iter().map(traffic::turned).collect();
         (options.path.local, options.path.remote) = (options.path.remote, options.path.local);
         if self.choices.once_in(5) {
-            // The ends do not agree.
+            // The ends do not agree on the selectors.
             options.selectors.truncate(1);
         }
         if self.receiver.install(&agreed, options) {
@@ -179,7 +180,7 @@ impl World<'_, '_> {
         if entries.is_empty() {
             return None;
         }
-        // The last is the one for everything else.
+        // The last entry matches all other packets.
         let index = self.choices.below(entries.len() + 2);
         let entry = entries[index.min(entries.len() - 1)];
         let model::EntryAction::Protect(policy) = entry.action else {
@@ -187,7 +188,7 @@ impl World<'_, '_> {
         };
         let mut selectors = entry.selectors.clone();
         if self.choices.once_in(4) {
-            // Narrowed by the peer.
+            // The peer narrowed the selectors.
             selectors.truncate(1);
             selectors[0].remote.0 = traffic::gateway(selectors[0].remote.0.is_ipv4(), 1);
             selectors[0].remote.1 = selectors[0].remote.0;
@@ -197,7 +198,7 @@ impl World<'_, '_> {
         let esn = self.choices.below(2) == 0;
         let key = self.choices.bytes(8).repeat(16);
         let mut key = key[..transform.key_material_len()].to_vec();
-        // Different key parts, and not a weak key.
+        // The parts of the key differ, and no part is a weak key.
         for (index, byte) in key.iter_mut().enumerate() {
             *byte = byte.wrapping_add((index as u8).wrapping_mul(29));
         }
@@ -207,7 +208,7 @@ impl World<'_, '_> {
             options.path.udp = false;
         }
         if transform.protocol() == Protocol::Ah || options.mode == model::Mode::Transport {
-            // What follows the payload would become part of it (RFC 4303 §2.7).
+            // Bytes behind the payload would become part of it (RFC 4303 §2.7).
             options.tfc = 0;
         }
         Some(Agreed {
@@ -224,7 +225,7 @@ impl World<'_, '_> {
 
     fn options(&mut self, selectors: Vec<model::Selector>, esn: bool) -> model::SaOptions {
         let choices = &mut *self.choices;
-        // Numbers are not used twice, but slots of the SAD are.
+        // Every SPI is new, but slots of the SAD are used again.
         self.serial += 1;
         let spi = self.serial << 20 | choices.below(60) as u32;
         let mode = choices.of(&[
@@ -260,12 +261,12 @@ impl World<'_, '_> {
         }
     }
 
-    /// A burst counts as received at one time, so a small window may take a packet that it would have passed by one by
-    /// one. Where bursts are longer, windows are too.
+    /// Chooses the size of the replay window. A burst counts as received at one time. So a small window may accept a
+    /// packet that it would refuse if packets came one by one. Longer bursts therefore get larger windows.
     fn replay_window(&mut self, esn: bool) -> u32 {
         match (self.strict, esn) {
             (true, _) => self.choices.of(&[32, 64, 100, 0]),
-            // Without a window ESN has a small one.
+            // Size 0 is left out: with ESN it would give the smallest window.
             (false, true) => self.choices.of(&[1024, 65_536]),
             (false, false) => self.choices.of(&[1024, 0]),
         }
@@ -283,7 +284,7 @@ impl World<'_, '_> {
         }
     }
 
-    /// An SA goes, at one end first or at both.
+    /// Removes an SA, at one end first or at both.
     fn forget(&mut self) {
         if self.agreed.is_empty() {
             return;
@@ -323,7 +324,7 @@ impl World<'_, '_> {
         }
     }
 
-    /// Receives some of what is on its way: copied, lost, out of order, changed.
+    /// Receives some of the packets on their way: copied, lost, out of order, or changed.
     fn receive(&mut self) {
         let mut burst = Vec::new();
         let most = if self.strict { 1 } else { BURST_MAX };
@@ -331,7 +332,7 @@ impl World<'_, '_> {
             if self.network.is_empty() {
                 break;
             }
-            // Mostly in order.
+            // Most packets arrive in order.
             let index = match self.choices.below(4) {
                 0 => self.choices.below(self.network.len()),
                 _ => 0,
@@ -357,7 +358,7 @@ impl World<'_, '_> {
         }
     }
 
-    /// Changes a packet; none if it would not be taken for ESP.
+    /// Changes a packet. Returns none if the result would not be taken for ESP.
     fn forge(&mut self, (frame, from): &InFlight) -> Option<InFlight> {
         let mut frame = frame.clone();
         let v4 = frame[0] >> 4 == 4;

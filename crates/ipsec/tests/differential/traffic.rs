@@ -1,4 +1,4 @@
-//! Packets and selectors over few addresses and ports, so that they meet.
+//! Makes packets and selectors over few addresses and ports, so that packets often match.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use super::choices::Choices;
 const PROTOCOLS: [u8; 6] = [17, 6, 1, 58, 132, 89];
 const PORTS: [u16; 5] = [53, 80, 443, 5000, 5001];
 
-/// `side` 0 is local to the sender, 1 to the receiver.
+/// An address. `side` 0 is local to the sender, 1 to the receiver.
 fn address(choices: &mut Choices<'_>, v4: bool, side: u8) -> IpAddr {
     let host = choices.of(&[0, 0, 0, 0, 1, 2, 3]);
     let net = choices.of(&[0, 0, 0, 1]);
     address_of(v4, side, net, host)
 }
 
-/// Where transport mode's packets go from and to.
+/// The address of a gateway, for the packets of transport mode.
 pub fn gateway(v4: bool, side: u8) -> IpAddr {
     address_of(v4, side, 0, 0)
 }
@@ -44,14 +44,14 @@ fn upper(choices: &mut Choices<'_>, protocol: u8) -> Vec<u8> {
     }
     let len = choices.of(&[0, 4, 8, 9, 30, 61, 200]);
     upper.extend((0..len).map(|i| i as u8));
-    // Some are too short for the fields that selectors look at.
+    // Some packets are too short for the fields that selectors look at.
     if choices.once_in(20) {
         upper.truncate(choices.below(4));
     }
     upper
 }
 
-/// A packet from the sender's side to the receiver's; rarely one that is malformed.
+/// Makes a packet from the sender's side to the receiver's. A few packets are malformed.
 pub fn packet(choices: &mut Choices<'_>) -> Vec<u8> {
     let v4 = choices.below(3) != 2;
     let (mut from, mut to) = (0, 1);
@@ -66,7 +66,8 @@ pub fn packet(choices: &mut Choices<'_>) -> Vec<u8> {
     packet
 }
 
-/// An ICMP error about a packet of the receiver's, from somewhere at the sender's side. Most are as they should be.
+/// Makes an ICMP error about a packet of the receiver, from an address at the sender's side. Most errors are well
+/// formed.
 fn icmp_error(choices: &mut Choices<'_>, v4: bool) -> Vec<u8> {
     let mut quoted = well_formed(choices, v4, 1, 0);
     let routers = match v4 {
@@ -88,7 +89,7 @@ fn icmp_error(choices: &mut Choices<'_>, v4: bool) -> Vec<u8> {
         }
     };
     if choices.once_in(10) {
-        // For somebody else.
+        // The error is for another host.
         *packet.last_mut().expect("an address") ^= 1;
     }
     let upper = packet.len();
@@ -166,19 +167,19 @@ fn spoil(choices: &mut Choices<'_>, packet: &mut Vec<u8>) {
     match choices.below(40) {
         39 => packet.truncate(choices.below(packet.len() + 1)),
         38 => {
-            // Not the IPv6 next header: the model does not read option headers that nobody wrote.
+            // The IPv6 next header stays: the model does not read option headers that nobody wrote.
             let at = choices.below(packet.len());
             if packet[0] >> 4 != 6 || !(6..=40).contains(&at) {
                 packet[at] ^= 1 << choices.below(8);
             }
         }
-        // Bytes behind the packet, such as an Ethernet trailer.
+        // Bytes follow the packet, such as an Ethernet trailer.
         37 => packet.extend([0; 7]),
         _ => {}
     }
 }
 
-/// Every packet of one IP version.
+/// Selects every packet of one IP version.
 pub fn everything(v4: bool) -> Selector {
     Selector {
         local: all(v4),
@@ -212,13 +213,13 @@ fn ports(choices: &mut Choices<'_>) -> Ports {
             let (a, b) = (choices.of(&PORTS), choices.of(&PORTS));
             Ports::Range(a.min(b), a.max(b))
         }
-        // ICMP type 8, any code.
+        // The range covers ICMP type 8 with any code.
         2 => Ports::Range(0x0800, 0x08ff),
         _ => Ports::Any,
     }
 }
 
-/// Seen from the sender.
+/// Makes a selector, seen from the sender.
 pub fn selector(choices: &mut Choices<'_>) -> Selector {
     let v4 = choices.below(3) != 2;
     let specific = choices.once_in(3);
@@ -235,7 +236,7 @@ pub fn selector(choices: &mut Choices<'_>) -> Selector {
     }
 }
 
-/// Seen from the other end.
+/// The selector, seen from the other end.
 pub fn turned(selector: &Selector) -> Selector {
     Selector {
         local: selector.remote,

@@ -1,6 +1,8 @@
-//! Loom's atomics, in one of two ways, and its mutex. Loom gives up interleavings when a thread reads a value again before it writes
-//! it, so with [`Loads::Latest`] every access is one that conflicts with every other: then no interleaving is left
-//! out, but a load always gives the newest value. With [`Loads::Weak`] loads give whatever the memory model lets them.
+//! Loom's atomics in two forms, and its mutex.
+//!
+//! Loom abandons an interleaving when a thread reads a value again before it writes. With [`Loads::Latest`] every
+//! access therefore conflicts with every other. Then no interleaving is left out, but a load always returns the
+//! newest value. With [`Loads::Weak`] a load returns any value that the memory model allows.
 
 use std::cell::Cell;
 
@@ -15,7 +17,7 @@ pub enum Loads {
 }
 
 thread_local! {
-    /// Loom's threads all run on the test's.
+    /// A thread-local variable: all of loom's threads run on the test's thread.
     static LOADS: Cell<Loads> = const { Cell::new(Loads::Weak) };
 }
 

@@ -1,5 +1,5 @@
-//! What workers share, on loom's atomics: every interleaving of a few threads, and every value that the memory
-//! model lets a load return. The modules are compiled here a second time, with another `crate::atomic`.
+//! Checks the state that workers share on loom's atomics: every interleaving of a few threads, and every value that
+//! the memory model lets a load return. The modules are compiled here a second time, with another `crate::atomic`.
 
 #[allow(dead_code)]
 mod atomic;
@@ -28,7 +28,7 @@ use pace::{Pace, SHARED_WINDOW};
 use replay::{ReplayError, ReplayWindow};
 use sequence::SequenceAllocator;
 
-/// Runs one closure per thread in every interleaving, the last on the thread that waits for the others.
+/// Runs one closure per thread in every interleaving. The last closure runs on the thread that waits for the others.
 fn on_threads<T, R, F>(shared: &Arc<T>, mut jobs: Vec<F>) -> Vec<R>
 where
     T: Send + Sync + 'static,
@@ -50,7 +50,7 @@ where
 
 const SIZE: u64 = 32;
 
-/// Some cases have too many interleavings: those with at most this many pre-emptions are run.
+/// Some cases have too many interleavings. Those with at most this many pre-emptions are run.
 const PREEMPTIONS: usize = 3;
 
 fn model(preemptions: Option<usize>, body: impl Fn() + Copy + Send + Sync + 'static) {
@@ -62,8 +62,8 @@ fn model(preemptions: Option<usize>, body: impl Fn() + Copy + Send + Sync + 'sta
     }
 }
 
-/// Commits the numbers of each script in order, one thread a script. The ring has 64 words: 5, 2053 and
-/// 4101 share one, and 5 leaves the window when 37 or more comes.
+/// Commits the numbers of each script in order, on one thread per script. The ring has 64 words: 5, 2053 and 4101
+/// share a word, and 5 leaves the window when 37 or more arrives.
 fn check_commits(preemptions: Option<usize>, scripts: &'static [&'static [u64]]) {
     model(preemptions, move || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
@@ -83,7 +83,7 @@ fn check_commits(preemptions: Option<usize>, scripts: &'static [&'static [u64]])
         let is_accepted = |n| accepted.iter().filter(|&&(m, _)| m == n).count() == 1;
         for &(n, outcome) in &outcomes {
             match outcome {
-                // Whoever commits 2053 at the same time may have moved the window already, or not yet.
+                // A thread that commits 2053 at the same time may or may not have moved the window already.
                 Err(ReplayError::BeforeWindow) => assert!(n + SIZE <= top, "{outcomes:?}"),
                 Ok(_) | Err(ReplayError::Replayed) => assert!(is_accepted(n), "{outcomes:?}"),
             }
@@ -122,7 +122,7 @@ fn a_word_never_passes_back_to_an_earlier_block() {
 fn runs_of_a_block_accept_each_number_once() {
     model(Some(PREEMPTIONS), || {
         let window = Arc::new(ReplayWindow::new(SIZE as u32, true));
-        // Block 64 takes the word of block 0 and pushes all of that out of the window.
+        // Block 64 takes the word of block 0 and pushes all of block 0 out of the window.
         let job = |script: &'static [(u64, u32)]| {
             move |window: &ReplayWindow| -> Vec<_> {
                 let commit = |&(block, wanted)| (block, wanted, window.commit_block(block, wanted));
@@ -145,7 +145,7 @@ fn runs_of_a_block_accept_each_number_once() {
             for (_, wanted, run) in of_block() {
                 let refused = wanted & !run.accepted;
                 assert_eq!(run.accepted & !wanted, 0, "{outcomes:?}");
-                // A replay of what was accepted, or pushed out by block 64.
+                // A refused number is a replay of an accepted one, or block 64 pushed it out.
                 assert_eq!(refused & !run.before & !all, 0, "{outcomes:?}");
                 assert!(run.before == 0 || block == 0, "{outcomes:?}");
             }
@@ -154,7 +154,7 @@ fn runs_of_a_block_accept_each_number_once() {
     });
 }
 
-/// Takes from an allocator that has `left` numbers left.
+/// Takes runs from an allocator that has `left` numbers left.
 fn check_takes(left: u64, esn: bool, takes: &'static [&'static [u32]]) {
     model(None, move || {
         let last = if esn { u64::MAX - 1 } else { u32::MAX.into() };
@@ -201,7 +201,7 @@ fn no_sequence_number_is_given_out_twice_nor_past_the_last() {
     }
 }
 
-/// Admits each script's runs in order, one thread a script.
+/// Admits each script's runs in order, on one thread per script.
 fn check_admissions(limits: LifetimeLimits, scripts: &'static [&'static [u64]]) {
     model(Some(PREEMPTIONS), move || {
         let lifetime = Arc::new(Lifetime::new(&limits, 0));
@@ -258,11 +258,11 @@ fn workers_together_exceed_a_lifetime_by_less_than_one_run() {
     check_admissions(limits(Some(3), Some(6)), &[&[3, 2], &[4]]);
     check_admissions(limits(Some(2), None), &[&[1, 1], &[2, 1]]);
     check_admissions(limits(None, Some(5)), &[&[2], &[3], &[4]]);
-    // The second is too long for the word.
+    // The second run is too long for the word.
     check_admissions(limits(Some(2), Some(6)), &[&[1, 4], &[1 << 20]]);
 }
 
-/// Two slots that count up, and a reader that copies them and only looks again at what is told to have changed.
+/// Two slots count up. A reader copies them, and looks again only at slots that are reported as changed.
 #[test]
 fn no_change_of_a_slot_is_missed() {
     const KEPT: usize = 2;
@@ -287,7 +287,7 @@ fn no_change_of_a_slot_is_missed() {
                 *copy = [look(0), look(1)];
             }
             *seen = told.unwrap_or(before);
-            // What was recorded before the count was read must be in the copy.
+            // The copy must have all changes that were recorded before the count was read.
             let newest = [[0, 0], [1, 0], [1, 1], [1, 2]][*seen as usize];
             assert!(
                 copy[0] >= newest[0] && copy[1] >= newest[1],
@@ -302,7 +302,7 @@ fn no_change_of_a_slot_is_missed() {
     });
 }
 
-/// Takes whole rounds; the first thread holds one while the second takes as many as it may.
+/// The threads take whole rounds. The first thread holds one round while the second takes as many as it may.
 #[test]
 fn no_worker_gets_three_rounds_ahead_of_another() {
     const ROUND: u32 = SHARED_WINDOW / 4;

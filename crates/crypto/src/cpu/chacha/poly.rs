@@ -169,7 +169,7 @@ impl Costs {
         self.powers + blocks / self.along * self.along_step
     }
 
-    /// Whether a single message is best done one block at a time.
+    /// Returns true if a single message is best done one block at a time.
     pub(super) fn alone_is_best(&self, blocks: usize) -> bool {
         self.alone(blocks) <= self.along(blocks)
     }

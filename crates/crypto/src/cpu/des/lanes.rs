@@ -109,7 +109,7 @@ impl<'a> Lanes<'a> {
         self.lanes.iter().take_while(|lane| lane.blocks > 0).count()
     }
 
-    /// Whether the library is faster from here on.
+    /// Returns true if the library is faster from here on.
     pub(super) fn too_few(&self) -> bool {
         self.active() < FEWEST
     }

@@ -31,7 +31,7 @@ pub(super) trait Frame {
     /// Length of the AAD in bits.
     fn aad_bits(&self) -> u64;
 
-    /// Whether both frames have the same key and equal lengths.
+    /// Returns true if both frames have the same key and equal lengths.
     #[inline(always)]
     fn alike(&self, other: &Self) -> bool {
         std::ptr::eq(self.key(), other.key())

@@ -130,7 +130,7 @@ unsafe fn write_icv(work: &Work<'_, Key>, icv: __m128i) {
     unsafe { _mm_storeu_si128(place(work).cast(), icv) }
 }
 
-/// Whether the packet's ICV is `icv`.
+/// Returns true if the packet's ICV is `icv`.
 ///
 /// # Safety
 /// The packet's bytes may be read.

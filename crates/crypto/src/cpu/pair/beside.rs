@@ -16,7 +16,7 @@ use crate::plain::Plain;
 ///
 /// The functions are `inline(always)` and have no `target_feature`: they become part of a caller that has it.
 pub(super) trait Beside: Copy {
-    /// Whether there is any such work.
+    /// True if there is any such work.
     const SOME: bool;
 
     /// Does one block and goes on to the next.

@@ -21,7 +21,7 @@ pub(super) trait Hash {
     const WORDS: usize;
     /// Length in bytes of the HMAC that ESP sends: 12 (RFC 2403, RFC 2404) or 16 (RFC 4868).
     const ICV_LEN: usize;
-    /// Whether the words and the message length are big endian.
+    /// True if the words and the message length are big endian.
     const BIG_ENDIAN: bool;
 
     /// Absorbs one block into the state; `block` is overwritten. Only the first [`Hash::WORDS`] words of the state

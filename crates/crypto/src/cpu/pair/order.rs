@@ -82,7 +82,7 @@ pub(crate) fn by_class(
     }
 }
 
-/// Whether more than `worth` lanes have work until the longest packet, which is the first, is done.
+/// Returns true if more than `worth` lanes have work until the longest packet, which is the first, is done.
 pub(crate) fn fill_lanes<K>(work: &[Work<'_, K>], order: &Order, worth: usize) -> bool {
     let blocks = |&packet: &u16| work[packet as usize].len as usize / 64 + 2;
     match order {

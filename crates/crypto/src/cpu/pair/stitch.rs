@@ -118,7 +118,7 @@ unsafe impl<T: Plain> Plain for Room<T> {}
 struct Stitch<'a, 'k, K, C: Cipher<K>> {
     work: &'a [Work<'k, K>],
     icvs: Icvs<'a>,
-    /// Whether the cipher goes ahead of the hash.
+    /// True if the cipher goes ahead of the hash.
     ahead: bool,
     tails: [[u8; 128]; 2],
     room: Room<C::Keys>,

@@ -3,7 +3,7 @@
 use esplanade_crypto::Transform;
 use esplanade_ipsec::sa::{Path, SaParameters};
 use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, SelectorSet};
-use esplanade_ipsec::spd::Entry;
+use esplanade_ipsec::spd::SpdEntry;
 
 use super::*;
 
@@ -41,13 +41,13 @@ impl Site {
         };
         let dns = SelectorSet::new(vec![dns]).unwrap();
         let entries = vec![
-            Entry {
+            SpdEntry {
                 name: "site/dns".into(),
-                ..Entry::new(dns, Action::Bypass)
+                ..SpdEntry::new(dns, Action::Bypass)
             },
-            Entry {
+            SpdEntry {
                 name: "site/net".into(),
-                ..Entry::new(selectors(), Action::Protect(Arc::clone(&policy)))
+                ..SpdEntry::new(selectors(), Action::Protect(Arc::clone(&policy)))
             },
         ];
         let mtu = 1500;
@@ -338,7 +338,7 @@ fn bundles_are_followed_from_sa_to_sa() {
     assert_says(&report, &["the SPD has no policy for the next SA"]);
 
     let mut entries = site.spd.entries().to_vec();
-    entries.push(Entry::new(
+    entries.push(SpdEntry::new(
         selectors(),
         Action::Protect(Arc::clone(&around)),
     ));

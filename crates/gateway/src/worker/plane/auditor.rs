@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use esplanade_ipsec::audit::{Audit, AuditEvent, Report};
+use esplanade_ipsec::audit::{Audit, AuditEvent, AuditReport};
 
 /// Most events of one kind at once, and per second in the long run. This shows an attack and does
 /// not fill a disk.
@@ -45,7 +45,7 @@ impl Auditor {
     }
 }
 
-fn log(report: &Report) {
+fn log(report: &AuditReport) {
     let event = &report.event;
     tracing::info!(
         target: "audit",

@@ -2,7 +2,9 @@
 //! Fragments for an SA are reassembled. Fragments for a bypass policy, or for a peer that agreed to
 //! take them, pass after their first fragment.
 
-use esplanade_ipsec::fragment::{Fragment, FragmentKey, Limits, Pushed, Reassembler, Tracker};
+use esplanade_ipsec::fragment::{
+    Fragment, FragmentKey, Pushed, Reassembler, ReassemblyLimits, Tracker,
+};
 use esplanade_ipsec::sa::Mode;
 use esplanade_ipsec::selector::Flow;
 use esplanade_ipsec::spd::{Decision, Spd};
@@ -49,7 +51,7 @@ impl Fragments {
     pub fn new(interface: u32) -> Self {
         Self {
             interface,
-            reassembler: Reassembler::new(Limits::default()),
+            reassembler: Reassembler::new(ReassemblyLimits::default()),
             passing: Tracker::new(FIRST_MAX, FIRST_MS),
         }
     }
@@ -180,7 +182,7 @@ fn passes_in_pieces(spd: &Spd, flow: &Flow) -> bool {
 #[cfg(test)]
 mod tests {
     use esplanade_ipsec::selector::{AddressRange, NextLayer, PortRange, Selector, SelectorSet};
-    use esplanade_ipsec::spd::{Action, Entry};
+    use esplanade_ipsec::spd::{Action, SpdEntry};
     use esplanade_ipsec::wire::checksum;
 
     use super::*;
@@ -194,7 +196,7 @@ mod tests {
             ..Selector::between(any, any)
         };
         let entry =
-            |selector, action| Entry::new(SelectorSet::new(vec![selector]).unwrap(), action);
+            |selector, action| SpdEntry::new(SelectorSet::new(vec![selector]).unwrap(), action);
         Spd::new(vec![
             entry(dns, Action::Bypass),
             entry(Selector::between(any, any), Action::Discard),

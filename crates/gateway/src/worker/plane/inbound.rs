@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use esplanade_crypto::Protocol;
-use esplanade_ipsec::inbound::{OpenedBatch, Received as Place};
+use esplanade_ipsec::inbound::{OpenedBatch, ReceivedPacket};
 use esplanade_ipsec::placement::{Placed, Settled};
 use esplanade_ipsec::sad::Sad;
 use esplanade_ipsec::tunnel::OuterFacts;
@@ -297,7 +297,7 @@ fn may_be_syn(packet: &[u8]) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct FoundPackets {
     facts: Vec<OuterFacts>,
-    packets: Vec<Place>,
+    packets: Vec<ReceivedPacket>,
     /// Packets of SAs that were just moved to another engine, with their outer headers.
     moved: Vec<(Placed, Vec<u8>, OuterFacts)>,
     /// Bytes of the arena that the datagrams occupy.
@@ -362,7 +362,7 @@ impl FoundPackets {
         if self.facts.last() != Some(facts) {
             self.facts.push(*facts);
         }
-        self.packets.push(Place {
+        self.packets.push(ReceivedPacket {
             offset: offset as u32,
             len: len as u32,
             facts: (self.facts.len() - 1) as u32,

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 
 use esplanade_ipsec::audit::{AuditEvent, AuditKind};
 use esplanade_ipsec::fragment::Pieces;
-use esplanade_ipsec::outbound::{Outcome, Refused, Segments as Cut};
+use esplanade_ipsec::outbound::{Outcome, ReserveRefused, Segments as Cut};
 use esplanade_ipsec::sa::{Mode, OutboundSa};
 use esplanade_ipsec::spd::Spd;
 use esplanade_ipsec::tunnel::DfPolicy;
-use esplanade_ipsec::wire::icmp::Problem;
+use esplanade_ipsec::wire::icmp::IcmpProblem;
 use esplanade_ipsec::wire::ip::PROTOCOL_UDP;
 use esplanade_ipsec::wire::{IpVersion, IpView, Malformed, ah, esp};
 use esplanade_ipsec::{DropReason, mss, pmtu};
@@ -258,8 +258,10 @@ impl<I: PacketIo> DataPlane<I> {
                 Err(refused) => refused,
             };
             match refused {
-                Refused::BatchFull => self.make_room(),
-                Refused::Dropped(reason) => return self.audit(reason, Some(sa.common.spi), view),
+                ReserveRefused::BatchFull => self.make_room(),
+                ReserveRefused::Dropped(reason) => {
+                    return self.audit(reason, Some(sa.common.spi), view);
+                }
             }
         }
         self.seal[0].walk.give_up(sa, cut);
@@ -362,7 +364,7 @@ impl<I: PacketIo> DataPlane<I> {
         let pieces = Pieces::new(packet, view, limit);
         let Some(pieces) = pieces.ok().filter(|_| cut.count == 1) else {
             self.seal[0].walk.drop_decided(sa, DropReason::TooBig, cut);
-            let problem = Problem::TooBig { mtu: limit as u32 };
+            let problem = IcmpProblem::TooBig { mtu: limit as u32 };
             return self.reply(port, (packet, view), problem);
         };
         // The walk counted one packet, but this many more pieces come out.
@@ -416,7 +418,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
     }
 
-    fn reply(&mut self, port: usize, about: (&[u8], &IpView), problem: Problem) {
+    fn reply(&mut self, port: usize, about: (&[u8], &IpView), problem: IcmpProblem) {
         let to = (&mut self.io, port);
         self.replies
             .send(to, &self.counters, about, problem, self.now_ms);
@@ -430,7 +432,7 @@ impl<I: PacketIo> DataPlane<I> {
         }
         let by_policy = matches!(reason, DropReason::PolicyDiscard | DropReason::NoPolicy);
         if by_policy && self.processing.report_discards {
-            self.reply(port, (packet, view), Problem::Prohibited);
+            self.reply(port, (packet, view), IcmpProblem::Prohibited);
         }
     }
 
@@ -472,7 +474,7 @@ impl<I: PacketIo> DataPlane<I> {
             if !self.take_turn(&sa, index) {
                 continue;
             }
-            if self.seal[index].walk.push_dummy(&sa, len) == Err(Refused::BatchFull) {
+            if self.seal[index].walk.push_dummy(&sa, len) == Err(ReserveRefused::BatchFull) {
                 if !self.wait_for_turn(&sa, index) {
                     continue;
                 }

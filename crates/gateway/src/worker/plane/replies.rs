@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use esplanade_ipsec::wire::IpView;
-use esplanade_ipsec::wire::icmp::{self, Problem};
+use esplanade_ipsec::wire::icmp::{self, IcmpProblem};
 
 use crate::io::virtio::VnetHeader;
 use crate::worker::counters::{IoCounters, add};
@@ -33,7 +33,7 @@ impl IcmpReplies {
         (io, port): (&mut impl PacketIo, usize),
         counters: &IoCounters,
         (packet, view): (&[u8], &IpView),
-        problem: Problem,
+        problem: IcmpProblem,
         now_ms: u64,
     ) {
         if !self.rate.take(now_ms) {

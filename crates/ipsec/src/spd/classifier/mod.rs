@@ -1,23 +1,25 @@
-//! First match in bounded time: the SPD's rules compiled to bitmaps.
+//! Finds the first match in bounded time: the SPD's rules compiled to bitmaps.
 //!
-//! Every dimension (remote and local address, ports, protocol, direction) is cut at the boundaries of all rules into
-//! intervals. For each interval the set of the rules that cover it is kept. A lookup finds the interval of each field;
-//! the first rule in the intersection of the sets is the answer:
+//! Every dimension (remote and local address, ports, protocol, direction) is cut into intervals at the boundaries of
+//! all rules. For each interval the set of the rules that cover it is kept. A lookup finds the interval of each
+//! field. The first rule in the intersection of the sets is the answer:
 //!
-//! 1. The interval comes from a table of slots over the boundaries ([`ranks`]): two dependent loads unless the
+//! 1. A table of slots over the boundaries gives the interval ([`ranks`]). It takes two dependent loads unless the
 //!    boundaries are crowded.
-//! 2. A set of up to eight rules is a list: those rules are compared with the packet and the lookup is done.
-//! 3. Other sets are bitmaps ([`sets`]), cut into lines of 512 rules that neighbouring intervals share. A table says where
-//!    the lines are and which of their words are not zero; only words that no dimension rules out are read, lowest
-//!    rule first ("aggregated bit vector", Baboescu and Varghese, 2001). No line before the first rule of any of the
-//!    sets is looked at, and that rule is compared with the packet before bitmaps are read far down the list.
-//! 4. The sets of the addresses come first, and up to sixteen rules that are in both are compared with the packet. Only
-//!    if none of them matches are the other dimensions asked.
+//! 2. A set of up to eight rules is a list. Its rules are compared with the packet, and the lookup ends.
+//! 3. Other sets are bitmaps ([`sets`]), cut into lines of 512 rules. Neighbouring intervals share equal lines. A
+//!    table says where the lines are and which of their words are not zero. Only words that no dimension rules out
+//!    are read, lowest rule first ("aggregated bit vector", Baboescu and Varghese, 2001). The search begins with the
+//!    highest of the sets' first rules. That rule is compared with the packet before bitmaps far down the list are
+//!    read.
+//! 4. The sets of the addresses come first. Up to sixteen rules that are in both sets are compared with the packet.
+//!    Only if none of them matches are the other dimensions asked.
 //!
-//! What a hostile set of n rules can cost: a lookup reads n / 64 words a dimension. Memory is at most 1.4 kB a rule and
-//! dimension, 340 bytes with 10,000 rules: a rule has two boundaries, each changes one line of 64 bytes and has a table of
-//! n / 512 places with 4 bytes. Compiling sorts the boundaries and writes that memory once. Beyond 65,536 rules there are
-//! several pages, which are searched one after the other.
+//! The cost of a hostile set of n rules is bounded. A lookup reads n / 64 words per dimension. Memory is at most 1.4
+//! kB per rule and dimension, and 340 bytes with 10,000 rules. The reason is that a rule has two boundaries. Each
+//! boundary changes one line of 64 bytes, and has a table of n / 512 places with 4 bytes each. Compiling sorts the
+//! boundaries and writes that memory once. More than 65,536 rules make several pages, which are searched one after
+//! the other.
 
 mod page;
 mod ranks;
@@ -26,31 +28,31 @@ mod sets;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Action, Entry, PolicyDirection};
+use super::{Action, PolicyDirection, SpdEntry};
 use crate::selector::{Flow, NextLayer, PortRange, Selector};
 use page::{PORT_HIDDEN, PROTOCOL_HIDDEN, Page, Query, Rule};
-use ranks::Value;
+use ranks::DimensionValue;
 use sets::PAGE_RULES;
 
-/// The entry that matched and which of its selectors.
+/// The entry that matched, and the number of its selector that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) entry: u32,
     pub(super) selector: u16,
-    /// The entry's action is Bypass.
+    /// True if the entry's action is Bypass.
     pub(super) bypass: bool,
 }
 
-/// An entry that a packet may be for, as far as can be seen.
+/// The first entry that might match a packet, as far as its fields can be seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Possible {
     pub(super) entry: u32,
-    /// What cannot be seen makes no difference.
+    /// True if the hidden fields make no difference.
     pub(super) certain: bool,
 }
 
 impl Possible {
-    fn of<V: Value>(rule: &Rule<V>, q: &Query<V>) -> Self {
+    fn of<V: DimensionValue>(rule: &Rule<V>, q: &Query<V>) -> Self {
         Self {
             entry: rule.entry,
             certain: rule.ignores_hidden(q),
@@ -61,11 +63,11 @@ impl Possible {
 #[derive(Debug, Default)]
 pub(super) struct Classifier {
     common: Tables,
-    /// Of the interfaces other than 0.
+    /// The tables of the interfaces other than 0.
     interfaces: BTreeMap<u32, Tables>,
 }
 
-/// The rules of one interface. Almost always one page each.
+/// The rules of one interface. Each IP version almost always has one page.
 #[derive(Debug, Default)]
 struct Tables {
     v4: Vec<Page<u32>>,
@@ -79,7 +81,7 @@ struct Rules {
 }
 
 impl Classifier {
-    pub(super) fn new(entries: &[Entry]) -> Self {
+    pub(super) fn new(entries: &[SpdEntry]) -> Self {
         let mut rules: BTreeMap<u32, Rules> = BTreeMap::new();
         for (entry, index) in entries.iter().zip(0..) {
             let rules = rules.entry(entry.interface).or_default();
@@ -104,7 +106,7 @@ impl Classifier {
         }
     }
 
-    /// The first selector of the first entry that matches.
+    /// Finds the first selector of the first entry that matches.
     pub(super) fn find(&self, flow: &Flow, inbound: bool) -> Option<Match> {
         let tables = self.tables(flow.interface)?;
         match (flow.local, flow.remote) {
@@ -128,8 +130,8 @@ impl Classifier {
         }
     }
 
-    /// The first selector that would match with some ports, and some protocol where it cannot be seen; without
-    /// `bypass`, the first of the entries that are not Bypass.
+    /// Finds the first selector that would match with some ports, and with some protocol if that is hidden. Without
+    /// `bypass`, entries whose action is Bypass are skipped.
     pub(super) fn first_possible(
         &self,
         flow: &Flow,
@@ -154,7 +156,7 @@ impl Classifier {
         }
     }
 
-    /// Bytes on the heap.
+    /// The number of bytes on the heap.
     pub(super) fn memory(&self) -> usize {
         let tables = std::iter::once(&self.common).chain(self.interfaces.values());
         tables.map(Tables::memory).sum()
@@ -173,7 +175,7 @@ impl Match {
 
 impl Tables {
     fn new(rules: Rules) -> Self {
-        fn pages<V: Value>(rules: &[Rule<V>]) -> Vec<Page<V>> {
+        fn pages<V: DimensionValue>(rules: &[Rule<V>]) -> Vec<Page<V>> {
             rules
                 .chunks(PAGE_RULES)
                 .map(|rules| Page::new(rules.to_vec()))
@@ -192,8 +194,8 @@ impl Tables {
 }
 
 impl Rules {
-    /// Selectors that select nothing are left out.
-    fn add(&mut self, entry: &Entry, selector: &Selector, index: u32, number: u16) {
+    /// Adds the rule of a selector. Selectors that select nothing are left out.
+    fn add(&mut self, entry: &SpdEntry, selector: &Selector, index: u32, number: u16) {
         let (local, remote) = (&selector.local, &selector.remote);
         if let (Some(local), Some(remote)) = (local.v4(), remote.v4()) {
             self.v4
@@ -206,7 +208,7 @@ impl Rules {
 }
 
 fn rule<V>(
-    entry: &Entry,
+    entry: &SpdEntry,
     selector: &Selector,
     (local, remote): ((V, V), (V, V)),
     index: u32,

@@ -1,11 +1,11 @@
-//! A page: up to 65,536 rules of one IP version and one interface.
+//! A page of the classifier: up to 65,536 rules of one IP version and one interface.
 
 use std::ops::ControlFlow;
 
-use super::ranks::Value;
+use super::ranks::DimensionValue;
 use super::sets::{Bitmap, Dimension, Few, LINE, WORDS, bits};
 
-/// Where a protocol or a port cannot be seen (OPAQUE); one above the highest that can.
+/// The value of a protocol or a port that cannot be seen (OPAQUE): one above the highest visible value.
 pub(super) const PROTOCOL_HIDDEN: u32 = 256;
 pub(super) const PORT_HIDDEN: u32 = 65_536;
 
@@ -17,11 +17,11 @@ pub(super) struct Query<V> {
     pub(super) protocol: u32,
     pub(super) local_port: u32,
     pub(super) remote_port: u32,
-    /// 0 is outbound, 1 inbound.
+    /// The direction: 0 is outbound, 1 is inbound.
     pub(super) direction: u32,
 }
 
-/// One selector of one entry: inclusive ranges. One cache line for IPv4, two for IPv6.
+/// One selector of one entry, as inclusive ranges. It fills one cache line for IPv4 and two for IPv6.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Rule<V> {
@@ -36,13 +36,13 @@ pub(super) struct Rule<V> {
     pub(super) selector: u16,
 }
 
-fn within<V: Value>(range: (V, V), value: V) -> bool {
+fn within<V: DimensionValue>(range: (V, V), value: V) -> bool {
     (range.0 <= value) & (value <= range.1)
 }
 
-impl<V: Value> Rule<V> {
+impl<V: DimensionValue> Rule<V> {
     fn matches(&self, q: &Query<V>) -> bool {
-        // Without branches between the comparisons: they are cheaper than one wrong guess.
+        // There are no branches between the comparisons: all of them cost less than one wrong prediction.
         within(self.local, q.local)
             & within(self.remote, q.remote)
             & within(self.protocol, q.protocol)
@@ -51,14 +51,14 @@ impl<V: Value> Rule<V> {
             & within(self.direction, q.direction)
     }
 
-    /// Whether it matches whatever the ports are, and the protocol where `q` has none.
+    /// Returns true if the rule does not depend on the ports, nor on the protocol if `q` has none.
     pub(super) fn ignores_hidden(&self, q: &Query<V>) -> bool {
         self.local_ports == (0, PORT_HIDDEN)
             && self.remote_ports == (0, PORT_HIDDEN)
             && (q.protocol != PROTOCOL_HIDDEN || self.protocol == (0, PROTOCOL_HIDDEN))
     }
 
-    /// Whether it would match with some protocol and ports where `q` has none.
+    /// Returns true if the rule would match with some ports, and with some protocol if `q` has none.
     fn may_match(&self, q: &Query<V>) -> bool {
         within(self.local, q.local)
             && within(self.remote, q.remote)
@@ -68,11 +68,11 @@ impl<V: Value> Rule<V> {
 }
 
 #[derive(Debug)]
-pub(super) struct Page<V: Value> {
+pub(super) struct Page<V: DimensionValue> {
     rules: Vec<Rule<V>>,
-    /// One bit a rule.
+    /// The rules whose action is not Bypass, one bit per rule.
     not_bypass: Vec<u64>,
-    /// Dimensions in which all rules have all values are none.
+    /// The dimensions. A dimension is none if every rule covers all of its values.
     remote: Option<Dimension<V>>,
     local: Option<Dimension<V>>,
     remote_port: Option<Dimension<u32>>,
@@ -81,17 +81,20 @@ pub(super) struct Page<V: Value> {
     direction: Option<Dimension<u32>>,
 }
 
-/// The set of one dimension.
+/// The set of one dimension for a value.
 #[inline(always)]
-fn set<V: Value>(dimension: Option<&Dimension<V>>, value: V) -> ControlFlow<Few<'_>, Bitmap<'_>> {
+fn set<V: DimensionValue>(
+    dimension: Option<&Dimension<V>>,
+    value: V,
+) -> ControlFlow<Few<'_>, Bitmap<'_>> {
     match dimension {
         Some(dimension) => dimension.find(value),
         None => ControlFlow::Continue(Bitmap::ALL),
     }
 }
 
-/// Shows `visit` the rules that are in all sets, in their order, until it returns something. `mask` may clear bits of a
-/// word, whose first rule it is given.
+/// Calls `visit` with the rules that are in all sets, in their order, until it returns a result. `mask` may clear
+/// bits of a word; its first argument is the first rule of the word.
 #[inline]
 fn search<T, const N: usize>(
     sets: &[Bitmap<'_>; N],
@@ -125,18 +128,19 @@ fn search<T, const N: usize>(
     None
 }
 
-/// Rules that are compared with a packet because its addresses match, before the other dimensions are asked.
+/// The number of rules that are compared with a packet because its addresses match, before the other dimensions are
+/// asked.
 const CANDIDATES_MAX: u32 = 16;
 
-impl<V: Value> Page<V> {
-    /// At most [`PAGE_RULES`] rules.
+impl<V: DimensionValue> Page<V> {
+    /// Makes a page of at most [`super::sets::PAGE_RULES`] rules.
     pub(super) fn new(rules: Vec<Rule<V>>) -> Self {
         let mut not_bypass = vec![0u64; rules.len().div_ceil(64)];
         for (index, _) in rules.iter().enumerate().filter(|(_, rule)| !rule.bypass) {
             not_bypass[index / 64] |= 1 << (index % 64);
         }
         let small = |range: (u32, u32), top: u32| match range {
-            // As the dimension's whole range, so that it can be left out.
+            // The range is widened to the whole range of the type, so that the dimension can be left out.
             (0, last) if last == top => (0, u32::MAX),
             range => range,
         };
@@ -152,7 +156,7 @@ impl<V: Value> Page<V> {
         }
     }
 
-    /// The first rule that matches.
+    /// Finds the first rule that matches.
     pub(super) fn find(&self, q: &Query<V>) -> Option<&Rule<V>> {
         match self.by_addresses(q) {
             ControlFlow::Continue(sets) => self.first_of_many(sets, q),
@@ -165,17 +169,18 @@ impl<V: Value> Page<V> {
         rules.find(|rule| matches(rule))
     }
 
-    /// Site-to-site policies differ most in the remote addresses: often no other dimension is looked at.
+    /// Finds the sets of the addresses. Site-to-site policies differ most in the remote addresses, so often no other
+    /// dimension is looked at.
     #[inline(always)]
     fn by_addresses(&self, q: &Query<V>) -> ControlFlow<Few<'_>, [Bitmap<'_>; 2]> {
         let remote = set(self.remote.as_ref(), q.remote)?;
         ControlFlow::Continue([remote, set(self.local.as_ref(), q.local)?])
     }
 
-    /// Not inlined: the way of the short lists stays short.
+    /// This function is not inlined, so that the code for short lists stays short.
     #[inline(never)]
     fn first_of_many<'a>(&'a self, sets: [Bitmap<'a>; 2], q: &Query<V>) -> Option<&'a Rule<V>> {
-        // No rule before it matches. Worth a look of its own only where it saves reading bitmaps.
+        // No rule before `first` matches. The test of this rule pays only if it saves reading bitmaps.
         let [remote, local] = &sets;
         let first = usize::from(remote.first.max(local.first));
         if first >= LINE
@@ -203,7 +208,7 @@ impl<V: Value> Page<V> {
         }
     }
 
-    /// With the sets of all dimensions, those of the addresses being given.
+    /// Finds the first match with the sets of all dimensions. `sets` holds the sets of the addresses.
     #[cold]
     fn first_of_all<'a>(&'a self, sets: [Bitmap<'a>; 2], q: &Query<V>) -> Option<&'a Rule<V>> {
         match self.by_all(sets, q) {
@@ -232,8 +237,8 @@ impl<V: Value> Page<V> {
         ])
     }
 
-    /// The first rule that would match with some protocol and ports where `q` has none; without `bypass`, the first of
-    /// the others.
+    /// Finds the first rule that would match with some protocol and ports where `q` has none. Without `bypass`, rules
+    /// whose action is Bypass are skipped.
     pub(super) fn first_possible(&self, q: &Query<V>, bypass: bool) -> Option<&Rule<V>> {
         match self.by_visible(q) {
             ControlFlow::Continue(sets) => {
@@ -261,7 +266,7 @@ impl<V: Value> Page<V> {
         ])
     }
 
-    /// Bytes on the heap.
+    /// The number of bytes on the heap.
     pub(super) fn memory(&self) -> usize {
         let addresses = [&self.remote, &self.local];
         let others = [

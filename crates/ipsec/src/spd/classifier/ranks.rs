@@ -1,34 +1,36 @@
-//! Where a value lies among sorted boundaries: one look into a table of slots, and one at the few boundaries in the slot.
+//! Finds the interval of a value among sorted boundaries: one load from a table of slots, and one look at the few
+//! boundaries in the slot.
 
-/// A value of one dimension: an IPv4 address, a port, a protocol (`u32`), or an IPv6 address (`u128`).
-pub(super) trait Value: Copy + Ord + std::fmt::Debug {
+/// A value of one dimension: an IPv4 address, a port or a protocol (`u32`), or an IPv6 address (`u128`).
+pub(super) trait DimensionValue: Copy + Ord + std::fmt::Debug {
     const MIN: Self;
     const MAX: Self;
-    /// Searches boundaries of this type.
+    /// The structure that searches boundaries of this type.
     type Ranks: Ranks<Self>;
-    /// None behind the last one.
+    /// The value after this one; none after the last.
     fn next(self) -> Option<Self>;
 }
 
-/// Sorted distinct boundaries, the first of which is [`Value::MIN`]. Interval `i` goes from boundary `i` to the next.
+/// A search structure over sorted distinct boundaries, the first of which is [`DimensionValue::MIN`]. Interval `i` goes from
+/// boundary `i` to the next.
 pub(super) trait Ranks<V>: std::fmt::Debug {
     fn new(boundaries: &[V]) -> Self;
-    /// The interval that `value` is in.
+    /// The number of the interval that contains `value`.
     fn find(&self, value: V) -> usize;
-    /// Bytes on the heap.
+    /// The number of bytes on the heap.
     fn memory(&self) -> usize;
 }
 
-impl Value for u32 {
+impl DimensionValue for u32 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
-    type Ranks = Table<u32>;
+    type Ranks = BoundaryTable<u32>;
     fn next(self) -> Option<Self> {
         self.checked_add(1)
     }
 }
 
-impl Value for u128 {
+impl DimensionValue for u128 {
     const MIN: Self = 0;
     const MAX: Self = Self::MAX;
     type Ranks = Halves;
@@ -37,46 +39,48 @@ impl Value for u128 {
     }
 }
 
-/// Keys that are compared at once.
+/// The number of keys that are compared at once.
 const WINDOW: usize = 8;
 
-/// Boundaries that fit a register. A node cuts the values between its first and its last key into slots of one size, at
-/// most as many as it has keys and more than half as many. Where keys are crowded, a slot with more of them than a window
-/// is a node in turn. It has less than a quarter of the values: 32 bits have at most 15 levels, 64 at most 31.
+/// Boundaries that fit a register. A node cuts the values between its first and its last key into slots of equal
+/// size. It has at most as many slots as keys, and more than half as many. A slot with more keys than a window
+/// becomes a node in turn, as happens where keys are crowded. Such a node has less than a quarter of the values. So
+/// 32 bits have at most 15 levels, and 64 bits at most 31.
 #[derive(Debug)]
-pub(super) struct Table<K> {
-    /// And [`WINDOW`] times the highest key there is.
+pub(super) struct BoundaryTable<K> {
+    /// The keys, followed by [`WINDOW`] copies of the highest possible key.
     keys: Vec<K>,
-    /// The number of the last key.
+    /// The index of the last key.
     last: usize,
-    /// The first one is the root.
+    /// The nodes. The first node is the root.
     nodes: Vec<Node<K>>,
-    slots: Vec<Slot>,
+    slots: Vec<BoundarySlot>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Node<K> {
     first: K,
-    /// A slot has 2^`bits` values.
+    /// The size of a slot: it has 2^`bits` values.
     bits: u32,
-    /// Its first and its last slot.
+    /// The indices of the node's first and last slot.
     slots: (u32, u32),
 }
 
-/// The number of the first key in it or behind it; with [`NODE`], that of a node.
+/// The index of the first key in the slot or behind it. With the bit [`NODE`] set, it is the index of a node.
 #[derive(Clone, Copy, Debug)]
-struct Slot(u32);
+struct BoundarySlot(u32);
 
 const NODE: u32 = 1 << 31;
 
-/// What a [`Table`] holds.
-pub(super) trait Key: Copy + Ord + std::fmt::Debug {
+/// A key type of a [`BoundaryTable`].
+pub(super) trait BoundaryKey: Copy + Ord + std::fmt::Debug {
     const MAX: Self;
-    /// Which slot of 2^`bits` values from `first` on; the first one for a value before that.
+    /// The number of the slot that holds the key, for slots of 2^`bits` values from `first` on. A key before `first`
+    /// is in slot 0.
     fn slot(self, first: Self, bits: u32) -> usize;
 }
 
-impl Key for u32 {
+impl BoundaryKey for u32 {
     const MAX: Self = Self::MAX;
 
     fn slot(self, first: Self, bits: u32) -> usize {
@@ -84,7 +88,7 @@ impl Key for u32 {
     }
 }
 
-impl Key for u64 {
+impl BoundaryKey for u64 {
     const MAX: Self = Self::MAX;
 
     fn slot(self, first: Self, bits: u32) -> usize {
@@ -92,11 +96,11 @@ impl Key for u64 {
     }
 }
 
-impl<K: Key> Table<K> {
-    /// Adds a node of `keys`, the first of which is number `start`.
-    fn add(&mut self, keys: &[K], start: usize) -> Slot {
+impl<K: BoundaryKey> BoundaryTable<K> {
+    /// Adds a node for `keys`. The first of them has index `start`.
+    fn add(&mut self, keys: &[K], start: usize) -> BoundarySlot {
         let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else {
-            return Slot(start as u32);
+            return BoundarySlot(start as u32);
         };
         let mut bits = 0;
         while last.slot(first, bits) >= keys.len() {
@@ -109,19 +113,19 @@ impl<K: Key> Table<K> {
             bits,
             slots: (at as u32, (at + slots - 1) as u32),
         });
-        self.slots.resize(at + slots, Slot(0));
+        self.slots.resize(at + slots, BoundarySlot(0));
         let mut rest = keys;
         for slot in 0..slots {
             let len = rest.partition_point(|key| key.slot(first, bits) <= slot);
             let start = start + keys.len() - rest.len();
             let (own, behind) = rest.split_at(len);
             self.slots[at + slot] = match len {
-                0..=WINDOW => Slot(start as u32),
+                0..=WINDOW => BoundarySlot(start as u32),
                 _ => self.add(own, start),
             };
             rest = behind;
         }
-        Slot(number as u32 | NODE)
+        BoundarySlot(number as u32 | NODE)
     }
 
     fn key(&self, number: usize) -> Option<K> {
@@ -129,7 +133,7 @@ impl<K: Key> Table<K> {
     }
 }
 
-impl<K: Key> Ranks<K> for Table<K> {
+impl<K: BoundaryKey> Ranks<K> for BoundaryTable<K> {
     fn new(boundaries: &[K]) -> Self {
         let mut table = Self {
             keys: [boundaries, &[K::MAX; WINDOW]].concat(),
@@ -137,7 +141,7 @@ impl<K: Key> Ranks<K> for Table<K> {
             nodes: Vec::new(),
             slots: Vec::new(),
         };
-        // Not the first boundary: no value is below it, and it may be far from the others.
+        // The first boundary is left out: no value is below it, and it may be far from the others.
         table.add(boundaries.get(1..).unwrap_or(&[]), 1);
         table
     }
@@ -150,7 +154,7 @@ impl<K: Key> Ranks<K> for Table<K> {
                 return 0;
             };
             let slot = slots.0 as usize + value.slot(*first, *bits);
-            let Some(Slot(at)) = self.slots.get(slot.min(slots.1 as usize)) else {
+            let Some(BoundarySlot(at)) = self.slots.get(slot.min(slots.1 as usize)) else {
                 return 0;
             };
             if at & NODE != 0 {
@@ -162,7 +166,8 @@ impl<K: Key> Ranks<K> for Table<K> {
             let Some(window) = window.and_then(<[K]>::first_chunk::<WINDOW>) else {
                 return 0;
             };
-            // Keys of later slots are above the value. The padding is not, where the value is the highest there is.
+            // The keys of later slots are above the value. If the value is the highest possible, the padding counts
+            // too, so the result is bounded by the last key.
             let below = window
                 .iter()
                 .map(|key| u32::from(*key <= value))
@@ -178,20 +183,20 @@ impl<K: Key> Ranks<K> for Table<K> {
     }
 }
 
-/// Boundaries of IPv6: a table of the distinct high halves, and under each the low halves. Policies differ in the high
-/// one, so there are few under each.
+/// The boundaries of IPv6: a table of the distinct high halves, and under each of them the low halves. Policies
+/// differ in the high half, so there are few low halves under each.
 #[derive(Debug)]
 pub(super) struct Halves {
-    highs: Table<u64>,
-    groups: Vec<Group>,
+    highs: BoundaryTable<u64>,
+    groups: Vec<LowHalves>,
     lows: Vec<u64>,
 }
 
-/// The boundaries of one high half.
+/// The boundaries that share one high half.
 #[derive(Debug)]
-struct Group {
+struct LowHalves {
     start: u32,
-    /// How many `lows` there are; none for a single boundary whose low half is zero, as prefixes up to /64 have.
+    /// The number of low halves. It is 0 for a single boundary whose low half is zero, as prefixes up to /64 have.
     lows: u32,
 }
 
@@ -203,14 +208,14 @@ impl Ranks<u128> for Halves {
         for same in boundaries.chunk_by(|a, b| high(a) == high(b)) {
             let plain = same.iter().all(|boundary| *boundary as u64 == 0);
             highs.extend(same.first().map(high));
-            groups.push(Group {
+            groups.push(LowHalves {
                 start,
                 lows: if plain { 0 } else { same.len() as u32 },
             });
             start += same.len() as u32;
         }
         Self {
-            highs: Table::new(&highs),
+            highs: BoundaryTable::new(&highs),
             groups,
             lows: boundaries.iter().map(|boundary| *boundary as u64).collect(),
         }
@@ -234,7 +239,7 @@ impl Ranks<u128> for Halves {
             }
             false => len,
         };
-        // Below the group's first boundary is the last interval of the group before.
+        // A value below the group's first boundary is in the last interval of the group before.
         (start + below).saturating_sub(1)
     }
 
@@ -253,15 +258,15 @@ mod tests {
 
     use super::*;
 
-    fn searched<V: Value>(boundaries: &[V], value: V) -> usize {
+    fn searched<V: DimensionValue>(boundaries: &[V], value: V) -> usize {
         boundaries.partition_point(|b| *b <= value) - 1
     }
 
-    /// Both forms, at and beside every boundary and at `values`.
+    /// Compares both forms with a binary search, at and beside every boundary and at `values`.
     fn compare(boundaries: BTreeSet<u32>, values: &[u32], shift: u32) {
         let boundaries: Vec<u32> = boundaries.into_iter().collect();
         let wide: Vec<u128> = boundaries.iter().map(|b| u128::from(*b) << shift).collect();
-        let (ranks, wide_ranks) = (Table::new(&boundaries), Halves::new(&wide));
+        let (ranks, wide_ranks) = (BoundaryTable::new(&boundaries), Halves::new(&wide));
         let near = boundaries
             .iter()
             .flat_map(|b| [b.wrapping_sub(1), *b, b.wrapping_add(1)]);
@@ -279,10 +284,10 @@ mod tests {
         #[test]
         fn agrees_with_a_binary_search(
             spread in proptest::collection::btree_set(any::<u32>(), 0..400),
-            // Crowds: from a few values on, some in every width.
+            // Crowds: values that start from a few points and spread over every width.
             crowded in proptest::collection::btree_set((0u32..4, 0u32..32, 0u32..40), 0..400),
             values in proptest::collection::vec(any::<u32>(), 50),
-            // A low half with zeros only, a high half with few values, and both.
+            // Shifts that leave a low half of zeros only, a high half with few values, or both.
             shift in prop_oneof![Just(90u32), Just(64), Just(40), Just(0)],
         ) {
             let crowded = crowded.into_iter().map(|(from, bits, n)| (from * 0x3fff_0001) ^ n.wrapping_shl(bits));
@@ -293,12 +298,12 @@ mod tests {
 
     #[test]
     fn crowded_boundaries_need_few_levels_and_little_memory() {
-        // Half of the keys in each half of what is left.
+        // Each half of the remaining values has half of the keys.
         let keys: BTreeSet<u32> = (0..32u32)
             .flat_map(|bits| (0..300).map(move |n| (n << 23) >> bits))
             .collect();
         let keys: Vec<u32> = keys.into_iter().collect();
-        let table = Table::new(&keys);
+        let table = BoundaryTable::new(&keys);
         assert!(table.memory() <= keys.len() * 4 * 16, "{}", table.memory());
         compare(keys.into_iter().collect(), &[], 64);
     }
@@ -308,7 +313,7 @@ mod tests {
         for len in [1u32, 15, 16, 17, 255, 256, 257, 4097] {
             let mut boundaries: Vec<u32> = (0..len).collect();
             boundaries.push(u32::MAX);
-            let ranks = Table::new(&boundaries);
+            let ranks = BoundaryTable::new(&boundaries);
             assert_eq!(ranks.find(u32::MAX), boundaries.len() - 1);
             assert_eq!(ranks.find(u32::MAX - 1), boundaries.len() - 2);
         }

@@ -2,36 +2,36 @@
 
 use std::ops::ControlFlow;
 
-use super::ranks::{Ranks, Value};
+use super::ranks::{DimensionValue, Ranks};
 
-/// Rules of a page: a rule's number in its page has 16 bits.
+/// The most rules in a page. A rule's number in its page has 16 bits.
 pub(super) const PAGE_RULES: usize = 1 << 16;
-/// Sets of at most this many rules are lists: comparing so few packets' fields with rules is cheaper than any bitmap.
+/// Sets of at most this many rules are lists: comparing so few rules with the packet is cheaper than any bitmap.
 const LIST_MAX: u32 = 8;
-/// Marks a set that is a bitmap.
+/// The `len` of a set that is a bitmap.
 const MANY: u16 = u16::MAX;
-/// Words of a line.
+/// The number of words in a line.
 pub(super) const WORDS: usize = 8;
-/// Rules that a line stands for.
+/// The number of rules in a line.
 pub(super) const LINE: usize = 64 * WORDS;
 
-/// The rules of one interval.
+/// The set of rules that cover one interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
-    /// Of a list; or [`MANY`].
+    /// The length of a list, or [`MANY`].
     len: u16,
-    /// The first rule, if there is one.
+    /// The first rule of the set, if the set has one.
     first: u16,
-    /// Into `lists` or `tables`.
+    /// The index of the set in `lists` or `tables`.
     at: u32,
 }
 
-/// A cache line of a bitmap.
+/// One cache line of a bitmap.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line([u64; WORDS]);
 
-/// A line's place, and above it which of its words are not zero: one bit each.
+/// The index of a line. The low bits say which words of the line are not zero, one bit per word.
 #[derive(Clone, Copy, Debug)]
 struct LineAt(u32);
 
@@ -45,25 +45,25 @@ impl LineAt {
     }
 }
 
-/// The intervals between the boundaries of all rules in this dimension, and their sets. Neighbours share the lines
-/// that are the same, so n rules need at most 2n lines of 64 bytes beside the tables.
+/// The intervals between the boundaries of all rules in this dimension, and their sets. Neighbouring intervals share
+/// equal lines, so n rules need at most 2n lines of 64 bytes besides the tables.
 #[derive(Debug)]
-pub(super) struct Dimension<V: Value> {
+pub(super) struct Dimension<V: DimensionValue> {
     ranks: V::Ranks,
     sets: Vec<Set>,
-    /// The first line of every bitmap, by interval: most lookups need no other.
+    /// The first line of every bitmap, by interval. Most lookups need no other line.
     heads: Vec<LineAt>,
-    /// The other lines of the bitmaps, so many for each.
+    /// The other lines of the bitmaps, `table_len` for each bitmap.
     tables: Vec<LineAt>,
     table_len: usize,
     lines: Vec<Line>,
     lists: Vec<u16>,
 }
 
-/// Few rules, in their order.
+/// A short list of rules, in their order.
 #[derive(Clone, Copy)]
 pub(super) enum Few<'a> {
-    /// Told apart because it saves a look at the list, which may not be in the cache.
+    /// A single rule. It needs no load of the list, which may not be in the cache.
     One(u16),
     List(&'a [u16]),
 }
@@ -80,7 +80,7 @@ impl<'a> Few<'a> {
 
 #[derive(Clone, Copy)]
 pub(super) struct Bitmap<'a> {
-    /// No rule before it is in the set.
+    /// The first rule of the set. No rule before it is in the set.
     pub(super) first: u16,
     head: LineAt,
     table: &'a [LineAt],
@@ -88,7 +88,7 @@ pub(super) struct Bitmap<'a> {
 }
 
 impl Bitmap<'static> {
-    /// All rules of a page.
+    /// The set of all rules of a page.
     pub(super) const ALL: Self = Self {
         first: 0,
         head: LineAt(0xff),
@@ -106,7 +106,7 @@ impl Bitmap<'_> {
         }
     }
 
-    /// Which words of a line are not zero.
+    /// The words of a line that are not zero, one bit per word.
     #[inline]
     pub(super) fn words(&self, line: usize) -> u32 {
         self.line_at(line).0 & 0xff
@@ -119,14 +119,15 @@ impl Bitmap<'_> {
     }
 }
 
-impl<V: Value> Dimension<V> {
-    /// From the range of every rule of the page, in their order. None if every rule has all values.
+impl<V: DimensionValue> Dimension<V> {
+    /// Makes the dimension from the range of every rule of the page, in their order. Returns none if every rule
+    /// covers all values.
     pub(super) fn new(ranges: impl ExactSizeIterator<Item = (V, V)> + Clone) -> Option<Self> {
         if ranges.clone().all(|range| range == (V::MIN, V::MAX)) {
             return None;
         }
         let mut builder = Builder::new(ranges.len());
-        // Where a rule begins, and behind where it ends.
+        // The events of the sweep: the start of each rule, and the value behind its end.
         let mut events = Vec::with_capacity(2 * ranges.len());
         for (rule, (first, last)) in ranges.enumerate() {
             events.push((first, rule as u16));
@@ -158,7 +159,8 @@ impl<V: Value> Dimension<V> {
         })
     }
 
-    /// The rules of the interval that `value` is in: to compare with the packet if they are few, else a bitmap.
+    /// Finds the rules of the interval that contains `value`: a list to compare with the packet if they are few, or a
+    /// bitmap.
     #[inline(always)]
     pub(super) fn find(&self, value: V) -> ControlFlow<Few<'_>, Bitmap<'_>> {
         let interval = self.ranks.find(value);
@@ -181,7 +183,7 @@ impl<V: Value> Dimension<V> {
         }
     }
 
-    /// Bytes on the heap.
+    /// The number of bytes on the heap.
     pub(super) fn memory(&self) -> usize {
         self.ranks.memory()
             + size_of_val(self.sets.as_slice())
@@ -192,9 +194,9 @@ impl<V: Value> Dimension<V> {
     }
 }
 
-/// Sweeps over the boundaries with the set of the rules that cover the present interval.
+/// The sweep over the boundaries. It holds the set of the rules that cover the present interval.
 struct Builder {
-    state: Vec<State>,
+    state: Vec<LineState>,
     rules: u32,
     sets: Vec<Set>,
     heads: Vec<LineAt>,
@@ -203,17 +205,17 @@ struct Builder {
     lists: Vec<u16>,
 }
 
-struct State {
+struct LineState {
     line: Line,
     /// Bit `i` is set if word `i` is not zero.
     words: u8,
-    /// What was written last, if that is still so.
+    /// The place at which the line was last written, unless the line has changed since.
     written: Option<LineAt>,
 }
 
 impl Builder {
     fn new(rules: usize) -> Self {
-        let state = || State {
+        let state = || LineState {
             line: Line([0; WORDS]),
             words: 0,
             written: None,
@@ -231,7 +233,7 @@ impl Builder {
         }
     }
 
-    /// The rule begins, or ends if it has begun.
+    /// Begins the rule, or ends it if it has begun.
     fn flip(&mut self, rule: u16) {
         let rule = usize::from(rule);
         let Some(state) = self.state.get_mut(rule / LINE) else {
@@ -251,7 +253,7 @@ impl Builder {
     }
 
     /// The rules of the present set, in their order.
-    fn rules(state: &[State]) -> impl Iterator<Item = u16> {
+    fn rules(state: &[LineState]) -> impl Iterator<Item = u16> {
         state.iter().enumerate().flat_map(|(line, state)| {
             let words = bits(state.words.into());
             words.flat_map(move |word| {

@@ -297,7 +297,7 @@ pub(super) fn with_lengths(last: __m512i, text_len: usize, aad_bits: u64) -> __m
     _mm512_ternarylogic_epi64::<0xf8>(last, _mm512_set1_epi64(aad_bits as i64), high)
 }
 
-/// Whether the last vector has no free lane, so that the lengths need a vector of their own.
+/// Returns true if the last vector has no free lane, so that the lengths need a vector of their own.
 #[inline(always)]
 pub(super) fn lengths_apart(text_len: usize) -> bool {
     blocks(text_len).is_multiple_of(LANES)
