@@ -1,6 +1,6 @@
 //! The IKE header (RFC 7296 §3.1).
 
-use super::reader::{DecodeError, Problem, Reader};
+use super::reader::{DecodeError, Problem, WireReader};
 use super::{ExchangeType, MESSAGE_LEN_MAX, PayloadType};
 
 pub const HEADER_LEN: usize = 28;
@@ -32,7 +32,7 @@ impl Header {
     }
 
     pub(crate) fn decode_with_next(datagram: &[u8]) -> Result<(Self, PayloadType), DecodeError> {
-        let mut reader = Reader::new(datagram, "header");
+        let mut reader = WireReader::new(datagram, "header");
         if datagram.len() > MESSAGE_LEN_MAX {
             return Err(reader.error(Problem::TooMany {
                 limit: MESSAGE_LEN_MAX,

@@ -53,7 +53,7 @@ pub struct Message {
 impl Message {
     pub fn decode(datagram: &[u8]) -> Result<Self, DecodeError> {
         let (header, first) = Header::decode_with_next(datagram)?;
-        let mut reader = reader::Reader::new(datagram, "message");
+        let mut reader = reader::WireReader::new(datagram, "message");
         reader.take(HEADER_LEN)?;
         let payloads = payload::decode_from(first, reader)?;
         Ok(Self { header, payloads })
